@@ -271,7 +271,7 @@ def _tell(
     """Print figures, one per line for people; names that end in `left_out` are only in the JSON."""
     told = {name: value for name, value in figures.items() if left_out is None or not name.endswith(left_out)}
     drawn = table("", ("figure", "value>"), [(name, shown(value)) for name, value in _flat(told)])
-    drawn.columns[0].min_width = max(len(name) for name, _ in _flat(told))  # or a long value leaves no room for it
+    drawn.columns[0].no_wrap, drawn.columns[1].no_wrap = True, False  # or a long value leaves no room for its name
     emit(figures, as_json=as_json, show=lambda console: console.print(drawn))
 
 

@@ -130,7 +130,8 @@ def _curves(told: Told) -> str:
     step = max(1, round(minutes / 8))
     for minute in range(0, int(minutes) + 1, step):
         at = x(since + 60 * minute)
-        parts.append(f'<text x="{at:.1f}" y="{HIGH - BOTTOM + 20}" text-anchor="middle">{minute} min</text>')
+        anchor = "end" if at > WIDE - 40 else "middle"
+        parts.append(f'<text x="{at:.1f}" y="{HIGH - BOTTOM + 20}" text-anchor="{anchor}">{minute} min</text>')
     lines: list[tuple[str, Sequence[Answered]]] = [("all", told.answered)]
     lines += [(name, [one for one in told.answered if one.family == name]) for name in _families(told)]
     for number, (name, answers) in enumerate(lines[:3]):

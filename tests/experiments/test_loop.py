@@ -117,7 +117,7 @@ def test_figures_are_told_by_name_however_long_they_are(
     found = {"tellings": [{"telling": "shown", "before": {"derivative": 0.8}}], "seeds": list(range(100)), "cores": 2}
     monkeypatch.setattr("loomrl.experiments.bench.loop.measure", lambda *_, **__: found)
     bench.loop()
-    said = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    said = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if not line.startswith(" "))
     assert said.pop("seeds").startswith("[0, 1, 2")
     told = {"tellings.0.telling": "shown", "tellings.0.before.derivative": "0.8", "cores": "2"}
     assert {name: value.strip() for name, value in said.items()} == {"figure": "value"} | told
