@@ -55,11 +55,12 @@ def places(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def production(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def production(tmp_path_factory: pytest.TempPathFactory, warm: dict[str, object]) -> Path:
     """A folder with the policy after its warm start, what it answered, and which answers were right."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     folder = tmp_path_factory.mktemp("production")
-    base = resolve(["language/math_tiny"]).override({**places(folder), "train.updates": 1, "train.checkpoint_every": 1})
+    one = {"train.updates": 1, "train.checkpoint_every": 1}
+    base = resolve(["language/math_tiny"]).override({**places(folder), **warm, **one})
     train(base, run="first")
     played = asked(folder, base, "first/0", ANSWERS, group=EACH)
     store(folder, "assistant", [as_served(one, "first/0") for one in played])
