@@ -27,6 +27,13 @@ def policy_loss(logp_K: Tensor, old_logp_K: Tensor, advantage_K: Tensor, *, clip
     return torch.where(runaway_K, -advantage_K * clip.dual, loss_K), clipped_K | runaway_K
 
 
+def cispo_loss(logp_K: Tensor, old_logp_K: Tensor, advantage_K: Tensor, *, clip: "Clip") -> tuple[Tensor, Tensor]:
+    """REINFORCE weighted by the ratio, cut to the range of `clip` and without gradient; and the tokens that are cut."""
+    ratio_K = (logp_K - old_logp_K).detach().clamp(max=FARTHEST).exp()
+    weight_K = ratio_K.clamp(1 - clip.low, 1 + clip.high)
+    return -weight_K * advantage_K * logp_K, weight_K != ratio_K
+
+
 def value_loss(value_K: Tensor, old_value_K: Tensor, returns_K: Tensor, *, clip: float | None) -> Tensor:
     """Half the squared error; a value further than `clip` from the old one counts as if it were at that distance."""
     error_K = (value_K - returns_K).square()

@@ -3,6 +3,9 @@
 import asyncio
 import importlib
 import inspect
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,3 +169,13 @@ def test_options_of_the_team_and_its_ranges_are_there() -> None:
     assert system.experiment.algorithm.normalize_observations
     searched = resolve_sweep(["team"])
     assert {"algorithm.learning_rate", "algorithm.gamma"} <= searched.space.keys()
+
+
+def test_a_python_without_what_is_needed_says_which_it_is_and_what_it_lacks() -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "loomrl"], cwd=Path(loomrl.__file__).parents[1], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert f"{sys.executable} has no " in done.stderr
+    assert "before `ray start`" in done.stderr

@@ -21,21 +21,14 @@ from loomrl.algorithms.comm import compress
 from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
 from loomrl.algorithms.language.estimate import Column, Estimate, estimate, over_attempts
-from loomrl.algorithms.language.loss import (
-    cispo_loss,
-    dpo_loss,
-    importance_weight,
-    mean_by_sample,
-    per_token,
-    sum_by_sample,
-)
+from loomrl.algorithms.language.loss import dpo_loss, importance_weight, mean_by_sample, per_token, sum_by_sample
 from loomrl.algorithms.language.model.lora import Adapter, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, imitating
 from loomrl.algorithms.language.packing import Packed, Sample, UpdateStep, attempts_of
 from loomrl.algorithms.language.sample import AGE, ENGINE, REWARD
 from loomrl.algorithms.language.score import Scores
 from loomrl.algorithms.learners import OwnSteps, memory_errors_translated, share_of
-from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
+from loomrl.algorithms.losses import cispo_loss, kl_estimate, policy_loss, value_loss
 from loomrl.config import DPO, PPO
 from loomrl.errors import ConfigError, LearnerError
 from loomrl.inference.weights.sealed import Sealed, Weights, seal
@@ -133,8 +126,8 @@ class LanguageLearner(OwnSteps):
     def policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
         """Per token: the surrogate, weighted by the agreement of engine and learner, with entropy and KL terms."""
         algorithm, logp_K, entropy_K = self.config.algorithm, scores["logp_K"], scores["entropy_K"]
-        sequence = algorithm.ratio == "sequence"
-        compared_K = old_K + mean_by_sample(logp_K - old_K, columns[SAMPLE]) if sequence else logp_K
+        whole = algorithm.ratio == "sequence"
+        compared_K = old_K + mean_by_sample(logp_K - old_K, columns[SAMPLE]) if whole else logp_K
         loss_K: Tensor
         loss_K, clipped_K = self.surrogate(compared_K, old_K, columns[ADVANTAGE])
         self._log(Metric.POLICY_LOSS, loss_K)

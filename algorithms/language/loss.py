@@ -7,7 +7,7 @@ denominators of the whole step. DDP averages the gradients of its ranks, so ther
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,6 @@ from torch.nn.functional import logsigmoid
 
 from loomrl.algorithms.losses import FARTHEST
 from loomrl.errors import LearnerError
-
-if TYPE_CHECKING:
-    from loomrl.config import Clip
-
-
-def cispo_loss(logp_K: Tensor, old_logp_K: Tensor, advantage_K: Tensor, *, clip: "Clip") -> tuple[Tensor, Tensor]:
-    """REINFORCE weighted by the ratio, cut to the range of `clip` and without gradient; and the tokens that are cut."""
-    ratio_K = (logp_K - old_logp_K).detach().clamp(max=FARTHEST).exp()
-    weight_K = ratio_K.clamp(1 - clip.low, 1 + clip.high)
-    return -weight_K * advantage_K * logp_K, weight_K != ratio_K
 
 
 def importance_weight(old_logp_K: Tensor, engine_logp_K: Tensor, *, cap: float) -> Tensor:

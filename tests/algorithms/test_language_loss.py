@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from loomrl.algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
 from loomrl.algorithms.language.loss import (
-    cispo_loss,
     dpo_loss,
     importance_weight,
     kto_loss,
@@ -18,7 +17,7 @@ from loomrl.algorithms.language.loss import (
     sum_by_sample,
     token_weights,
 )
-from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
+from loomrl.algorithms.losses import cispo_loss, kl_estimate, policy_loss, value_loss
 from loomrl.config import Clip
 
 LOG2 = math.log(2)

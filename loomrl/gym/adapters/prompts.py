@@ -224,9 +224,10 @@ def _read(file: str, sha256: str) -> tuple[Any, ...]:
                 with path.open(newline="", encoding="utf-8") as lines:
                     rows = list(csv.DictReader(lines))
             case ".parquet":
-                from pyarrow import parquet
+                from loomrl.parquet import from_parquet
 
-                rows = parquet.read_table(path).to_pylist()
+                columns = from_parquet(path.read_bytes())
+                rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
             case _:
                 raise ConfigError(f"Prompts: file={file!r}: .jsonl, .json, .csv or .parquet is needed.")
     except (OSError, ValueError) as error:
