@@ -85,7 +85,7 @@ def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
             plenty = dict.fromkeys(resources, PLENTY)
             cores = os.cpu_count() or 1
             count = min(max(cpus, cores), PER_CORE * cores)
-            ray.init(num_cpus=count, resources=plenty, include_dashboard=False, **_QUIET)
+            ray.init("local", num_cpus=count, resources=plenty, include_dashboard=False, **_QUIET)
         stack.callback(ray.shutdown)
         if "RAY_ADDRESS" not in os.environ:
             stack.enter_context(none_outlives_us(vital="raylet/raylet", obituary=RAYLET_DIED))  # agents would, a minute

@@ -6,6 +6,8 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import psutil
 import pytest
@@ -78,6 +80,18 @@ def test_process_that_lost_what_it_needs_says_so_and_ends() -> None:
     assert words_of(process).strip() == "sleep has died"
     assert process.returncode != 0
     assert not psutil.wait_procs(descendants, timeout=30)[1]
+
+
+def test_a_cluster_that_somebody_started_here_and_nobody_named_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="loom-", dir="/tmp") as folder:  # sockets lie in it, whose paths are short
+        last = Path(folder) / "ray/ray_current_cluster"
+        last.parent.mkdir()
+        last.write_text("192.0.2.2:6399")
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        process, descendants = begun(RAY)
+        assert any(child.cmdline()[0].endswith("raylet/raylet") for child in descendants)
+        assert process.communicate("\n")[1] == ""
+        assert process.returncode == 0
 
 
 @pytest.mark.slow

@@ -158,7 +158,7 @@ CONTENDERS = {
 def _rllib(config: Any, *, cpus: int = 1) -> Advance:
     import ray
 
-    ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     algo = config.build_algo()
 
     def advance(steps: int) -> int:

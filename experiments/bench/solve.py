@@ -77,7 +77,7 @@ def _ours(name: str, seed: int) -> tuple[Any, Any]:
     from loomrl.experiments.algorithms import open_algorithm
     from loomrl.experiments.shipped import resolve
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     experiment = resolve([name, f"seed={seed}"])
     return open_algorithm(experiment).build_algo(), experiment
 

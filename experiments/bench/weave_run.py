@@ -104,7 +104,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     print(json.dumps(TASKS[sys.argv[1]](*sys.argv[2:])))
 
 
