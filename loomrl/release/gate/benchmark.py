@@ -1,6 +1,7 @@
 """Scores of a policy and its baseline on the same tasks: benchmark, regression, improvement."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -39,10 +40,14 @@ class Scores:
 
 
 def too_many_failed(failed: int, attempts: int, may_fail: float, failures: Mapping[str, int]) -> str | None:
-    """A reason if more than the allowed share of attempts failed."""
+    """A reason if more than the allowed share of attempts failed. Failures that differ in numbers alone are one kind."""
     if failed <= may_fail * attempts:
         return None
-    kinds = "; ".join(f"{count} × {kind}" for kind, count in sorted(failures.items()))
+    alike: dict[str, tuple[int, str]] = {}
+    for kind, count in sorted(failures.items()):
+        before, first = alike.get(key := re.sub(r"\d+", "0", kind), (0, kind))
+        alike[key] = before + count, first
+    kinds = "; ".join(f"{count} × {first}" for count, first in sorted(alike.values(), reverse=True))
     return f"{failed} of {attempts} attempts failed (may_fail={may_fail:g}): {kinds}"
 
 
