@@ -40,7 +40,7 @@ class Scores:
 
 
 def too_many_failed(failed: int, attempts: int, may_fail: float, failures: Mapping[str, int]) -> str | None:
-    """A reason if more than the allowed share of attempts failed. Failures that differ in numbers alone are one kind."""
+    """A reason if more than the allowed share of attempts failed. Failures that differ in numbers are one kind."""
     if failed <= may_fail * attempts:
         return None
     alike: dict[str, tuple[int, str]] = {}
