@@ -3,7 +3,7 @@ alarm, and a true one when all gateways are killed.
 
 It lasts a minute; LOOMRL_MONITORED_S=1800 makes it half an hour:
 
-    LOOMRL_MONITORED_S=1800 python -P -m pytest -m slow tests/observability/test_monitored.py
+    LOOMRL_MONITORED_S=1800 python -m pytest -m slow tests/observability/test_monitored.py
 """
 
 import os
