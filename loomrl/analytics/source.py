@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loomrl.bus.agent import hub_name, known_agents
+from loomrl.hub.beside import run_hubs
 from loomrl.hub.glance import Glance, glance, read_glances, trajectory_ids
 from loomrl.serving.retention.file import exists, ids_in, read_payloads
 from loomrl.store import LoomDB, beside, open_store
@@ -18,7 +19,7 @@ from loomrl.store.rewards import read_rewards, replaced_between
 from loomrl.store.rows import count_rows, last_row, rows_after
 
 RUNS = "runs"
-"""The name of LoomDB's own hub, with the rollouts of training runs."""
+"""The name of LoomDB's own hub."""
 LONGEST = 50
 """Letters in the name of a database beside another. Names have no quotes: they may stand in SQL."""
 Columns = list[Sequence[Any]]
@@ -99,13 +100,19 @@ class Hubs:
         self._opened: dict[str, LoomDB] = {}
         self._sources: dict[str, HubSource] = {RUNS: HubSource(db, RUNS, records=db, endpoint=None)}
 
-    def look(self) -> list[HubSource]:
-        """Those that are there now."""
-        for name, endpoint in self._named():
+    def look(self) -> Iterator[HubSource]:
+        """Those that are there now. One of a run is closed when the next is taken: there may be a thousand of them."""
+        of_runs = run_hubs(self._db, self._url)
+        for name, endpoint in (*self._named(), *((name, None) for name in of_runs)):
             if name not in self._sources and is_there(beside(self._url, name)):
                 self._opened[name] = open_store(beside(self._url, name))
                 self._sources[name] = HubSource(self._opened[name], name, records=self._db, endpoint=endpoint)
-        return list(self._sources.values())
+                if name in of_runs:
+                    self._opened[name].close()
+        for name, source in list(self._sources.items()):
+            yield source
+            if name in of_runs:
+                self._opened[name].close()
 
     def close(self) -> None:
         """Close all but LoomDB itself, which is somebody else's."""

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -16,6 +17,8 @@ NAME = "console"
 """Of the LoomDB beside the first that holds the index."""
 BATCH = 500
 PACE_S = 0.25
+OVER_S = 60.0
+"""Until a hub whose run has ended is looked at again: there may be a thousand of them."""
 
 
 class Hubs(Protocol):
@@ -29,6 +32,9 @@ class Hubs(Protocol):
     def hub(self, name: str) -> LoomDB | None:
         """A hub's LoomDB."""
 
+    def is_over(self, name: str) -> bool:
+        """True of a hub whose run has ended."""
+
 
 class Indexer:
     """Reads what is new in every hub until it is closed. Several consoles may do so at once."""
@@ -36,6 +42,7 @@ class Indexer:
     def __init__(self, hubs: Hubs, *, changed: Callable[[int], None] = lambda _: None) -> None:
         self._hubs, self._changed = hubs, changed
         self._ending = threading.Event()
+        self._again: dict[str, float] = {}
         self._thread = threading.Thread(target=self._work, name="console-index", daemon=True)
 
     def start(self) -> None:
@@ -49,7 +56,9 @@ class Indexer:
 
     def round(self) -> int:
         """One batch of each hub; how many trajectories were new."""
-        return sum(self._advance(name) for name in self._hubs.hubs() if not self._ending.is_set())
+        now = time.monotonic()
+        due = (name for name in self._hubs.hubs() if self._again.get(name, now) <= now)
+        return sum(self._advance(name) for name in due if not self._ending.is_set())
 
     def _advance(self, name: str) -> int:
         db = self._hubs.hub(name)
@@ -58,6 +67,9 @@ class Indexer:
         after = indexed_up_to(self._hubs.index, name)
         up_to, stored = read_stored(db, after=after, limit=BATCH)
         if up_to == after:
+            if self._hubs.is_over(name):
+                self._again[name] = time.monotonic() + OVER_S
+                db.close()  # its files; whoever reads it next opens them again
             return 0
         extend_index(self._hubs.index, name, indexed(name, stored), after=after, up_to=up_to)
         return len(stored)

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from loomrl.console.index import NAME as INDEX
+from loomrl.hub.beside import run_hubs
 from loomrl.hub.look import find_stored, stored_at
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.db import neighbours
@@ -13,7 +14,9 @@ from loomrl.store.view.trajectory_index import find_indexed
 from loomrl.types import Trajectory
 
 _HUB = re.compile(r"\d+|(endpoint|agent)-.+")
-"""Names of the LoomDBs that are hubs: shards, endpoints' and those of foreign agents, and their shards."""
+"""Names of the LoomDBs that are hubs beside those of runs: shards, endpoints', those of foreign agents, and their
+shards.
+"""
 LOOK_S = 2.0
 """Time between two looks for hubs that are new."""
 
@@ -38,15 +41,22 @@ class Source:
     _hubs: dict[str, LoomDB] = field(default_factory=dict)
     _looked: float = -1e9
     _names: list[str] = field(default_factory=list)
+    _over: frozenset[str] = frozenset()
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def hubs(self) -> list[str]:
         """The names of all hubs; that of LoomDB itself is empty."""
         now = time.monotonic()
         if now - self._looked > LOOK_S:
-            self._names = ["", *(name for name in neighbours(self.url) if _HUB.fullmatch(name))]
+            others, of_runs = neighbours(self.url), run_hubs(self.db, self.url)
+            self._names = ["", *(name for name in others if _HUB.fullmatch(name) or name in of_runs)]
+            self._over = frozenset(name for name, is_going in of_runs.items() if not is_going)
             self._looked = now
         return self._names
+
+    def is_over(self, name: str) -> bool:
+        """True of a hub whose run has ended: it has nothing new any more, unless the run is resumed."""
+        return name in self._over
 
     def hub(self, name: str) -> LoomDB | None:
         """The LoomDB of a hub; None if there is none of this name."""

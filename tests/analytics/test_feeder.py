@@ -63,7 +63,7 @@ def test_rows_say_what_the_trajectory_says(full: World) -> None:
     }
     assert (talk["turns"], talk["tokens"], talk["sampled"], talk["seconds"], talk["success"]) == (1, 3, 2, 1.5, 1.0)
     assert talk["finished_at"].timestamp() == AT + DAY / 2
-    assert (roll["hub"], roll["run"], roll["version"], roll["seconds"]) == ("runs", "math-1", "math-1/3", 2.0)
+    assert (roll["hub"], roll["run"], roll["version"], roll["seconds"]) == ("math-1", "math-1", "math-1/3", 2.0)
     assert (zero["hub"], zero["version"], zero["tokens"]) == ("agent-Zero", "gpt", 90)
     assert (zero["usd"], zero["seconds"]) == (0.25, 0.5)
     assert (judgement["replaces"], judgement["version"], judgement["components"]) == (

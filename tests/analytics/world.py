@@ -13,11 +13,12 @@ from loomrl.bus.agent import open_agent_hub, record_agent
 from loomrl.config import HubConfig
 from loomrl.hub.open import open_hub
 from loomrl.serving.archive import open_endpoint_hub
-from loomrl.store import LoomDB, open_store
+from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.feedback import append_feedback
 from loomrl.store.observations import Observation, append_observations, unit_hash
 from loomrl.store.rewards import StoredReward, append_rewards
+from loomrl.store.runs import Run, start_run
 from loomrl.types import End, Feedback, Reward, Source, Task, Trajectory
 from tests.hub.hub_samples import attempt
 
@@ -60,7 +61,9 @@ class World:
         return [one.id for one in made]
 
     def train(self, count: int) -> None:
-        with open_hub(self.url, HubConfig()) as hub:
+        nothing = dict.fromkeys(("experiment", "resolved", "code"), "")
+        start_run(self.db, Run(id="math-1", name="math", kind="train", environments={}, started_at=AT, **nothing))
+        with open_hub(beside(self.url, "math-1"), HubConfig()) as hub:
             hub.append(
                 [
                     attempt(
