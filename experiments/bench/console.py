@@ -37,6 +37,7 @@ from loomrl.store.tables import events
 from loomrl.store.view.metrics import append_metrics
 from loomrl.store.view.tables import metrics
 from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.progress import progress
 from loomrl.telemetry.sink import new_metrics
 from loomrl.types import End, Message, PolicyVersion, Reward, Task, Tokens, Trajectory, Turn
 
@@ -91,8 +92,10 @@ def _filled(url: str, size: Size) -> dict[str, Any]:
     source = open_source(url)
     try:
         indexer, cpu = Indexer(source), time.process_time()
-        while indexer.round():
-            pass
+        with progress("bench console: index", size.trajectories + 1) as report:
+            done = 0
+            while new := indexer.round():
+                report(done := done + new)
         cpu = time.process_time() - cpu
     finally:
         source.close()
@@ -163,9 +166,11 @@ def _fill_hub(db: LoomDB, size: Size) -> None:
     """Trajectories written from a mould for each kind of task, with another number in each."""
     rng, now = np.random.default_rng(0), time.time()
     moulds = [(made, encode(made)[HEADER.size :]) for made in (trajectory(kind, rng) for kind in range(KINDS))]
-    for first in range(0, size.trajectories, BATCH):
-        numbers = range(first, min(first + BATCH, size.trajectories))
-        _store(db, [_cast(number, size, moulds[number // GROUP % KINDS]) for number in numbers], now)
+    with progress("bench console: filling", size.trajectories) as report:
+        for first in range(0, size.trajectories, BATCH):
+            numbers = range(first, min(first + BATCH, size.trajectories))
+            _store(db, [_cast(number, size, moulds[number // GROUP % KINDS]) for number in numbers], now)
+            report(numbers.stop)
     long = long_trajectory()
     _store(db, [(size.trajectories + GROUP, long.run, long, encode(long))], now)
 
