@@ -50,6 +50,16 @@ NUMBER, TASK, RUN = b"@@@@@@@@", b"########", b"run-????"
 """What stands in a mould for the number, the group and the run of a trajectory."""
 LONG_TOKENS = 100_000
 VIEWERS = 50
+VIEWER_ROUNDS = 3
+BUSY = """
+import sys, time
+done, until = 0, time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    sum(range(10_000))
+    done += 1
+print(done)
+"""
+"""A process that works all the time, and says how much."""
 PATIENCE_S = 120.0
 
 
@@ -64,11 +74,11 @@ class Size:
     """Of each page."""
     commits: int = 100
     """Of which the delay is measured."""
-    viewers_s: float = 20.0
+    viewers_s: float = 10.0
 
 
 FULL = Size()
-QUICK = Size(trajectories=2000, runs=20, updates=20, requests=3, commits=5, viewers_s=2.0)
+QUICK = Size(trajectories=2000, runs=20, updates=20, requests=3, commits=5, viewers_s=1.0)
 
 
 def measure(size: Size = FULL) -> dict[str, Any]:
@@ -360,18 +370,38 @@ def _delay(url: str, address: str, size: Size) -> dict[str, float]:
     }
 
 
-def _viewers(url: str, address: str, process: int, size: Size) -> dict[str, float]:
-    """CPU seconds of the console per second, with 50 open streams and a run that commits once a second."""
-    with contextlib.ExitStack() as stack, open_store(url) as db:
-        client = stack.enter_context(httpx.Client(timeout=PATIENCE_S, limits=httpx.Limits(max_connections=2 * VIEWERS)))
-        for _ in range(VIEWERS):
-            stack.enter_context(client.stream("GET", f"{address}/live?kind=metrics"))
-        before, begun, step = _cpu(process), time.perf_counter(), 0
-        while time.perf_counter() - begun < size.viewers_s:
-            step += 1
-            append_metrics(db, new_metrics("beside", step, {"success": 0.5}), at=time.time())
-            time.sleep(1.0)
-        return {"cpu_share_of_50_viewers": round((_cpu(process) - before) / (time.perf_counter() - begun), 4)}
+def _viewers(url: str, address: str, process: int, size: Size) -> dict[str, Any]:
+    """What 50 open streams cost a run that commits once a second and uses every core, by turns with and without them;
+    and CPU seconds of the console per second with them.
+    """
+    worked: dict[bool, list[int]] = {False: [], True: []}
+    shares = []
+    with open_store(url) as db:
+        for watched in [False, True] * VIEWER_ROUNDS:
+            with contextlib.ExitStack() as stack:
+                limits = httpx.Limits(max_connections=2 * VIEWERS)
+                client = stack.enter_context(httpx.Client(timeout=PATIENCE_S, limits=limits))
+                for _ in range(VIEWERS if watched else 0):
+                    stack.enter_context(client.stream("GET", f"{address}/live?kind=metrics"))
+                before, begun = _cpu(process), time.perf_counter()
+                worked[watched].append(_work(db, size.viewers_s))
+                if watched:
+                    shares.append((_cpu(process) - before) / (time.perf_counter() - begun))
+    return {
+        "cpu_share_of_50_viewers": round(statistics.median(shares), 4),
+        "cost_of_50_viewers": round(1 - statistics.median(worked[True]) / statistics.median(worked[False]), 4),
+        "work_of_rounds": worked[False] + worked[True],
+    }
+
+
+def _work(db: LoomDB, seconds: float) -> int:
+    """What a process on every core gets done in these seconds, while a run commits metrics every second."""
+    command = [sys.executable, "-S", "-c", BUSY, str(seconds)]
+    busy = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(os.cpu_count() or 1)]
+    while any(each.poll() is None for each in busy):
+        append_metrics(db, new_metrics("beside", time.monotonic_ns(), {"success": 0.5}), at=time.time())
+        time.sleep(1.0)
+    return sum(int(each.communicate()[0]) for each in busy)
 
 
 def _cpu(process: int) -> float:
