@@ -100,7 +100,7 @@ def build_model(size: Size) -> PreTrainedModel:
 def engine_rate(engine: TorchEngine, size: Size, concurrent: int) -> float:
     """Sampled tokens per second through `generate`, with this many requests open at once."""
     rng = np.random.default_rng(0)
-    sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer)
+    sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer, entropies=False)
     prompts = rng.integers(10, size.vocabulary, (size.requests, size.prompt), np.int32)
     requests = [Request(prompt, sampling, frozenset(), seed) for seed, prompt in enumerate(prompts)]
 

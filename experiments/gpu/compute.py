@@ -110,7 +110,7 @@ def _degrees(size: Size) -> tuple[int, int]:
 
 async def _drift(opened: TorchEngine, model: PreTrainedModel, size: Size) -> dict[str, Any]:
     """Log-probabilities as sampled, against those of one pass over the finished sequence."""
-    sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer)
+    sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer, entropies=False)
     rng = np.random.default_rng(2)
     prompts = rng.integers(10, size.vocabulary, (8, size.prompt), np.int32)
     asked = [Request(prompt, sampling, frozenset(), seed) for seed, prompt in enumerate(prompts)]

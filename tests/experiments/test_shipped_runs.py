@@ -75,6 +75,7 @@ def language(experiment: Experiment) -> dict[str, Any]:
     """Two updates of a model of one narrow layer."""
     if experiment.data is not None:  # of the policy that was served
         batch = {"data.batch": 8, "data.epochs": 2, "algorithm.learners.gpus": 0, "algorithm.sampling.max_tokens": 4}
+        batch |= {"algorithm.model.context": 128}  # as many positions as the served one has
         return batch | {"train.updates": 2, "train.checkpoint_every": 2, "evaluation.episodes": 2}
     build = {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2}
     changes: dict[str, Any] = {f"algorithm.model.build.{name}": value for name, value in build.items()}
