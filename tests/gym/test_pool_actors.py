@@ -118,7 +118,7 @@ async def test_a_mistake_in_the_configuration_is_raised_from_the_actor_too():
 
 async def test_actors_leave_no_files_behind():
     def left():
-        return set(Path(tempfile.gettempdir()).glob("loomrl-scratch-actor-*"))
+        return set(Path(tempfile.gettempdir()).glob("loomrl-actor-*"))
 
     before = left()
     pool = gym()

@@ -1,6 +1,7 @@
 """The EnvRunner of token policies: an engine and a pool of environments, in this process or in a Ray actor."""
 
 import asyncio
+import tempfile
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
@@ -14,7 +15,6 @@ from typing_extensions import override
 
 from loomrl.algorithms.language.rollout.playing import Life, Playing
 from loomrl.config import Experiment, LanguagePolicy, PolicyChoice
-from loomrl.files import scratch
 from loomrl.gym.catalogue import Registration, register
 from loomrl.gym.host.local import LocalHost, Plan
 from loomrl.gym.policy import PolicyFactory, open_policy
@@ -71,7 +71,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
         self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
         self._playing: Playing | None = None
         if experiment.asynchronous:
-            folder = str(scratch("runner"))
+            folder = tempfile.mkdtemp(prefix="loomrl-runner-")  # outlives us: `examine` reads it
             self.life = Life(uuid.uuid4().hex, ray.get_runtime_context().get_node_id(), folder)
             self._playing = Playing(LocalHost(make, local, open_policy=self._open_policy), local, folder=Path(folder))
 

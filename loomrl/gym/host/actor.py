@@ -6,6 +6,7 @@ Plans and trajectories travel in batches: one remote call per episode would cost
 import asyncio
 import gc
 import itertools
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any
 from loomrl.config import RolloutConfig
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.files import scratch
 from loomrl.gym.catalogue import Registration, register, registrations
 from loomrl.gym.episode import failed_trajectory, hang
 from loomrl.gym.host.local import LocalHost, Make, Plan
@@ -67,7 +67,7 @@ class EpisodeActor:
             register(registration)
         self._host = LocalHost(make, rollout, open_policy=open_policy)
         self._limit_s = rollout.turn_timeout_s
-        self._folder = str(scratch("actor"))
+        self._folder = tempfile.mkdtemp(prefix="loomrl-actor-")  # outlives us: `examine` reads it
         self._playing: dict[Ticket, asyncio.Task[None]] = {}
         self._results: list[tuple[Ticket, Result]] = []
 
