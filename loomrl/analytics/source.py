@@ -10,7 +10,7 @@ from loomrl.hub.glance import Glance, glance, read_glances, trajectory_ids
 from loomrl.serving.retention.file import exists, ids_in, read_payloads
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import ArchiveFile, list_files
-from loomrl.store.db import is_there
+from loomrl.store.db import is_there, neighbours
 from loomrl.store.endpoints import endpoint_names
 from loomrl.store.events import last_event
 from loomrl.store.feedback import read_feedback
@@ -102,7 +102,7 @@ class Hubs:
 
     def look(self) -> Iterator[HubSource]:
         """Those that are there now. One of a run is closed when the next is taken: there may be a thousand of them."""
-        of_runs = run_hubs(self._db, self._url)
+        of_runs = run_hubs(self._db, neighbours(self._url))
         for name, endpoint in (*self._named(), *((name, None) for name in of_runs)):
             if name not in self._sources and is_there(beside(self._url, name)):
                 self._opened[name] = open_store(beside(self._url, name))

@@ -48,8 +48,9 @@ class Source:
         """The names of all hubs; that of LoomDB itself is empty."""
         now = time.monotonic()
         if now - self._looked > LOOK_S:
-            others, of_runs = neighbours(self.url), run_hubs(self.db, self.url)
-            self._names = ["", *(name for name in others if _HUB.fullmatch(name) or name in of_runs)]
+            beside_us = neighbours(self.url)
+            of_runs = run_hubs(self.db, beside_us)
+            self._names = ["", *(name for name in beside_us if _HUB.fullmatch(name) or name in of_runs)]
             self._over = frozenset(name for name, is_going in of_runs.items() if not is_going)
             self._looked = now
         return self._names
