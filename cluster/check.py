@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from loomrl.cluster.crds import Schemas, crd_faults
 from loomrl.cluster.kuberay import KINDS, ClusterSpec, Pods, RayService, cluster_of
 from loomrl.cluster.pod import matches, no_such_key
 from loomrl.config import ServingExperiment
@@ -18,9 +19,12 @@ OURS = "loomrl.serving.deployment.app:build"
 """The application of an experiment of serving."""
 
 
-def check_file(file: Path) -> list[str]:
-    """A summary of the file, one line per document; a ConfigError lists every mistake."""
-    found = [_check(document, f"{file}") for document in documents(file)]
+def check_file(file: Path, crds: Schemas | None = None) -> list[str]:
+    """A summary of the file, one line per document; a ConfigError lists every mistake.
+
+    With `crds`, resources of KubeRay are checked against these definitions too.
+    """
+    found = [_check(document, f"{file}", crds) for document in documents(file)]
     if not found:
         raise ConfigError(f"{file}: is empty.")
     return found
@@ -48,7 +52,7 @@ def kinds(file: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def _check(raw: Any, origin: str) -> str:
+def _check(raw: Any, origin: str, crds: Schemas | None) -> str:
     if not isinstance(raw, dict):
         raise ConfigError(f"{origin}: a mapping is needed at the top, got {type(raw).__name__}.")
     if "apiVersion" not in raw and "kind" not in raw:
@@ -61,6 +65,7 @@ def _check(raw: Any, origin: str) -> str:
     resource = KINDS[kind].parse(raw, origin=origin)
     spec = cluster_of(resource)
     faults = [*_kuberay_faults(spec)] if spec else []
+    faults += crd_faults(raw, crds) if crds is not None else ()
     if isinstance(resource, RayService):
         faults += _serve_faults(resource.spec.serveConfigV2)
     _refuse(faults, origin)

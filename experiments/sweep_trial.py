@@ -163,7 +163,8 @@ class Going:
         if self.ended is not None:
             result = {"sweep": self._sweep.name, "stopped": self.ended, "updates": self.done, "score": self.score}
             status = RunStatus.FINISHED if self.score is not None else RunStatus.FAILED
-            finish_run(self._db, self.run, status=status, finished_at=time.time(), result=result)
+            claim = self._training.claim
+            finish_run(self._db, self.run, status=status, finished_at=time.time(), result=result, claim=claim)
 
     def _listen(self, done: int, metrics: Mapping[str, float]) -> None:
         self._write(done, metrics)

@@ -3,7 +3,7 @@
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from loomrl.artifacts import open_artifacts
 from loomrl.cluster.job import refuse_lost
 from loomrl.config import AnyExperiment
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, RunTaken
 from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
@@ -29,6 +29,7 @@ from loomrl.store.runs import (
     RunStatus,
     asked_to_stop,
     finish_run,
+    hold,
     list_runs,
     machine,
     recorded_experiment,
@@ -90,9 +91,10 @@ def train(
     run_folder(experiment.train, run)
     open_artifacts(experiment.artifact_url)
     with ray_running(1 + config.needed_cpus, experiment.placement.names), open_store(experiment.store_url) as db:
+        claim = None
         try:
             with closing(open_training(experiment, run, db, clock=clock)) as training:
-                begun = clock()
+                claim, begun = training.claim, clock()
                 gc.collect()
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
                 with nullcontext() if metrics is None else scraped(db, run, metrics) as registry:
@@ -100,10 +102,12 @@ def train(
                     summary = _trained(training, experiment, run, kept, listener, db)
                 result = _told(summary, experiment, run, begun=begun, seconds=clock() - begun)
         except BaseException as error:
-            if any(known.id == run for known in list_runs(db, kind="train")):
-                finish_run(db, run, status=RunStatus.FAILED, finished_at=clock(), result={"error": repr(error)})
+            told = {"error": repr(error)}
+            with suppress(RunTaken):
+                if any(known.id == run for known in list_runs(db, kind="train")):
+                    finish_run(db, run, status=RunStatus.FAILED, finished_at=clock(), result=told, claim=claim)
             raise
-        finish_run(db, run, status=RunStatus.FINISHED, finished_at=clock(), result=result.as_dict())
+        finish_run(db, run, status=RunStatus.FINISHED, finished_at=clock(), result=result.as_dict(), claim=claim)
         return result
 
 
@@ -145,6 +149,7 @@ def _trained(
             training.listen = listen
             while training.stopped is None:
                 training.update()
+                hold(db, training.claim)
                 wish = None if training.stopped else asked_to_stop(db, run)
                 if wish is not None:
                     training.stop(f"{BY_A_PERSON}{wish.data['by']}: {wish.data['why']}")

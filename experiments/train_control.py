@@ -25,6 +25,7 @@ from loomrl.run.record import begin_run
 from loomrl.run.stopping import Convergence
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.page_table import Comparison
 from loomrl.threshold import SINGLE, reaches
@@ -72,14 +73,14 @@ class ControlTraining:
         """The run on record, and what is trained in it."""
         parent = None if taken is None else taken["version"]
         environments = snapshot(experiment.environment)
-        code = begin_run(db, experiment, environments, id=run, kind="train", parent=parent)
+        claim = begin_run(db, experiment, environments, id=run, kind="train", parent=parent)
         ledger = Ledger(
             experiment=experiment,
             run=run,
             db=db,
-            checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run),
+            checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run, claim.times),
             clock=clock,
-            code=code,
+            claim=claim,
             file="course.json",
             data=lambda state: {"steps": state["done"]},
             parent=parent,
@@ -89,6 +90,11 @@ class ControlTraining:
             algo.take_over(taken["folder"])
             training.done, training.stage = algo.env_steps, taken["stage"]
         return training
+
+    @property
+    def claim(self) -> Claim:
+        """Ours on the run."""
+        return self._ledger.claim
 
     def begin(self) -> None:
         """Resume; without any checkpoint, judge and keep what training begins with."""

@@ -15,6 +15,7 @@ from loomrl.files import write_whole
 from loomrl.run.record import run_folder
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.page import Answer, Sample
 from loomrl.telemetry.page_table import Comparison
@@ -43,6 +44,12 @@ class LanguageTraining:
         if taken is not None:
             algo.take_over(taken["folder"])
             algo.keep()
+
+    @property
+    def claim(self) -> Claim:
+        """Ours on the run."""
+        claim: Claim = self.algo.claim
+        return claim
 
     @property
     def done(self) -> int:

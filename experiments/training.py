@@ -9,6 +9,7 @@ from loomrl.experiments.summary import RunSummary
 from loomrl.observability.exposition import Registry, door_at, exposed, metrics_route, process_registry
 from loomrl.observability.presence import present
 from loomrl.store import LoomDB
+from loomrl.store.runs import Claim
 from loomrl.store.service.replicas import ReplicaRole
 from loomrl.telemetry.sink import open_sinks
 
@@ -22,6 +23,10 @@ class Training(Protocol):
     algo: Any
     listen: Listener
     """Told of every update before its checkpoint counts."""
+
+    @property
+    def claim(self) -> Claim:
+        """Ours on the run."""
 
     @property
     def done(self) -> int:

@@ -31,6 +31,10 @@ class StoreError(LoomError):
     boundary = "store"
 
 
+class RunTaken(StoreError):
+    """A run that another process has resumed since: this one must end, and nothing of its counts any more."""
+
+
 class IdTaken(StoreError):
     """An id that is stored already with other content. Nothing of the write was stored."""
 

@@ -43,7 +43,7 @@ from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import run_id
+from loomrl.store.runs import Claim, run_id
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
@@ -221,7 +221,7 @@ class Language(Placed):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         began_with = None if experiment.data is None else experiment.data.parent
         parent = began_with if came_from is None else came_from["parent"]
-        code = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
+        claim = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
         collector: Collector | ServedCollector
         if experiment.data is not None:
             contents = self._open.enter_context(Contents(experiment.store_url))
@@ -229,7 +229,7 @@ class Language(Placed):
         else:
             collector = self._open.enter_context(opened_collector(experiment, run, self._mixture))
         self._collector = collector
-        self._ledger, self._stopper = collector.ledger(self._db, code=code), Stopper(experiment.train.stop)
+        self._ledger, self._stopper = collector.ledger(self._db, claim), Stopper(experiment.train.stop)
         if experiment.asynchronous and isinstance(collector, Collector):
             underway = Underway(self._runners, turn_timeout_s=experiment.rollout.turn_timeout_s)
             self._stream = Stream(collector, underway)
@@ -320,6 +320,12 @@ class Language(Placed):
         if self._ledger.parent != (version := f"{self.collector.run}/{self.collector.done}"):
             self._checkpoint()
         return version
+
+    @property
+    def claim(self) -> Claim:
+        """Ours on the run."""
+        self.collector  # noqa: B018 - opens it
+        return self._ledger.claim
 
     @property
     def kept(self) -> Mapping[str, int]:

@@ -19,7 +19,7 @@ from loomrl.algorithms.language.resolved import Algorithms
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
-from loomrl.errors import HubError, LeaseLost
+from loomrl.errors import Conflict, HubError, LeaseLost
 from loomrl.gym.curriculum import Curriculum, Draw, Outcome, open_curriculum
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host.local import Plan
@@ -31,6 +31,7 @@ from loomrl.hub import GroupPlan, Hub, Lease, Selection, open_hub
 from loomrl.run.ledger import Ledger
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.notes import Notes
+from loomrl.store.runs import Claim
 from loomrl.types import Failure, Group, Trajectory
 
 _log = logging.getLogger(__name__)
@@ -95,9 +96,8 @@ class Collector:
             stored = list(self.hub.replay(after=self.cursor, selection=Selection(run=self.run)))
             attempts = {t.id: t for _, t in stored if t.id in plans}
             fresh = play([plan for id, plan in plans.items() if id not in attempts])
-            played = sorted(map(self.shaping.shaped, fresh), key=_by_plan)
-            cursors = [*(c for c, t in stored if t.id in plans), *(self.hub.append(played) if played else ())]
-            self.reach(cursors)
+            played = self.store(sorted(map(self.shaping.shaped, fresh), key=_by_plan))
+            self.reach(c for c, t in stored if t.id in plans)
             everything = [*attempts.values(), *played]
             failures += [attempt.failure for attempt in everything if attempt.failure is not None]
             for case in self.quarantine.observe(everything):
@@ -140,6 +140,23 @@ class Collector:
             self.memories.commit(group)
         self.done += 1
         self.cursor = self.reached
+
+    def store(self, played: Sequence[Trajectory]) -> list[Trajectory]:
+        """Put attempts into the hub, and reach them.
+
+        Where another process that leads this run, or led it until now, has stored an attempt of the same name, that
+        one holds.
+        """
+        while True:
+            ids = tuple(attempt.id for attempt in played)
+            try:
+                self.reach(self.hub.append(played) if played else ())
+            except Conflict as error:
+                _log.warning("another process leads, or led, run %s: %s", self.run, error)
+                theirs = {t.id: t for _, t in self.hub.replay(selection=Selection(ids=ids))}
+                played = [theirs.get(attempt.id, attempt) for attempt in played]
+            else:
+                return list(played)
 
     def hold(self) -> None:
         """Renew every lease of which less than half its term is left."""
@@ -211,15 +228,15 @@ class Collector:
             self.hub.ack(lease_id, version=state["done"])
         self.leases = {}
 
-    def ledger(self, db: LoomDB, *, code: str) -> Ledger:
+    def ledger(self, db: LoomDB, claim: Claim) -> Ledger:
         """The run's versions, each of which counts once the hub has the acks of what it was trained on."""
         return Ledger(
             experiment=self.experiment,
             run=self.run,
             db=db,
-            checkpoints=Checkpoints(open_artifacts(self.experiment.artifact_url), self.run),
+            checkpoints=Checkpoints(open_artifacts(self.experiment.artifact_url), self.run, claim.times),
             clock=self.clock,
-            code=code,
+            claim=claim,
             file="line.json",  # the name in checkpoints of every version
             data=lambda state: {"leases": state["leases"], "cursor": state["cursor"]},
             settle=self.settle,

@@ -174,9 +174,7 @@ class Stream:
         fresh = [t for t in finished if t.group in self._flights and t.id in self._flights[t.group].missing]
         if not fresh:
             return False
-        fresh = [self._collector.shaping.shaped(attempt) for attempt in fresh]
-        cursors = self._collector.hub.append(fresh)
-        self._collector.reach(cursors)
+        fresh = self._collector.store([self._collector.shaping.shaped(attempt) for attempt in fresh])
         self._arrived += fresh
         for trajectory in fresh:
             del self._flights[trajectory.group].missing[trajectory.id]

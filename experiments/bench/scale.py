@@ -37,6 +37,7 @@ from loomrl.inference.weights.sealed import Sealed
 from loomrl.run.record import begin_run
 from loomrl.store import beside, open_store
 from loomrl.store.notes import Notes
+from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Trajectory
 
@@ -170,7 +171,7 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
     with ExitStack() as stack:
         collector, clock = stack.enter_context(_collector(experiment)), Clock()
         collector.hub = cast(Hub, Metered(collector.hub, clock))
-        ledger = collector.ledger(stack.enter_context(open_store(experiment.store_url)), code="bench")
+        ledger = collector.ledger(stack.enter_context(open_store(experiment.store_url)), Claim("scale", 1, "bench"))
         _publish(runners, replace(recording.sealed, version=0))
         for done in range(rounds + 1):
             clock.start()

@@ -126,12 +126,18 @@ def result(id: Id, address: Address = None) -> None:
 @clusters.command()
 def check(
     files: Annotated[list[Path], typer.Argument(help="Cluster files: of Ray's launcher, or of KubeRay.")],
+    crds: Annotated[
+        list[Path] | None,
+        typer.Option(help="Definitions of the KubeRay that will read them: `kubectl get crd NAME… -o yaml`."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find mistakes in cluster files without a cluster: unknown keys are listed with the nearest known one."""
     from loomrl.cluster.check import check_file
+    from loomrl.cluster.crds import read_crds
 
-    found = {str(file): check_file(file) for file in files}
+    schemas = {about: schema for file in crds for about, schema in read_crds(file).items()} if crds else None
+    found = {str(file): check_file(file, schemas) for file in files}
     lines = "\n".join(f"{file}: {', '.join(what)}" for file, what in found.items())
     emit(found, as_json=as_json, show=lambda console: console.print(lines, highlight=False))
 

@@ -17,7 +17,7 @@ from loomrl.errors import ArtifactError, LeaseLost
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import list_endpoints
 from loomrl.store.policies import list_policies, record_policy
-from loomrl.store.runs import show_run
+from loomrl.store.runs import Claim, hold, show_run
 from loomrl.types import PolicyVersion, Stage
 
 State = Mapping[str, Any]
@@ -46,8 +46,8 @@ class Ledger:
     db: LoomDB
     checkpoints: Checkpoints
     clock: Callable[[], float]
-    code: str
-    """Revision of the code that trains now."""
+    claim: Claim
+    """Ours on the run. Without it nothing is put on record."""
     file: str
     """Of a checkpoint's state, in the checkpoint."""
     data: Callable[[State], Mapping[str, Any]]
@@ -75,8 +75,10 @@ class Ledger:
 
     def commit(self, number: int, folder: Path, state: State) -> State:
         """Stage the checkpoint in `folder` with this state, settle it, believe it; the state as it was written."""
+        hold(self.db, self.claim)
         self.kept["last"] = number
-        whole = {**self.state_dict(), **state, "done": number, "created_at": self.clock(), "code": self.code}
+        whole = {**self.state_dict(), **state, "done": number, "created_at": self.clock(), "code": self.claim.code}
+        whole["url"] = self.checkpoints.url(number)
         (folder / self.file).write_text(json.dumps(whole))
         self.checkpoints.put(number, folder)
         self.settle(whole)
@@ -86,20 +88,25 @@ class Ledger:
     def resume(self, into: Path) -> tuple[Path, dict[str, Any]] | None:
         """A copy of the newest checkpoint that counts, and its state; None without any. To be believed once loaded."""
         recorded = list_policies(self.db, run=self.run, limit=1)
-        newest = recorded[0].number if recorded else -1
-        self.checkpoints.refuse_lost(newest)
-        for number in reversed(self.checkpoints.numbers()):
-            folder = self.checkpoints.get(number, into / str(number))
+        newest, url = (recorded[0].number, recorded[0].url) if recorded else (-1, "")
+        for number, name in reversed(self.checkpoints.stored()):
+            is_newest = number == newest and url.endswith(name)
+            if number <= newest and not is_newest:
+                continue
+            folder = self.checkpoints.get(name, into / name)
             state: dict[str, Any] = json.loads((folder / self.file).read_text())
             if state["experiment"] not in (self.experiment.sha256, self.recorded):
                 raise ArtifactError(
                     f"the checkpoints of run {self.run!r} in {self.checkpoints.artifacts.url} are of experiment "
                     f"{state['experiment'][:12]}, this is {self.experiment.sha256[:12]}: name another --run."
                 )
-            if number <= newest or self._settles(state):
+            state["url"] = name
+            if is_newest or self._settles(state):
                 self.load_state_dict(state)
                 return folder, state
-            self.checkpoints.delete(number)
+            self.checkpoints.delete(name)
+        if recorded:
+            raise self.checkpoints.lost(newest, url)
         return None
 
     def believe(self, state: State) -> None:
@@ -108,7 +115,7 @@ class Ledger:
         version = PolicyVersion(
             id=f"{self.run}/{number}",
             number=number,
-            url=self.checkpoints.url(number),
+            url=state["url"],
             run=self.run,
             algorithm=self.experiment.algorithm.kind,
             experiment=self.recorded,
@@ -117,7 +124,7 @@ class Ledger:
             code=state["code"],
             created_at=state["created_at"],
         )
-        record_policy(self.db, version)
+        record_policy(self.db, version, claim=self.claim)
         self.parent, self.kept["last"] = version.id, number
         self.checkpoints.prune({*self.kept.values(), *served_numbers(self.db, self.run)})
 

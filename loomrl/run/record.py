@@ -11,7 +11,7 @@ from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError
 from loomrl.load import dump
 from loomrl.store import LoomDB
-from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_run
+from loomrl.store.runs import Claim, Run, RunStatus, code_revision, finish_run, start_run
 
 
 def run_folder(records: Records, run: str) -> Path:
@@ -32,22 +32,20 @@ def begin_run(
     id: str,
     kind: str,
     parent: str | None = None,
-) -> str:
-    """Put a run on record, or resume it; the revision of the code. `parent` is another run's version it begins with."""
-    code = code_revision()
+) -> Claim:
+    """Put a run on record, or resume it. `parent` is another run's version it begins with."""
     run = Run(
         id=id,
         name=experiment.name,
         kind=kind,
         experiment=experiment.sha256,
         resolved=dump(experiment),
-        code=code,
+        code=code_revision(),
         environments=environments,
         parent_policy=parent,
         started_at=time.time(),
     )
-    start_run(db, run)
-    return code
+    return start_run(db, run)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loomrl.artifacts import MARKER, Artifacts, locate, open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError
 from loomrl.files import scratch
@@ -62,4 +61,4 @@ def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str
         yield locate(version.url)
     for each in roots:
         artifacts = open_artifacts(each, make=False)
-        yield artifacts, Checkpoints(artifacts, version.run).url(version.number)
+        yield artifacts, "/".join(version.url.split("/")[-3:])

@@ -6,16 +6,22 @@ from loomrl.errors import StoreError
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, columns_of, find, from_json, insert_once, require, to_json
+from loomrl.store.runs import Claim, held
 from loomrl.store.tables import policies, runs
 from loomrl.types import PolicyVersion, Stage
 
 
-def record_policy(db: LoomDB, policy: PolicyVersion) -> None:
-    """Store a version once. Its run and its parent must be stored; the same id with other content is a StoreError."""
+def record_policy(db: LoomDB, policy: PolicyVersion, *, claim: Claim | None = None) -> None:
+    """Store a version once. Its run and its parent must be stored; the same id with other content is a StoreError.
+
+    RunTaken if `claim`, of its trainer, is not held any more.
+    """
     data = to_json(dict(policy.data), what=f"policy {policy.id!r} data")
     row = columns_of(policy) | {"data": data, "stage": policy.stage.value}
     made = {"run": policy.run, "number": policy.number}
     with db.write() as connection:
+        if claim is not None:
+            held(connection, claim)
         require(connection, runs, policy.run)
         if policy.parent is not None:
             require(connection, policies, policy.parent)

@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +13,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 import loomrl
-from loomrl.errors import ConfigError, StoreError
+from loomrl.errors import ConfigError, RunTaken, StoreError
 from loomrl.load import parse_yaml
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, event_of, record
@@ -69,6 +70,17 @@ class Run:
         return self.status is RunStatus.FINISHED and not str(self.result.get("stopped", "")).startswith(BY_A_PERSON)
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to lead a run. Who started or resumed it last holds it; whoever held it before is fenced out."""
+
+    run: str
+    times: int
+    """How often the run was started or resumed, this time included."""
+    code: str
+    """Revision of the code that leads it."""
+
+
 def run_id(asked: str | None, name: str) -> str:
     """The requested id, or a new one from the experiment's name; a ConfigError if it cannot be a file name."""
     if asked is None:
@@ -81,7 +93,7 @@ def run_id(asked: str | None, name: str) -> str:
     return asked
 
 
-def start_run(db: LoomDB, run: Run) -> None:
+def start_run(db: LoomDB, run: Run) -> Claim:
     """Record a run before it starts. Starting it again resumes it; its experiment must be the same."""
     row = columns_of(run) | {
         "status": RunStatus.RUNNING.value,
@@ -108,6 +120,30 @@ def start_run(db: LoomDB, run: Run) -> None:
             connection.execute(update(runs).where(runs.c.id == run.id).values(**reopened))
         kind = "run.started" if before is None else "run.resumed"
         record(connection, Event(kind=kind, subject=run.id, data=started, created_at=run.started_at))
+        return Claim(run.id, len(_beginnings(connection, run.id)), run.code)
+
+
+def hold(db: LoomDB, claim: Claim) -> None:
+    """RunTaken if the run was resumed by another process since."""
+    with db.read() as connection:
+        held(connection, claim)
+
+
+def held(connection: Connection, claim: Claim) -> None:
+    """`hold`, in the transaction of what must not be written without the claim."""
+    begun = _beginnings(connection, claim.run)
+    if len(begun) != claim.times:
+        by, when = from_json(begun[-1].data).get("host", "another host"), time.ctime(begun[-1].created_at)
+        raise RunTaken(
+            f"run {claim.run!r}: was resumed on {by} at {when}, so this process has stopped leading it. What it made "
+            "since its last checkpoint does not count. Two trainings at once need a --run each."
+        )
+
+
+def _beginnings(connection: Connection, run: str) -> list[Any]:
+    """The starts and resumes of a run, in their order."""
+    query = select(events.c.data, events.c.created_at).where(events.c.subject == run, events.c.kind.in_(BEGUN))
+    return list(connection.execute(query.order_by(events.c.position)))
 
 
 def ask_to_stop(db: LoomDB, id: str, *, who: str, why: str, at: float) -> None:
@@ -131,12 +167,20 @@ def asked_to_stop(db: LoomDB, id: str) -> Event | None:
 
 
 def finish_run(
-    db: LoomDB, id: str, *, status: RunStatus, finished_at: float, result: Mapping[str, Any] | None = None
+    db: LoomDB,
+    id: str,
+    *,
+    status: RunStatus,
+    finished_at: float,
+    result: Mapping[str, Any] | None = None,
+    claim: Claim | None = None,
 ) -> None:
-    """Record the end of a run, and its result as JSON values."""
+    """Record the end of a run, and its result as JSON values; RunTaken if `claim` is not held any more."""
     text = to_json(dict(result or {}), what=f"run {id!r} result")
     with db.write() as connection:
         require(connection, runs, id)
+        if claim is not None:
+            held(connection, claim)
         ended = {"status": status.value, "finished_at": finished_at, "result": text}
         connection.execute(update(runs).where(runs.c.id == id).values(**ended))
         record(connection, Event(kind=f"run.{status.value}", subject=id, created_at=finished_at))

@@ -269,3 +269,43 @@ def test_age_of_tokens_is_counted_from_the_version_that_learns() -> None:
     found = staleness([Group("g", (trajectory, replace(trajectory, id="b")))], 5)
     assert found == {Metric.STALENESS_MAX: 2.0, Metric.STALENESS_MEAN: 1.0}
     assert staleness([], 5) == {}
+
+
+def other(attempts: Sequence[Trajectory]) -> list[Trajectory]:
+    """The same attempts, as another process has played them."""
+    return [replace(attempt, turns=(replace(attempt.turns[0], action="y"),)) for attempt in attempts]
+
+
+def test_where_two_processes_lead_a_run_by_mistake_an_attempt_is_whose_came_first(tmp_path: Path) -> None:
+    with collector(tmp_path) as one, collector(tmp_path) as two:
+
+        def plays(plans: Sequence[Plan]) -> list[Trajectory]:
+            players = Simulated(lambda plan: 1)
+            players.start(plans)
+            return players.finished()
+
+        def plays_while_the_other_does(plans: Sequence[Plan]) -> list[Trajectory]:
+            two.hub.append(other(plays(plans)[:3]))
+            return plays(plans)
+
+        groups, _ = one.attempt(LanguagePolicy(path="", version=0), plays_while_the_other_does)
+        said = [attempt.turns[0].action for group in groups for attempt in group.trajectories]
+        stored = [attempt.id for _, attempt in one.hub.replay(selection=EVERYTHING)]
+    assert sorted(said) == ["x"] * 5 + ["y"] * 3
+    assert sorted(stored) == sorted(ids(groups))
+
+
+def test_so_it_is_where_groups_begin_before_their_turn(tmp_path: Path) -> None:
+    with collector(tmp_path) as one, collector(tmp_path) as two:
+        players = Simulated(lambda plan: 1)
+        finished = players.finished
+
+        def finished_in_two_places() -> list[Trajectory]:
+            found = finished()
+            two.hub.append(other(found[:1]))
+            return found
+
+        players.finished = finished_in_two_places  # type: ignore[method-assign]
+        groups = update(one, Stream(one, players), players)
+        said = [attempt.turns[0].action for group in groups for attempt in group.trajectories]
+    assert "y" in said

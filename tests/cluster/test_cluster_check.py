@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loomrl.cluster.check import check_file, documents, kinds
+from loomrl.cluster.crds import read_crds
 from loomrl.cluster.kuberay import RayService
 from loomrl.cluster.pod import matches
 from loomrl.config import GpuPlace, Place, ServingExperiment
@@ -120,6 +121,56 @@ def test_a_typo_is_named_with_what_was_meant(tmp_path: Path, name: str, right: s
 def test_a_pod_of_other_types_is_refused(raw: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         matches("V1PodTemplateSpec", raw)
+
+
+CRD = """
+apiVersion: v1
+kind: List
+items:
+- kind: CustomResourceDefinition
+  spec:
+    group: ray.io
+    names: {kind: RayJob}
+    versions:
+    - name: v1
+      schema:
+        openAPIV3Schema:
+          type: object
+          required: [spec]
+          properties:
+            apiVersion: {type: string}
+            kind: {type: string}
+            metadata: {type: object}
+            spec:
+              type: object
+              required: [replicas, shutdownAfterJobFinishes]
+              properties:
+                replicas: {type: integer, default: 1}
+                entrypoint: {type: string}
+                submissionMode: {type: string, enum: [K8sJobMode]}
+                backoffLimit: {type: integer}
+                shutdownAfterJobFinishes: {type: boolean}
+                ttlSecondsAfterFinished: {type: string}
+                rayClusterSpec: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {}}
+"""
+"""Of an operator that knows less than ours."""
+
+
+def test_a_resource_is_checked_against_the_definitions_of_an_operator(tmp_path: Path) -> None:
+    crds = tmp_path / "crds.yaml"
+    crds.write_text(CRD)
+    job = HOME / "kubernetes/job.yaml"
+    with pytest.raises(ConfigError, match=r"1 fault\(s\)\n  spec.ttlSecondsAfterFinished: 3600 is not of type 'string'"):
+        check_file(job, read_crds(crds))
+    crds.write_text(CRD.replace("{type: string}\n                rayC", "{type: integer}\n                rayC"))
+    assert check_file(job, read_crds(crds)) == check_file(job)
+    crds.write_text(CRD.replace("ttlSecondsAfterFinished: {type: string}", "ttlSecondsAfterFinish: {type: integer}"))
+    with pytest.raises(ConfigError, match=r"spec.ttlSecondsAfterFinished: no such key.*Did you mean 'ttlSecondsAfterFi"):
+        check_file(job, read_crds(crds))
+    with pytest.raises(ConfigError, match=r"ray.io/v1 RayCluster is not defined there. Defined: ray.io/v1 RayJob"):
+        check_file(HOME / "kubernetes/cluster.yaml", read_crds(crds))
+    with pytest.raises(ConfigError, match="kind='RayJob': CustomResourceDefinitions are needed"):
+        read_crds(job)
 
 
 def test_the_dockerfile_passes_its_linter_and_copies_what_is_there() -> None:

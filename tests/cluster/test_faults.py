@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,21 +16,18 @@ from ray.cluster_utils import Cluster
 
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.config import Experiment
-from loomrl.hub import EVERYTHING, open_hub
 from loomrl.load import dump
-from loomrl.store import beside, open_store
+from loomrl.store import open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import show_run
-from loomrl.types import End
-from tests.algorithms.language_support import experiment
 from tests.cluster.cluster_support import ROOT, environment, process, start, wait_until
+from tests.cluster.slow_run import assert_each_attempt_counts_once, small
 
 pytestmark = [
     pytest.mark.system,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
 ]
-SLOW = "tests.cluster.slow_env:SlowEnvironment"
-UPDATES, GROUPS, SIZE = 3, 4, 4
+UPDATES = 3
 
 
 @pytest.fixture
@@ -49,39 +45,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     made.shutdown()
 
 
-def small(folder: Path, **changes: Any) -> Experiment:
-    wanted = {
-        "environments": [{"id": SLOW}],
-        "rollout": {"runners": 2, "groups_per_update": GROUPS, "group_size": SIZE, "concurrency": 2},
-        "placement.runner.resources": {"rollout": 1},
-        "train.updates": UPDATES,
-        "train.checkpoint_every": 1,
-        "evaluation.episodes": 4,
-    }
-    return experiment(folder, "grpo", **wanted | changes)
-
-
-def assert_each_attempt_counts_once(experiment: Experiment, run: str) -> None:
-    """Every attempt that was planned is stored once, and not failed; every group was trained once, by one lease."""
-    planned = {f"{run}/{u}/{g}/{s}" for u in range(UPDATES) for g in range(GROUPS) for s in range(SIZE)}
-    hub_url = beside(experiment.store_url, run)
-    with open_hub(hub_url, experiment.hub, groups_per_update=GROUPS, environments=experiment.environments) as hub:
-        stored = Counter(attempt.id for _, attempt in hub.replay(selection=EVERYTHING))
-        ends = {attempt.end for _, attempt in hub.replay(selection=EVERYTHING)}
-        stats = hub.stats()
-    assert stored == Counter(dict.fromkeys(planned, 1))
-    assert End.FAILED not in ends
-    assert sum(line.acked for line in stats.environments.values()) == UPDATES * GROUPS
-    with open_store(experiment.store_url) as db:
-        versions = list_policies(db, run=run)
-    leases = Counter(lease for version in versions for lease in version.data["leases"])
-    assert len(leases) == UPDATES
-    assert set(leases.values()) == {1}
-
-
 @pytest.mark.slow
 def test_a_node_that_dies_in_the_middle_of_an_update_costs_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    wanted = small(tmp_path)
+    wanted = small(tmp_path, UPDATES)
     ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
     algo = LanguageConfig.of(wanted, run="r").build_algo()
     algo.train()
@@ -134,7 +100,7 @@ def newest(wanted: Experiment) -> int:
 def test_a_run_goes_on_in_a_new_cluster_after_the_head_died(
     tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
-    wanted = small(tmp_path, **{"rollout.runners": 1})
+    wanted = small(tmp_path, UPDATES, **{"rollout.runners": 1})
     (tmp_path / "experiment.yaml").write_text(dump(wanted))
     log = tmp_path / "train.log"
     with head(tmp_path, unused_tcp_port_factory()) as address:

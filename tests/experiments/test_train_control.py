@@ -18,7 +18,7 @@ from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
 from loomrl.config.sweep import Choice, Sweep
 from loomrl.control.policy import ControlPolicy
-from loomrl.errors import ArtifactError, ClusterError, ConfigError, StoreError
+from loomrl.errors import ArtifactError, ClusterError, ConfigError, RunTaken, StoreError
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.evaluate_control import evaluate_control, idle_return
 from loomrl.experiments.notebook.agentic import AgenticRLSystem
@@ -81,7 +81,7 @@ def checkpoints(folder: Path, run: str) -> Checkpoints:
 
 def policy_of(folder: Path, run: str) -> dict[str, torch.Tensor]:
     stored = checkpoints(folder, run)
-    copy = stored.get(stored.numbers()[-1], folder / f"copy-{run}")
+    copy = stored.get(stored.stored()[-1][1], folder / f"copy-{run}")
     return ControlPolicy.load(copy / "policy")._net.state_dict()
 
 
@@ -171,6 +171,25 @@ def test_a_run_stops_when_somebody_asks_and_is_resumed_as_if_it_never_had(tmp_pa
     train(settings, run="parts")
     whole, parts = policy_of(tmp_path, "whole"), policy_of(tmp_path, "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_of_two_processes_that_train_one_run_the_later_one_leads_it(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, **{"train.steps": 2048})
+    train(settings, run="alone")
+    results = []
+
+    def another(done: int, metrics: Mapping[str, float]) -> None:
+        if not results:
+            results.append(train(settings, run="r"))
+
+    with pytest.raises(RunTaken, match="run 'r': was resumed on "):
+        train(settings, run="r", listener=another)
+    with open_store(settings.store_url) as db:
+        run, numbers = show_run(db, "r"), [version.number for version in list_policies(db, run="r")]
+    assert (run.status, run.result["policy"]) == (RunStatus.FINISHED, results[0].policy)
+    assert len(numbers) == len(set(numbers))
+    alone, ours = policy_of(tmp_path, "alone"), policy_of(tmp_path, "r")
+    assert all(torch.equal(alone[name], ours[name]) for name in alone)
 
 
 @pytest.mark.slow
@@ -340,11 +359,11 @@ def test_a_run_that_began_before_a_setting_existed_is_resumed_and_another_experi
     with open_store(settings.store_url) as db, db.write() as connection:
         connection.execute(update(runs).values(experiment="older", resolved=json.dumps(older)))
         connection.execute(update(policies).values(experiment="older"))
-    for number in checkpoints(tmp_path, "r").numbers():
-        folder = checkpoints(tmp_path, "r").get(number, tmp_path / str(number))
+    for number, url in checkpoints(tmp_path, "r").stored():
+        folder = checkpoints(tmp_path, "r").get(url, tmp_path / str(number))
         state = json.loads((folder / "course.json").read_text())
         (folder / "course.json").write_text(json.dumps(state | {"experiment": "older"}))
-        checkpoints(tmp_path, "r").delete(number)
+        checkpoints(tmp_path, "r").delete(url)
         checkpoints(tmp_path, "r").put(number, folder)
     after = train(settings, run="r")
     assert (after.policy, after.best, after.stopped) == (before.policy, before.best, before.stopped)

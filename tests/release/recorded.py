@@ -36,7 +36,7 @@ class RecordedRun:
             environments=snapshot(self.experiment.environment) if environments is None else environments,
             started_at=1.0,
         )
-        start_run(db, run)
+        self.claim = start_run(db, run)
 
     def record(self, policy: ControlPolicy, number: int, *, parent: str | None = None, code: str = "c") -> str:
         """A version as training leaves it: a checkpoint and a row."""

@@ -1,35 +1,54 @@
-"""Training lets checkpoints go, but none that an endpoint serves or may go back to."""
+"""Training lets checkpoints go, but none that an endpoint serves, may go back to, or that another process made."""
 
+import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
+from loomrl.errors import RunTaken
 from loomrl.run.ledger import Ledger
+from loomrl.run.version import copied
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.policies import move_policy
+from loomrl.store.policies import list_policies, move_policy, show_policy
+from loomrl.store.runs import Claim, show_run, start_run
 from loomrl.types import Stage
 from tests.release.recorded import RecordedRun
 
 
-def test_training_keeps_what_is_served_and_what_was_released(store: LoomDB, tmp_path: Path) -> None:
-    run = RecordedRun(store, tmp_path)
-    ledger = Ledger(
+def a_ledger(run: RecordedRun, db: LoomDB, claim: Claim, **more: Any) -> Ledger:
+    return Ledger(
         experiment=run.experiment,
         run=run.id,
-        db=store,
-        checkpoints=Checkpoints(open_artifacts(run.experiment.artifact_url), run.id),
+        db=db,
+        checkpoints=Checkpoints(open_artifacts(run.experiment.artifact_url), run.id, claim.times),
         clock=lambda: 1.0,
-        code="c",
+        claim=claim,
         file="course.json",
         data=lambda state: {},
+        **more,
     )
 
+
+def a_folder(into: Path, text: str) -> Path:
+    """With a file of this text."""
+    folder = into / uuid.uuid4().hex
+    folder.mkdir()
+    (folder / "weights").write_text(text)
+    return folder
+
+
+def test_training_keeps_what_is_served_and_what_was_released(store: LoomDB, tmp_path: Path) -> None:
+    run = RecordedRun(store, tmp_path)
+    ledger = a_ledger(run, store, run.claim)
+
     def commit(number: int) -> None:
-        folder = tmp_path / f"made-{number}"
-        folder.mkdir()
         ledger.offer(number, -number)
-        ledger.commit(number, folder, {})
+        ledger.commit(number, a_folder(tmp_path, "made"), {})
 
     commit(0)
     commit(1)
@@ -41,3 +60,65 @@ def test_training_keeps_what_is_served_and_what_was_released(store: LoomDB, tmp_
         commit(number)
     assert ledger.kept == {"best": 0, "last": 5}
     assert ledger.checkpoints.numbers() == [0, 1, 2, 5]
+
+
+class Trainer:
+    """A process that leads the run: it resumes, and makes versions whose weights are its name."""
+
+    def __init__(self, run: RecordedRun, db: LoomDB, folder: Path, name: str, claim: Claim) -> None:
+        self.name, self._folder = name, folder
+        self.pauses: Callable[[], None] = lambda: None
+        """Called once between a checkpoint's artifact and its record."""
+        self.ledger = a_ledger(run, db, claim, settle=lambda state: self._paused())
+        self.begun = self.ledger.resume(a_folder(folder, "copies"))
+        if self.begun is not None:
+            self.ledger.believe(self.begun[1])
+
+    def commit(self, number: int) -> None:
+        self.ledger.commit(number, a_folder(self._folder, self.name), {})
+
+    def _paused(self) -> None:
+        pauses, self.pauses = self.pauses, lambda: None
+        pauses()
+
+
+def test_a_trainer_that_was_given_up_for_dead_and_comes_back_changes_nothing(store: LoomDB, tmp_path: Path) -> None:
+    """It had stored a checkpoint when it froze; meanwhile another resumed the run and went further."""
+    run = RecordedRun(store, tmp_path)
+    old = Trainer(run, store, tmp_path, "old", run.claim)
+    old.commit(0)
+    old.commit(1)
+    made: list[Trainer] = []
+
+    def another() -> None:
+        new = Trainer(run, store, tmp_path, "new", start_run(store, show_run(store, run.id)))
+        assert new.begun is not None
+        assert new.begun[1]["done"] == 2  # the old one's, which it can settle
+        new.commit(3)
+        new.commit(4)
+        made.append(new)
+
+    old.pauses = another
+    with pytest.raises(RunTaken):
+        old.commit(2)
+    with pytest.raises(RunTaken):
+        old.commit(3)
+    assert sorted(version.number for version in list_policies(store, run=run.id)) == [0, 1, 2, 3, 4]
+    assert (copied(show_policy(store, "run/4"), store) / "weights").read_text() == "new"
+    again = Trainer(run, store, tmp_path, "third", start_run(store, show_run(store, run.id)))
+    assert again.begun is not None
+    assert (again.begun[0] / "weights").read_text() == "new"
+
+
+def test_two_trainers_that_make_the_same_version_do_not_touch_each_others(store: LoomDB, tmp_path: Path) -> None:
+    run = RecordedRun(store, tmp_path)
+    old = Trainer(run, store, tmp_path, "old", run.claim)
+    old.commit(0)
+    new = Trainer(run, store, tmp_path, "new", start_run(store, show_run(store, run.id)))
+    old.ledger.checkpoints.put(1, a_folder(tmp_path, "old"))  # it looked at its claim just before
+    new.commit(1)
+    assert (copied(show_policy(store, "run/1"), store) / "weights").read_text() == "new"
+    for number in (2, 3):
+        new.commit(number)
+    old.ledger.checkpoints.prune({0, 1})  # it was about to
+    assert new.ledger.checkpoints.numbers() == [0, 3]

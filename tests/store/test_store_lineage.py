@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert
 
 import loomrl
-from loomrl.errors import StoreError
+from loomrl.errors import RunTaken, StoreError
 from loomrl.store import LoomDB
 from loomrl.store.deployments import Deployment, list_deployments, record_deployment
 from loomrl.store.evaluations import Evaluation, list_evaluations, record_evaluation
@@ -16,7 +16,7 @@ from loomrl.store.events import read_events
 from loomrl.store.lineage import lineage
 from loomrl.store.policies import list_policies, move_policy, record_policy, show_policy
 from loomrl.store.rows import columns_of
-from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, list_runs, show_run, start_run
+from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, hold, list_runs, show_run, start_run
 from loomrl.store.tables import policies
 from loomrl.types import PolicyVersion, Stage, Verdict
 
@@ -66,6 +66,26 @@ def test_a_resumed_run_keeps_its_beginning(store: LoomDB) -> None:
     assert (resumed.started_at, resumed.finished_at) == (10.0, None)
     kinds = [event.kind for _, event in read_events(store, subject="run-1")]
     assert kinds == ["run.started", "run.failed", "run.resumed"]
+
+
+def test_who_resumed_a_run_last_leads_it_and_who_led_it_before_writes_nothing_more(store: LoomDB) -> None:
+    first = start_run(store, RUN)
+    hold(store, first)
+    record_policy(store, policy(1), claim=first)
+    second = start_run(store, replace(RUN, started_at=60.0))
+    hold(store, second)
+    for write in (
+        lambda: hold(store, first),
+        lambda: record_policy(store, policy(2), claim=first),
+        lambda: finish_run(store, "run-1", status=RunStatus.FAILED, finished_at=70.0, claim=first),
+    ):
+        with pytest.raises(RunTaken, match=r"run 'run-1': was resumed on .* at Thu Jan  1 00:01:00 1970"):
+            write()
+    assert [version.id for version in list_policies(store)] == ["p1"]
+    assert show_run(store, "run-1").status is RunStatus.RUNNING
+    record_policy(store, policy(2), claim=second)
+    finish_run(store, "run-1", status=RunStatus.FINISHED, finished_at=80.0, claim=second)
+    hold(store, second)
 
 
 def test_a_run_is_not_resumed_with_another_experiment(store: LoomDB) -> None:

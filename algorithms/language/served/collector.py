@@ -28,6 +28,7 @@ from loomrl.run.ledger import Ledger
 from loomrl.store import LoomDB
 from loomrl.store.datasets import DatasetRow, find_dataset, read_rows
 from loomrl.store.feedback import feedback_of
+from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Failure, Feedback, Group, Reward, Trajectory, Turn
 
@@ -106,16 +107,16 @@ class ServedCollector:
         """None: what others' answers earned says nothing about the policy that learns from them."""
         return None
 
-    def ledger(self, db: LoomDB, *, code: str) -> Ledger:
+    def ledger(self, db: LoomDB, claim: Claim) -> Ledger:
         """The run's versions, each of which names the data set; the first one has the served policy for a parent."""
         about = {"dataset": self._dataset.id, "sha256": self._dataset.sha256}
         return Ledger(
             experiment=self.experiment,
             run=self.run,
             db=db,
-            checkpoints=Checkpoints(open_artifacts(self.experiment.artifact_url), self.run),
+            checkpoints=Checkpoints(open_artifacts(self.experiment.artifact_url), self.run, claim.times),
             clock=time.time,
-            code=code,
+            claim=claim,
             file="line.json",
             data=lambda state: {**about, "updates": state["done"]},
             parent=self._settings.parent,

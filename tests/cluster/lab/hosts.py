@@ -1,0 +1,182 @@
+"""A cluster on hosts of a lab: PostgreSQL and S3 on one of them, Ray on the others, and runs that are trained there."""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from loomrl.cluster.lab import Lab
+from loomrl.config import AnyExperiment
+from loomrl.load import dump
+from loomrl.store import open_store
+from loomrl.store.policies import list_policies
+from loomrl.store.runs import Run, find_run
+from tests.cluster.lab.lab_support import RAY, TOKEN, a_name
+from tests.needs import ROOT, postgres_binaries
+
+PASSWORD = "only-in-this-lab"
+STORE = "postgresql://loom@db/loom"
+BUCKET = "s3://loomrl/artifacts?endpoint_override=db:9000&scheme=http"
+SECRETS = {
+    "PGPASSWORD": PASSWORD,
+    "AWS_ACCESS_KEY_ID": "x",
+    "AWS_SECRET_ACCESS_KEY": "x",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+ENV = {
+    **RAY,
+    **TOKEN,
+    **SECRETS,
+    "PYTHONPATH": str(ROOT),
+    "HF_HUB_OFFLINE": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # A host that is gone is known to be gone after five seconds, not thirty.
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "5",
+}
+PATIENCE_S = 240.0
+
+
+class Hosts:
+    """A lab, and what runs on it."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self._folder = lab, folder
+        self.store_url = f"postgresql://loom:{PASSWORD}@{lab.plan.host('db').address}/loom"
+        self.runs = lab.shared / "runs"
+        self._logs: dict[str, Path] = {}
+        self.programs: list[subprocess.Popen[str]] = []
+
+    # -- services ------------------------------------------------------------------------------------------------------
+
+    def start_database(self) -> None:
+        """PostgreSQL on its host; again after its power was cut, with what it had."""
+        binaries = postgres_binaries()
+        assert binaries is not None
+        as_account = "setpriv --reuid=postgres --regid=postgres --clear-groups"
+        begin = f"""
+            set -e
+            cd /tmp
+            if [ ! -e /tmp/pg/ready ]; then
+                install -d -o postgres -m 700 /tmp/pg
+                echo {PASSWORD} > /tmp/pg-password
+                begin="{binaries}/initdb -D /tmp/pg/data -U loom -A scram-sha-256 --pwfile=/tmp/pg-password"
+                {as_account} $begin >/dev/null
+                rm /tmp/pg-password
+                echo 'host all all 10.77.0.0/24 scram-sha-256' >> /tmp/pg/data/pg_hba.conf
+                echo "listen_addresses = '*'" >> /tmp/pg/data/postgresql.conf
+                touch /tmp/pg/ready
+            fi
+            rm -f /tmp/pg/data/postmaster.pid
+            exec {as_account} {binaries}/pg_ctl -D /tmp/pg/data -o '-k /tmp/pg' -l /tmp/pg/log -w start
+        """
+        self.lab.run("db", ["sh", "-c", begin], timeout_s=120)
+        there = ["psql", "-h", "127.0.0.1", "-U", "loom", "-d", "postgres", "-tAc"]
+        if not self.lab.run("db", [*there, "select 1 from pg_database where datname = 'loom'"], env=SECRETS).stdout:
+            self.lab.run("db", [*there, "create database loom"], env=SECRETS)
+
+    def stop_database(self) -> None:
+        """As when its machine is restarted: connections break at once."""
+        binaries = postgres_binaries()
+        words = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", f"{binaries}/pg_ctl"]
+        self.lab.run("db", [*words, "-D", "/tmp/pg/data", "-m", "immediate", "stop"])
+
+    def start_bucket(self) -> None:
+        """S3 on the database's host, in memory."""
+        self.start("db", "s3", ["python", "-m", "moto.server", "-H", "0.0.0.0", "-p", "9000"])
+        client = "boto3.client('s3', endpoint_url='http://db:9000', region_name='us-east-1')"
+        make = ["python", "-c", f"import boto3; {client}.create_bucket(Bucket='loomrl')"]
+        self.until(lambda: self.lab.run("db", make, env=SECRETS, check=False).returncode == 0, "no S3")
+
+    def start_ray(
+        self, host: str, *, head: bool = False, cpus: int = 1, env: Mapping[str, str] | None = None, **resources: float
+    ) -> None:
+        """Ray on a host, as by hand."""
+        words = ["--head", "--port=6379", "--include-dashboard=false"] if head else ["--address=head:6379"]
+        told = "{" + ", ".join(f'"{name}": {amount}' for name, amount in resources.items()) + "}"
+        size = [f"--num-cpus={cpus}", "--object-store-memory=100000000", "--disable-usage-stats", f"--resources={told}"]
+        self.lab.run(host, ["ray", "start", *size, *words], env=ENV | dict(env or {}), timeout_s=240)
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    def settled(self, experiment: Any) -> Any:
+        """The experiment with its results where every host reaches them."""
+        return experiment.override(
+            {"store_url": STORE, "artifact_url": BUCKET, "train.folder": "/tmp/shared/runs", "placement.wait_s": 120}
+        )
+
+    def train(self, host: str, experiment: AnyExperiment, run: str, **env: str) -> "subprocess.Popen[str]":
+        """`loomrl train` on a host, in front of the cluster."""
+        (self.lab.shared / f"{run}.yaml").write_text(dump(experiment))
+        words = ["loomrl", "train", f"/tmp/shared/{run}.yaml", "--run", run, "--json"]
+        return self.start(host, run, words, {"RAY_ADDRESS": "head:6379", **env})
+
+    def start(
+        self, host: str, name: str, words: list[str], env: Mapping[str, str] | None = None
+    ) -> "subprocess.Popen[str]":
+        """A program on a host; its log is kept under this name."""
+        self._logs[name] = self._folder / f"{name}-{len(self._logs)}.log"
+        with self._logs[name].open("w") as log:
+            env = ENV | dict(env or {})
+            self.programs.append(self.lab.start(host, words, env=env, stdout=log, stderr=subprocess.STDOUT))
+        return self.programs[-1]
+
+    def log_file(self, name: str) -> Path:
+        """The log of the latest program of this name."""
+        return self._logs[name]
+
+    def log(self, name: str) -> str:
+        """Its text."""
+        return self._logs[name].read_text()
+
+    def newest(self, run: str) -> int:
+        """The number of a run's newest version; -1 before the first."""
+        with open_store(self.store_url) as db:
+            return max((version.number for version in list_policies(db, run=run)), default=-1)
+
+    def run(self, run: str) -> Run | None:
+        """The run on record."""
+        with open_store(self.store_url) as db:
+            return find_run(db, run)
+
+    def until(self, is_so: Callable[[], bool], what: str, *, seconds: float = PATIENCE_S) -> float:
+        """Wait for it; the seconds that it took."""
+        begun = time.monotonic()
+        while not is_so():
+            assert time.monotonic() < begun + seconds, f"{what} within {seconds:g} s\n{self._tails()}"
+            time.sleep(0.1)
+        return time.monotonic() - begun
+
+    def until_version(self, run: str, number: int, process: "subprocess.Popen[str]", **patience: float) -> float:
+        """Wait until the run has this version; the process must not end before."""
+
+        def has() -> bool:
+            assert process.poll() in (None, 0), self.log(run)[-5000:]
+            return self.newest(run) >= number
+
+        return self.until(has, f"{run} has no version {number}", **patience)
+
+    def ended(self, process: "subprocess.Popen[str]", run: str, *, seconds: float = PATIENCE_S) -> int:
+        """The exit status of a training."""
+        self.until(lambda: process.poll() is not None, f"{run} has not ended", seconds=seconds)
+        return process.returncode
+
+    def _tails(self) -> str:
+        return "\n".join(f"-- {name}\n{log.read_text()[-2500:]}" for name, log in self._logs.items())
+
+
+@contextmanager
+def hosts(folder: Path, *names: str, disk_mb: int = 1024) -> Iterator[Hosts]:
+    """Hosts of these names beside `db`, which has PostgreSQL and S3. This machine reaches them."""
+    with ExitStack() as stack:
+        lab = Lab.up(a_name(), ["db", *names], disk_mb=disk_mb, uplink=True)
+        found = Hosts(lab, folder)
+        stack.callback(lambda: [program.wait(timeout=20) for program in found.programs])  # the lab's end kills them
+        stack.enter_context(lab)
+        found.start_database()
+        found.start_bucket()
+        yield found

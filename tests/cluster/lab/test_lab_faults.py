@@ -1,0 +1,208 @@
+"""A language run on hosts of a lab, and what happens to it when one of them, or what connects them, fails.
+
+The driver is on `laptop`, the learner on `one` (or, when that is gone, on `two`), runners on `three` and `four`. Of
+every fault: how long it took until the next version, and that nothing was lost, or counted twice.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomrl.config import Experiment
+from loomrl.store.runs import RunStatus
+from tests.cluster.lab.hosts import Hosts, hosts
+from tests.cluster.slow_run import assert_each_attempt_counts_once, small
+from tests.needs import needs
+
+pytestmark = [pytest.mark.lab, needs("a lab"), needs("PostgreSQL"), pytest.mark.timeout(900)]
+UPDATES, STRUCK_AT = 6, 2
+KINDS: dict[str, dict[str, float]] = {
+    "one": {"learner": 1},
+    "two": {"learner": 1},
+    "three": {"rollout": 1},
+    "four": {"rollout": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    with hosts(tmp_path_factory.mktemp("site"), "head", "laptop", *KINDS) as found:
+        found.start_ray("head", head=True, cpus=0)
+        found.start_ray("laptop", cpus=0)
+        for host, kind in KINDS.items():
+            found.start_ray(host, **kind)
+        yield found
+
+
+def experiment(site: Hosts, **changes: Any) -> Experiment:
+    learner = {"algorithm.learners.count": 1, "placement.learner.resources": {"learner": 1}}
+    made: Experiment = site.settled(small(Path("/tmp/shared"), UPDATES, **{**learner, **changes}))
+    return made
+
+
+def told(name: str, **figures: float) -> None:
+    """A row of the table of faults, to the file that `LOOMRL_FAULTS` names."""
+    if file := os.environ.get("LOOMRL_FAULTS"):
+        with Path(file).open("a") as rows:
+            rows.write(json.dumps({"fault": name} | {key: round(value, 1) for key, value in figures.items()}) + "\n")
+
+
+def assert_finished(site: Hosts, wanted: Experiment, run: str) -> None:
+    found = site.run(run)
+    assert found is not None
+    assert found.status is RunStatus.FINISHED
+    assert_each_attempt_counts_once(wanted, run, store_url=site.store_url)
+
+
+def goes_on(site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[], None], **changes: Any) -> None:
+    """The run goes on by itself. `mend` is called when it has ended, or is part of `strike`."""
+    wanted = experiment(site, **changes)
+    process = site.train("laptop", wanted, run)
+    site.until_version(run, STRUCK_AT, process)
+    begun = time.monotonic()
+    strike()
+    struck = time.monotonic() - begun
+    site.until_version(run, site.newest(run) + 1, process)
+    took = time.monotonic() - begun
+    try:
+        assert site.ended(process, run) == 0, site.log(run)[-5000:]
+        assert_finished(site, wanted, run)
+        told(run, fault_s=struck, next_version_s=took)
+    finally:
+        mend()
+
+
+def nothing() -> None:
+    """Nothing is left to mend."""
+
+
+def test_without_a_fault(site: Hosts) -> None:
+    goes_on(site, "quiet", nothing, nothing)
+
+
+def test_a_runners_host_loses_its_power(site: Hosts) -> None:
+    def mend() -> None:
+        site.lab.power_on("three")
+        site.start_ray("three", **KINDS["three"])
+
+    goes_on(site, "runner-off", lambda: site.lab.power_off("three"), mend)
+
+
+@pytest.mark.parametrize("seconds", [10, 60])
+def test_a_runners_cable_is_pulled_for_a_while(site: Hosts, seconds: int) -> None:
+    def strike() -> None:
+        site.lab.link("three", up=False)
+        time.sleep(seconds)
+        site.lab.link("three", up=True)
+
+    goes_on(site, f"runner-cut-{seconds}s", strike, lambda: rejoined(site, "three"))
+
+
+def test_a_runner_is_heard_by_the_head_no_more_though_it_hears_it(site: Hosts) -> None:
+    def strike() -> None:
+        site.lab.cut("three", "head")
+        time.sleep(20)
+        site.lab.heal("three", "head")
+
+    goes_on(site, "one-way-cut", strike, lambda: rejoined(site, "three"))
+
+
+def test_a_learners_link_is_long_and_loses(site: Hosts) -> None:
+    def mend() -> None:
+        site.lab.link("one", rtt_ms=0, loss=0)
+
+    goes_on(site, "200ms-2%", lambda: site.lab.link("one", rtt_ms=200, loss=0.02) and None, mend)
+
+
+def test_a_learners_link_is_slow(site: Hosts) -> None:
+    def mend() -> None:
+        site.lab.link("one", mbit=None)
+
+    goes_on(site, "20mbit", lambda: site.lab.link("one", mbit=20) and None, mend)
+
+
+def rejoined(site: Hosts, host: str) -> None:
+    """A node that the head has given up ends by itself; it is started again."""
+    site.lab.run(host, ["sh", "-c", "pkill -KILL raylet; sleep 1; pkill -KILL -f ray; true"], check=False)
+    site.start_ray(host, **KINDS[host])
+
+
+def resumes(
+    site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[], None], *, where: str = "laptop"
+) -> None:
+    """The run ends, by itself and with an error; the same command resumes it once `mend` is done."""
+    wanted = experiment(site)
+    process = site.train("laptop", wanted, run)
+    site.until_version(run, STRUCK_AT, process)
+    begun = time.monotonic()
+    strike()
+    assert site.ended(process, run) != 0
+    ended = time.monotonic() - begun
+    mend()
+    again = site.train(where, wanted, run)
+    site.until_version(run, site.newest(run) + 1, again)
+    took = time.monotonic() - begun
+    assert site.ended(again, run) == 0, site.log(run)[-5000:]
+    assert_finished(site, wanted, run)
+    told(run, ended_after_s=ended, next_version_s=took)
+
+
+def test_the_learners_host_loses_its_power_and_another_takes_over(site: Hosts) -> None:
+    holder: list[str] = []
+
+    def strike() -> None:
+        holder.extend(host for host in ("one", "two") if learns(site, host))
+        assert len(holder) == 1
+        site.lab.power_off(holder[0])
+
+    resumes(site, "learner-off", strike, nothing)
+    site.lab.power_on(holder[0])
+    site.start_ray(holder[0], **KINDS[holder[0]])
+
+
+def learns(site: Hosts, host: str) -> bool:
+    return site.lab.run(host, ["pgrep", "-f", "ray::.*Learner"], check=False).returncode == 0
+
+
+def test_the_database_is_restarted(site: Hosts) -> None:
+    def strike() -> None:
+        site.stop_database()
+        time.sleep(5)
+        site.start_database()
+
+    goes_on(site, "postgresql-restarted", strike, nothing)
+
+
+def test_two_drivers_of_one_run_by_mistake(site: Hosts) -> None:
+    wanted = experiment(site)
+    first = site.train("laptop", wanted, "two-drivers", RAY_ADDRESS="head:6379")
+    site.until_version("two-drivers", STRUCK_AT, first)
+    first_log = site.log_file("two-drivers")
+    begun = time.monotonic()
+    second = site.train("head", wanted, "two-drivers")
+    assert site.ended(first, "two-drivers") != 0
+    took = time.monotonic() - begun
+    assert "was resumed on head" in first_log.read_text()
+    assert site.ended(second, "two-drivers") == 0, site.log("two-drivers")[-5000:]
+    assert_finished(site, wanted, "two-drivers")
+    told("two-drivers", first_ended_after_s=took)
+
+
+def test_a_driver_that_was_given_up_for_dead_comes_back(site: Hosts) -> None:
+    wanted = experiment(site)
+    first = site.train("laptop", wanted, "zombie")
+    site.until_version("zombie", STRUCK_AT, first)
+    first_log = site.log_file("zombie")
+    site.lab.run("laptop", ["pkill", "-STOP", "-f", "[-]-run zombie"])
+    second = site.train("head", wanted, "zombie")
+    site.until_version("zombie", STRUCK_AT + 2, second)
+    site.lab.run("laptop", ["pkill", "-CONT", "-f", "[-]-run zombie"])
+    assert site.ended(first, "zombie") != 0
+    assert "was resumed on head" in first_log.read_text()
+    assert site.ended(second, "zombie") == 0, site.log("zombie")[-5000:]
+    assert_finished(site, wanted, "zombie")

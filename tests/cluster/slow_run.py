@@ -1,0 +1,50 @@
+"""A small run whose environment takes its time, and what must be true of it after anything that can happen."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from loomrl.config import Experiment
+from loomrl.hub import EVERYTHING, open_hub
+from loomrl.store import beside, open_store
+from loomrl.store.policies import list_policies
+from loomrl.types import End
+from tests.algorithms.language_support import experiment
+
+SLOW = "tests.cluster.slow_env:SlowEnvironment"
+GROUPS, SIZE = 4, 4
+
+
+def small(folder: Path, updates: int, **changes: Any) -> Experiment:
+    """GRPO with two runners, each on a node for rollouts, and a checkpoint an update."""
+    wanted = {
+        "environments": [{"id": SLOW}],
+        "rollout": {"runners": 2, "groups_per_update": GROUPS, "group_size": SIZE, "concurrency": 2},
+        "placement.runner.resources": {"rollout": 1},
+        "train.updates": updates,
+        "train.checkpoint_every": 1,
+        "evaluation.episodes": 4,
+    }
+    return experiment(folder, "grpo", **wanted | changes)
+
+
+def assert_each_attempt_counts_once(experiment: Experiment, run: str, *, store_url: str | None = None) -> None:
+    """Every attempt that was planned is stored once, and not failed; every group was trained once, by one lease.
+
+    `store_url`: as this machine reaches the LoomDB.
+    """
+    updates, store_url = experiment.train.updates, store_url or experiment.store_url
+    planned = {f"{run}/{u}/{g}/{s}" for u in range(updates) for g in range(GROUPS) for s in range(SIZE)}
+    hub_url = beside(store_url, run)
+    with open_hub(hub_url, experiment.hub, groups_per_update=GROUPS, environments=experiment.environments) as hub:
+        found = [attempt for _, attempt in hub.replay(selection=EVERYTHING)]
+        stats = hub.stats()
+    assert Counter(attempt.id for attempt in found) == Counter(dict.fromkeys(planned, 1))
+    assert End.FAILED not in {attempt.end for attempt in found}
+    assert sum(line.acked for line in stats.environments.values()) == updates * GROUPS
+    with open_store(store_url) as db:
+        versions = list_policies(db, run=run)
+    assert sorted(version.number for version in versions) == list(range(updates + 1))
+    leases = Counter(lease for version in versions for lease in version.data["leases"])
+    assert len(leases) == updates
+    assert set(leases.values()) == {1}
