@@ -15,6 +15,12 @@ from loomrl.errors import ConfigError, unknown
 from loomrl.load import parse_yaml
 
 PROVIDER = "provider"
+PLAIN = {
+    "v1 Service": "V1Service",
+    "v1 PersistentVolumeClaim": "V1PersistentVolumeClaim",
+    "apps/v1 Deployment": "V1Deployment",
+}
+"""`apiVersion kind` of Kubernetes itself → its model."""
 OURS = "loomrl.serving.deployment.app:build"
 """The application of an experiment of serving."""
 
@@ -58,10 +64,11 @@ def _check(raw: Any, origin: str, crds: Schemas | None) -> str:
     if "apiVersion" not in raw and "kind" not in raw:
         return _check_launcher(raw, origin)
     kind = raw.get("kind")
-    if kind == "Service" and raw.get("apiVersion") == "v1":
-        return _check_service(raw, origin)
+    plain = PLAIN.get(f"{raw.get('apiVersion')} {kind}")
+    if plain is not None:
+        return _check_plain(raw, plain, origin)
     if kind not in KINDS:
-        raise ConfigError(f"{origin}: {unknown('kind', kind, KINDS)}")
+        raise ConfigError(f"{origin}: {unknown('kind', kind, [*KINDS, *(about.split()[1] for about in PLAIN)])}")
     resource = KINDS[kind].parse(raw, origin=origin)
     spec = cluster_of(resource)
     faults = [*_kuberay_faults(spec)] if spec else []
@@ -73,13 +80,13 @@ def _check(raw: Any, origin: str, crds: Schemas | None) -> str:
     return f"{kind} {raw['metadata'].get('name')!r}: {groups}"
 
 
-def _check_service(raw: dict[str, Any], origin: str) -> str:
-    """A Service of Kubernetes itself, such as the one before a front."""
+def _check_plain(raw: dict[str, Any], model: str, origin: str) -> str:
+    """An object of Kubernetes itself, such as the Service before a front."""
     try:
-        matches("V1Service", raw)
+        matches(model, raw)
     except ValueError as error:
         raise ConfigError(f"{origin}: {error}") from None
-    return f"Service {raw.get('metadata', {}).get('name')!r}"
+    return f"{raw['kind']} {raw.get('metadata', {}).get('name')!r}"
 
 
 # -- Ray's launcher ----------------------------------------------------------------------------------------------------

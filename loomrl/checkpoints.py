@@ -15,8 +15,8 @@ _LAST = re.compile(r"(\d+)(?:\.(\d+))?")
 class Checkpoints:
     """Folders of a run among the artifacts, each named by its path below `artifact_url`.
 
-    Every process that resumes the run writes under names of its own (`000007.2`), so that one that was given up for dead
-    and is not never touches another's.
+    Every process that resumes the run writes under names of its own (`000007.2`), so that one that was given up for
+    dead, and is not, never touches another's.
     """
 
     artifacts: Artifacts

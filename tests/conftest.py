@@ -43,8 +43,7 @@ settings.register_profile(
 settings.load_profile("loomrl")
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
     """Tiny tensors are slower on two; and whoever runs next has as many as before, or its sums have other last bits."""
     import torch
 
@@ -52,6 +51,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+one_thread = pytest.fixture(_one_thread)
+one_thread_in_module = pytest.fixture(scope="module")(_one_thread)
 
 
 @pytest.hookimpl(trylast=True)

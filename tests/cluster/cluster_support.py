@@ -12,8 +12,12 @@ import venv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
+import typer
+
+from loomrl.experiments.cli import app
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-that-only-this-test-knows"
@@ -112,3 +116,14 @@ def token_cluster(folder: Path, ports: Callable[[], int]) -> Iterator[tuple[str,
         wait_until(lambda: answers(url), "the head does not answer", folder / "head.log")
         stack.enter_context(process(worker, log=folder / "worker.log", env=env, cwd=folder))
         yield url, address
+
+
+def assert_parses(words: list[str]) -> None:
+    """`loomrl WORDS` is a command of ours, with options that it has."""
+    root: Any = typer.main.get_command(app)
+    words = list(words)
+    command = root.commands[words.pop(0)]
+    with command.make_context("loomrl", words, resilient_parsing=False) as context:
+        while hasattr(command, "commands"):
+            name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+            context = command.make_context(name, words, parent=context)

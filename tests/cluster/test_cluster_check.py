@@ -16,12 +16,13 @@ from loomrl.config import GpuPlace, Place, ServingExperiment
 from loomrl.errors import ConfigError
 from loomrl.experiments.shipped import resolve
 from loomrl.load import parse_yaml
-from tests.cluster.cluster_support import ROOT
+from tests.cluster.cluster_support import ROOT, assert_parses
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of ray.serve.schema, when it is imported
 HOME = ROOT / "cluster"
 LAUNCHER = sorted(file for file in HOME.glob("*.yaml") if file.stem != "compose")  # that one is no cluster's
 KUBERNETES = sorted(HOME.glob("kubernetes/*.yaml"))
+MONITORING = HOME / "monitoring"
 
 
 def asked(place: Place) -> dict[str, float]:
@@ -29,14 +30,15 @@ def asked(place: Place) -> dict[str, float]:
     return {"CPU": place.cpus or 0, **gpus, **place.resources}
 
 
-@pytest.mark.parametrize("file", [*LAUNCHER, *KUBERNETES], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", [*LAUNCHER, *KUBERNETES, MONITORING / "kubernetes.yaml"], ids=lambda file: file.stem)
 def test_every_file_that_ships_is_sound(file: Path) -> None:
     assert check_file(file)
 
 
 def test_files_for_every_kind_of_cluster_ship() -> None:
     assert {file.stem for file in LAUNCHER} == {"aws", "gcp", "onpremise"}
-    assert {documents(file)[-1]["kind"] for file in KUBERNETES} == {"RayCluster", "RayJob", "RayService"}
+    made = {documents(file)[-1]["kind"] for file in KUBERNETES}
+    assert made == {"RayCluster", "RayJob", "RayService", "Deployment"}
 
 
 @pytest.mark.parametrize("name", ["aws.yaml", "gcp.yaml", "kubernetes/cluster.yaml", "kubernetes/job.yaml"])
@@ -99,6 +101,7 @@ def test_the_service_names_something_that_is_there() -> None:
         ("kubernetes/service.yaml", "import_path:", "import_paht:", "serveConfigV2.*import_path"),
         ("kubernetes/service.yaml", "gateways:", "gatewyas:", "experiment.*gatewyas.*Did you mean 'gateways'"),
         ("kubernetes/service.yaml", "targetPort: 8000", "targetProt: 8000", "targetProt.*Did you mean 'targetPort'"),
+        ("kubernetes/console.yaml", "tcpSocket:", "tcpScoket:", "readinessProbe.tcpScoket.*Did you mean 'tcpSocket'"),
     ],
 )
 def test_a_typo_is_named_with_what_was_meant(tmp_path: Path, name: str, right: str, wrong: str, said: str) -> None:
@@ -160,17 +163,46 @@ def test_a_resource_is_checked_against_the_definitions_of_an_operator(tmp_path: 
     crds = tmp_path / "crds.yaml"
     crds.write_text(CRD)
     job = HOME / "kubernetes/job.yaml"
-    with pytest.raises(ConfigError, match=r"1 fault\(s\)\n  spec.ttlSecondsAfterFinished: 3600 is not of type 'string'"):
+    with pytest.raises(ConfigError, match=r"1 fault\(s\)\n  spec.ttlSecondsAfterFinished: 3600 is not of type"):
         check_file(job, read_crds(crds))
     crds.write_text(CRD.replace("{type: string}\n                rayC", "{type: integer}\n                rayC"))
     assert check_file(job, read_crds(crds)) == check_file(job)
     crds.write_text(CRD.replace("ttlSecondsAfterFinished: {type: string}", "ttlSecondsAfterFinish: {type: integer}"))
-    with pytest.raises(ConfigError, match=r"spec.ttlSecondsAfterFinished: no such key.*Did you mean 'ttlSecondsAfterFi"):
+    with pytest.raises(ConfigError, match=r"spec.ttlSecondsAfterFinished: no such key.*Did you mean 'ttlSec"):
         check_file(job, read_crds(crds))
     with pytest.raises(ConfigError, match=r"ray.io/v1 RayCluster is not defined there. Defined: ray.io/v1 RayJob"):
         check_file(HOME / "kubernetes/cluster.yaml", read_crds(crds))
     with pytest.raises(ConfigError, match="kind='RayJob': CustomResourceDefinitions are needed"):
         read_crds(job)
+
+
+def test_what_deployments_run_is_a_command_of_ours_with_its_options() -> None:
+    made = [
+        each for file in (HOME / "kubernetes/console.yaml", MONITORING / "kubernetes.yaml") for each in documents(file)
+    ]
+    pods = [each["spec"]["template"]["spec"] for each in made if each["kind"] == "Deployment"]
+    ours = [pod["command"] for spec in pods for pod in spec["containers"] if pod["image"].startswith("loomrl:")]
+    assert {words[1] for words in ours} == {"console", "metrics"}
+    for _, *words in ours:
+        assert_parses(words)
+
+
+def test_the_pod_of_the_monitoring_has_the_files_that_compose_has() -> None:
+    """Those beside the kustomization, all of them, each where its program looks for it."""
+    made = documents(MONITORING / "kustomization.yaml")[0]
+    files = {each["name"]: each["files"] for each in made["configMapGenerator"]}
+    assert all((MONITORING / file).exists() for each in files.values() for file in each)
+    assert {Path(file).name for file in files["loomrl-dashboards"]} == {f.name for f in MONITORING.glob("dashboards/*")}
+    spec = documents(MONITORING / "kubernetes.yaml")[0]["spec"]["template"]["spec"]
+    sources = {
+        each["name"]: [each, *each.get("projected", {}).get("sources", ())]
+        for each in spec["volumes"]
+        if "persistentVolumeClaim" not in each
+    }
+    volumes = {name: one["configMap"]["name"] for name, ones in sources.items() for one in ones if "configMap" in one}
+    mounted = {each["name"] for container in spec["containers"] for each in container.get("volumeMounts", ())}
+    assert set(volumes.values()) == set(files)
+    assert set(volumes) <= mounted
 
 
 def test_the_dockerfile_passes_its_linter_and_copies_what_is_there() -> None:

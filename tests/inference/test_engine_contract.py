@@ -1,7 +1,7 @@
 """The contract of every engine, against plain forward passes of the same weights."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.needs import need, needs
 VLLM_WARNS = ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.usefixtures("single_threaded"),
+    pytest.mark.usefixtures("one_thread_in_module"),
     *(pytest.mark.filterwarnings(name) for name in VLLM_WARNS),
 ]
 
@@ -43,14 +43,6 @@ Engine = TorchEngine | VllmEngine
 def model(seed: int = 0) -> PreTrainedModel:
     """With heads as wide as vLLM's kernels for CPUs want them."""
     return tiny_model(seed=seed, head_dim=32)
-
-
-@pytest.fixture(scope="module")
-def single_threaded() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

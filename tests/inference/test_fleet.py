@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-import torch
 from ray import cloudpickle
 from sample_fleet import TOLERANCE, drift, model, opening
 from sample_models import VOCABULARY, answers, logprobs, random_prompt, request, tiny_model
@@ -46,8 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fleet(ray_cluster: None, folder: Path) -> Iterator[Fleet]:
-    torch.set_num_threads(1)
+def fleet(ray_cluster: None, one_thread_in_module: None, folder: Path) -> Iterator[Fleet]:
     with open_fleet(VllmEngineConfig(count=2), opening(folder)) as opened:
         yield opened
     assert not list(Path("/dev/shm").glob(f"*-of-{os.getpid()}"))

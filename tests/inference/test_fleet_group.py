@@ -32,9 +32,8 @@ ASKED = [request(random_prompt(0, 40), seed=0, max_tokens=8)]
 
 
 @pytest.fixture(scope="module")
-def engines(ray_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def engines(ray_cluster: None, one_thread_in_module: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     need("vLLM")
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("model")
     model(0).save_pretrained(folder)
     with open_fleet(VllmEngineConfig(count=2, transport="nccl"), opening(folder)) as opened:

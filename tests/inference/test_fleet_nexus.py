@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import ray
-import torch
 from ray.cluster_utils import Cluster
 from sample_fleet import TOLERANCE, drift, model, opening
 from sample_models import answers, random_prompt, request
@@ -60,9 +59,8 @@ def test_latest_weights_bring_their_file_to_whoever_asks(cluster: Cluster, tmp_p
 
 
 @pytest.fixture(scope="module")
-def fleet(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(cluster: Cluster, one_thread_in_module: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     need("vLLM")
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("model")
     model(0).save_pretrained(folder)
     nowhere = opening(folder / "only engines know where")
