@@ -23,7 +23,7 @@ from loomrl.errors import ConfigError, did_you_mean
 from loomrl.experiments.kinds import open_training
 from loomrl.experiments.training import Training, metrics_kept
 from loomrl.schema import Tree
-from loomrl.store import LoomDB, open_store
+from loomrl.store import RECONNECT_S, LoomDB, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import RunStatus, find_run, finish_run, hash_today, list_runs
 from loomrl.telemetry.metric import Metric
@@ -119,7 +119,7 @@ class Going:
         self, experiment: AnyExperiment, run: str, sweep: Sweep, *, taken: Mapping[str, Any] | None = None
     ) -> None:
         self.experiment, self.run, self._sweep = experiment, run, sweep
-        self._db = open_store(experiment.store_url)
+        self._db = open_store(experiment.store_url, reconnect_s=RECONNECT_S)
         self._training: Training | None = None
         self._open = ExitStack()
         self.ended = _why_ended(self._db, run)

@@ -23,7 +23,7 @@ from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump
 from loomrl.run.record import run_folder
-from loomrl.store import LoomDB, open_store
+from loomrl.store import RECONNECT_S, LoomDB, open_store
 from loomrl.store.runs import (
     BY_A_PERSON,
     RunStatus,
@@ -90,7 +90,10 @@ def train(
     config = open_algorithm(experiment, run=run)
     run_folder(experiment.train, run)
     open_artifacts(experiment.artifact_url)
-    with ray_running(1 + config.needed_cpus, experiment.placement.names), open_store(experiment.store_url) as db:
+    with (
+        ray_running(1 + config.needed_cpus, experiment.placement.names),
+        open_store(experiment.store_url, reconnect_s=RECONNECT_S) as db,
+    ):
         claim = None
         try:
             with closing(open_training(experiment, run, db, clock=clock)) as training:

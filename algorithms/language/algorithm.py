@@ -41,7 +41,7 @@ from loomrl.inference.weights.sealed import Weights
 from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
-from loomrl.store import LoomDB, open_store
+from loomrl.store import RECONNECT_S, LoomDB, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import Claim, run_id
 from loomrl.telemetry.metric import Metric
@@ -174,7 +174,7 @@ class Language(Placed):
         self._experiment = config.experiment
         ensure_room(config)
         self._open = ExitStack()
-        self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
+        self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url, reconnect_s=RECONNECT_S))
         self._mixture = open_task_mixture(self._experiment, self._db)
         ensure_origin(config.resolved, self._mixture, self._db)
         self._collector: Collector | ServedCollector | None = None

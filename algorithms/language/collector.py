@@ -29,7 +29,7 @@ from loomrl.gym.rewards import Shaping, open_shaping
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.hub import GroupPlan, Hub, Lease, Selection, open_hub
 from loomrl.run.ledger import Ledger
-from loomrl.store import LoomDB, beside, open_store
+from loomrl.store import RECONNECT_S, LoomDB, beside, open_store
 from loomrl.store.notes import Notes
 from loomrl.store.runs import Claim
 from loomrl.types import Failure, Group, Trajectory
@@ -314,7 +314,13 @@ def opened_collector(experiment: Experiment, run: str, mixture: TaskMixture) -> 
     url = beside(experiment.store_url, run)
     groups = experiment.rollout.groups_per_update * experiment.train.checkpoint_every
     with (
-        open_hub(url, experiment.hub, groups_per_update=groups, environments=experiment.environments) as hub,
-        open_store(url) as store,
+        open_hub(
+            url,
+            experiment.hub,
+            groups_per_update=groups,
+            environments=experiment.environments,
+            reconnect_s=RECONNECT_S,
+        ) as hub,
+        open_store(url, reconnect_s=RECONNECT_S) as store,
     ):
         yield open_collector(experiment, run, hub, Notes(store), mixture)

@@ -190,7 +190,8 @@ class LanguageConfig(NamedConfig):
             action_space=self.action_space,
             model_config={
                 "model": algorithm.model,
-                "origin": self.origin,
+                "artifact_url": self.experiment.artifact_url,
+                "built": self.resolved.built_name,
                 "value": isinstance(algorithm, PPO),
                 "temperature": algorithm.sampling.temperature or 1.0,
             },

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.language.model.looking import looked_at
 from loomrl.algorithms.language.model.lora import attach, merged
+from loomrl.algorithms.language.origin import origin_of
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.config import LanguageModel
 from loomrl.errors import ConfigError
@@ -37,9 +38,11 @@ class LanguageModule(TorchRLModule):
     def setup(self) -> None:
         """Load the first weights and attach the configured additions."""
         settings: LanguageModel = self.model_config["model"]
-        self.lm = open_model(self.model_config["origin"], dtype=settings.dtype)
-        self.vision = open_vision(self.model_config["origin"])
-        _refuse_altered_logits(self.lm, self.model_config["origin"])
+        # Asked for here, where the learner is: the driver's copy may be on another host.
+        origin = origin_of(settings, artifact_url=self.model_config["artifact_url"], built=self.model_config["built"])
+        self.lm = open_model(origin, dtype=settings.dtype)
+        self.vision = open_vision(origin)
+        _refuse_altered_logits(self.lm, origin)
         if settings.gradient_checkpointing:
             _compute_layers_twice(self.lm)
         if settings.lora is not None:

@@ -18,10 +18,12 @@ def open_hub(
     groups_per_update: int = 8,
     environments: Sequence[EnvironmentConfig] = (),
     clock: Callable[[], float] = time.time,
+    reconnect_s: float = 0.0,
 ) -> Hub:
     """The hub in the LoomDB behind `url`, migrated to this code's schema, with the environments' shares set."""
     promises = Promises(settings, groups_per_update)
-    shards = [LocalHub(open_store(shard), promises, clock=clock) for shard in shard_urls(url, settings.shards)]
+    stores = [open_store(shard, reconnect_s=reconnect_s) for shard in shard_urls(url, settings.shards)]
+    shards = [LocalHub(store, promises, clock=clock) for store in stores]
     hub: Hub = shards[0] if len(shards) == 1 else ShardedHub(shards)
     set_shares(shards, environments)
     return hub

@@ -30,6 +30,7 @@ SCHEMA = "schema"
 BUSY_TIMEOUT_S = 60.0
 PAGE_BYTES = 8192
 """Page size of a new SQLite file. Payloads span many pages; twice SQLite's default halves their time in the kernel."""
+RETRY_S = 0.25
 STUCK_WRITER_S = 30.0
 """PostgreSQL ends a writer that is silent this long in its transaction (a frozen or unreachable machine)."""
 
@@ -168,14 +169,17 @@ def make_schema(url: str) -> None:
         connection.execute(CreateSchema(str(schema), if_not_exists=True))
 
 
-def connect(url: str) -> Engine:
+def connect(url: str, *, reconnect_s: float = 0.0) -> Engine:
     """The engine behind a URL; creates and migrates nothing."""
     parsed = _parsed(url)
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         return _sqlite(parsed)
     if backend == "postgresql":
-        return _postgresql(parsed)
+        engine = _postgresql(parsed)
+        if reconnect_s:
+            _await_server(engine, reconnect_s)
+        return engine
     raise StoreError("store_url scheme " + unknown("backend", backend, BACKENDS))
 
 
@@ -249,6 +253,26 @@ def _postgresql(url: URL) -> Engine:
         raise StoreError(
             "store_url: PostgreSQL needs a driver. Install it: pip install 'loomrl[postgresql]'."
         ) from None
+
+
+def _await_server(engine: Engine, seconds: float) -> None:
+    """Once it has been there, a server that refuses connections is asked again for so long."""
+    was_there = False
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(dialect: Any, _record: Any, words: Any, settings: Any) -> Any:
+        nonlocal was_there
+        until = time.monotonic() + (seconds if was_there else 0.0)
+        while True:
+            try:
+                made = dialect.connect(*words, **settings)
+            except dialect.loaded_dbapi.OperationalError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(RETRY_S)
+            else:
+                was_there = True
+                return made
 
 
 _REMEDIES = {

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import create_engine, make_url, text
 
 from loomrl.errors import StoreError
 from loomrl.store import LoomDB, open_store
@@ -165,3 +165,33 @@ def test_a_connection_that_the_server_dropped_is_replaced(postgres_url: str) -> 
     assert len(read_events(db)) == 1
     db.close()
     other.close()
+
+
+def test_a_server_that_is_away_for_a_moment_is_awaited_by_whoever_asked_for_it(postgres_url: str) -> None:
+    elsewhere = create_engine(make_url(postgres_url).set(drivername="postgresql+psycopg", database="template1"))
+
+    def accepts(really: str) -> None:
+        with elsewhere.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text(f"ALTER DATABASE postgres ALLOW_CONNECTIONS {really}"))
+            connection.execute(
+                text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres'")
+            )
+
+    try:
+        with open_store(postgres_url, reconnect_s=20.0) as patient, open_store(postgres_url) as impatient:
+            append_events(patient, [event("before")])
+            accepts("false")
+            with pytest.raises(StoreError, match="not currently accepting connections"):
+                read_events(impatient)
+            with pytest.raises(StoreError, match="not currently accepting connections"):
+                open_store(postgres_url, reconnect_s=20.0)  # it never was there
+            with ThreadPoolExecutor() as pool:
+                written = pool.submit(append_events, patient, [event("after")])
+                time.sleep(1.0)
+                assert not written.done()
+                accepts("true")
+                assert written.result(timeout=20)
+            assert [one.subject for _, one in read_events(patient, kind="test")] == ["before", "after"]
+    finally:
+        accepts("true")
+        elsewhere.dispose()

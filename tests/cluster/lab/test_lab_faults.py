@@ -20,13 +20,14 @@ from tests.cluster.slow_run import assert_each_attempt_counts_once, small
 from tests.needs import needs
 
 pytestmark = [pytest.mark.lab, needs("a lab"), needs("PostgreSQL"), pytest.mark.timeout(900)]
-UPDATES, STRUCK_AT = 6, 2
+UPDATES, MANY, STRUCK_AT = 6, 20, 2
 KINDS: dict[str, dict[str, float]] = {
     "one": {"learner": 1},
     "two": {"learner": 1},
-    "three": {"rollout": 1},
-    "four": {"rollout": 1},
+    "three": {"rollout": 2},
+    "four": {"rollout": 2},
 }
+"""Of hosts. There is room for two runs at a time."""
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +35,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     with hosts(tmp_path_factory.mktemp("site"), "head", "laptop", *KINDS) as found:
         found.start_ray("head", head=True, cpus=0)
         found.start_ray("laptop", cpus=0)
-        for host, kind in KINDS.items():
-            found.start_ray(host, **kind)
+        for host in KINDS:
+            join(found, host)
         yield found
 
 
-def experiment(site: Hosts, **changes: Any) -> Experiment:
+def join(site: Hosts, host: str) -> None:
+    """Ray on a host of its kind."""
+    site.start_ray(host, cpus=round(sum(KINDS[host].values())), **KINDS[host])
+
+
+def experiment(site: Hosts, updates: int = UPDATES, **changes: Any) -> Experiment:
     learner = {"algorithm.learners.count": 1, "placement.learner.resources": {"learner": 1}}
-    made: Experiment = site.settled(small(Path("/tmp/shared"), UPDATES, **{**learner, **changes}))
+    made: Experiment = site.settled(small(Path("/tmp/shared"), updates, **{**learner, **changes}))
     return made
 
 
@@ -88,7 +94,7 @@ def test_without_a_fault(site: Hosts) -> None:
 def test_a_runners_host_loses_its_power(site: Hosts) -> None:
     def mend() -> None:
         site.lab.power_on("three")
-        site.start_ray("three", **KINDS["three"])
+        join(site, "three")
 
     goes_on(site, "runner-off", lambda: site.lab.power_off("three"), mend)
 
@@ -129,7 +135,7 @@ def test_a_learners_link_is_slow(site: Hosts) -> None:
 def rejoined(site: Hosts, host: str) -> None:
     """A node that the head has given up ends by itself; it is started again."""
     site.lab.run(host, ["sh", "-c", "pkill -KILL raylet; sleep 1; pkill -KILL -f ray; true"], check=False)
-    site.start_ray(host, **KINDS[host])
+    join(site, host)
 
 
 def resumes(
@@ -162,11 +168,11 @@ def test_the_learners_host_loses_its_power_and_another_takes_over(site: Hosts) -
 
     resumes(site, "learner-off", strike, nothing)
     site.lab.power_on(holder[0])
-    site.start_ray(holder[0], **KINDS[holder[0]])
+    join(site, holder[0])
 
 
 def learns(site: Hosts, host: str) -> bool:
-    return site.lab.run(host, ["pgrep", "-f", "ray::.*Learner"], check=False).returncode == 0
+    return site.lab.run(host, ["pgrep", "-f", "ray::.*Train"], check=False).returncode == 0
 
 
 def test_the_database_is_restarted(site: Hosts) -> None:
@@ -179,8 +185,8 @@ def test_the_database_is_restarted(site: Hosts) -> None:
 
 
 def test_two_drivers_of_one_run_by_mistake(site: Hosts) -> None:
-    wanted = experiment(site)
-    first = site.train("laptop", wanted, "two-drivers", RAY_ADDRESS="head:6379")
+    wanted = experiment(site, MANY)
+    first = site.train("laptop", wanted, "two-drivers")
     site.until_version("two-drivers", STRUCK_AT, first)
     first_log = site.log_file("two-drivers")
     begun = time.monotonic()
@@ -194,7 +200,7 @@ def test_two_drivers_of_one_run_by_mistake(site: Hosts) -> None:
 
 
 def test_a_driver_that_was_given_up_for_dead_comes_back(site: Hosts) -> None:
-    wanted = experiment(site)
+    wanted = experiment(site, MANY)
     first = site.train("laptop", wanted, "zombie")
     site.until_version("zombie", STRUCK_AT, first)
     first_log = site.log_file("zombie")
