@@ -125,7 +125,7 @@ def test_figures_are_told_by_name_however_long_they_are(
 
 @pytest.mark.slow
 @pytest.mark.system
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_short_loop_loses_nothing_and_releases_nothing_that_is_no_better(tmp_path: Path) -> None:
     figures = measure(QUICK, tellings=(SHOWN, CONTROL), page=tmp_path / "loop.html")
     assert [each["telling"] for each in figures["tellings"]] == ["shown", "shuffled"]
