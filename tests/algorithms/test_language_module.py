@@ -1,5 +1,6 @@
 """The module that learns against the model that samples: dropout, layers computed twice, low-rank additions."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from peft import PeftModel
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from loomrl.algorithms.language import origin
 from loomrl.algorithms.language.algorithm import METRICS
 from loomrl.algorithms.language.module import imitating
 from loomrl.errors import LearnerError
@@ -57,6 +59,18 @@ def test_model_with_dropout_learns_what_its_engine_samples(tmp_path: Path, gpt2:
     assert max(line[Metric.POLICY_DRIFT] for line in history) < 1e-4
     assert max(line[Metric.PUBLISH_REPEATED] for line in history) == 0
     assert history[0][Metric.POLICY_KL] < 1e-3
+
+
+def test_the_first_weights_of_a_model_that_was_built_are_found_on_a_host_that_is_not_the_drivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As there: what the driver has copied is out of reach."""
+    algo = build(tmp_path)
+    spec, drivers = algo.config.get_default_rl_module_spec(), algo.config.origin
+    algo.stop()
+    shutil.rmtree(drivers)
+    monkeypatch.setattr(origin, "_fetched", origin._fetched.__wrapped__)
+    assert spec.build().lm.num_parameters() > 0
 
 
 def test_dropout_is_on_while_demonstrations_are_imitated_and_only_then(tmp_path: Path, gpt2: Path) -> None:
