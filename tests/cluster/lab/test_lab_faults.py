@@ -6,6 +6,7 @@ every fault: how long it took until the next two versions, and that nothing was 
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -217,6 +218,7 @@ def test_a_driver_that_was_given_up_for_dead_comes_back(site: Hosts) -> None:
     second = site.train("head", wanted, "zombie")
     site.until_version("zombie", STRUCK_AT + 2, second)
     site.lab.run("laptop", ["pkill", "-CONT", "-f", "[-]-run zombie"])
+    first.send_signal(signal.SIGCONT)  # nsenter stops with what it started
     assert site.ended(first, "zombie") != 0
     assert "was resumed on head" in first_log.read_text()
     assert site.ended(second, "zombie") == 0, site.log("zombie")[-5000:]
