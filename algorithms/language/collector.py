@@ -154,6 +154,8 @@ class Collector:
             except Conflict as error:
                 _log.warning("another process leads, or led, run %s: %s", self.run, error)
                 theirs = {t.id: t for _, t in self.hub.replay(selection=Selection(ids=ids))}
+                if not theirs:
+                    raise
                 played = [theirs.get(attempt.id, attempt) for attempt in played]
             else:
                 return list(played)

@@ -14,6 +14,7 @@ from sqlalchemy import make_url
 
 from loomrl.algorithms.language import lesson as language
 from loomrl.artifacts import open_artifacts
+from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, HubConfig
 from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.train import resumed, train
@@ -34,7 +35,8 @@ pytestmark = [
 
 
 def weights(folder: Path, run: str, number: int = 6) -> dict[str, torch.Tensor]:
-    copy = open_artifacts(str(folder / "artifacts")).get_folder(f"runs/{run}/{number:06d}", folder / f"copy-{run}")
+    checkpoints = Checkpoints(open_artifacts(str(folder / "artifacts")), run)
+    copy = checkpoints.get(dict(checkpoints.stored())[number], folder / f"copy-{run}")
     state: dict[str, torch.Tensor] = torch.load(copy / "state.pt", weights_only=True)["learner"]["module"]
     return state
 
