@@ -1,18 +1,16 @@
 """One hub behind every way to reach it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from hub_samples import Clock, served
+from hub_samples import Clock, OpenHub, served
 
 from loomrl.config import EnvironmentConfig, HubConfig
 from loomrl.hub import Hub, open_hub
 from loomrl.hub.client import HubClient
 from loomrl.hub.http import create_app
-
-OpenHub = Callable[..., Hub]
 
 
 @pytest.fixture

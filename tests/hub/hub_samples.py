@@ -14,8 +14,11 @@ from starlette.types import ASGIApp
 from loomrl.http.limits import Limits
 from loomrl.http.listen import open_door
 from loomrl.http.server import Server
+from loomrl.hub import Hub
 from loomrl.hub.client import HubClient
 from loomrl.types import End, Failure, Message, Reward, Task, Tokens, Trajectory, Turn
+
+OpenHub = Callable[..., Hub]
 
 
 class Clock:

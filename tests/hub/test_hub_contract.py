@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import OpenHub
-from hub_samples import Clock, attempt, attempts, ids
+from hub_samples import Clock, OpenHub, attempt, attempts, ids
 
 from loomrl.errors import Conflict, HubError, LeaseLost
 from loomrl.hub import GroupPlan, Hub, Selection
