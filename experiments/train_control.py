@@ -12,8 +12,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unuse
 
 from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.rollout import WINDOW
-from loomrl.artifacts import open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import label, snapshot
 from loomrl.errors import ConfigError
@@ -76,9 +74,7 @@ class ControlTraining:
         claim = begin_run(db, experiment, environments, id=run, kind="train", parent=parent)
         ledger = Ledger(
             experiment=experiment,
-            run=run,
             db=db,
-            checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run, claim.times),
             clock=clock,
             claim=claim,
             file="course.json",

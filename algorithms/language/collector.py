@@ -16,8 +16,6 @@ from typing import Any, Protocol
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure
 from loomrl.algorithms.language.resolved import Algorithms
-from loomrl.artifacts import open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import Conflict, HubError, LeaseLost
 from loomrl.gym.curriculum import Curriculum, Draw, Outcome, open_curriculum
@@ -148,12 +146,12 @@ class Collector:
         one holds.
         """
         while True:
-            ids = tuple(attempt.id for attempt in played)
             try:
                 self.reach(self.hub.append(played) if played else ())
             except Conflict as error:
                 _log.warning("another process leads, or led, run %s: %s", self.run, error)
-                theirs = {t.id: t for _, t in self.hub.replay(selection=Selection(ids=ids))}
+                ids = Selection(ids=tuple(attempt.id for attempt in played))
+                theirs = {attempt.id: attempt for _, attempt in self.hub.replay(selection=ids)}
                 if not theirs:
                     raise
                 played = [theirs.get(attempt.id, attempt) for attempt in played]
@@ -234,9 +232,7 @@ class Collector:
         """The run's versions, each of which counts once the hub has the acks of what it was trained on."""
         return Ledger(
             experiment=self.experiment,
-            run=self.run,
             db=db,
-            checkpoints=Checkpoints(open_artifacts(self.experiment.artifact_url), self.run, claim.times),
             clock=self.clock,
             claim=claim,
             file="line.json",  # the name in checkpoints of every version

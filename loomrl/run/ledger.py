@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError, LeaseLost
@@ -42,9 +43,7 @@ class Ledger:
     """The committed state of a run, and how versions enter it."""
 
     experiment: AnyExperiment
-    run: str
     db: LoomDB
-    checkpoints: Checkpoints
     clock: Callable[[], float]
     claim: Claim
     """Ours on the run. Without it nothing is put on record."""
@@ -60,6 +59,17 @@ class Ledger:
     """Checkpoints that stay beside the first one and those that were served: `last` and `best`."""
     best: float | None = None
     """Score by which `best` is the best; None while there was none."""
+    checkpoints: Checkpoints = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Checkpoints lie below the experiment's `artifact_url`."""
+        artifacts = open_artifacts(self.experiment.artifact_url)
+        self.checkpoints = Checkpoints(artifacts, self.run, self.claim.times)
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.claim.run
 
     @property
     def recorded(self) -> str:

@@ -60,5 +60,4 @@ def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str
     if "://" in version.url:  # of earlier LoomRLs
         yield locate(version.url)
     for each in roots:
-        artifacts = open_artifacts(each, make=False)
-        yield artifacts, "/".join(version.url.split("/")[-3:])
+        yield open_artifacts(each, make=False), "/".join(version.url.split("/")[-3:])  # without what was before it

@@ -227,10 +227,9 @@ def machine() -> str:
 
 def machine_of(db: LoomDB, run: str) -> str | None:
     """The machine that the run was last started or resumed on; None if it is not on record."""
-    query = select(events.c.data).where(events.c.subject == run, events.c.kind.in_(BEGUN))
     with db.read() as connection:
-        row = connection.execute(query.order_by(events.c.position.desc()).limit(1)).first()
-    told = {} if row is None else from_json(row.data)
+        begun = _beginnings(connection, run)
+    told = from_json(begun[-1].data) if begun else {}
     return f"{told['host']}: {told['machine']}" if "machine" in told else None
 
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,18 +17,17 @@ import pytest
 
 from loomrl.config import Experiment
 from loomrl.experiments.shipped import resolve_language
-from loomrl.hub import EVERYTHING, open_hub
 from loomrl.load import dump
-from loomrl.store import beside, open_store
+from loomrl.store import open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import show_run
-from loomrl.types import End
 from tests.algorithms.language_support import embedded
 from tests.cluster.cluster_support import ROOT, answers, environment, process, start, wait_until
+from tests.cluster.slow_run import GROUPS, SIZE, assert_each_attempt_counts_once
 from tests.needs import need
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1800)]
-UPDATES, GROUPS, SIZE = 6, 4, 4
+UPDATES = 6
 SMALL = (
     *("algorithm.learners.gpus=0", "engine.gpus=0", "rollout.runners=2", "rollout.concurrency=4"),
     *(f"train.updates={UPDATES}", f"rollout.groups_per_update={GROUPS}", f"rollout.group_size={SIZE}"),
@@ -116,18 +114,9 @@ def test_it_runs_to_its_end_though_a_node_of_a_runner_is_killed(site: Site, way:
     assert (told["result"] if way == "submit" else told)["updates"] == UPDATES
     with open_store(store) as db:
         assert show_run(db, "r").status == "finished"
-    assert_each_attempt_counts_once(experiment)
+    assert_each_attempt_counts_once(experiment, "r")
 
 
 def newest(store: str) -> int:
     with open_store(store) as db:
         return max((version.number for version in list_policies(db, run="r")), default=-1)
-
-
-def assert_each_attempt_counts_once(experiment: Experiment) -> None:
-    """Every attempt that was planned is stored once, and not failed; what a dead runner had begun was played again."""
-    planned = {f"r/{u}/{g}/{s}" for u in range(UPDATES) for g in range(GROUPS) for s in range(SIZE)}
-    with open_hub(beside(experiment.store_url, "r"), experiment.hub, environments=experiment.environments) as hub:
-        attempts = [attempt for _, attempt in hub.replay(selection=EVERYTHING)]
-    assert Counter(attempt.id for attempt in attempts) == Counter(dict.fromkeys(planned, 1))
-    assert End.FAILED not in {attempt.end for attempt in attempts}

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from loomrl.artifacts import open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.errors import RunTaken
 from loomrl.run.ledger import Ledger
 from loomrl.run.version import copied
@@ -23,9 +21,7 @@ from tests.release.recorded import RecordedRun
 def a_ledger(run: RecordedRun, db: LoomDB, claim: Claim, **more: Any) -> Ledger:
     return Ledger(
         experiment=run.experiment,
-        run=run.id,
         db=db,
-        checkpoints=Checkpoints(open_artifacts(run.experiment.artifact_url), run.id, claim.times),
         clock=lambda: 1.0,
         claim=claim,
         file="course.json",

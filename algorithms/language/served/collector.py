@@ -18,8 +18,6 @@ from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.served.age import Ancestry
 from loomrl.algorithms.language.served.item import Item, batches, items_of
 from loomrl.algorithms.language.served.lesson import Teacher
-from loomrl.artifacts import open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.config import DPO, KTO, RAFT, DatasetConfig, LanguagePolicy
 from loomrl.errors import ConfigError, DataError
 from loomrl.feedback.content import Contents
@@ -112,9 +110,7 @@ class ServedCollector:
         about = {"dataset": self._dataset.id, "sha256": self._dataset.sha256}
         return Ledger(
             experiment=self.experiment,
-            run=self.run,
             db=db,
-            checkpoints=Checkpoints(open_artifacts(self.experiment.artifact_url), self.run, claim.times),
             clock=time.time,
             claim=claim,
             file="line.json",

@@ -1,5 +1,6 @@
 """A cluster on hosts of a lab: PostgreSQL and S3 on one of them, Ray on the others, and runs that are trained there."""
 
+import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -92,14 +93,13 @@ class Hosts:
         make = ["python", "-c", f"import boto3; {client}.create_bucket(Bucket='loomrl')"]
         self.until(lambda: self.lab.run("db", make, env=SECRETS, check=False).returncode == 0, "no S3")
 
-    def start_ray(
-        self, host: str, *, head: bool = False, cpus: int = 1, env: Mapping[str, str] | None = None, **resources: float
-    ) -> None:
+    def start_ray(self, host: str, *, head: bool = False, cpus: int = 1, **resources: float) -> None:
         """Ray on a host, as by hand."""
         words = ["--head", "--port=6379", "--include-dashboard=false"] if head else ["--address=head:6379"]
-        told = "{" + ", ".join(f'"{name}": {amount}' for name, amount in resources.items()) + "}"
-        size = [f"--num-cpus={cpus}", "--object-store-memory=100000000", "--disable-usage-stats", f"--resources={told}"]
-        self.lab.run(host, ["ray", "start", *size, *words], env=ENV | dict(env or {}), timeout_s=240)
+        size = [f"--num-cpus={cpus}", "--object-store-memory=100000000", "--disable-usage-stats"]
+        self.lab.run(
+            host, ["ray", "start", *size, f"--resources={json.dumps(resources)}", *words], env=ENV, timeout_s=240
+        )
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -109,19 +109,19 @@ class Hosts:
             {"store_url": STORE, "artifact_url": BUCKET, "train.folder": "/tmp/shared/runs", "placement.wait_s": 120}
         )
 
-    def train(self, host: str, experiment: AnyExperiment, run: str, **env: str) -> "subprocess.Popen[str]":
+    def train(self, host: str, experiment: AnyExperiment, run: str) -> "subprocess.Popen[str]":
         """`loomrl train` on a host, in front of the cluster."""
         (self.lab.shared / f"{run}.yaml").write_text(dump(experiment))
         words = ["loomrl", "train", f"/tmp/shared/{run}.yaml", "--run", run, "--json"]
-        return self.start(host, run, words, {"RAY_ADDRESS": "head:6379", **env})
+        return self.start(host, run, words, {"RAY_ADDRESS": "head:6379"})
 
     def start(
         self, host: str, name: str, words: list[str], env: Mapping[str, str] | None = None
     ) -> "subprocess.Popen[str]":
         """A program on a host; its log is kept under this name."""
         self._logs[name] = self._folder / f"{name}-{len(self._logs)}.log"
+        env = ENV | dict(env or {})
         with self._logs[name].open("w") as log:
-            env = ENV | dict(env or {})
             self.programs.append(self.lab.start(host, words, env=env, stdout=log, stderr=subprocess.STDOUT))
         return self.programs[-1]
 
@@ -143,26 +143,25 @@ class Hosts:
         with open_store(self.store_url) as db:
             return find_run(db, run)
 
-    def until(self, is_so: Callable[[], bool], what: str, *, seconds: float = PATIENCE_S) -> float:
-        """Wait for it; the seconds that it took."""
-        begun = time.monotonic()
+    def until(self, is_so: Callable[[], bool], what: str) -> None:
+        """Wait for it."""
+        deadline = time.monotonic() + PATIENCE_S
         while not is_so():
-            assert time.monotonic() < begun + seconds, f"{what} within {seconds:g} s\n{self._tails()}"
+            assert time.monotonic() < deadline, f"{what} within {PATIENCE_S:g} s\n{self._tails()}"
             time.sleep(0.1)
-        return time.monotonic() - begun
 
-    def until_version(self, run: str, number: int, process: "subprocess.Popen[str]", **patience: float) -> float:
+    def until_version(self, run: str, number: int, process: "subprocess.Popen[str]") -> None:
         """Wait until the run has this version; the process must not end before."""
 
         def has() -> bool:
             assert process.poll() in (None, 0), self.log(run)[-5000:]
             return self.newest(run) >= number
 
-        return self.until(has, f"{run} has no version {number}", **patience)
+        self.until(has, f"{run} has no version {number}")
 
-    def ended(self, process: "subprocess.Popen[str]", run: str, *, seconds: float = PATIENCE_S) -> int:
+    def ended(self, process: "subprocess.Popen[str]", run: str) -> int:
         """The exit status of a training."""
-        self.until(lambda: process.poll() is not None, f"{run} has not ended", seconds=seconds)
+        self.until(lambda: process.poll() is not None, f"{run} has not ended")
         return process.returncode
 
     def _tails(self) -> str:

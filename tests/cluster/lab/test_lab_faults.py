@@ -58,9 +58,9 @@ def join(site: Hosts, host: str) -> None:
     site.start_ray(host, cpus=round(sum(KINDS[host].values())), **KINDS[host])
 
 
-def experiment(site: Hosts, updates: int = UPDATES, **changes: Any) -> Experiment:
-    learner = {"algorithm.learners.count": 1, "placement.learner.resources": {"learner": 1}}
-    made: Experiment = site.settled(small(Path("/tmp/shared"), updates, **{**learner, **changes}))
+def experiment(site: Hosts, updates: int = UPDATES) -> Experiment:
+    learner: dict[str, Any] = {"algorithm.learners.count": 1, "placement.learner.resources": {"learner": 1}}
+    made: Experiment = site.settled(small(Path("/tmp/shared"), updates, **learner))
     return made
 
 
@@ -78,9 +78,9 @@ def assert_finished(site: Hosts, wanted: Experiment, run: str) -> None:
     assert_each_attempt_counts_once(wanted, run, store_url=site.store_url)
 
 
-def goes_on(site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[], None], **changes: Any) -> None:
+def goes_on(site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[], None]) -> None:
     """The run goes on by itself. `mend` is called when it has ended, or is part of `strike`."""
-    wanted = experiment(site, **changes)
+    wanted = experiment(site)
     process = site.train("laptop", wanted, run)
     site.until_version(run, STRUCK_AT, process)
     begun, before = time.monotonic(), site.newest(run)
@@ -152,10 +152,8 @@ def rejoined(site: Hosts, host: str) -> None:
     join(site, host)
 
 
-def resumes(
-    site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[], None], *, where: str = "laptop"
-) -> None:
-    """The run ends, by itself and with an error; the same command resumes it once `mend` is done."""
+def resumes(site: Hosts, run: str, strike: Callable[[], None]) -> None:
+    """The run ends, by itself and with an error; the same command resumes it."""
     wanted = experiment(site, MANY)
     process = site.train("laptop", wanted, run)
     site.until_version(run, STRUCK_AT, process)
@@ -163,8 +161,7 @@ def resumes(
     strike()
     assert site.ended(process, run) != 0
     ended = time.monotonic() - begun
-    mend()
-    again = site.train(where, wanted, run)
+    again = site.train("laptop", wanted, run)
     site.until_version(run, site.newest(run) + 1, again)
     took = time.monotonic() - begun
     assert site.ended(again, run) == 0, site.log(run)[-5000:]
@@ -180,7 +177,7 @@ def test_the_learners_host_loses_its_power_and_another_takes_over(site: Hosts) -
         assert holder in (["one"], ["two"])
         site.lab.power_off(holder[0])
 
-    resumes(site, "learner-off", strike, nothing)
+    resumes(site, "learner-off", strike)
     site.lab.power_on(holder[0])
     join(site, holder[0])
 
