@@ -3,6 +3,7 @@
 Axes: `_T` steps, `_N` environments, `_S` steps, `_B` steps that are drawn, `_A` choices, `_2` the two critics.
 """
 
+import logging
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
@@ -237,6 +238,7 @@ class SACConfig(ControlConfig, stock.SACConfig):
     }
 
     def __init__(self, algo_class: type | None = None) -> None:
+        logging.getLogger(stock.sac.__name__).setLevel(logging.ERROR)  # it recommends the old API stack
         super().__init__(algo_class or SAC)
         self.store_buffer_in_checkpoints = True
         self.num_envs_per_env_runner = 1

@@ -206,7 +206,7 @@ def train(
     from loomrl.experiments.shipped import TRAINED, resolve
 
     experiment = resolve(words or [], default=TRAINED)
-    beginning(f"train {experiment.name}")
+    beginning(f"resume {run or 'the latest run'}" if resume else f"train {experiment.name}")
     from loomrl.experiments.train import render, resumed, train
 
     if resume:

@@ -211,11 +211,16 @@ def _arms(what: Sequence[str], follow: str | None) -> list[dict[str, Any]]:
 
 
 def _settled(experiment: ServingExperiment) -> ServingExperiment:
-    """With a port that is free, and absolute paths: the processes of a service have other folders."""
-    door = open_door(experiment.host, experiment.port, token="callers need keys")
-    for listener in door.listeners:
-        listener.close()
-    paths: dict[str, Any] = {"port": door.port}
+    """With a port that is free, and absolute paths: the processes of a service have other folders.
+
+    The head of a cluster may be another machine: whether a port is free there, its front says.
+    """
+    paths: dict[str, Any] = {}
+    if "RAY_ADDRESS" not in os.environ or experiment.port == 0:
+        door = open_door(experiment.host, experiment.port, token="callers need keys")
+        for listener in door.listeners:
+            listener.close()
+        paths["port"] = door.port
     here, there = "sqlite:///", experiment.store_url.removeprefix("sqlite:///")
     if experiment.store_url.startswith(here) and not Path(there).expanduser().is_absolute():
         paths["store_url"] = f"{here}{Path.cwd() / there}"

@@ -28,6 +28,7 @@ from loomrl.store.runs import (
     BY_A_PERSON,
     RunStatus,
     asked_to_stop,
+    find_run,
     finish_run,
     hold,
     list_runs,
@@ -56,6 +57,7 @@ class TrainResult:
     stopped: str
     """The reason for its end."""
     seconds: float
+    """With those of its earlier processes that came to an end."""
     before: Mapping[str, float | None]
     """Success on held-out tasks before the first update, or return, by way of acting."""
     after: Mapping[str, float | None]
@@ -94,7 +96,8 @@ def train(
         ray_running(1 + config.needed_cpus, experiment.placement.names),
         open_store(experiment.store_url, reconnect_s=RECONNECT_S) as db,
     ):
-        claim = None
+        claim, earlier = None, find_run(db, run)
+        so_far = earlier.result.get("seconds", 0.0) if earlier else 0.0
         try:
             with closing(open_training(experiment, run, db, clock=clock)) as training:
                 claim, begun = training.claim, clock()
@@ -103,7 +106,7 @@ def train(
                 with nullcontext() if metrics is None else scraped(db, run, metrics) as registry:
                     kept = metrics_kept(training, experiment, run, db, registry)
                     summary = _trained(training, experiment, run, kept, listener, db)
-                result = _told(summary, experiment, run, begun=begun, seconds=clock() - begun)
+                result = _told(summary, experiment, run, begun=begun, seconds=so_far + clock() - begun)
         except BaseException as error:
             told = {"error": repr(error)}
             with suppress(RunTaken):

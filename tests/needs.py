@@ -19,6 +19,7 @@ INSTALL = {
     "HAProxy": "apt-get install haproxy",
     "nats-server": "apt-get install nats-server",
     "Prometheus": "apt-get install prometheus",
+    "Redis": "apt-get install redis-server",
     "vLLM": "make vllm",
     "atroposlib": "make atropos",
     "OpenEnv and verifiers": "make adapters",
@@ -64,6 +65,8 @@ def is_here(what: str) -> bool:
             return bool(shutil.which("nats-server") or shutil.which("/usr/sbin/nats-server"))
         case "Prometheus":
             return shutil.which("promtool") is not None and shutil.which("prometheus") is not None
+        case "Redis":
+            return shutil.which("redis-server") is not None
         case "vLLM":
             return find_spec("vllm") is not None
         case "atroposlib":

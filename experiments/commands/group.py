@@ -13,6 +13,8 @@ class DefaultGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Name the default command, unless another one or help is asked for."""
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+        if not args:
+            args = [] if self.no_args_is_help else [DEFAULT]
+        elif args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)

@@ -14,7 +14,6 @@ from loomrl.experiments.commands.records import StoreUrl
 app = typer.Typer(
     cls=DefaultGroup,
     help="Let Prometheus scrape what is on record: `loomrl metrics --store URL`.",
-    no_args_is_help=True,
 )
 
 

@@ -14,7 +14,6 @@ from loomrl.console.session import Role
 from loomrl.errors import LoomError, RegistryError
 from loomrl.gym.catalogue import find, names
 from loomrl.http.refusal import Refused
-from loomrl.hub.look import attempts_by_environment
 from loomrl.store.environments import list_environments
 from loomrl.store.evaluations import Evaluation, list_evaluations
 from loomrl.store.events import last_event
@@ -38,7 +37,7 @@ def _list(visit: Visit) -> Response:
     recorded: dict[str, list[str]] = {}
     for version in list_environments(db):
         recorded.setdefault(version.name, []).append(version.version)
-    tried = attempts_by_environment(db)
+    tried = visit.source.tried_by_environment()
     known = sorted({*names(), *recorded, *tried}, key=str.lower)
     rows = [(name, recorded.get(name, []), tried.get(name), name in names()) for name in known]
     return visit.page("environments.html", rows=rows, position=last_event(db))
@@ -47,7 +46,7 @@ def _list(visit: Visit) -> Response:
 def _show(visit: Visit) -> Response:
     db, name = visit.source.db, visit.named("name")
     recorded = list_environments(db, name=name)
-    tried = attempts_by_environment(db).get(name)
+    tried = visit.source.tried_by_environment().get(name)
     cls, problem = None, ""
     if name in names():
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from loomrl.errors import LoomError
-from loomrl.hub.look import Stored, read_stored
+from loomrl.hub.look import Stored, Tried, read_stored, tried_by_environment
 from loomrl.store import LoomDB
 from loomrl.store.view.trajectory_index import Indexed, extend_index, indexed_up_to
 from loomrl.types import Trajectory
@@ -25,6 +25,8 @@ class Hubs(Protocol):
     """Where hubs are found."""
 
     index: LoomDB
+    tried: dict[str, dict[str, Tried]]
+    """By hub, of each environment what the hub took in: as of the last batch."""
 
     def hubs(self) -> list[str]:
         """Their names."""
@@ -66,6 +68,8 @@ class Indexer:
             return 0
         after = indexed_up_to(self._hubs.index, name)
         up_to, stored = read_stored(db, after=after, limit=BATCH)
+        if up_to != after or name not in self._hubs.tried:
+            self._hubs.tried[name] = tried_by_environment(db)
         if up_to == after:
             if self._hubs.is_over(name):
                 self._again[name] = time.monotonic() + OVER_S

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from loomrl.console.index import NAME as INDEX
 from loomrl.hub.beside import run_hubs
-from loomrl.hub.look import find_stored, stored_at
+from loomrl.hub.look import Tried, find_stored, stored_at
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.db import neighbours
 from loomrl.store.view.trajectory_index import find_indexed
@@ -38,6 +38,7 @@ class Source:
     url: str
     db: LoomDB
     index: LoomDB
+    tried: dict[str, dict[str, Tried]] = field(default_factory=dict)
     _hubs: dict[str, LoomDB] = field(default_factory=dict)
     _looked: float = -1e9
     _names: list[str] = field(default_factory=list)
@@ -69,6 +70,14 @@ class Source:
             if name not in self._hubs:
                 self._hubs[name] = open_store(beside(self.url, name))
             return self._hubs[name]
+
+    def tried_by_environment(self) -> dict[str, Tried]:
+        """Of each environment what all hubs took in, as far as they are in the index."""
+        whole: dict[str, Tried] = {}
+        for hub in list(self.tried.values()):
+            for name, more in hub.items():
+                whole[name] = whole.get(name, Tried()).more(more)
+        return whole
 
     def find(self, id: str) -> Place | None:
         """The trajectory of this id, in whichever hub it is."""

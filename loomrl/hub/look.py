@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, case, func, select
 
@@ -24,6 +24,24 @@ class Stored:
     place: int
     created_at: float
     trajectory: Trajectory
+
+
+class Tried(NamedTuple):
+    """What came of the attempts in an environment."""
+
+    attempts: int = 0
+    failed: int = 0
+    success: float = 0.0
+    """The sum over those that did not fail."""
+
+    @property
+    def mean(self) -> float:
+        """Mean success of those that did not fail."""
+        return self.success / max(self.attempts - self.failed, 1)
+
+    def more(self, other: "Tried") -> "Tried":
+        """Both together."""
+        return Tried(self.attempts + other.attempts, self.failed + other.failed, self.success + other.success)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +143,10 @@ def _position_in(db: LoomDB) -> Callable[[Any, bytes], ColumnElement[int]]:
     return func.instr if db.is_sqlite else func.pg_catalog.position
 
 
-def attempts_by_environment(db: LoomDB) -> dict[str, tuple[int, float]]:
-    """Of each environment: attempts that the hub took in, and the mean success of those that did not fail."""
+def tried_by_environment(db: LoomDB) -> dict[str, Tried]:
+    """Of each environment what the hub took in."""
     counters = select(
         hub_counters.c.environment, hub_counters.c.trajectories, hub_counters.c.failures, hub_counters.c.success_sum
     )
     with db.read() as connection:
-        return {
-            row.environment: (row.trajectories, row.success_sum / max(row.trajectories - row.failures, 1))
-            for row in connection.execute(counters)
-        }
+        return {name: Tried(*figures) for name, *figures in connection.execute(counters)}

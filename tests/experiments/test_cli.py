@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import loomrl
 from loomrl.errors import LoomError
 from loomrl.experiments.cli import app, main
+from loomrl.experiments.commands.group import DEFAULT
 from loomrl.experiments.shipped import names, resolve_any
 from loomrl.gym.sandbox import _proved
 from loomrl.store import open_store
@@ -314,3 +316,9 @@ def test_mistake_is_one_message_with_value_choices_and_remedy(
     assert caught.value.code == 2
     assert "Traceback" not in message
     assert all(part in message for part in said), message
+
+
+def test_a_group_runs_its_own_command_without_a_word_only_if_that_needs_none() -> None:
+    groups: Any = typer.main.get_command(app)
+    assert groups.commands["metrics"].make_context("metrics", [])._protected_args == [DEFAULT]
+    assert "Judge a policy by a suite" in run("gate", code=2)

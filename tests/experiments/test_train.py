@@ -141,7 +141,10 @@ def test_run_that_was_stopped_is_resumed_as_if_it_never_had_been(tmp_path: Path)
 
     stopped = train(settings, run="parts", listener=ask)
     assert (stopped.stopped, stopped.policy) == ("stopped by ann: enough", "parts/3")
-    assert train(settings, run="parts").policy == "parts/6"
+    whole = train(settings, run="parts")
+    assert whole.policy == "parts/6"
+    assert whole.seconds > stopped.seconds
+    assert train(settings, run="parts").seconds >= whole.seconds, "nothing was left to do"
     assert same(weights(tmp_path, "parts"), weights(tmp_path, "whole"))
 
 

@@ -206,8 +206,9 @@ async def test_pages_of_other_sites_are_refused_unless_they_are_named(
             assert (await client.options(f"{served.url}/v1/chat/completions", headers=asks)).status_code == 200
 
 
-def test_a_run_without_a_version_cannot_be_followed(tmp_path: Path) -> None:
+def test_a_run_without_a_version_can_be_neither_served_nor_followed(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         start(db, tmp_path, "young")
-        with pytest.raises(ConfigError, match="no version yet"):
-            source_of("young@newest", db)
+        for name in ("young", "young@newest"):
+            with pytest.raises(ConfigError, match="no version yet"):
+                source_of(name, db)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loomrl.config import HubConfig
-from loomrl.hub.look import attempts_by_environment, find_stored, glimpses, places_with, read_stored, siblings_of
+from loomrl.hub.look import Tried, find_stored, glimpses, places_with, read_stored, siblings_of, tried_by_environment
 from loomrl.hub.open import open_hub
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.db import neighbours
@@ -189,7 +189,7 @@ def test_a_hub_is_looked_into_without_being_one(store_url: str) -> None:
         seen = glimpses(db, [place], most_bytes=10_000)[place]
         assert seen is not None
         assert seen.id == "h/1"
-        assert attempts_by_environment(db) == {"Math": (4, 0.5)}
+        assert tried_by_environment(db) == {"Math": Tried(attempts=4, failed=0, success=2.0)}
     finally:
         db.close()
 

@@ -14,6 +14,7 @@ from ray import serve
 
 from loomrl.config import ServingExperiment
 from loomrl.errors import ServeError
+from loomrl.http.listen import is_loopback
 from loomrl.serving.deployment.process import Station
 from loomrl.serving.deployment.replica import FRONT, GATEWAY, HEAD, LOAD, POLICY
 from loomrl.serving.deployment.steward import application, arms_of, prefix, set_arms
@@ -49,11 +50,12 @@ def deploy(experiment: ServingExperiment, *, alone: bool, timeout_s: float = 300
         try:
             _run([*_doors(station), *(_policy(station, arm.policy) for arm in arms)])
             _wait(db, station, {arm.policy for arm in arms}, until=time.monotonic() + timeout_s)
-            _wait_for_answers(db, experiment.endpoint, _url(experiment), until=time.monotonic() + timeout_s)
+            url = f"http://{station.door}"
+            _wait_for_answers(db, experiment.endpoint, url, until=time.monotonic() + timeout_s)
         except BaseException:
             undeploy(experiment.endpoint)
             raise
-        return Deployed(_url(experiment), experiment.endpoint, revision, arms)
+        return Deployed(url, experiment.endpoint, revision, arms)
 
 
 def undeploy(endpoint: str) -> None:
@@ -90,8 +92,21 @@ def change(station: Station, missing: Mapping[str, str], over: frozenset[str]) -
 
 
 def _station(experiment: ServingExperiment, *, alone: bool) -> Station:
-    host = "127.0.0.1" if alone else str(ray.util.get_node_ip_address())
-    return Station(experiment=experiment, token=secrets.token_hex(32), host=host)
+    """A ServeError if nobody who called here would reach the front."""
+    head = "127.0.0.1" if alone else _head()
+    if is_loopback(experiment.host) and not alone and head != ray.util.get_node_ip_address():
+        raise ServeError(
+            f"host={experiment.host}: only the head node ({head}) would hear callers, and this is another machine. "
+            "Ask for host=0.0.0.0, or submit the service as a job."
+        )
+    return Station(experiment=experiment, token=secrets.token_hex(32), head=head)
+
+
+def _head() -> str:
+    heads = [node for node in ray.nodes() if node["Alive"] and HEAD.keys() <= node["Resources"].keys()]
+    if not heads:
+        raise ServeError("Ray has no head node now, where the front would be. Try again when it is back.")
+    return str(heads[0]["NodeManagerAddress"])
 
 
 def _run(targets: list[serve.RunTarget]) -> None:
@@ -165,12 +180,6 @@ def _is_ready(url: str) -> bool:
     with suppress(httpx.TransportError):
         return httpx.get(f"{url}/readyz", timeout=5.0).status_code == httpx.codes.OK
     return False
-
-
-def _url(experiment: ServingExperiment) -> str:
-    """The address for callers on this machine."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(experiment.host, experiment.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{experiment.port}"
 
 
 def _missing(db: LoomDB, station: Station, keys: set[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """The entry of a gateway as its experiment has it: limits, who needs a key, and the names it goes by."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from loomrl.config import ServingExperiment
 from loomrl.http.listen import is_loopback
@@ -26,10 +26,10 @@ def settings_of(experiment: ServingExperiment) -> GatewaySettings:
     )
 
 
-def check_of(experiment: ServingExperiment, address: str) -> Check:
-    """Refuses pages of other sites, and names that are not the server's. Prometheus uses the machine's `address`."""
+def check_of(experiment: ServingExperiment, addresses: Collection[str]) -> Check:
+    """Refuses pages of other sites, and names that are not the server's. Prometheus uses the machines' `addresses`."""
     names = frozenset(name.lower() for name in experiment.allowed_hosts)
-    own = {experiment.host.lower(), address.lower()}
+    own = {experiment.host.lower(), *(address.lower() for address in addresses)}
     hosts = None if is_key_needed(experiment) and not names else names | own
     site = Site(hosts, frozenset({JSON, *KINDS}), frozenset(origin.lower() for origin in experiment.origins))
 

@@ -17,7 +17,7 @@ from loomrl.config import HubConfig, ServingExperiment
 from loomrl.errors import LoomError, StoreError
 from loomrl.http.cors import open_to
 from loomrl.http.limits import Limits
-from loomrl.http.listen import open_door
+from loomrl.http.listen import is_loopback, open_door
 from loomrl.http.server import Embedded
 from loomrl.load import dump
 from loomrl.observability.trace import flush
@@ -55,6 +55,7 @@ SWEEP_S = 5.0
 FORGET_S = 60.0
 """Time between two rounds of deleting old observations."""
 DAY_S = 86_400.0
+WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 SHOWN = ("x-loomrl-version", "x-loomrl-arm", "x-loomrl-trajectory", "x-loomrl-session", "x-loomrl-recorded")
 
 
@@ -65,8 +66,25 @@ class Station:
     experiment: ServingExperiment
     token: str = field(repr=False)
     """Of the channel between gateways and policies."""
-    host: str = "127.0.0.1"
-    """The address of this machine for the others."""
+    head: str = "127.0.0.1"
+    """The address of the head node, where the front is. 127.0.0.1: everything is on this machine."""
+
+    @property
+    def host(self) -> str:
+        """The address of the machine of this process for the others."""
+        if is_loopback(self.head):
+            return self.head
+        import ray
+
+        return str(ray.util.get_node_ip_address())
+
+    @property
+    def door(self) -> str:
+        """The address of the front for callers, as `host:port`."""
+        host, port = self.experiment.host, self.experiment.port
+        if host in WILDCARDS:
+            host = "::1" if host == "::" and is_loopback(self.head) else self.head
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def has_front(self) -> bool:
@@ -224,7 +242,7 @@ class GatewayProcess:
             self._exchange,
             keys=StoredKeys(db, required=is_key_needed(experiment)),
             settings=settings_of(experiment),
-            check=check_of(experiment, station.host),
+            check=check_of(experiment, {station.head, station.host}),
             intake=intake,
         )
         behind = station.has_front
@@ -269,7 +287,6 @@ class FrontProcess:
         """Listen on the asked address, and follow the gateways."""
         experiment = self._station.experiment
         self._db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
-        address = f"{experiment.host}:{experiment.port}"
         if self._station.has_front:
             settings = FrontSettings(
                 host=experiment.host,
@@ -280,7 +297,7 @@ class FrontProcess:
             self._front = Front(settings)
             await self._front.start()
             self._tasks.append(asyncio.create_task(_again(self._follow, PACE_S)))
-        self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, address)
+        self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, self._station.door)
         await self._presence.start()
         resolved = {"experiment": experiment.sha256, "resolved": dump(experiment)}
         await asyncio.to_thread(append_events, self._db, [self._event("service.started", resolved)])

@@ -21,6 +21,7 @@ FORMS = ("RUN", "RUN/NUMBER", "a model's folder", "an exported control policy's 
 STATES = ("line.json", "course.json")
 """Files of a checkpoint that name the best version of its run."""
 TRIES = 5
+_NONE_YET = "run {!r} has no version yet: its first checkpoint makes one."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,8 @@ def source_of(what: str, db: LoomDB) -> PolicySource:
             "policy.json (a control policy). `loomrl export RUN FOLDER` writes both kinds."
         )
     version = find_version(what, db)
+    if version is None and find_run(db, what) is not None:
+        raise ConfigError(_NONE_YET.format(what))
     if version is None:
         raise ConfigError("policy " + unknown("name", what, [*FORMS, *(run.id for run in list_runs(db))]))
     return _of_version(version, version.id, db)
@@ -105,7 +108,7 @@ def followed_version(run: str, follow: Follow, db: LoomDB) -> PolicyVersion:
     """The version of a run that its followers should have now."""
     newest = latest_of(run, db)
     if newest is None:
-        raise ConfigError(f"run {run!r} has no version yet: its first checkpoint makes one.")
+        raise ConfigError(_NONE_YET.format(run))
     if follow == "newest":
         return newest
     states = [json.loads(state) for name in STATES if (state := file_of(newest, db, name)) is not None]

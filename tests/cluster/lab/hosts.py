@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -93,13 +93,21 @@ class Hosts:
         make = ["python", "-c", f"import boto3; {client}.create_bucket(Bucket='loomrl')"]
         self.until(lambda: self.lab.run("db", make, env=SECRETS, check=False).returncode == 0, "no S3")
 
-    def start_ray(self, host: str, *, head: bool = False, cpus: int = 1, **resources: float) -> None:
+    def start_ray(
+        self,
+        host: str,
+        *,
+        head: bool = False,
+        cpus: int = 1,
+        options: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        **resources: float,
+    ) -> None:
         """Ray on a host, as by hand."""
-        words = ["--head", "--port=6379", "--include-dashboard=false"] if head else ["--address=head:6379"]
-        size = [f"--num-cpus={cpus}", "--object-store-memory=100000000", "--disable-usage-stats"]
-        self.lab.run(
-            host, ["ray", "start", *size, f"--resources={json.dumps(resources)}", *words], env=ENV, timeout_s=240
-        )
+        words = ["ray", "start", f"--num-cpus={cpus}", "--object-store-memory=100000000", "--disable-usage-stats"]
+        words += ["--head", "--port=6379", "--include-dashboard=false"] if head else ["--address=head:6379"]
+        words += [f"--resources={json.dumps(resources)}", *options]
+        self.lab.run(host, words, env=ENV | dict(env or {}), timeout_s=240)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 

@@ -1,37 +1,32 @@
 """A language run on hosts of a lab, and what happens to it when one of them, or what connects them, fails.
 
-The driver is on `laptop`, the learner on `one` (or, when that is gone, on `two`), runners on `three` and `four`. Of
-every fault: how long it took until the next two versions, and that nothing was lost, or counted twice.
+Its head is in `test_lab_head.py`.
 """
 
-import json
-import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from loomrl.config import Experiment
-from loomrl.store.runs import RunStatus
+from tests.cluster.lab.faults import (
+    KINDS,
+    MANY,
+    STRUCK_AT,
+    assert_finished,
+    experiment,
+    goes_on,
+    join,
+    nothing,
+    rejoined,
+    resumes,
+    told,
+)
 from tests.cluster.lab.hosts import ENV, Hosts, hosts
 from tests.cluster.lab.lab_support import python
-from tests.cluster.slow_run import assert_each_attempt_counts_once, small
 from tests.needs import needs
 
 pytestmark = [pytest.mark.lab, needs("a lab"), needs("PostgreSQL"), pytest.mark.timeout(900)]
-UPDATES, MANY, STRUCK_AT = 6, 20, 2
-KINDS: dict[str, dict[str, float]] = {
-    "one": {"learner": 1},
-    "two": {"learner": 1},
-    "three": {"rollout": 2},
-    "four": {"rollout": 2},
-}
-"""Of hosts. There is room for two runs at a time."""
-
 LEARNS = """
 import ray
 from ray._private.state import available_resources_per_node
@@ -47,58 +42,9 @@ print(*(node["NodeManagerHostname"] for node in alive if not free[node["NodeID"]
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     with hosts(tmp_path_factory.mktemp("site"), "head", "laptop", *KINDS) as found:
         found.start_ray("head", head=True, cpus=0)
-        found.start_ray("laptop", cpus=0)
-        for host in KINDS:
+        for host in ("laptop", *KINDS):
             join(found, host)
         yield found
-
-
-def join(site: Hosts, host: str) -> None:
-    """Ray on a host of its kind."""
-    site.start_ray(host, cpus=round(sum(KINDS[host].values())), **KINDS[host])
-
-
-def experiment(site: Hosts, updates: int = UPDATES) -> Experiment:
-    learner: dict[str, Any] = {"algorithm.learners.count": 1, "placement.learner.resources": {"learner": 1}}
-    made: Experiment = site.settled(small(Path("/tmp/shared"), updates, **learner))
-    return made
-
-
-def told(name: str, **figures: float) -> None:
-    """A row of the table of faults, to the file that `LOOMRL_FAULTS` names."""
-    if file := os.environ.get("LOOMRL_FAULTS"):
-        with Path(file).open("a") as rows:
-            rows.write(json.dumps({"fault": name} | {key: round(value, 1) for key, value in figures.items()}) + "\n")
-
-
-def assert_finished(site: Hosts, wanted: Experiment, run: str) -> None:
-    found = site.run(run)
-    assert found is not None
-    assert found.status is RunStatus.FINISHED
-    assert_each_attempt_counts_once(wanted, run, store_url=site.store_url)
-
-
-def goes_on(site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[], None]) -> None:
-    """The run goes on by itself. `mend` is called when it has ended, or is part of `strike`."""
-    wanted = experiment(site)
-    process = site.train("laptop", wanted, run)
-    site.until_version(run, STRUCK_AT, process)
-    begun, before = time.monotonic(), site.newest(run)
-    with ThreadPoolExecutor() as pool:
-        struck = pool.submit(strike)
-        site.until_version(run, before + 2, process)  # the next one may have been under way
-        took = time.monotonic() - begun
-        struck.result(timeout=300)
-    try:
-        assert site.ended(process, run) == 0, site.log(run)[-5000:]
-        assert_finished(site, wanted, run)
-        told(run, two_versions_s=took)
-    finally:
-        mend()
-
-
-def nothing() -> None:
-    """Nothing is left to mend."""
 
 
 def test_without_a_fault(site: Hosts) -> None:
@@ -144,29 +90,6 @@ def test_a_learners_link_is_slow(site: Hosts) -> None:
         site.lab.link("one", mbit=None)
 
     goes_on(site, "20mbit", lambda: site.lab.link("one", mbit=20) and None, mend)
-
-
-def rejoined(site: Hosts, host: str) -> None:
-    """A node that the head has given up ends by itself; it is started again."""
-    site.lab.run(host, ["sh", "-c", "pkill -KILL raylet; sleep 1; pkill -KILL -f ray; true"], check=False)
-    join(site, host)
-
-
-def resumes(site: Hosts, run: str, strike: Callable[[], None]) -> None:
-    """The run ends, by itself and with an error; the same command resumes it."""
-    wanted = experiment(site, MANY)
-    process = site.train("laptop", wanted, run)
-    site.until_version(run, STRUCK_AT, process)
-    begun = time.monotonic()
-    strike()
-    assert site.ended(process, run) != 0
-    ended = time.monotonic() - begun
-    again = site.train("laptop", wanted, run)
-    site.until_version(run, site.newest(run) + 1, again)
-    took = time.monotonic() - begun
-    assert site.ended(again, run) == 0, site.log(run)[-5000:]
-    assert_finished(site, wanted, run)
-    told(run, ended_after_s=ended, next_version_s=took)
 
 
 def test_the_learners_host_loses_its_power_and_another_takes_over(site: Hosts) -> None:

@@ -1,0 +1,100 @@
+"""A language run on hosts of a lab to which something happens: how it goes on, and how long that takes.
+
+The driver is on `laptop`, the learner on `one` (or, when that is gone, on `two`), runners on `three` and `four`. Of
+every fault: how long it took until the next two versions, and that nothing was lost, or counted twice.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from loomrl.config import Experiment
+from loomrl.store.runs import RunStatus
+from tests.cluster.lab.hosts import Hosts
+from tests.cluster.slow_run import assert_each_attempt_counts_once, small
+
+UPDATES, MANY, STRUCK_AT = 6, 20, 2
+KINDS: dict[str, dict[str, float]] = {
+    "one": {"learner": 1},
+    "two": {"learner": 1},
+    "three": {"rollout": 2},
+    "four": {"rollout": 2},
+}
+"""Of hosts. There is room for two runs at a time."""
+
+
+def join(site: Hosts, host: str) -> None:
+    """Ray on a host of its kind."""
+    kind = KINDS.get(host, {})
+    site.start_ray(host, cpus=round(sum(kind.values())), **kind)
+
+
+def experiment(site: Hosts, updates: int = UPDATES) -> Experiment:
+    learner: dict[str, Any] = {"algorithm.learners.count": 1, "placement.learner.resources": {"learner": 1}}
+    made: Experiment = site.settled(small(Path("/tmp/shared"), updates, **learner))
+    return made
+
+
+def told(name: str, **figures: float) -> None:
+    """A row of the table of faults, to the file that `LOOMRL_FAULTS` names."""
+    if file := os.environ.get("LOOMRL_FAULTS"):
+        with Path(file).open("a") as rows:
+            rows.write(json.dumps({"fault": name} | {key: round(value, 1) for key, value in figures.items()}) + "\n")
+
+
+def assert_finished(site: Hosts, wanted: Experiment, run: str) -> None:
+    found = site.run(run)
+    assert found is not None
+    assert found.status is RunStatus.FINISHED
+    assert_each_attempt_counts_once(wanted, run, store_url=site.store_url)
+
+
+def goes_on(site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[], None]) -> None:
+    """The run goes on by itself. `mend` is called when it has ended, or is part of `strike`."""
+    wanted = experiment(site)
+    process = site.train("laptop", wanted, run)
+    site.until_version(run, STRUCK_AT, process)
+    begun, before = time.monotonic(), site.newest(run)
+    with ThreadPoolExecutor() as pool:
+        struck = pool.submit(strike)
+        site.until_version(run, before + 2, process)  # the next one may have been under way
+        took = time.monotonic() - begun
+        struck.result(timeout=300)
+    try:
+        assert site.ended(process, run) == 0, site.log(run)[-5000:]
+        assert_finished(site, wanted, run)
+        told(run, two_versions_s=took)
+    finally:
+        mend()
+
+
+def nothing() -> None:
+    """Nothing is left to mend."""
+
+
+def rejoined(site: Hosts, host: str) -> None:
+    """A node that the head has given up ends by itself; it is started again."""
+    site.lab.run(host, ["sh", "-c", "pkill -KILL raylet; sleep 1; pkill -KILL -f ray; true"], check=False)
+    join(site, host)
+
+
+def resumes(site: Hosts, run: str, strike: Callable[[], None], meanwhile: Callable[[], None] = nothing) -> None:
+    """The run ends, by itself and with an error; the same command resumes it, after what is done meanwhile."""
+    wanted = experiment(site, MANY)
+    process = site.train("laptop", wanted, run)
+    site.until_version(run, STRUCK_AT, process)
+    begun = time.monotonic()
+    strike()
+    assert site.ended(process, run) != 0
+    ended = time.monotonic() - begun
+    meanwhile()
+    again = site.train("laptop", wanted, run)
+    site.until_version(run, site.newest(run) + 1, again)
+    took = time.monotonic() - begun
+    assert site.ended(again, run) == 0, site.log(run)[-5000:]
+    assert_finished(site, wanted, run)
+    told(run, ended_after_s=ended, next_version_s=took)

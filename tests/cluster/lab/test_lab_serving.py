@@ -1,0 +1,161 @@
+"""An endpoint on hosts of a lab, and what its callers notice when one of them, or what connects them, fails.
+
+The front is on `head`; `one` and `two` have a gateway and a replica of the policy each, `three` has room for what they
+lose. The callers are on this machine.
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from loomrl.config import ServingExperiment
+from loomrl.experiments.bench.served import save_language
+from loomrl.load import dump
+from loomrl.store import open_store
+from loomrl.store.service.replicas import ReplicaRole, live_replicas
+from tests.cluster.lab.faults import nothing, told
+from tests.cluster.lab.hosts import Hosts, hosts
+from tests.needs import needs
+from tests.serving.callers import Seen, calling, calls_on_record
+
+pytestmark = [pytest.mark.lab, needs("a lab"), needs("PostgreSQL"), needs("HAProxy"), pytest.mark.timeout(900)]
+DEADLINE_S, CALLERS, CALM_S = 10.0, 4, 3.0
+WORKERS = ("one", "two", "three")
+
+
+@dataclass
+class Endpoint:
+    """What answers, and where."""
+
+    site: Hosts
+    url: str
+    key: str
+
+    def hosts_of(self, role: ReplicaRole) -> list[str]:
+        with open_store(self.site.store_url) as db:
+            return sorted(row.node for row in live_replicas(db, role=role))
+
+    def is_whole(self) -> bool:
+        return all(len(self.hosts_of(role)) == 2 for role in (ReplicaRole.GATEWAY, ReplicaRole.POLICY))
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    with hosts(tmp_path_factory.mktemp("site"), "head", *WORKERS) as site:
+        site.start_ray("head", head=True, cpus=0)
+        for host in WORKERS:
+            join(site, host)
+        save_language(site.lab.shared / "talk")
+        file = site.lab.shared / "service.yaml"
+        file.write_text(dump(site.settled(service())))
+        site.start(
+            "head", "service", ["loomrl", "serve", "/tmp/shared/service.yaml", "--json"], {"RAY_ADDRESS": "head:6379"}
+        )
+        site.until(lambda: '"key"' in site.log("service"), "no service")
+        said = json.loads(next(line for line in site.log("service").splitlines() if line.startswith("{")))
+        yield Endpoint(site, said["url"], said["key"])
+
+
+def service() -> ServingExperiment:
+    return ServingExperiment.parse(
+        {
+            "name": "talk",
+            "arms": [{"what": "/tmp/shared/talk"}],
+            "replicas": {"least": 2, "most": 2, "cpus": 1, "resources": {"policy": 1}},
+            "gateways": {"count": 2, "cpus": 1, "deadline_s": DEADLINE_S},
+            "host": "0.0.0.0",
+        }
+    )
+
+
+def join(site: Hosts, host: str) -> None:
+    """Ray on a host with room for one replica and one gateway."""
+    site.start_ray(host, cpus=2, policy=1)
+
+
+def seen_while(endpoint: Endpoint, strike: Callable[[], None]) -> tuple[Seen, float]:
+    """What callers saw, and the seconds from the fault until the last of them had trouble."""
+
+    async def play() -> tuple[Seen, float]:
+        headers = {"authorization": f"Bearer {endpoint.key}"}
+        async with calling(endpoint.url, callers=CALLERS, timeout_s=3 * DEADLINE_S, headers=headers) as seen:
+            await asyncio.sleep(CALM_S)
+            assert set(seen.statuses) == {"200"}
+            struck = time.monotonic() - seen.began
+            await asyncio.to_thread(strike)
+            await asyncio.sleep(3 * DEADLINE_S)
+        return seen, max(0.0, seen.last_trouble_s - struck)
+
+    return asyncio.run(play())
+
+
+def assert_callers_are_served(
+    endpoint: Endpoint, name: str, strike: Callable[[], None], mend: Callable[[], None]
+) -> None:
+    """No caller waits for ever, no answered call is missing, and all are served again before the test is over."""
+    endpoint.site.until(endpoint.is_whole, "the endpoint is not whole")
+    seen, trouble_s = seen_while(endpoint, strike)
+    mend()
+    failed = sum(seen.statuses.values()) - len(seen.answered)
+    told(name, calls=sum(seen.statuses.values()), failed=failed, trouble_s=trouble_s, longest_s=seen.longest_s)
+    print(name, dict(seen.statuses), f"trouble {trouble_s:.1f} s, longest {seen.longest_s:.1f} s")
+    with open_store(endpoint.site.store_url) as db:
+        kept = Counter(calls_on_record(db))
+    assert {call: kept[call] for call in seen.answered if kept[call] != 1} == {}
+    assert seen.http <= {"200", "429", "503"}
+    assert "ReadTimeout" not in seen.statuses
+    assert seen.longest_s < DEADLINE_S + 10
+    assert trouble_s < 2 * DEADLINE_S
+
+
+def test_gateways_and_replicas_are_on_several_hosts(endpoint: Endpoint) -> None:
+    endpoint.site.until(endpoint.is_whole, "the endpoint is not whole")
+    for role in (ReplicaRole.GATEWAY, ReplicaRole.POLICY):
+        assert len(set(endpoint.hosts_of(role))) == 2, endpoint.hosts_of(role)
+    assert endpoint.hosts_of(ReplicaRole.FRONT) == ["head"]
+    assert_callers_are_served(endpoint, "serving-quiet", nothing, nothing)
+
+
+def test_a_host_with_a_gateway_and_a_replica_loses_its_power(endpoint: Endpoint) -> None:
+    lost = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
+
+    def mend() -> None:
+        endpoint.site.lab.power_on(lost)
+        join(endpoint.site, lost)
+
+    assert_callers_are_served(endpoint, "serving-host-off", lambda: endpoint.site.lab.power_off(lost), mend)
+
+
+def test_its_cable_is_pulled_for_ten_seconds(endpoint: Endpoint) -> None:
+    lost = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
+
+    def strike() -> None:
+        endpoint.site.lab.link(lost, up=False)
+        time.sleep(10)
+        endpoint.site.lab.link(lost, up=True)
+
+    assert_callers_are_served(endpoint, "serving-cut-10s", strike, nothing)
+
+
+def test_a_link_is_long_and_loses(endpoint: Endpoint) -> None:
+    slow = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
+
+    def mend() -> None:
+        endpoint.site.lab.link(slow, rtt_ms=0, loss=0)
+
+    strike = lambda: endpoint.site.lab.link(slow, rtt_ms=200, loss=0.02) and None  # noqa: E731
+    assert_callers_are_served(endpoint, "serving-slow-and-lossy", strike, mend)
+
+
+def test_the_database_is_restarted(endpoint: Endpoint) -> None:
+    def strike() -> None:
+        endpoint.site.stop_database()
+        time.sleep(5)
+        endpoint.site.start_database()
+
+    assert_callers_are_served(endpoint, "serving-postgresql-restarted", strike, nothing)
