@@ -1,7 +1,8 @@
 """The console: milliseconds of its pages over a large store, and from a commit to the browser.
 
-The console is the real one in a process of its own. Trajectories are written straight into the hub's tables from
-moulds, groups of four with two turns each, as appending them one by one would take longer than looking at them.
+The console is the real one in a process of its own, and every run has its hub. Trajectories are written straight into
+the hubs' tables from moulds, groups of four with two turns each, as appending them one by one would take longer than
+looking at them.
 """
 
 import contextlib
@@ -16,6 +17,8 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import httpx
@@ -28,7 +31,7 @@ from loomrl.experiments.bench.viewers import viewers
 from loomrl.experiments.shipped import resolve
 from loomrl.hub.codec import HEADER, MAGIC, encode
 from loomrl.load import dump
-from loomrl.store import LoomDB, open_store
+from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.hub_tables import groups, trajectories
 from loomrl.store.policies import record_policy
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
@@ -41,7 +44,6 @@ from loomrl.telemetry.sink import new_metrics
 from loomrl.types import End, Message, PolicyVersion, Reward, Task, Tokens, Trajectory, Turn
 
 GROUP = 4
-BATCH = 2000
 ENVIRONMENTS = ("Math", "Code", "Game", "ToolCall", "LogicPuzzle")
 KINDS = 700
 """Of tasks: every environment with every family, level and version."""
@@ -85,7 +87,7 @@ def _filled(url: str, size: Size) -> dict[str, Any]:
     begun = time.perf_counter()
     with open_store(url) as db:
         _fill_runs(db, size)
-        _fill_hub(db, size)
+    _fill_hubs(url, size)
     filled = time.perf_counter()
     source = open_source(url)
     try:
@@ -160,23 +162,28 @@ def _metric_row(run: str, update: int, at: float, rng: random.Random) -> dict[st
     }
 
 
-def _fill_hub(db: LoomDB, size: Size) -> None:
+def _fill_hubs(url: str, size: Size) -> None:
     """Trajectories written from a mould for each kind of task, with another number in each."""
     rng, now = np.random.default_rng(0), time.time()
     moulds = [(made, encode(made)[HEADER.size :]) for made in (trajectory(kind, rng) for kind in range(KINDS))]
-    with progress("bench console: filling", size.trajectories) as report:
-        for first in range(0, size.trajectories, BATCH):
-            numbers = range(first, min(first + BATCH, size.trajectories))
-            _store(db, [_cast(number, size, moulds[number // GROUP % KINDS]) for number in numbers], now)
-            report(numbers.stop)
     long = long_trajectory()
-    _store(db, [(size.trajectories + GROUP, long.run, long, encode(long))], now)
+    with progress("bench console: filling", size.trajectories) as report:
+        for run, numbers in groupby(range(size.trajectories), partial(_run_of, size=size)):
+            rows = [_cast(number, run, moulds[number // GROUP % KINDS]) for number in numbers]
+            if run == long.run:
+                rows.append((size.trajectories + GROUP, run, long, encode(long)))
+            with open_store(beside(url, run)) as hub:
+                _store(hub, rows, now)
+            report(min(rows[-1][0] + 1, size.trajectories))
 
 
-def _cast(number: int, size: Size, mould: tuple[Trajectory, bytes]) -> tuple[int, str, Trajectory, bytes]:
+def _run_of(number: int, *, size: Size) -> str:
+    return f"run-{number * size.runs // size.trajectories:04d}"
+
+
+def _cast(number: int, run: str, mould: tuple[Trajectory, bytes]) -> tuple[int, str, Trajectory, bytes]:
     """A number, its run, and the mould's trajectory with the number, the run and the group written into it."""
     made, body = mould
-    run = f"run-{number * size.runs // size.trajectories:04d}"
     body = body.replace(NUMBER, b"%08d" % number).replace(RUN, run.encode())
     body = body.replace(TASK, b"%08d" % (number // GROUP))
     return number, run, made, HEADER.pack(MAGIC, zlib.crc32(body), len(body)) + body
@@ -282,7 +289,8 @@ def _console(url: str) -> Iterator[tuple[str, int]]:
 def _paths(size: Size) -> dict[str, list[str]]:
     rng = random.Random(2)
     ids = [rng.randrange(size.trajectories) for _ in range(size.requests)]
-    runs = [f"run-{number * size.runs // size.trajectories:04d}" for number in ids]
+    runs = [_run_of(number, size=size) for number in ids]
+    long = f"hub=run-0000&place={size.trajectories + GROUP + 1}"
     return {
         "runs": [f"/runs?sort={rng.choice(('started', 'name', 'headline', 'status'))}" for _ in ids],
         "runs_filtered": [f"/runs?text=-{number % 97}&status=finished" for number in ids],
@@ -300,9 +308,7 @@ def _paths(size: Size) -> dict[str, list[str]]:
         "trajectories_with_text": [f"/trajectories?text=Attempt {number:08d}:" for number in ids],
         "viewer": [f"/trajectories/{run}/{number:08d}" for run, number in zip(runs, ids, strict=True)],
         "viewer_100k_tokens": ["/trajectories/long" for _ in ids],
-        "tokens_100k": [
-            f"/tokens.json?hub=&place={size.trajectories + GROUP + 1}&from={1000 * (number % 96)}" for number in ids
-        ],
+        "tokens_100k": [f"/tokens.json?{long}&from={1000 * (number % 96)}" for number in ids],
         "policies": [f"/policies?run={run}" for run in runs],
         "policy": [f"/policies/{run}/1" for run in runs],
         "audit": [f"/audit?before={1 + number % (3 * size.runs)}" for number in ids],
