@@ -80,16 +80,16 @@ def _ingest_rates(size: Size, local: Hub, remote: Hub, atropos: httpx.Client) ->
     rates: dict[str, list[float]] = {"local": [], "http": [], "json": [], "gzip": []}
     for number in range(1, size.rounds + 1):
         _say(f"round {number} of {size.rounds}")
-        groups = [_group(rng, GROUP_SIZE, TOKENS) for _ in range(size.groups)]
+        groups = [attempts_of(rng, GROUP_SIZE, TOKENS) for _ in range(size.groups)]
         scored = [_scored_data(group) for group in groups[: size.json_groups]]
-        rates["local"].append(_rate(lambda group: local.append(group.trajectories), groups))
-        rates["http"].append(_rate(lambda group: remote.append(group.trajectories), groups))
-        rates["json"].append(_rate(lambda data: _post_json(atropos, data, pack=False), scored))
-        rates["gzip"].append(_rate(lambda data: _post_json(atropos, data, pack=True), scored))
+        rates["local"].append(tokens_per_s(lambda group: local.append(group.trajectories), groups))
+        rates["http"].append(tokens_per_s(lambda group: remote.append(group.trajectories), groups))
+        rates["json"].append(tokens_per_s(lambda data: _post_json(atropos, data, pack=False), scored))
+        rates["gzip"].append(tokens_per_s(lambda data: _post_json(atropos, data, pack=True), scored))
     return {way: statistics.median(found) for way, found in rates.items()}
 
 
-def _rate(send: Callable[[Any], Any], items: Sequence[Any]) -> float:
+def tokens_per_s(send: Callable[[Any], Any], items: Sequence[Any]) -> float:
     """Tokens per second with all producers sending at once."""
     with ThreadPoolExecutor(PRODUCERS) as producers:
         start = time.perf_counter()
@@ -112,7 +112,7 @@ def _lease_costs(size: Size) -> dict[int, float]:
         for target in size.stored:
             _say(f"storing up to {target:,} trajectories")
             while stored < target:
-                batch = [_group(rng, 4, 4) for _ in range(min(4_000, target - stored) // 4)]
+                batch = [attempts_of(rng, 4, 4) for _ in range(min(4_000, target - stored) // 4)]
                 hub.append([trajectory for group in batch for trajectory in group.trajectories])
                 stored += len(batch) * 4
             costs[target] = statistics.median(_lease_cost(hub) for _ in range(size.leases))
@@ -130,7 +130,7 @@ def _open(file: Path) -> Hub:
     return open_hub(f"sqlite:///{file}", HubConfig())
 
 
-def _group(rng: np.random.Generator, size: int, length: int) -> Group:
+def attempts_of(rng: np.random.Generator, size: int, length: int) -> Group:
     """Attempts as of a language policy: prompt, then sampled tokens with their log-probabilities."""
     id = rng.bytes(16).hex()
     sampled = np.arange(length) >= min(PROMPT, length // 2)

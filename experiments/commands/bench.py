@@ -53,6 +53,20 @@ def serve(
 
 
 @app.command()
+def hosts(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Seconds and bytes of an update by hosts and bandwidth, all-reduce, weights by Nexus and whole, a hub over the
+    wire; on hosts of a lab, which needs root.
+    """
+    from loomrl.experiments.bench.hosts import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
 def monitor(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,

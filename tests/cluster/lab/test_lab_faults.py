@@ -114,6 +114,15 @@ def test_the_database_is_restarted(site: Hosts) -> None:
     goes_on(site, "postgresql-restarted", strike, nothing)
 
 
+def test_the_databases_disk_is_full(site: Hosts) -> None:
+    def mend() -> None:
+        site.lab.free("db")
+        site.lab.run("db", ["pkill", "-KILL", "postgres"], check=False)  # it may have ended by itself
+        site.start_database()
+
+    resumes(site, "disk-full", lambda: site.lab.fill("db"), mend)
+
+
 def test_two_drivers_of_one_run_by_mistake(site: Hosts) -> None:
     wanted = experiment(site, MANY)
     first = site.train("laptop", wanted, "two-drivers")
