@@ -36,6 +36,7 @@ from loomrl.experiments.commands import serve as cli_serve
 from loomrl.experiments.commands import sweep as cli_sweep
 from loomrl.experiments.commands.output import AsJson, beginning, emit, table
 from loomrl.experiments.commands.records import Scraped
+from loomrl.experiments.commands.tls import Tls
 from loomrl.experiments.commands.words import experiments_like
 from loomrl.process import exit_on_sigterm
 
@@ -231,6 +232,7 @@ def hub(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Another host name of the server, as behind a proxy; repeatable.")
     ] = None,
+    tls: Tls = None,
 ) -> None:
     """Serve the trajectory hub over HTTP until interrupted: the Atropos routes under /, our own under /v2.
 
@@ -238,8 +240,15 @@ def hub(
     """
     from loomrl.http.keeper import come_back_when_killed
     from loomrl.http.listen import open_door
+    from loomrl.http.tls import Certificate
 
-    door = open_door(host, port, token=token, allowed_hosts=allow_host or ())  # before what takes seconds to import
+    door = open_door(  # before what takes seconds to import
+        host,
+        port,
+        token=token,
+        allowed_hosts=allow_host or (),
+        certificate=tls and Certificate(*tls),
+    )
     from loomrl.experiments.shipped import resolve_language
     from loomrl.hub import open_hub
     from loomrl.hub.atropos.routes import atropos_routes

@@ -224,6 +224,9 @@ def _settled(experiment: ServingExperiment) -> ServingExperiment:
     here, there = "sqlite:///", experiment.store_url.removeprefix("sqlite:///")
     if experiment.store_url.startswith(here) and not Path(there).expanduser().is_absolute():
         paths["store_url"] = f"{here}{Path.cwd() / there}"
+    if experiment.tls is not None:
+        for name, file in experiment.tls.model_dump().items():
+            paths[f"tls.{name}"] = str(Path(file).expanduser().absolute())
     if "://" not in experiment.artifact_url:
         paths["artifact_url"] = str(Path(experiment.artifact_url).expanduser().absolute())
     return experiment.override(paths)

@@ -9,9 +9,10 @@ import typer
 
 from loomrl.experiments.commands.analytics import Where
 from loomrl.experiments.commands.records import StoreUrl
+from loomrl.experiments.commands.tls import Tls
 
 
-def console(
+def console(  # noqa: PLR0913 - a command with its options
     store: StoreUrl = "sqlite:///loom.db",
     host: Annotated[
         str, typer.Option(help="Address to serve on; beyond this machine everybody needs a key.")
@@ -20,6 +21,7 @@ def console(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Another host name of the console, as behind a proxy; repeatable.")
     ] = None,
+    tls: Tls = None,
     analytics: Where = None,
     launch: Annotated[
         Path | None,
@@ -37,10 +39,12 @@ def console(
     from loomrl.console.serve import open_console, serve_console
     from loomrl.console.source import open_source
     from loomrl.experiments.launch import LocalLauncher
+    from loomrl.http.tls import Certificate
 
     source = open_source(store)
     try:
-        door = open_console(source, host, port, allowed_hosts=tuple(allow_host or ()), now=time.time())
+        names, shown = tuple(allow_host or ()), tls and Certificate(*tls)
+        door = open_console(source, host, port, allowed_hosts=names, certificate=shown, now=time.time())
         print(f"console of {source.db.location} on {door.url}", file=sys.stderr, flush=True)
         launcher = None if launch is None else LocalLauncher(store, launch)
         serve_console(source, door, launcher=launcher, analytics=analytics)

@@ -12,6 +12,7 @@ from rich.console import Console
 from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
 from loomrl.experiments.commands.output import AsJson, emit, table
 from loomrl.experiments.commands.records import Limit, StoreUrl
+from loomrl.experiments.commands.tls import Tls
 from loomrl.observability.log import teller
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def run(  # noqa: PLR0913 - a command with its options
             envvar=["LOOMRL_COORDINATOR_TOKEN", "AGENTGYM_RL_API_KEY"], help="Bearer token that callers need."
         ),
     ] = None,
+    tls: Tls = None,
     bus: Annotated[
         str | None,
         typer.Option("--bus", envvar="NATS_URL", help="Take requests from this bus, too: nats://USER:PASSWORD@HOST."),
@@ -61,8 +63,10 @@ def run(  # noqa: PLR0913 - a command with its options
         _once(plan)
         return
     from loomrl.http.listen import open_door
+    from loomrl.http.tls import Certificate
 
-    door = open_door(host, port, token=token) if http else None  # before what takes seconds to import
+    shown = tls and Certificate(*tls)
+    door = open_door(host, port, token=token, certificate=shown) if http else None  # before imports that take seconds
     from loomrl.coordinator.http import served
     from loomrl.experiments.coordinate.loop import coordinating
     from loomrl.observability.presence import present

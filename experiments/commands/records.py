@@ -131,14 +131,14 @@ def tensorzero(
     from loomrl.experiments.tensorzero import configuration
     from loomrl.store import open_store
     from loomrl.store.endpoints import show_endpoint
-    from loomrl.store.service.replicas import ReplicaRole, live_replicas
+    from loomrl.store.service.replicas import ReplicaRole, live_replicas, url_of
 
     with open_store(store) as db:
         present = show_endpoint(db, endpoint)
         fronts = live_replicas(db, role=ReplicaRole.FRONT, endpoint=endpoint)
     if url is None and not fronts:
         raise ConfigError(f"endpoint {endpoint!r} is not served now: say where it will be, --url http://HOST:8000.")
-    url = url or f"http://{fronts[0].address}"
+    url = url or url_of(fronts[0].address)
     file.write_text(configuration(present, url=url, key_variable=key_variable), encoding="utf-8")
     result = {"endpoint": endpoint, "revision": present.revision, "url": url, "file": str(file)}
     emit(result, as_json=as_json, show=lambda console: console.print(f"{endpoint} is in {file}", highlight=False))

@@ -151,6 +151,15 @@ class Limits(Config):
     """Open connections; further ones wait."""
 
 
+class Tls(Config):
+    """A certificate that the front shows to callers. Files of the head's machine, in PEM."""
+
+    certificate: Annotated[str, Field(min_length=1)]
+    """With those between it and a root."""
+    key: Annotated[str, Field(min_length=1)]
+    """Its private key, without a password."""
+
+
 class ServingExperiment(Root):
     """A whole service: policies behind a name, and how they are reached."""
 
@@ -176,6 +185,8 @@ class ServingExperiment(Root):
     """Further names that callers may use for this server, as behind a proxy."""
     origins: tuple[Origin, ...] = ()
     """Web sites whose pages may call (CORS), such as https://chat.example.org; none by default."""
+    tls: Tls | None = None
+    """HTTPS for callers; null is plain HTTP."""
     keys: Literal["auto", "required"] = "auto"
     """`auto`: callers need a key unless only this machine can reach the server."""
 

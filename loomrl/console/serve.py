@@ -9,6 +9,7 @@ from loomrl.http.limits import Limits
 from loomrl.http.listen import Door, is_loopback, open_door
 from loomrl.http.server import serve
 from loomrl.http.site import JSON, Site
+from loomrl.http.tls import Certificate
 from loomrl.store.service.keys import any_key
 
 FORM = "application/x-www-form-urlencoded"
@@ -23,7 +24,15 @@ def site_for(door: Door) -> Site:
     return Site(hosts, frozenset({JSON, FORM}))
 
 
-def open_console(source: Source, host: str, port: int, *, allowed_hosts: tuple[str, ...] = (), now: float) -> Door:
+def open_console(
+    source: Source,
+    host: str,
+    port: int,
+    *,
+    allowed_hosts: tuple[str, ...] = (),
+    certificate: Certificate | None = None,
+    now: float,
+) -> Door:
     """Listen; a ServeError refuses to be reached from elsewhere while nobody could sign in."""
     is_local = is_loopback(host)
     if not is_local and not any_key(source.db, ROLES, at=now):
@@ -31,7 +40,8 @@ def open_console(source: Source, host: str, port: int, *, allowed_hosts: tuple[s
             f"host={host!r} can be reached from other machines, and no key for people is on record. Make one first: "
             "loomrl keys create NAME --scope admin; or serve on 127.0.0.1."
         )
-    return open_door(host, port, token=None if is_local else NEEDED, allowed_hosts=allowed_hosts)
+    token = None if is_local else NEEDED
+    return open_door(host, port, token=token, allowed_hosts=allowed_hosts, certificate=certificate)
 
 
 def serve_console(
@@ -40,4 +50,4 @@ def serve_console(
     """Serve until interrupted."""
     is_local = is_loopback(door.host)
     app = console_app(source, site=site_for(door), is_local=is_local, launcher=launcher, analytics=analytics)
-    serve(app, door.listeners, limits=Limits(), ending=app.state.feed.end)
+    serve(app, door.listeners, limits=Limits(), ending=app.state.feed.end, tls=door.tls)

@@ -44,7 +44,7 @@ def create_app(service: TrainingService, *, site: Site, token: str | None, besid
 def served(service: TrainingService, door: Door, beside: Sequence[Route] = ()) -> Iterator[str]:
     """Answer behind the door, in a thread, until the context ends; its URL."""
     app = create_app(service, site=site_of(door), token=door.token, beside=beside)
-    server = Server(app, door.listeners)
+    server = Server(app, door.listeners, tls=door.tls)
     thread = threading.Thread(target=server.run, name="training service", daemon=True)
     thread.start()
     try:

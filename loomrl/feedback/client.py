@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import httpx
 
 from loomrl.errors import LoomError
+from loomrl.http.tls import trusted
 
 TRIES = 4
 LONGEST_PAUSE_S = 10.0
@@ -31,7 +32,7 @@ class FeedbackClient:
 
     def __init__(self, url: str, *, key: str | None = None, timeout_s: float = 10.0) -> None:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, trust_env=False)
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, trust_env=False, verify=trusted())
 
     def give(self, session: str = "", *, call: str = "", id: str = "", **said: Any) -> dict[str, Any]:
         """Say something of an answer: `thumb`, `stars`, `correction`, `over`, `abandoned`, `outcome`, `comment`.

@@ -3,10 +3,12 @@
 import errno
 import ipaddress
 import socket
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from loomrl.errors import ServeError
+from loomrl.http.tls import Certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +21,23 @@ class Door:
     allowed_hosts: tuple[str, ...]
     """Further host names that clients may use, beside the host and this machine's own names."""
     listeners: tuple[socket.socket, ...] = field(repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    """None: plain HTTP."""
 
     @property
     def url(self) -> str:
         """The address as a URL."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 def open_door(
-    host: str = "127.0.0.1", port: int = 8000, *, token: str | None = None, allowed_hosts: Iterable[str] = ()
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    token: str | None = None,
+    allowed_hosts: Iterable[str] = (),
+    certificate: Certificate | None = None,
 ) -> Door:
     """Listen at once. A ServeError states the obstacle, or refuses a public address without a token.
 
@@ -35,8 +45,9 @@ def open_door(
     """
     if not token and not is_loopback(host):
         raise ServeError(f"host={host!r} can be reached from other machines: give a token, or serve on 127.0.0.1.")
+    tls = None if certificate is None else certificate.context()
     listeners = tuple(_bind(host, port))
-    return Door(host, _port(listeners), token, tuple(allowed_hosts), listeners)
+    return Door(host, _port(listeners), token, tuple(allowed_hosts), listeners, tls)
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -34,8 +35,9 @@ class Server(uvicorn.Server):
         *,
         limits: Limits | None = None,
         ending: Callable[[], None] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._limits, self._ending = limits or Limits(), ending
+        self._limits, self._ending, self._tls = limits or Limits(), ending, tls
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -48,6 +50,8 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._listeners = listeners
         self._accepting: list[asyncio.Task[None]] = []
+        self._greeting: set[asyncio.Task[None]] = set()
+        """Clients that shake hands for TLS."""
         self._room = self._limits.room()
         self._swept = 0.0
 
@@ -72,9 +76,10 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._ending is not None:
             self._ending()
-        for task in self._accepting:
+        ended = [*self._accepting, *self._greeting]
+        for task in ended:
             task.cancel()
-        await asyncio.gather(*self._accepting, return_exceptions=True)
+        await asyncio.gather(*ended, return_exceptions=True)
         for listener in self._listeners:
             listener.close()
         await asyncio.sleep(NO_ROOM_S)  # who was just let in is known by then, and seen off with the others
@@ -88,16 +93,35 @@ class Server(uvicorn.Server):
         """Accept clients, one per turn of the loop, up to the limit."""
         loop = asyncio.get_running_loop()
         while True:
-            if len(self._connections) >= self._room:
+            if len(self._connections) + len(self._greeting) >= self._room:
                 await asyncio.sleep(0 if evict(self._connections) else NO_ROOM_S)  # closed in the loop's next turn
                 continue
             try:
                 client, _ = await loop.sock_accept(listener)
+                if self._tls is not None:
+                    self._greet(client)
+                    continue
                 await asyncio.shield(loop.connect_accepted_socket(self._connection, client))
             except OSError as error:
                 log.warning("A connection could not be accepted: %s", error)
                 evict(self._connections)
                 await asyncio.sleep(NO_ROOM_S)
+
+    def _greet(self, client: socket.socket) -> None:
+        """Shake hands for TLS, while others are accepted."""
+
+        async def greeting() -> None:
+            loop, patience_s = asyncio.get_running_loop(), self._limits.patience_s
+            try:
+                await loop.connect_accepted_socket(
+                    self._connection, client, ssl=self._tls, ssl_handshake_timeout=patience_s
+                )
+            except OSError as error:  # a port scan, plain HTTP, a client that does not trust us
+                log.debug("A connection did not come to TLS: %s", error)
+
+        task = asyncio.create_task(greeting())
+        self._greeting.add(task)
+        task.add_done_callback(self._greeting.discard)
 
     def _connection(self) -> Connection:
         return Connection(
@@ -111,19 +135,27 @@ def serve(
     *,
     limits: Limits | None = None,
     ending: Callable[[], None] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until interrupted or terminated. Ends by an exception, so that `with` blocks release their resources."""
     on_main = threading.current_thread() is threading.main_thread()
     if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         exit_on_sigterm()
-    Server(app, listeners, limits=limits, ending=ending).run()
+    Server(app, listeners, limits=limits, ending=ending, tls=tls).run()
 
 
 class Embedded(Server):
     """A server on the running event loop, beside what else is done there. Signals are not its business."""
 
-    def __init__(self, app: ASGIApp, listeners: Sequence[socket.socket], *, limits: Limits | None = None) -> None:
-        super().__init__(app, listeners, limits=limits)
+    def __init__(
+        self,
+        app: ASGIApp,
+        listeners: Sequence[socket.socket],
+        *,
+        limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(app, listeners, limits=limits, tls=tls)
         self._serving: asyncio.Task[None] | None = None
 
     @override

@@ -10,6 +10,7 @@ import msgspec
 from typing_extensions import override
 
 from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, StoreError
+from loomrl.http.tls import trusted
 from loomrl.hub import wire
 from loomrl.hub.remote import RemoteHub
 
@@ -31,7 +32,7 @@ class HubClient(RemoteHub):
     ) -> None:
         super().__init__(new_id=new_id)
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, trust_env=False)
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, trust_env=False, verify=trusted())
         self._patience_s = patience_s
 
     @override

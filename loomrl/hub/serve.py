@@ -15,4 +15,4 @@ from loomrl.hub.hub import Hub
 def serve_hub(hub: Hub, door: Door, *, extra_routes: Sequence[BaseRoute] = ()) -> None:
     """Serve behind the door until interrupted or terminated; then SystemExit or KeyboardInterrupt, to close the hub."""
     site = site_of(door, wire.PAYLOADS)
-    serve(create_app(hub, site=site, token=door.token, extra_routes=extra_routes), door.listeners)
+    serve(create_app(hub, site=site, token=door.token, extra_routes=extra_routes), door.listeners, tls=door.tls)

@@ -10,15 +10,19 @@ from loomrl.bus.bus import Bus
 from loomrl.bus.open import open_bus
 from loomrl.cluster.nats import broker
 from loomrl.errors import BusAway
+from loomrl.http.tls import Certificate
 
 
 class NatsServer:
     """A server in a process of its own."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, *, certificate: Certificate | None = None) -> None:
         made = broker(folder, port=port)
         self.urls = made.urls
         self._command, self._environment = [*made.command, "-l", str(folder / "log")], os.environ | made.environment
+        if certificate is not None:
+            self._command += ["--tls", f"--tlscert={certificate.chain}", f"--tlskey={certificate.key}"]
+            self.urls = {name: url.replace("nats://", "tls://") for name, url in made.urls.items()}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

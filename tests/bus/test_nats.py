@@ -1,7 +1,7 @@
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,8 @@ from loomrl.config import HubConfig
 from loomrl.errors import BusAway, BusRefused
 from loomrl.store import open_store
 from loomrl.store.events import Event, append_events, read_events
+from tests.needs import need
+from tests.tls_samples import issue, trusting
 
 pytestmark = pytest.mark.system
 REWARD, TRAJECTORY = "agent.rl.reward.v1", "agent.rl.trajectory.v1"
@@ -248,3 +250,20 @@ def test_an_agent_publishes_with_one_call(server: NatsServer, tmp_path: Path, mo
         assert publish_trajectory(foreign_event(), spool=tmp_path / "spool")
         assert len(drained(bus, TRAJECTORY)) == 2
     assert not (tmp_path / "spool").exists()
+
+
+def test_events_go_over_tls_to_a_broker_that_is_trusted(
+    tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    need("nats-server")
+    issued = issue(tmp_path)
+    server = NatsServer(tmp_path / "nats", unused_tcp_port_factory(), certificate=issued.certificate)
+    try:
+        with trusting(issued.authority):
+            server.start()
+            with open_bus(server.url) as bus:
+                assert bus.publish([message(foreign_event())]) == [True]
+        with pytest.raises(BusAway), JetStreamBus(server.url, connect_s=2) as bus:
+            bus.stats()
+    finally:
+        server.kill()

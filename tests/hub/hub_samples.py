@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from loomrl.http.limits import Limits
 from loomrl.http.listen import open_door
 from loomrl.http.server import Server
+from loomrl.http.tls import Certificate
 from loomrl.hub import Hub
 from loomrl.hub.client import HubClient
 from loomrl.types import End, Failure, Message, Reward, Task, Tokens, Trajectory, Turn
@@ -62,10 +63,16 @@ def ids(groups: Sequence[Any]) -> list[str]:
 
 
 @contextmanager
-def served(app: ASGIApp, limits: Limits | None = None, *, ending: Callable[[], None] | None = None) -> Iterator[str]:
+def served(
+    app: ASGIApp,
+    limits: Limits | None = None,
+    *,
+    ending: Callable[[], None] | None = None,
+    certificate: Certificate | None = None,
+) -> Iterator[str]:
     """The address of an application that runs in a thread."""
-    door = open_door(port=0)
-    server = Server(app, door.listeners, limits=limits, ending=ending)
+    door = open_door(port=0, certificate=certificate)
+    server = Server(app, door.listeners, limits=limits, ending=ending, tls=door.tls)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

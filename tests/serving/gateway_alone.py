@@ -5,7 +5,8 @@ import sys
 
 from loomrl.config import ServingExperiment
 from loomrl.load import parse_yaml
-from loomrl.serving.deployment.process import GatewayProcess, Station
+from loomrl.serving.deployment.process import GatewayProcess
+from loomrl.serving.deployment.station import Station
 
 
 async def main(resolved: str) -> None:

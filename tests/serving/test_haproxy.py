@@ -14,8 +14,10 @@ import psutil
 import pytest
 
 from loomrl.errors import ServeError
+from loomrl.http.tls import Certificate, trusted
 from loomrl.serving.deployment.front import Front, FrontSettings, configuration, find_haproxy
 from tests.needs import needs
+from tests.tls_samples import issue, trusting
 
 pytestmark = needs("HAProxy")
 APP = Path(__file__).parent / "front_app.py"
@@ -39,11 +41,11 @@ async def wait_for(port: int) -> None:
 
 @asynccontextmanager
 async def front_of(
-    free_port: Callable[[], int], count: int = 2
+    free_port: Callable[[], int], count: int = 2, *, certificate: Certificate | None = None
 ) -> AsyncIterator[tuple[Front, list[subprocess.Popen[bytes]], list[str]]]:
     ports = [free_port() for _ in range(count)]
     gateways = [gateway(port) for port in ports]
-    front = Front(FrontSettings(host="127.0.0.1", port=free_port()))
+    front = Front(FrontSettings(host="127.0.0.1", port=free_port(), certificate=certificate))
     try:
         await front.start()
         for port in ports:
@@ -56,6 +58,20 @@ async def front_of(
         for each in gateways:
             each.kill()
             each.wait()
+
+
+async def test_callers_are_answered_over_https_only(unused_tcp_port_factory: Callable[[], int], tmp_path: Path) -> None:
+    issued = issue(tmp_path)
+    async with front_of(unused_tcp_port_factory, certificate=issued.certificate) as (front, _, _):
+        assert front.url.startswith("https://")
+        with trusting(issued.authority):
+            knows = httpx.AsyncClient(verify=trusted(), trust_env=False, timeout=20)
+        async with knows, httpx.AsyncClient(trust_env=False, timeout=20) as stranger:
+            assert (await knows.get(front.url)).status_code == 200
+            with pytest.raises(httpx.TransportError, match="CERTIFICATE_VERIFY_FAILED"):
+                await stranger.get(front.url)
+            with pytest.raises(httpx.TransportError):
+                await stranger.get(front.url.replace("https", "http"))
 
 
 async def test_a_killed_gateway_loses_no_request(unused_tcp_port_factory: Callable[[], int]) -> None:

@@ -15,8 +15,8 @@ from ray import serve
 from loomrl.config import ServingExperiment
 from loomrl.errors import ServeError
 from loomrl.http.listen import is_loopback
-from loomrl.serving.deployment.process import Station
 from loomrl.serving.deployment.replica import FRONT, GATEWAY, HEAD, LOAD, POLICY
+from loomrl.serving.deployment.station import Station
 from loomrl.serving.deployment.steward import application, arms_of, prefix, set_arms
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm
@@ -50,12 +50,11 @@ def deploy(experiment: ServingExperiment, *, alone: bool, timeout_s: float = 300
         try:
             _run([*_doors(station), *(_policy(station, arm.policy) for arm in arms)])
             _wait(db, station, {arm.policy for arm in arms}, until=time.monotonic() + timeout_s)
-            url = f"http://{station.door}"
-            _wait_for_answers(db, experiment.endpoint, url, until=time.monotonic() + timeout_s)
+            _wait_for_answers(db, station, until=time.monotonic() + timeout_s)
         except BaseException:
             undeploy(experiment.endpoint)
             raise
-        return Deployed(url, experiment.endpoint, revision, arms)
+        return Deployed(station.url, experiment.endpoint, revision, arms)
 
 
 def undeploy(endpoint: str) -> None:
@@ -166,10 +165,11 @@ def _wait(db: LoomDB, station: Station, keys: set[str], *, until: float) -> None
         time.sleep(LOOK_S)
 
 
-def _wait_for_answers(db: LoomDB, endpoint: str, url: str, *, until: float) -> None:
+def _wait_for_answers(db: LoomDB, station: Station, *, until: float) -> None:
     """Return once the front answers, and every gateway that there is has seen the policies."""
-    gateways = live_replicas(db, role=ReplicaRole.GATEWAY, endpoint=endpoint)
-    for each in [*(f"http://{row.address}" for row in gateways), url]:
+    gateways = live_replicas(db, role=ReplicaRole.GATEWAY, endpoint=station.experiment.endpoint)
+    behind = [f"http://{row.address}" for row in gateways] if station.has_front else []
+    for each in [*behind, station.url]:
         while not _is_ready(each):
             if time.monotonic() > until:
                 raise ServeError(f"{each}/readyz does not report that it is ready.")
@@ -178,7 +178,8 @@ def _wait_for_answers(db: LoomDB, endpoint: str, url: str, *, until: float) -> N
 
 def _is_ready(url: str) -> bool:
     with suppress(httpx.TransportError):
-        return httpx.get(f"{url}/readyz", timeout=5.0).status_code == httpx.codes.OK
+        # The certificate is for the name that callers use, which need not lead here.
+        return httpx.get(f"{url}/readyz", timeout=5.0, verify=False).status_code == httpx.codes.OK
     return False
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loomrl.errors import ServeError
+from loomrl.http.tls import Certificate
 from loomrl.safety.redaction.log import redacted_logger
 
 log = redacted_logger(__name__)
@@ -40,6 +41,7 @@ DYING_WITH_US = (
 """Runs a program that the kernel ends (SIGTERM) with the process of this id. No code of ours runs after the fork,
 which would be unsafe beside Ray's threads.
 """
+PEM = "certificate.pem"
 ROOT = Path(tempfile.gettempdir())
 
 NOBODY = {
@@ -60,6 +62,8 @@ class FrontSettings:
 
     host: str
     port: int
+    certificate: Certificate | None = None
+    """For HTTPS."""
     connections: int = 4096
     deadline_s: float = 120.0
     """Of the gateways; the front waits a little longer."""
@@ -84,7 +88,8 @@ def find_haproxy() -> str | None:
 
 def configuration(settings: FrontSettings, folder: Path, *, threads: int) -> str:
     """HAProxy's configuration: the given port only, no statistics; gateways' metrics are scraped from each of them."""
-    binds = "\n".join(f"    bind {address}" for address in _addresses(settings.host, settings.port))
+    tls = f" ssl crt {folder}/{PEM} alpn h2,http/1.1" if settings.certificate else ""
+    binds = "\n".join(f"    bind {address}{tls}" for address in _addresses(settings.host, settings.port))
     errors = "\n".join(f"    errorfile {status} {folder}/unavailable.http" for status in (500, 502, 503, 504))
     slots = "\n".join(f"    server g{slot} 127.0.0.1:1 id {slot} disabled" for slot in range(1, SLOTS + 1))
     return f"""global
@@ -93,6 +98,7 @@ def configuration(settings: FrontSettings, folder: Path, *, threads: int) -> str
     nbthread {threads}
     noreuseport
     hard-stop-after {_ms(ENDING_S)}
+    ssl-default-bind-options ssl-min-ver TLSv1.2
     tune.bufsize {BUFFER_BYTES}
     tune.maxrewrite 4096
 
@@ -153,8 +159,8 @@ class Front:
     @property
     def url(self) -> str:
         """The address for callers."""
-        host = self.settings.host
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.settings.port}"
+        host, scheme = self.settings.host, "https" if self.settings.certificate else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.settings.port}"
 
     @property
     def gateways(self) -> list[str]:
@@ -171,6 +177,9 @@ class Front:
             f"content-type: application/json\r\nretry-after: {RETRY_AFTER_S}\r\ncontent-length: {len(body)}\r\n"
             f"connection: close\r\n\r\n{body}"
         )
+        if self.settings.certificate is not None:
+            (self._folder / PEM).touch(mode=0o600)
+            (self._folder / PEM).write_bytes(self.settings.certificate.joined())
         threads = max(1, min(4, (os.cpu_count() or 2) // 2))
         (self._folder / "haproxy.cfg").write_text(configuration(self.settings, self._folder, threads=threads))
         await self._run()

@@ -10,14 +10,14 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from loomrl.config import HubConfig, ServingExperiment
+from loomrl.config import HubConfig
 from loomrl.errors import LoomError, StoreError
 from loomrl.http.cors import open_to
 from loomrl.http.limits import Limits
-from loomrl.http.listen import is_loopback, open_door
+from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
 from loomrl.load import dump
 from loomrl.observability.trace import flush
@@ -27,11 +27,12 @@ from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.converse import Exchange
 from loomrl.serving.deployment.entry import check_of, is_key_needed, settings_of
 from loomrl.serving.deployment.follow import Following, cancelled
-from loomrl.serving.deployment.front import Front, FrontSettings, find_haproxy
+from loomrl.serving.deployment.front import Front, FrontSettings
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.reconcile import PACE_S, StoredView
 from loomrl.serving.deployment.source import fetch, source_of
+from loomrl.serving.deployment.station import Station
 from loomrl.serving.feedback.intake import Hubs, Intake
 from loomrl.serving.gateway import Gateway
 from loomrl.serving.measure import Measures
@@ -55,42 +56,7 @@ SWEEP_S = 5.0
 FORGET_S = 60.0
 """Time between two rounds of deleting old observations."""
 DAY_S = 86_400.0
-WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 SHOWN = ("x-loomrl-version", "x-loomrl-arm", "x-loomrl-trajectory", "x-loomrl-session", "x-loomrl-recorded")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Station:
-    """The facts that every process of a service gets."""
-
-    experiment: ServingExperiment
-    token: str = field(repr=False)
-    """Of the channel between gateways and policies."""
-    head: str = "127.0.0.1"
-    """The address of the head node, where the front is. 127.0.0.1: everything is on this machine."""
-
-    @property
-    def host(self) -> str:
-        """The address of the machine of this process for the others."""
-        if is_loopback(self.head):
-            return self.head
-        import ray
-
-        return str(ray.util.get_node_ip_address())
-
-    @property
-    def door(self) -> str:
-        """The address of the front for callers, as `host:port`."""
-        host, port = self.experiment.host, self.experiment.port
-        if host in WILDCARDS:
-            host = "::1" if host == "::" and is_loopback(self.head) else self.head
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-    @property
-    def has_front(self) -> bool:
-        """True if HAProxy stands in front of the gateways."""
-        front = self.experiment.gateways.front
-        return front == "haproxy" or (front == "auto" and find_haproxy() is not None)
 
 
 class Presence:
@@ -247,10 +213,11 @@ class GatewayProcess:
         )
         behind = station.has_front
         host, port = (station.host, 0) if behind else (experiment.host, experiment.port)
-        door = open_door(host, port, token="the gateway asks for keys itself")
+        shown = None if behind else station.certificate
+        door = open_door(host, port, token="the gateway asks for keys itself", certificate=shown)
         limits = Limits(connections=experiment.limits.connections)
         app = open_to(self._gateway, experiment.origins, shown=SHOWN)
-        self._server = Embedded(app, door.listeners, limits=limits)
+        self._server = Embedded(app, door.listeners, limits=limits, tls=door.tls)
         await self._server.start()
         self._presence = Presence.of(db, station, ReplicaRole.GATEWAY, f"{door.host}:{door.port}")
         await self._presence.start()
@@ -291,13 +258,14 @@ class FrontProcess:
             settings = FrontSettings(
                 host=experiment.host,
                 port=experiment.port,
+                certificate=self._station.certificate,
                 connections=experiment.limits.connections,
                 deadline_s=experiment.gateways.deadline_s,
             )
             self._front = Front(settings)
             await self._front.start()
             self._tasks.append(asyncio.create_task(_again(self._follow, PACE_S)))
-        self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, self._station.door)
+        self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, self._station.address)
         await self._presence.start()
         resolved = {"experiment": experiment.sha256, "resolved": dump(experiment)}
         await asyncio.to_thread(append_events, self._db, [self._event("service.started", resolved)])

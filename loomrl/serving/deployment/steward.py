@@ -10,8 +10,8 @@ from loomrl.errors import LoomError
 from loomrl.hub.hub import Hub
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.archive import open_endpoint_hub
-from loomrl.serving.deployment.process import Station
 from loomrl.serving.deployment.source import key_of, source_of
+from loomrl.serving.deployment.station import Station
 from loomrl.serving.retention.ageing import Aged, Ages, Retention
 from loomrl.serving.retention.erasure import finish
 from loomrl.store import LoomDB, open_store

@@ -52,13 +52,18 @@ class Replica:
     endpoint: str = ""
     """The endpoint of a gateway or front."""
     address: str
-    """The address it is reached at: `host:port`."""
+    """The address it is reached at: `host:port`, of a front with TLS `https://host:port`."""
     node: str
     """Host name of its machine."""
     pid: int
     state: ReplicaState = ReplicaState.STARTING
     started_at: float = 0.0
     beat_at: float = 0.0
+
+
+def url_of(address: str) -> str:
+    """The address of a process as a URL."""
+    return address if "://" in address else f"http://{address}"
 
 
 def beat(db: LoomDB, replica: Replica) -> Replica:

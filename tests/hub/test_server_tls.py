@@ -1,0 +1,82 @@
+"""Servers that speak HTTPS: a hub and its client, and clients that never come to a handshake."""
+
+import socket
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from hub_samples import attempts, served
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from loomrl.config import HubConfig
+from loomrl.errors import HubError, ServeError
+from loomrl.http.limits import Limits
+from loomrl.http.listen import open_door
+from loomrl.http.tls import Certificate, trusted
+from loomrl.hub import open_hub
+from loomrl.hub.client import HubClient
+from loomrl.hub.http import create_app
+from tests.tls_samples import Issued, issue, trusting
+
+pytestmark = pytest.mark.system
+BRIEF = Limits(patience_s=1.0, connections=8)
+
+
+@pytest.fixture
+def issued(tmp_path: Path) -> Issued:
+    return issue(tmp_path)
+
+
+async def scheme(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(request.url.scheme)
+
+
+def test_a_hub_is_reached_over_https_by_who_trusts_its_certificate(issued: Issued, sqlite_url: str) -> None:
+    with open_hub(sqlite_url, HubConfig()) as hub, served(create_app(hub), certificate=issued.certificate) as url:
+        assert url.startswith("https://")
+        with trusting(issued.authority), HubClient(url) as client:
+            client.append(attempts("group"))
+            assert client.stats().environments["Math"].trajectories == 2
+        with HubClient(url, patience_s=0.1) as stranger, pytest.raises(HubError, match="CERTIFICATE_VERIFY_FAILED"):
+            stranger.stats()
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url.replace("https", "http"), trust_env=False)
+
+
+def test_clients_without_a_handshake_keep_nobody_out(issued: Issued) -> None:
+    app = Starlette(routes=[Route("/", scheme)])
+    with served(app, BRIEF, certificate=issued.certificate) as url, ExitStack() as stack, trusting(issued.authority):
+        port = int(url.rpartition(":")[2])
+        for _ in range(3 * BRIEF.connections):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        client = stack.enter_context(httpx.Client(verify=trusted(), trust_env=False, timeout=30))
+        begun = time.monotonic()
+        assert client.get(url).text == "https"
+        assert time.monotonic() - begun < 20
+        silent = stack.enter_context(socket.create_connection(("127.0.0.1", port), 30))
+        assert silent.recv(1) == b"", "it is closed"
+
+
+@pytest.mark.parametrize(
+    ("chain", "key", "said"),
+    [
+        ("nowhere.pem", "key.pem", "no such file"),
+        ("chain.pem", "nowhere.pem", "no such file"),
+        ("key.pem", "key.pem", "in PEM"),
+        ("chain.pem", "root.pem", "in PEM"),
+        ("chain.pem", "other/key.pem", "(?i)mismatch"),
+    ],
+)
+def test_files_that_are_no_certificate_are_refused_by_name(
+    issued: Issued, tmp_path: Path, chain: str, key: str, said: str
+) -> None:
+    (tmp_path / "other").mkdir()
+    issue(tmp_path / "other")
+    with pytest.raises(ServeError, match=said) as caught:
+        open_door(port=0, certificate=Certificate(tmp_path / chain, tmp_path / key))
+    assert str(tmp_path) in str(caught.value)
