@@ -27,6 +27,14 @@ BACKENDS = ("sqlite", "postgresql")
 WRITE_LOCK = 0x4C6F6F6D  # "Loom"
 SCHEMA = "schema"
 """Query key of a PostgreSQL URL: the schema of this LoomDB."""
+AWAKE: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+"""Of libpq: a server that is gone without a word is known to be after fifteen seconds. The URL may say otherwise."""
 BUSY_TIMEOUT_S = 60.0
 PAGE_BYTES = 8192
 """Page size of a new SQLite file. Payloads span many pages; twice SQLite's default halves their time in the kernel."""
@@ -245,10 +253,11 @@ def _enter_wal(connection: sqlite3.Connection, file: Path) -> None:
 
 def _postgresql(url: URL) -> Engine:
     schema = url.query.get(SCHEMA)
-    settings = {} if schema is None else {"options": f'-csearch_path="{schema}"'}
+    settings = dict(AWAKE) if schema is None else AWAKE | {"options": f'-csearch_path="{schema}"'}
+    settings = {name: value for name, value in settings.items() if name not in url.query}
     plain = url.difference_update_query([SCHEMA]).set(drivername="postgresql+psycopg")
     try:
-        return create_engine(plain, pool_pre_ping=True, connect_args={"connect_timeout": 10, **settings})
+        return create_engine(plain, pool_pre_ping=True, connect_args=settings)
     except ModuleNotFoundError:
         raise StoreError(
             "store_url: PostgreSQL needs a driver. Install it: pip install 'loomrl[postgresql]'."

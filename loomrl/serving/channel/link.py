@@ -10,6 +10,7 @@ from typing_extensions import override
 from loomrl.serving.answer import Event
 from loomrl.serving.channel.batches import Together
 from loomrl.serving.channel.frame import HELLO_S, Frames, Kind
+from loomrl.serving.channel.silence import end_when_silent
 from loomrl.serving.policy import About, Act, Acted, Continuation
 from loomrl.serving.refusal import Cause, Refusal
 
@@ -73,7 +74,8 @@ class Link:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(HELLO_S):
-                _, linked = await loop.create_connection(_Linked, host, int(port))
+                transport, linked = await loop.create_connection(_Linked, host, int(port))
+                end_when_silent(transport)
                 linked.send(Kind.HELLO, 0, token)
                 await linked.met
                 return Link(address, linked)

@@ -22,6 +22,7 @@ from pathlib import Path
 from loomrl.errors import ServeError
 from loomrl.http.tls import Certificate
 from loomrl.safety.redaction.log import redacted_logger
+from loomrl.serving.channel.silence import SILENT_S
 
 log = redacted_logger(__name__)
 SLOTS = 32
@@ -114,6 +115,10 @@ defaults
     timeout queue 10s
     timeout check 3s
     timeout server {_ms(settings.deadline_s + 5)}
+    option srvtcpka
+    srvtcpka-idle {_ms(SILENT_S / 4)}
+    srvtcpka-intvl {_ms(SILENT_S / 4)}
+    srvtcpka-cnt 3
     retries 4
     option redispatch 1
     retry-on conn-failure empty-response
@@ -140,6 +145,7 @@ backend gateways
     http-check send meth GET uri /healthz ver HTTP/1.1 hdr host localhost
     http-check expect status 200
     default-server inter 500ms fastinter 100ms fall 3 rise 1 observe layer4 error-limit 1 on-error mark-down check
+    default-server tcp-ut {_ms(SILENT_S)}
 {slots}
 """
 
