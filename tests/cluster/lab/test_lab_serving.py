@@ -19,7 +19,7 @@ from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.service.replicas import ReplicaRole, live_replicas
 from tests.cluster.lab.faults import nothing, told
-from tests.cluster.lab.hosts import Hosts, hosts
+from tests.cluster.lab.hosts import BUCKET, STORE, Hosts, hosts
 from tests.needs import needs
 from tests.serving.callers import Seen, calling, calls_on_record
 
@@ -52,7 +52,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
             join(site, host)
         save_language(site.lab.shared / "talk")
         file = site.lab.shared / "service.yaml"
-        file.write_text(dump(site.settled(service())))
+        file.write_text(dump(service()))
         site.start(
             "head", "service", ["loomrl", "serve", "/tmp/shared/service.yaml", "--json"], {"RAY_ADDRESS": "head:6379"}
         )
@@ -65,6 +65,8 @@ def service() -> ServingExperiment:
     return ServingExperiment.parse(
         {
             "name": "talk",
+            "store_url": STORE,
+            "artifact_url": BUCKET,
             "arms": [{"what": "/tmp/shared/talk"}],
             "replicas": {"least": 2, "most": 2, "cpus": 1, "resources": {"policy": 1}},
             "gateways": {"count": 2, "cpus": 1, "deadline_s": DEADLINE_S},
