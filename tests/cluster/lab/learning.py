@@ -24,9 +24,9 @@ from tests.algorithms.language_support import weights
 def found(learner: Any) -> tuple[str, str]:
     """A learner's host, and the hash of what it has; of a sharded model that is its shard."""
     digest = hashlib.sha256()
-    for parameter in learner.module[DEFAULT_MODULE_ID].parameters():
-        local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-        digest.update(local.detach().cpu().numpy().tobytes())
+    for tensor in learner.module[DEFAULT_MODULE_ID].state_dict().values():
+        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        digest.update(local.clone().numpy().tobytes())  # numpy would keep FSDP from freeing its own
     return socket.gethostname(), digest.hexdigest()
 
 

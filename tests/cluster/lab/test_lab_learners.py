@@ -25,7 +25,7 @@ PLACES: dict[str, Any] = {
 }
 CONTROL = {
     "ppo": ["control/cartpole", "rollout.steps=128", "rollout.environments=4"],
-    "sac": ["control/pendulum", "rollout.environments=1", "algorithm.warmup=200"],
+    "sac": ["control/pendulum", "rollout.environments=2", "algorithm.warmup=200"],
 }
 
 
