@@ -181,12 +181,12 @@ def test_a_service_and_a_release_work_beside_packages_of_somebody(
     installed: Path, theirs: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
     url, env = f"http://127.0.0.1:{(port := unused_tcp_port_factory())}", surroundings(theirs)
-    serve = [str(installed / "loomrl"), "serve", "mine/1", "--port", str(port)]
+    serve = [str(installed / "loomrl"), "serve", "mine/0", "--port", str(port)]
     with process(serve, log=theirs / "serve.log", env=env, cwd=theirs):
         wait_until(lambda: is_ready(url), "the service does not answer", theirs / "serve.log", seconds=500)
         asked = {"model": "policy", "messages": [{"role": "user", "content": "2 + 2?"}], "max_tokens": 4}
         answer = httpx.post(f"{url}/v1/chat/completions", json=asked, timeout=60)
-        assert answer.headers["x-loomrl-version"] == "mine/1", answer.text
+        assert answer.headers["x-loomrl-version"] == "mine/0", answer.text
         succeeds(installed, theirs, "release", "mine/2", "--to", "policy", "--no-gate", "a test")
 
 

@@ -43,7 +43,7 @@ def assert_each_attempt_counts_once(experiment: Experiment, run: str, *, store_u
     assert End.FAILED not in {attempt.end for attempt in found}
     assert sum(line.acked for line in stats.environments.values()) == updates * GROUPS
     with open_store(store_url) as db:
-        versions = list_policies(db, run=run)
+        versions = list_policies(db, run=run, limit=updates + 2)
     assert sorted(version.number for version in versions) == list(range(updates + 1))
     leases = Counter(lease for version in versions for lease in version.data["leases"])
     assert len(leases) == updates

@@ -82,9 +82,16 @@ def rejoined(site: Hosts, host: str) -> None:
     join(site, host)
 
 
-def resumes(site: Hosts, run: str, strike: Callable[[], None], meanwhile: Callable[[], None] = nothing) -> None:
+def resumes(
+    site: Hosts,
+    run: str,
+    strike: Callable[[], None],
+    meanwhile: Callable[[], None] = nothing,
+    *,
+    updates: int = MANY,
+) -> None:
     """The run ends, by itself and with an error; the same command resumes it, after what is done meanwhile."""
-    wanted = experiment(site, MANY)
+    wanted = experiment(site, updates)
     process = site.train("laptop", wanted, run)
     site.until_version(run, STRUCK_AT, process)
     begun = time.monotonic()

@@ -56,6 +56,7 @@ def test_with_redis_the_run_goes_on_when_the_head_is_back(site: Hosts) -> None:
 
 
 def test_without_redis_the_run_ends_and_is_resumed_on_another_cluster(site: Hosts) -> None:
+    """It trains on until its nodes give the head up, which takes Ray a minute."""
     site.lab.power_off("head")
     restarted(site)
-    resumes(site, "head-off", lambda: site.lab.power_off("head"), lambda: restarted(site))
+    resumes(site, "head-off", lambda: site.lab.power_off("head"), lambda: restarted(site), updates=100)
