@@ -73,7 +73,10 @@ class Hosts:
                 touch /tmp/pg/ready
             fi
             rm -f /tmp/pg/data/postmaster.pid
-            exec {as_account} {binaries}/pg_ctl -D /tmp/pg/data -o '-k /tmp/pg' -l /tmp/pg/log -w start
+            {as_account} {binaries}/pg_ctl -D /tmp/pg/data -o '-k /tmp/pg' -l /tmp/pg/log -w start || {{
+                tail -n 20 /tmp/pg/log
+                exit 1
+            }}
         """
         self.lab.run("db", ["sh", "-c", begin], timeout_s=120)
         there = ["psql", "-h", "127.0.0.1", "-U", "loom", "-d", "postgres", "-tAc"]
