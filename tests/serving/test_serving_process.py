@@ -11,6 +11,7 @@ from loomrl.config import ServingExperiment
 from loomrl.errors import ConfigError
 from loomrl.load import parse_yaml
 from loomrl.serving.deployment.source import followed_version, source_of
+from loomrl.serving.deployment.station import Station
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Role, delete_endpoint, drain_endpoint, set_endpoint
 from loomrl.store.events import read_events
@@ -212,3 +213,19 @@ def test_a_run_without_a_version_can_be_neither_served_nor_followed(tmp_path: Pa
         for name in ("young", "young@newest"):
             with pytest.raises(ConfigError, match="no version yet"):
                 source_of(name, db)
+
+
+@pytest.mark.parametrize(
+    ("head", "host", "tls", "url"),
+    [
+        ("127.0.0.1", "127.0.0.1", None, "http://127.0.0.1:8000"),
+        ("127.0.0.1", "0.0.0.0", None, "http://127.0.0.1:8000"),
+        ("127.0.0.1", "::", None, "http://[::1]:8000"),
+        ("10.7.0.1", "0.0.0.0", None, "http://10.7.0.1:8000"),
+        ("10.7.0.1", "::", None, "http://10.7.0.1:8000"),
+        ("10.7.0.1", "10.9.0.1", {"certificate": "c.pem", "key": "k.pem"}, "https://10.9.0.1:8000"),
+    ],
+)
+def test_callers_are_told_an_address_that_reaches_the_front(head: str, host: str, tls: Any, url: str) -> None:
+    tree = {"name": "talk", "arms": [{"what": "talk"}], "host": host, "tls": tls}
+    assert Station(experiment=ServingExperiment.parse(tree), token="t", head=head).url == url

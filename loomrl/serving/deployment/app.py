@@ -92,20 +92,19 @@ def change(station: Station, missing: Mapping[str, str], over: frozenset[str]) -
 
 def _station(experiment: ServingExperiment, *, alone: bool) -> Station:
     """A ServeError if nobody who called here would reach the front."""
-    head = "127.0.0.1" if alone else _head()
-    if is_loopback(experiment.host) and not alone and head != ray.util.get_node_ip_address():
+    token = secrets.token_hex(32)
+    if alone:
+        return Station(experiment=experiment, token=token)
+    heads = [node for node in ray.nodes() if node["Alive"] and HEAD.keys() <= node["Resources"].keys()]
+    if not heads:
+        raise ServeError("Ray has no head node now, where the front would be. Try again when it is back.")
+    head = str(heads[0]["NodeManagerAddress"])
+    if is_loopback(experiment.host) and heads[0]["NodeID"] != ray.get_runtime_context().get_node_id():
         raise ServeError(
             f"host={experiment.host}: only the head node ({head}) would hear callers, and this is another machine. "
             "Ask for host=0.0.0.0, or submit the service as a job."
         )
-    return Station(experiment=experiment, token=secrets.token_hex(32), head=head)
-
-
-def _head() -> str:
-    heads = [node for node in ray.nodes() if node["Alive"] and HEAD.keys() <= node["Resources"].keys()]
-    if not heads:
-        raise ServeError("Ray has no head node now, where the front would be. Try again when it is back.")
-    return str(heads[0]["NodeManagerAddress"])
+    return Station(experiment=experiment, token=token, head=head)
 
 
 def _run(targets: list[serve.RunTarget]) -> None:

@@ -89,7 +89,7 @@ def find_haproxy() -> str | None:
 
 def configuration(settings: FrontSettings, folder: Path, *, threads: int) -> str:
     """HAProxy's configuration: the given port only, no statistics; gateways' metrics are scraped from each of them."""
-    tls = f" ssl crt {folder}/{PEM} alpn h2,http/1.1" if settings.certificate else ""
+    tls = f" ssl crt {folder}/{PEM} alpn h2,http/1.1 ssl-min-ver TLSv1.2" if settings.certificate else ""
     binds = "\n".join(f"    bind {address}{tls}" for address in _addresses(settings.host, settings.port))
     errors = "\n".join(f"    errorfile {status} {folder}/unavailable.http" for status in (500, 502, 503, 504))
     slots = "\n".join(f"    server g{slot} 127.0.0.1:1 id {slot} disabled" for slot in range(1, SLOTS + 1))
@@ -99,7 +99,6 @@ def configuration(settings: FrontSettings, folder: Path, *, threads: int) -> str
     nbthread {threads}
     noreuseport
     hard-stop-after {_ms(ENDING_S)}
-    ssl-default-bind-options ssl-min-ver TLSv1.2
     tune.bufsize {BUFFER_BYTES}
     tune.maxrewrite 4096
 

@@ -19,7 +19,7 @@ from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.service.replicas import ReplicaRole, live_replicas
 from tests.cluster.lab.faults import nothing, told
-from tests.cluster.lab.hosts import BUCKET, STORE, Hosts, hosts
+from tests.cluster.lab.hosts import BUCKET, ENV, STORE, Hosts, hosts
 from tests.needs import needs
 from tests.serving.callers import Seen, calling, calls_on_record
 
@@ -121,6 +121,15 @@ def test_gateways_and_replicas_are_on_several_hosts(endpoint: Endpoint) -> None:
         assert len(set(endpoint.hosts_of(role))) == 2, endpoint.hosts_of(role)
     assert endpoint.hosts_of(ReplicaRole.FRONT) == ["head"]
     assert_callers_are_served(endpoint, "serving-quiet", nothing, nothing)
+
+
+def test_a_service_that_only_the_head_would_hear_is_refused_elsewhere(endpoint: Endpoint) -> None:
+    places = [f"store_url={STORE}", f"artifact_url={BUCKET}"]
+    words = ["loomrl", "serve", "/tmp/shared/talk", "--endpoint", "deaf", *places]
+    done = endpoint.site.lab.run("one", words, env=ENV | {"RAY_ADDRESS": "head:6379"}, check=False, timeout_s=120)
+    assert done.returncode == 2
+    assert "only the head node" in done.stderr
+    assert "host=0.0.0.0" in done.stderr
 
 
 def test_a_host_with_a_gateway_and_a_replica_loses_its_power(endpoint: Endpoint) -> None:
