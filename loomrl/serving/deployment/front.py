@@ -14,12 +14,12 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from loomrl.errors import ServeError
+from loomrl.files import scratch
 from loomrl.http.tls import Certificate
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.channel.silence import SILENT_S
@@ -43,7 +43,6 @@ DYING_WITH_US = (
 which would be unsafe beside Ray's threads.
 """
 PEM = "certificate.pem"
-ROOT = Path(tempfile.gettempdir())
 
 NOBODY = {
     "type": "error",
@@ -156,7 +155,7 @@ class Front:
         self.settings = settings
         self._program = program or find_haproxy()
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix="loomrl-front-", dir=ROOT))
+        self._folder = scratch("front")
         self._gateways: dict[int, str] = {}
         self._keeper: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
