@@ -14,7 +14,8 @@ from typing import Any
 
 from loomrl.config import Experiment
 from loomrl.store.runs import RunStatus
-from tests.cluster.lab.hosts import Hosts
+from tests.cluster.lab.hosts import ENV, Hosts
+from tests.cluster.lab.lab_support import python
 from tests.cluster.slow_run import assert_each_attempt_counts_once, small
 
 UPDATES, MANY, STRUCK_AT = 6, 20, 2
@@ -25,6 +26,14 @@ KINDS: dict[str, dict[str, float]] = {
     "four": {"rollout": 2},
 }
 """Of hosts. There is room for two runs at a time."""
+HOLDERS = """
+import sys, ray
+from ray._private.state import available_resources_per_node
+ray.init(log_to_driver=False)
+free, kind = available_resources_per_node(), sys.argv[1]
+alive = [node for node in ray.nodes() if node["Alive"] and kind in node["Resources"]]
+print(*(node["NodeManagerHostname"] for node in alive if not free[node["NodeID"]].get(kind)))
+"""
 
 
 def join(site: Hosts, host: str) -> None:
@@ -37,6 +46,12 @@ def experiment(site: Hosts, updates: int = UPDATES) -> Experiment:
     learner: dict[str, Any] = {"algorithm.learners.count": 1, "placement.learner.resources": {"learner": 1}}
     made: Experiment = site.settled(small(Path("/tmp/shared"), updates, **learner))
     return made
+
+
+def holders(site: Hosts, kind: str) -> list[str]:
+    """The hosts on which no room of this kind is left."""
+    env = ENV | {"RAY_ADDRESS": "head:6379"}
+    return site.lab.run("head", python(HOLDERS, kind), env=env, timeout_s=120).stdout.split()
 
 
 def told(name: str, **figures: float) -> None:

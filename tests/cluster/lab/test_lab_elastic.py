@@ -5,21 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.lab.faults import MANY, STRUCK_AT, assert_finished, experiment, told
-from tests.cluster.lab.hosts import ENV, Hosts, hosts
-from tests.cluster.lab.lab_support import python
+from tests.cluster.lab.faults import MANY, STRUCK_AT, assert_finished, experiment, holders, told
+from tests.cluster.lab.hosts import Hosts, hosts
 from tests.needs import needs
 
 pytestmark = [pytest.mark.lab, needs("a lab"), needs("PostgreSQL"), pytest.mark.timeout(900)]
-RUNNERS = """
-import ray
-from ray._private.state import available_resources_per_node
-ray.init(log_to_driver=False)
-free = available_resources_per_node()
-alive = [node for node in ray.nodes() if node["Alive"] and "rollout" in node["Resources"]]
-print(*(node["NodeManagerHostname"] for node in alive if not free[node["NodeID"]].get("rollout")))
-"""
-"""The hosts that have a runner now."""
 
 
 @pytest.fixture(scope="module")
@@ -33,23 +23,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield found
 
 
-def runners(site: Hosts) -> set[str]:
-    asked = site.lab.run("head", python(RUNNERS), env=ENV | {"RAY_ADDRESS": "head:6379"}, timeout_s=120)
-    return set(asked.stdout.split())
-
-
 def test_a_runner_leaves_with_its_host_and_comes_back_on_one_that_joins(site: Hosts) -> None:
     wanted = experiment(site, MANY)
     process = site.train("head", wanted, "elastic")
     site.until_version("elastic", STRUCK_AT, process)
-    assert runners(site) == {"three", "four"}
+    assert set(holders(site, "rollout")) == {"three", "four"}
     site.lab.power_off("three")
     begun, before = time.monotonic(), site.newest("elastic")
     site.until_version("elastic", before + 2, process)
     fewer_s = time.monotonic() - begun
     begun = time.monotonic()
     site.start_ray("five", rollout=1)
-    site.until(lambda: "five" in runners(site), "no runner on five")
+    site.until(lambda: "five" in holders(site, "rollout"), "no runner on five")
     joined_s = time.monotonic() - begun
     assert site.ended(process, "elastic") == 0, site.log("elastic")[-5000:]
     assert_finished(site, wanted, "elastic")

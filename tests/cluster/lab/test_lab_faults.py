@@ -18,26 +18,17 @@ from tests.cluster.lab.faults import (
     assert_finished,
     experiment,
     goes_on,
+    holders,
     join,
     nothing,
     rejoined,
     resumes,
     told,
 )
-from tests.cluster.lab.hosts import ENV, Hosts, hosts
-from tests.cluster.lab.lab_support import python
+from tests.cluster.lab.hosts import Hosts, hosts
 from tests.needs import needs
 
 pytestmark = [pytest.mark.lab, needs("a lab"), needs("PostgreSQL"), pytest.mark.timeout(900)]
-LEARNS = """
-import ray
-from ray._private.state import available_resources_per_node
-ray.init(log_to_driver=False)
-free = available_resources_per_node()
-alive = [node for node in ray.nodes() if node["Alive"] and "learner" in node["Resources"]]
-print(*(node["NodeManagerHostname"] for node in alive if not free[node["NodeID"]].get("learner")))
-"""
-"""The hosts that have a learner now."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +89,7 @@ def test_the_learners_host_loses_its_power_and_another_takes_over(site: Hosts) -
     holder: list[str] = []
 
     def strike() -> None:
-        holder.extend(site.lab.run("laptop", python(LEARNS), env=ENV | {"RAY_ADDRESS": "head:6379"}).stdout.split())
+        holder.extend(holders(site, "learner"))
         assert holder in (["one"], ["two"])
         site.lab.power_off(holder[0])
 
