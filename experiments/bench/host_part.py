@@ -47,7 +47,7 @@ def versions(folder: str, count: str) -> dict[str, float]:
     ids = torch.randint(0, model.config.vocab_size, (4, 128))
     for number in range(int(count)):
         weights = {name: tensor.to(torch.bfloat16) for name, tensor in model.state_dict().items()}
-        save_file({name: tensor.clone() for name, tensor in weights.items()}, Path(folder) / f"{number}.safetensors")
+        save_file(weights, Path(folder) / f"{number}.safetensors")
         model(input_ids=ids, labels=ids).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -112,7 +112,7 @@ def hub(file: str, port: str) -> dict[str, float]:
 
 
 def ingest(url: str, groups: str) -> dict[str, float]:
-    """Tokens per second that a hub on another host takes in, and the megabytes of a group."""
+    """Tokens per second that a hub on another host takes in."""
     import numpy as np
 
     from loomrl.experiments.bench.hub import GROUP_SIZE, TOKENS, attempts_of, tokens_per_s

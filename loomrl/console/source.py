@@ -74,8 +74,8 @@ class Source:
     def tried_by_environment(self) -> dict[str, Tried]:
         """Of each environment what all hubs took in, as far as they are in the index."""
         whole: dict[str, Tried] = {}
-        for hub in list(self.tried.values()):
-            for name, more in hub.items():
+        for hub in self.hubs():
+            for name, more in self.tried.get(hub, {}).items():
                 whole[name] = whole.get(name, Tried()).more(more)
         return whole
 

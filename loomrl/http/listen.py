@@ -28,7 +28,7 @@ class Door:
     def url(self) -> str:
         """The address as a URL."""
         scheme = "http" if self.tls is None else "https"
-        return f"{scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return f"{scheme}://{authority(self.host, self.port)}"
 
 
 def open_door(
@@ -66,6 +66,11 @@ def _bind(host: str, port: int) -> list[socket.socket]:
             listener.close()
         raise ServeError(_hindrance(host, port, error)) from None
     return listeners
+
+
+def authority(host: str, port: int) -> str:
+    """`host:port` as in a URL, where an IPv6 address has brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:

@@ -99,7 +99,9 @@ class Server(uvicorn.Server):
             try:
                 client, _ = await loop.sock_accept(listener)
                 if self._tls is not None:
-                    self._greet(client)
+                    task = asyncio.create_task(self._greet(client))
+                    self._greeting.add(task)
+                    task.add_done_callback(self._greeting.discard)
                     continue
                 await asyncio.shield(loop.connect_accepted_socket(self._connection, client))
             except OSError as error:
@@ -107,21 +109,15 @@ class Server(uvicorn.Server):
                 evict(self._connections)
                 await asyncio.sleep(NO_ROOM_S)
 
-    def _greet(self, client: socket.socket) -> None:
+    async def _greet(self, client: socket.socket) -> None:
         """Shake hands for TLS, while others are accepted."""
-
-        async def greeting() -> None:
-            loop, patience_s = asyncio.get_running_loop(), self._limits.patience_s
-            try:
-                await loop.connect_accepted_socket(
-                    self._connection, client, ssl=self._tls, ssl_handshake_timeout=patience_s
-                )
-            except OSError as error:  # a port scan, plain HTTP, a client that does not trust us
-                log.debug("A connection did not come to TLS: %s", error)
-
-        task = asyncio.create_task(greeting())
-        self._greeting.add(task)
-        task.add_done_callback(self._greeting.discard)
+        loop, patience_s = asyncio.get_running_loop(), self._limits.patience_s
+        try:
+            await loop.connect_accepted_socket(
+                self._connection, client, ssl=self._tls, ssl_handshake_timeout=patience_s
+            )
+        except OSError as error:  # a port scan, plain HTTP, a client that does not trust us
+            log.debug("A connection did not come to TLS: %s", error)
 
     def _connection(self) -> Connection:
         return Connection(

@@ -253,8 +253,9 @@ def _enter_wal(connection: sqlite3.Connection, file: Path) -> None:
 
 def _postgresql(url: URL) -> Engine:
     schema = url.query.get(SCHEMA)
-    settings = dict(AWAKE) if schema is None else AWAKE | {"options": f'-csearch_path="{schema}"'}
-    settings = {name: value for name, value in settings.items() if name not in url.query}
+    settings = {name: value for name, value in AWAKE.items() if name not in url.query}
+    if schema is not None:
+        settings["options"] = f'-csearch_path="{schema}"'
     plain = url.difference_update_query([SCHEMA]).set(drivername="postgresql+psycopg")
     try:
         return create_engine(plain, pool_pre_ping=True, connect_args=settings)

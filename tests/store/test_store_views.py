@@ -198,3 +198,8 @@ def test_neighbours_are_those_that_beside_takes(store_url: str) -> None:
     for name in ("2", "endpoint-support", "agent-x.y"):
         open_store(beside(store_url, name)).close()
     assert {"2", "endpoint-support", "agent-x.y"} <= set(neighbours(store_url))
+
+
+def test_a_postgresql_beside_has_its_schema_whatever_options_the_url_has(postgres_url: str) -> None:
+    with open_store(beside(f"{postgres_url}?options=-cstatement_timeout=50000", "hub")) as db, db.read() as connection:
+        assert connection.exec_driver_sql("SHOW search_path").scalar() == '"hub"'

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from loomrl.errors import ServeError
 from loomrl.files import scratch
+from loomrl.http.listen import authority
 from loomrl.http.tls import Certificate
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.channel.silence import SILENT_S
@@ -163,8 +164,8 @@ class Front:
     @property
     def url(self) -> str:
         """The address for callers."""
-        host, scheme = self.settings.host, "https" if self.settings.certificate else "http"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.settings.port}"
+        scheme = "https" if self.settings.certificate else "http"
+        return f"{scheme}://{authority(self.settings.host, self.settings.port)}"
 
     @property
     def gateways(self) -> list[str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loomrl.config import ServingExperiment
-from loomrl.http.listen import is_loopback
+from loomrl.http.listen import authority, is_loopback
 from loomrl.http.tls import Certificate
 from loomrl.serving.deployment.front import find_haproxy
 from loomrl.store.service.replicas import url_of
@@ -45,10 +45,10 @@ class Station:
     @property
     def address(self) -> str:
         """The same as `host:port`, behind `https://` if it is."""
-        host, port = self.experiment.host, self.experiment.port
+        host = self.experiment.host
         if host in WILDCARDS:
             host = "::1" if host == "::" and is_loopback(self.head) else self.head
-        found = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        found = authority(host, self.experiment.port)
         return found if self.experiment.tls is None else f"https://{found}"
 
     @property
