@@ -198,7 +198,7 @@ class ControlStep(Placed):
         state = self.learner_group.get_state(components=COMPONENT_LEARNER)[COMPONENT_LEARNER]
         learnt = state[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID]
         net = deepcopy(module.net)
-        net.load_state_dict({name: torch.as_tensor(learnt[f"net.{name}"]) for name in net.state_dict()})
+        net.load_state_dict({name: torch.tensor(learnt[f"net.{name}"]) for name in net.state_dict()})
         return ControlPolicy(net, module.observation_space, module.action_space, module.model_config["network"])
 
     @override

@@ -3,12 +3,24 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from loomrl.cluster.shared import refuse_unshared
 from loomrl.config import AnyExperiment, ControlExperiment
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.train_control import ControlTraining
 from loomrl.experiments.train_language import LanguageTraining
 from loomrl.experiments.training import Training
 from loomrl.store import LoomDB
+
+
+def refuse_blind_hosts(experiment: AnyExperiment) -> None:
+    """A ClusterError if other hosts of the cluster would not find the first weights; those of control are sent."""
+    if isinstance(experiment, ControlExperiment):
+        return
+    path = experiment.algorithm.model.path
+    if path is None:
+        refuse_unshared(artifact_url=experiment.artifact_url)
+    else:
+        refuse_unshared(paths={"algorithm.model.path": path})
 
 
 def open_training(

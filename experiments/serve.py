@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from loomrl.cluster.shared import refuse_unshared
 from loomrl.config import AnyRoot, ServingExperiment
 from loomrl.config.placement import PER_CORE
 from loomrl.config.rule import ActionCheck
@@ -124,6 +125,8 @@ def serving(experiment: ServingExperiment) -> Iterator[Served]:
         with ray_running(_count(cpus), replicas.resources):
             from loomrl.serving.deployment.app import deploy, undeploy
 
+            folders = {f"arms {source.key}": source.folder for source in sources if source.folder}
+            refuse_unshared(store_url=experiment.store_url, artifact_url=experiment.artifact_url, paths=folders)
             deployed = deploy(experiment, alone="RAY_ADDRESS" not in os.environ)
             try:
                 key = _key(experiment, db)

@@ -18,6 +18,7 @@ from ray.tune.search import BasicVariantGenerator
 
 from loomrl.algorithms.resources import bundles
 from loomrl.cluster.job import refuse_lost
+from loomrl.cluster.shared import refuse_unshared
 from loomrl.config.former import renamed
 from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, Optuna, RandInt, Sweep
 from loomrl.errors import ConfigError, LoomError
@@ -85,6 +86,10 @@ def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> 
     _refuse_missing(asked)
     with _environ(QUIET), ray_running(_needed(asked)), open_store(asked.experiment.store_url) as db:
         _refuse_impossible(asked)
+        held = asked.experiment
+        refuse_unshared(
+            store_url=held.store_url, artifact_url=held.artifact_url, paths={"train.folder": str(run_folder(held.train, id))}
+        )
         _start(asked, id, db, clock)
         folder = Path(asked.experiment.train.folder).absolute() / id
         try:

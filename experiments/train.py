@@ -18,7 +18,7 @@ from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
 from loomrl.experiments.evaluate_control import returned
-from loomrl.experiments.kinds import open_training
+from loomrl.experiments.kinds import open_training, refuse_blind_hosts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump
@@ -96,6 +96,7 @@ def train(
         ray_running(1 + config.needed_cpus, experiment.placement.names),
         open_store(experiment.store_url, reconnect_s=RECONNECT_S) as db,
     ):
+        refuse_blind_hosts(experiment)
         claim, earlier = None, find_run(db, run)
         so_far = earlier.result.get("seconds", 0.0) if earlier else 0.0
         try:

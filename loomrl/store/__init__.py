@@ -14,11 +14,13 @@ def open_store(url: str, *, reconnect_s: float = 0.0) -> LoomDB:
 
     `reconnect_s`: how long to wait for a server that was there and is away, such as one that is restarted.
     """
+    from loomrl.store.clock import refuse_other_time
     from loomrl.store.migration import migrate
 
     make_schema(url)
     db = LoomDB(connect(url, reconnect_s=reconnect_s))
     try:
+        refuse_other_time(db)
         migrate(db)
     except BaseException:
         db.close()

@@ -48,7 +48,7 @@ def _started(url: str) -> subprocess.Popen[str]:
     )
 
 
-def legal(db: LoomDB) -> None:
+def legal(db: LoomDB, endpoint: str = ENDPOINT) -> None:
     """Whatever happened: histories are legal ones, and on record once."""
     moved = [event for _, event in read_events(db, kind="release.moved", limit=100_000)]
     made = [event for _, event in read_events(db, kind="deployment.made", limit=100_000)]
@@ -61,11 +61,11 @@ def legal(db: LoomDB) -> None:
             assert before.state == "open" or (before.state, after.state) == ("done", "rolled_back")
             assert after.content["passage"]["step"] - before.content["passage"]["step"] in (0, 1)
             assert after.revision - before.revision in (0, 1)
-    revisions = history_of(db, ENDPOINT, limit=100_000)
+    revisions = history_of(db, endpoint, limit=100_000)
     assert [each.revision for each in revisions] == list(range(len(revisions), 0, -1))
-    for endpoint in revisions:
-        assert sum(arm.share for arm in endpoint.arms if arm.role is not Role.SHADOW) == pytest.approx(1.0)
-        assert len({arm.policy for arm in endpoint.arms}) == len(endpoint.arms)
+    for each in revisions:
+        assert sum(arm.share for arm in each.arms if arm.role is not Role.SHADOW) == pytest.approx(1.0)
+        assert len({arm.policy for arm in each.arms}) == len(each.arms)
     _legal_stages(db)
 
 

@@ -103,6 +103,7 @@ class Load:
     model: str = "policy"
     path: str = "/v1/act"
     body: Mapping[str, Any] = field(default_factory=lambda: {"observation": [0.0, 0.1, 0.0, 0.1]})
+    headers: Mapping[str, str] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
     """Calls without an answer, by error."""
@@ -110,7 +111,7 @@ class Load:
 
     async def run(self, *, callers: int = 8) -> None:
         numbers, rng = itertools.count(), random.Random(0)
-        async with httpx.AsyncClient(base_url=self.url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=self.url, timeout=30, headers=self.headers) as client:
             await asyncio.gather(*(self._calls(client, numbers, rng) for _ in range(callers)))
 
     async def _calls(self, client: httpx.AsyncClient, numbers: "itertools.count[int]", rng: random.Random) -> None:

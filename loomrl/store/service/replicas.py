@@ -3,13 +3,13 @@
 Times are the database's own on PostgreSQL, so that the clocks of machines need not agree.
 """
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sqlalchemy import Connection, delete, insert, select, text, update
+from sqlalchemy import delete, insert, select, update
 
+from loomrl.store.clock import now
 from loomrl.store.db import LoomDB
 from loomrl.store.rows import Row, columns_of
 from loomrl.store.tables import replicas
@@ -69,8 +69,8 @@ def url_of(address: str) -> str:
 def beat(db: LoomDB, replica: Replica) -> Replica:
     """Record that the replica lives and what it serves; a row that was taken for dead is there again."""
     with db.write() as connection:
-        now = _now(connection, db)
-        alive = replace(replica, started_at=replica.started_at or now, beat_at=now)
+        at = now(db, connection)
+        alive = replace(replica, started_at=replica.started_at or at, beat_at=at)
         row = columns_of(alive) | {"role": alive.role.value, "state": alive.state.value}
         if not connection.execute(update(replicas).where(replicas.c.id == alive.id).values(**row)).rowcount:
             connection.execute(insert(replicas).values(**row))
@@ -100,7 +100,7 @@ def live_replicas(
     if policies is not None:
         query = query.where(replicas.c.policy.in_(list(policies)))
     with db.read() as connection:
-        since = _now(connection, db) - dead_s
+        since = now(db, connection) - dead_s
         rows = connection.execute(query.where(replicas.c.beat_at > since)).mappings()
         return [_replica_of(row) for row in rows]
 
@@ -108,19 +108,13 @@ def live_replicas(
 def bury(db: LoomDB, *, dead_s: float = DEAD_S) -> list[str]:
     """Remove the rows of the dead, and return their ids. It writes only if somebody died."""
     with db.read() as connection:
-        since = _now(connection, db) - dead_s
+        since = now(db, connection) - dead_s
         dead = list(connection.scalars(select(replicas.c.id).where(replicas.c.beat_at <= since)))
     if not dead:
         return []
     with db.write() as connection:
         silent = replicas.c.id.in_(dead) & (replicas.c.beat_at <= since)
         return list(connection.scalars(delete(replicas).where(silent).returning(replicas.c.id)))
-
-
-def _now(connection: Connection, db: LoomDB) -> float:
-    if db.is_sqlite:  # one machine
-        return time.time()
-    return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
 
 
 def _replica_of(row: Row) -> Replica:

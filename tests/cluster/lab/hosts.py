@@ -14,7 +14,7 @@ from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import Run, find_run
-from tests.cluster.lab.lab_support import RAY, TOKEN, a_name
+from tests.cluster.lab.lab_support import RAY, TOKEN, a_name, a_network
 from tests.needs import ROOT, postgres_binaries
 
 PASSWORD = "only-in-this-lab"
@@ -68,7 +68,7 @@ class Hosts:
                 begin="{binaries}/initdb -D /tmp/pg/data -U loom -A scram-sha-256 --pwfile=/tmp/pg-password"
                 {as_account} $begin >/dev/null
                 rm /tmp/pg-password
-                echo 'host all all 10.77.0.0/24 scram-sha-256' >> /tmp/pg/data/pg_hba.conf
+                echo 'host all all {self.lab.plan.network} scram-sha-256' >> /tmp/pg/data/pg_hba.conf
                 echo "listen_addresses = '*'" >> /tmp/pg/data/postgresql.conf
                 touch /tmp/pg/ready
             fi
@@ -183,7 +183,7 @@ class Hosts:
 def hosts(folder: Path, *names: str, disk_mb: int = 1024) -> Iterator[Hosts]:
     """Hosts of these names beside `db`, which has PostgreSQL and S3. This machine reaches them."""
     with ExitStack() as stack:
-        lab = Lab.up(a_name(), ["db", *names], disk_mb=disk_mb, uplink=True)
+        lab = Lab.up(a_name(), ["db", *names], network=a_network(), disk_mb=disk_mb, uplink=True)
         found = Hosts(lab, folder)
         stack.callback(lambda: [program.wait(timeout=20) for program in found.programs])  # the lab's end kills them
         stack.enter_context(lab)

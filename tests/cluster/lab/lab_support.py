@@ -30,6 +30,12 @@ def a_name() -> str:
     return f"test-{os.getpid()}-{next(NUMBERS)}"
 
 
+def a_network() -> str:
+    """Of this process of the suite: this machine is in the networks of all of them."""
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return f"10.77.{number}.0/24"
+
+
 @contextmanager
 def a_lab(*hosts: str, disk_mb: int = 64) -> Iterator[Lab]:
     with Lab.up(a_name(), hosts, disk_mb=disk_mb) as lab:
