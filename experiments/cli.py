@@ -196,7 +196,7 @@ def train(
     words: Words = None,
     run: Annotated[str | None, typer.Option(help="Id of the run; an existing run is resumed.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Resume --run, or the latest run, with its own experiment.")
+        bool, typer.Option("--resume", help="Resume --run, or the latest run, with its own experiment; settings of where it runs may be others.")
     ] = False,
     metrics: Scraped = None,
     as_json: AsJson = False,
@@ -209,9 +209,11 @@ def train(
     experiment = resolve(words or [], default=TRAINED)
     beginning(f"resume {run or 'the latest run'}" if resume else f"train {experiment.name}")
     from loomrl.experiments.train import render, resumed, train
+    from loomrl.load import parse_assignments
 
     if resume:
-        experiment, run = resumed(experiment, run)
+        changes = parse_assignments(word for word in words or [] if "=" in word)
+        experiment, run = resumed(experiment, run, changes)
     result = train(experiment, run=run, metrics=metrics)
     emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
     if result.is_unjudged:

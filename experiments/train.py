@@ -23,6 +23,7 @@ from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump
 from loomrl.run.record import run_folder
+from loomrl.schema import Tree, merge
 from loomrl.store import RECONNECT_S, LoomDB, open_store
 from loomrl.store.runs import (
     BY_A_PERSON,
@@ -118,8 +119,8 @@ def train(
         return result
 
 
-def resumed(experiment: AnyExperiment, run: str | None) -> tuple[AnyExperiment, str]:
-    """The run to resume, with its own experiment: the latest of this name, if none is given."""
+def resumed(experiment: AnyExperiment, run: str | None, changes: Tree | None = None) -> tuple[AnyExperiment, str]:
+    """The run to resume, with its own experiment and these changes: the latest of this name, if none is given."""
     with open_store(experiment.store_url) as db:
         if run is None:
             latest = [known for known in list_runs(db, kind="train") if known.name == experiment.name]
@@ -127,7 +128,8 @@ def resumed(experiment: AnyExperiment, run: str | None) -> tuple[AnyExperiment, 
                 raise ConfigError(f"--resume: no run of {experiment.name!r} in {experiment.store_url}.")
             run = latest[0].id
         recorded = show_run(db, run)
-    return recorded_experiment(recorded), run
+    own = recorded_experiment(recorded)
+    return type(own).parse(merge(own.plain, changes or {}), origin=f"run {run}, resumed"), run
 
 
 def _trained(

@@ -1,7 +1,8 @@
 """The base of all settings: frozen, closed to unknown keys, merged by path, with explained errors."""
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final, Self, get_args
 
@@ -11,6 +12,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from loomrl.errors import ConfigError, did_you_mean
 
 Tree = dict[str, Any]
+Difference = tuple[str, str | None, str | None]
+"""A path, and its values as JSON; None where there is none."""
 RECORDED: Final = "recorded"
 """Validation context of settings that were recorded by an earlier version."""
 FORMER: Final = "former_name"
@@ -180,6 +183,28 @@ def _walk(root: type[BaseModel], raw: Any, loc: tuple[int | str, ...]) -> tuple[
 def _kind_of(model: type[BaseModel]) -> str | None:
     spec = model.model_fields.get("kind")
     return None if spec is None else spec.default
+
+
+def differences(mine: Any, other: Any) -> list[Difference]:
+    """Values that differ between two trees, by path."""
+    left, right = _leaves(mine), _leaves(other)
+    paths = sorted(left.keys() | right.keys())
+    return [(path, left.get(path), right.get(path)) for path in paths if left.get(path) != right.get(path)]
+
+
+def _leaves(tree: Any, path: str = "") -> dict[str, str]:
+    parts: Iterable[tuple[str, Any]]
+    if isinstance(tree, dict) and tree:
+        parts = tree.items()
+    elif isinstance(tree, list) and tree:
+        parts = ((str(number), value) for number, value in enumerate(tree))
+    else:
+        return {path: json.dumps(tree, ensure_ascii=False, default=str)}
+    return {
+        key: value
+        for name, part in parts
+        for key, value in _leaves(part, f"{path}.{name}" if path else str(name)).items()
+    }
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:

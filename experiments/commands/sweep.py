@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from loomrl.errors import ConfigError
 from loomrl.experiments.commands.output import AsJson, beginning, emit, table
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def sweep(
     from loomrl.experiments.sweep import resumed
     from loomrl.experiments.sweep import sweep as begin
 
+    changes = [word for word in words or [] if "=" in word and not word.startswith("experiment.store_url=")]
+    if resume and changes:
+        raise ConfigError(f"--resume: a sweep keeps its settings, so {changes[0]} would have no effect. Leave it out.")
     if resume:
         asked, run = resumed(asked, run)
     result = begin(asked, run=run)

@@ -38,7 +38,7 @@ class GuardSetting(Config):
     high: float = 1.0
     """Upper bound of the values."""
     margin: NonNegative = 0.0
-    """This much worse is accepted, in the metric's unit."""
+    """This much worse is accepted, in the metric's unit. Of a quantile beside `times`: whichever is more."""
     times: Annotated[float, Field(gt=1)] | None = None
     """Instead of a margin: this many times the stable version's is accepted."""
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -56,8 +56,10 @@ class GuardSetting(Config):
             raise ValueError(f"low={self.low:g} must be below high={self.high:g}")
         if self.margin >= self.high - self.low:
             raise ValueError(f"margin={self.margin:g} is as wide as all values: nothing could be worse by more")
-        if self.times is not None and (self.margin or self.better == "higher"):
-            raise ValueError("times is for metrics where lower is better, and instead of a margin")
+        if self.times is not None and self.better == "higher":
+            raise ValueError("times is for metrics where lower is better")
+        if self.times is not None and self.margin and self.quantile is None:
+            raise ValueError("times is instead of a margin: of a mean, one of them counts")
         if self.quantile is not None and self.times is None:
             raise ValueError(f"quantile={self.quantile:g} needs times, such as 1.25")
         if self.limit is not None and not self.low <= self.limit <= self.high:
@@ -96,7 +98,7 @@ STEPS = (
 )
 GUARDS = (
     GuardSetting(metric="error", better="lower", margin=0.05, limit=0.05, waits="always"),
-    GuardSetting(metric="latency_s", better="lower", high=120.0, quantile=0.95, times=1.25, waits="never"),
+    GuardSetting(metric="latency_s", better="lower", high=120.0, quantile=0.95, times=1.25, margin=0.01, waits="never"),
     GuardSetting(metric="violation", better="lower", margin=0.02, limit=0.0),
     GuardSetting(metric="reward", better="higher", margin=0.05),
     GuardSetting(metric="success", better="higher", margin=0.05),

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from loomrl.console import word
 from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.run import differences, evaluation_row, place_as, place_in
+from loomrl.console.run import changed, evaluation_row, place_as, place_in
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
 from loomrl.store.deployments import list_deployments
@@ -82,7 +82,7 @@ def _compare(visit: Visit) -> Response:
     a, b = (policy_at(visit, visit.query(name)) for name in ("a", "b"))
     runs = [find_run(db, each.run) for each in (a, b)]
     judged = evaluations_of(db, [a.id, b.id])
-    settings = differences(runs[0].resolved, runs[1].resolved) if runs[0] and runs[1] else []
+    settings = changed(runs[0], runs[1]) if runs[0] and runs[1] else []
     return visit.page("compare.html", a=a, b=b, scores=scores_of(judged.get(a.id), judged.get(b.id)), settings=settings)
 
 

@@ -3,7 +3,7 @@
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, list_evaluations
 from loomrl.store.events import last_event
 from loomrl.store.policies import list_policies
+from loomrl.schema import Difference, differences
 from loomrl.store.runs import Run, RunStatus, asked_to_stop, find_run, list_runs, machine_of, recorded_experiment
 from loomrl.store.view.metrics import MetricRow, headlines, last_numbers, read_metrics, thinned_metrics
 from loomrl.store.view.run_list import SORTS, RunFilter, kinds_of_runs, page_of_runs
@@ -227,15 +228,13 @@ def _least(value: object) -> float:
 
 def _against(visit: Visit) -> Response:
     mine, other = run_of(visit), run_of(visit, "other")
-    rows = differences(mine.resolved, other.resolved)
+    rows = changed(mine, other)
     return visit.page("against.html", run=mine, other=other, rows=rows)
 
 
-def differences(mine: str, other: str) -> list[tuple[str, str | None, str | None]]:
-    """Settings that differ between two resolved experiments, by path; None where one of them has none."""
-    left, right = (_flat(_tree(text)) for text in (mine, other))
-    return [(path, left.get(path), right.get(path)) for path in sorted(left.keys() | right.keys())
-            if left.get(path) != right.get(path)]  # fmt: skip
+def changed(mine: Run, other: Run) -> list[Difference]:
+    """Settings that differ between the experiments of two runs."""
+    return differences(_tree(mine.resolved), _tree(other.resolved))
 
 
 def _tree(text: str) -> Any:
@@ -243,19 +242,3 @@ def _tree(text: str) -> Any:
         return parse_yaml(text, origin="experiment")
     except LoomError:
         return {"experiment": text}
-
-
-def _flat(tree: Any, path: str = "") -> dict[str, str]:
-    """Leaves of a tree by path."""
-    parts: Iterable[tuple[str, Any]]
-    if isinstance(tree, dict) and tree:
-        parts = tree.items()
-    elif isinstance(tree, list) and tree:
-        parts = ((str(number), value) for number, value in enumerate(tree))
-    else:
-        return {path: json.dumps(tree, ensure_ascii=False, default=str)}
-    return {
-        key: value
-        for name, part in parts
-        for key, value in _flat(part, f"{path}.{name}" if path else str(name)).items()
-    }

@@ -54,7 +54,7 @@ def score(harm: Floats, is_challenger: Floats, chance: Floats, before: Mean) -> 
 def beyond(values: Floats, is_challenger: Floats, guard: Guard, ordered: list[float]) -> tuple[Floats, Floats]:
     """1 for values beyond the baseline's quantile up to then, else 0; NaN before there is one.
 
-    The second array multiplies the quantile by the guard's `times` for the challenger. `ordered` are the baseline's
+    The second array eases the quantile for the challenger, by the guard's `times` or its margin. `ordered` are the baseline's
     values up to then, sorted; those of `values` are added.
     """
     assert guard.quantile is not None
@@ -63,7 +63,8 @@ def beyond(values: Floats, is_challenger: Floats, guard: Guard, ordered: list[fl
     for place, (value, index) in enumerate(zip(values.tolist(), is_challenger.tolist(), strict=True)):
         if ordered:
             limit = quantile_of(ordered, guard.quantile)
-            plain[place], eased[place] = value > limit, value > limit * (times if index else 1.0)
+            accepted = max(limit * times, limit + guard.margin) if index else limit
+            plain[place], eased[place] = value > limit, value > accepted
         if not index:
             insort(ordered, value)
     return plain, eased
@@ -157,8 +158,10 @@ def check_guard(guard: Guard) -> None:
         raise ConfigError(f"{name}: times and quantile need a metric where lower is better. Give a margin.")
     if guard.times is None:
         return
-    if guard.times < 1 or guard.margin:
-        raise ConfigError(f"{name}: times={guard.times} must be at least 1, and margin={guard.margin} left out.")
+    if guard.times < 1:
+        raise ConfigError(f"{name}: times={guard.times} must be at least 1.")
+    if guard.margin and guard.quantile is None:
+        raise ConfigError(f"{name}: times={guard.times} is instead of margin={guard.margin}. Leave one out.")
     if guard.quantile is None and guard.low != 0:
         raise ConfigError(f"{name}: times needs low=0, not {guard.low}. Give a margin.")
 
@@ -204,7 +207,7 @@ class _Track:
         self._share_of_error = share_of_error
         self._error_rate = error_rate
         self._range = guard.high - guard.low if guard.quantile is None else 1.0
-        self._accepted = guard.margin / self._range
+        self._accepted = guard.margin / self._range if guard.quantile is None else 0.0
         self._arms = (_Arm(), _Arm())
         self._plain, self._eased = _Sums(), _Sums()
         self._worse, self._fine = Capital(0.0), Capital(-self._accepted)

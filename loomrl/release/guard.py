@@ -21,12 +21,13 @@ class Guard:
     """Values lie between `low` and `high`; those beyond count as the bound."""
     high: float = 1.0
     margin: float = 0.0
-    """The difference of means that is accepted, in the metric's unit."""
+    """The difference that is accepted, in the metric's unit."""
     times: float | None = None
-    """Instead of a margin: this many times the baseline's mean is accepted (for metrics where lower is better)."""
+    """Instead of a margin: this many times the baseline's mean is accepted (for metrics where lower is better). Of a
+    quantile both may be given, and whichever is more counts."""
     quantile: float | None = None
-    """Compare this quantile instead of the mean: by the shares of values beyond the baseline's quantile up to then,
-    multiplied by `times` for the challenger's where the question is if it is fine."""
+    """Compare this quantile instead of the mean: by the shares of values beyond the baseline's quantile up to then, which
+    is eased by `times` or `margin` for the challenger's where the question is if it is fine."""
     required: bool = True
     """False: a release does not wait for observations of it."""
 

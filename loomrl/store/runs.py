@@ -18,6 +18,7 @@ from sqlalchemy import Connection, insert, select, update
 import loomrl
 from loomrl.errors import ConfigError, RunTaken, StoreError
 from loomrl.load import parse_yaml
+from loomrl.schema import Difference, differences
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, event_of, record
 from loomrl.store.rows import Row, columns_of, find, from_json, require, to_json
@@ -94,14 +95,14 @@ def run_id(asked: str | None, name: str) -> str:
 
 
 def start_run(db: LoomDB, run: Run) -> Claim:
-    """Record a run before it starts. Starting it again resumes it; its experiment must be the same."""
+    """Record a run before it starts. Starting it again resumes it, with the same experiment but for its layout."""
     row = columns_of(run) | {
         "status": RunStatus.RUNNING.value,
         "environments": to_json(dict(run.environments), what=f"run {run.id!r} environments"),
         "result": "{}",
         "finished_at": None,
     }
-    started = {
+    started: dict[str, Any] = {
         "code": run.code,
         "environments": dict(run.environments),
         "experiment": run.experiment,
@@ -115,7 +116,7 @@ def start_run(db: LoomDB, run: Run) -> Claim:
         if before is None:
             connection.execute(insert(runs).values(**row))
         else:
-            _refuse_other_experiment(before, run)
+            started["changed"] = {path: now for path, _, now in _changed_layout(before, run)}
             reopened = {name: row[name] for name in ("status", "finished_at", "code", "environments")}
             connection.execute(update(runs).where(runs.c.id == run.id).values(**reopened))
         kind = "run.started" if before is None else "run.resumed"
@@ -270,9 +271,33 @@ def hash_today(run: Run) -> str | None:
         return None
 
 
-def _refuse_other_experiment(before: Row, run: Run) -> None:
-    if run.experiment not in (before["experiment"], hash_today(run_of(before))):
+def _changed_layout(before: Row, run: Run) -> list[Difference]:
+    """What differs from the experiment that the run began with; a StoreError if that is more than where it runs."""
+    earlier = run_of(before)
+    if run.experiment in (earlier.experiment, hash_today(earlier)):
+        return []
+    told = f"run {run.id!r} was started with experiment {earlier.experiment}, now {run.experiment}"
+    try:
+        changed, other = _changes(earlier, run)
+    except ConfigError:  # an earlier version's, that cannot be read any more
+        raise StoreError(f"{told}. Resume it with the experiment it began with, or start a new run.") from None
+    if other:
+        named = "; ".join(f"{path}={now}, which was {then}" for path, then, now in other[:5])
+        more = f"; and {len(other) - 5} more" if len(other) > 5 else ""
         raise StoreError(
-            f"run {run.id!r} was started with experiment {before['experiment']}, now {run.experiment}. "
-            "Resume it with the experiment it began with (`loomrl runs` shows it), or start a new run."
+            f"{told}: {named}{more}. A run is resumed with its own settings, but for where it runs and with how many "
+            "processes. Start a new run for others."
         )
+    return changed
+
+
+def _changes(earlier: Run, run: Run) -> tuple[list[Difference], list[Difference]]:
+    """All differences, and those that a resumed run may not have."""
+    from loomrl.config.layout import otherwise
+
+    if run.kind == "sweep":
+        changed = differences(recorded_sweep(earlier).plain, recorded_sweep(run).plain)
+        return changed, changed
+    now = recorded_experiment(run)
+    changed = differences(recorded_experiment(earlier).plain, now.plain)
+    return changed, otherwise(changed, now)

@@ -21,6 +21,7 @@ from loomrl.experiments.train import resumed, train
 from loomrl.hub import GroupPlan, open_hub
 from loomrl.store import beside, open_store
 from loomrl.store.evaluations import list_evaluations
+from loomrl.store.events import read_events
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import RunStatus, ask_to_stop, show_run
 from loomrl.telemetry.metric import Metric
@@ -146,6 +147,26 @@ def test_run_that_was_stopped_is_resumed_as_if_it_never_had_been(tmp_path: Path)
     assert whole.seconds > stopped.seconds
     assert train(settings, run="parts").seconds >= whole.seconds, "nothing was left to do"
     assert same(weights(tmp_path, "parts"), weights(tmp_path, "whole"))
+
+
+def test_a_run_is_resumed_with_other_learners_but_not_with_other_settings(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, "ppo", **{"train.updates": 3})
+
+    def ask(done: int, metrics: Mapping[str, float]) -> None:
+        with open_store(settings.store_url) as db:
+            ask_to_stop(db, "parts", who="ann", why="enough", at=1.0)
+
+    assert train(settings, run="parts", listener=ask).policy == "parts/1"
+    with pytest.raises(StoreError, match=r"algorithm\.optimizer\.learning_rate=1e-06, which was .* Start a new run"):
+        train(settings.override({"algorithm.optimizer.learning_rate": 1e-6, "algorithm.learners.count": 1}), run="parts")
+    remote, run = resumed(settings, "parts", {"algorithm": {"learners": {"count": 1}}, "rollout": {"runners": 1}})
+    assert train(remote, run=run, listener=ask).policy == "parts/2"
+    assert train(settings, run="parts").policy == "parts/3"
+    train(settings, run="whole")
+    assert same(weights(tmp_path, "parts", 3), weights(tmp_path, "whole", 3))
+    with open_store(settings.store_url) as db:
+        begun = [event.data.get("changed") for _, event in read_events(db, subject="parts", kind="run.resumed")]
+    assert begun == [{"algorithm.learners.count": "1", "rollout.runners": "1"}, {}]
 
 
 def test_killed_run_resumes_as_if_it_never_stopped(tmp_path: Path) -> None:

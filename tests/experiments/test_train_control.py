@@ -210,7 +210,7 @@ def test_a_killed_process_is_resumed_from_the_command_line(tmp_path: Path) -> No
     assert (again, run) == (settings, "r")
     with open_store(settings.store_url) as db:
         assert show_run(db, "r").status is RunStatus.RUNNING
-    with pytest.raises(StoreError, match="Resume it with the experiment it began with"):
+    with pytest.raises(StoreError, match=r"train\.steps=100000, which was 200000"):
         train(experiment(tmp_path, **{"train.steps": 100_000}), run="r")
     shown = json.loads(metrics.read_text().splitlines()[-1])
     assert shown["step"] >= reached

@@ -68,6 +68,24 @@ def test_an_equal_canary_is_found_fine_and_not_worse() -> None:
     assert all(each.low < 0 < each.high for each in findings)
 
 
+@pytest.mark.parametrize(("unit_s", "margin", "is_worse"), [(0.005, 0.0, True), (0.005, 0.01, False), (0.5, 0.01, True)])
+def test_a_quantile_may_be_a_little_higher_however_many_times_that_is(
+    unit_s: float, margin: float, is_worse: bool
+) -> None:
+    """A hop to another host is half of a call of five milliseconds, and nothing to one of half a second."""
+    rng, found = np.random.default_rng(5), []
+    for unit in range(3000):
+        arm = "canary" if rng.random() < 0.1 else "stable"
+        value = unit_s * float(rng.lognormal(0.5 if arm == "canary" else 0.0, 0.1))
+        found.append(Observation(revision=1, arm=arm, unit=unit, metric="latency_s", value=value, at=unit))
+    guard = Guard(metric="latency_s", better=Better.LOWER, high=120.0, quantile=0.95, times=1.25, margin=margin)
+    comparison = Comparison([guard], baseline="stable", challenger="canary")
+    comparison.observe(found, SHARES.__getitem__)
+    (finding,) = comparison.findings()
+    assert finding.is_proved
+    assert finding.is_worse is is_worse
+
+
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.integers(0, 1500), max_size=6), st.integers(0, 5))
 def test_results_do_not_depend_on_how_observations_are_cut_into_batches(cuts: list[int], seed: int) -> None:
@@ -163,7 +181,7 @@ def test_a_share_of_a_thousandth_is_compared_without_a_false_verdict() -> None:
         (Guard(metric="reward", better=Better.HIGHER, margin=-1.0), "margin=-1.0"),
         (Guard(metric="reward", better=Better.HIGHER, times=2.0), "lower is better"),
         (Guard(metric="error", better=Better.LOWER, times=0.5), "times=0.5"),
-        (Guard(metric="error", better=Better.LOWER, times=2.0, margin=0.1), "margin=0.1 left out"),
+        (Guard(metric="error", better=Better.LOWER, times=2.0, margin=0.1), "instead of margin=0.1"),
         (Guard(metric="error", better=Better.LOWER, times=2.0, low=-1.0), "low=0"),
         (Guard(metric="latency_s", better=Better.LOWER, quantile=95.0), "quantile=95.0"),
     ],

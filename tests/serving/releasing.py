@@ -167,9 +167,9 @@ async def serving(
 
 
 @asynccontextmanager
-async def calling(load: Load) -> AsyncIterator[None]:
+async def calling(load: Load, *, callers: int = 8) -> AsyncIterator[None]:
     """The endpoint is called meanwhile."""
-    calls = asyncio.create_task(load.run())
+    calls = asyncio.create_task(load.run(callers=callers))
     try:
         yield
     finally:

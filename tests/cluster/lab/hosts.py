@@ -126,6 +126,11 @@ class Hosts:
         words = ["loomrl", "train", f"/tmp/shared/{run}.yaml", "--run", run, "--json"]
         return self.start(host, run, words, {"RAY_ADDRESS": "head:6379"})
 
+    def resume(self, host: str, experiment: AnyExperiment, run: str, changes: list[str]) -> "subprocess.Popen[str]":
+        """`loomrl train --resume` with these settings."""
+        words = ["loomrl", "train", "--resume", "--run", run, f"store_url={experiment.store_url}", *changes, "--json"]
+        return self.start(host, run, words, {"RAY_ADDRESS": "head:6379"})
+
     def start(
         self, host: str, name: str, words: list[str], env: Mapping[str, str] | None = None
     ) -> "subprocess.Popen[str]":

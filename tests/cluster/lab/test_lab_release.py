@@ -21,14 +21,20 @@ from loomrl.store.service.replicas import ReplicaRole, live_replicas
 from tests.cluster.lab.faults import told
 from tests.cluster.lab.hosts import BUCKET, ENV, STORE, Hosts, hosts
 from tests.needs import needs
-from tests.release.test_release_kills import legal
+from tests.release.test_release_kills import legal_history
 from tests.serving.control_support import control_policy
 from tests.serving.releasing import Load, calling
 
 pytestmark = [pytest.mark.lab, needs("a lab"), needs("PostgreSQL"), needs("HAProxy"), pytest.mark.timeout(900)]
 WORKERS = ("one", "two", "three")
 STEPS = [{"share": share, "minutes": 0.2, "units": 30} for share in (0.1, 0.25, 0.5)]
-PLAN = {"strategy": "canary", "steps": [*STEPS, {"share": 1.0, "minutes": 0.05, "units": 0}]}
+GUARDS = [
+    {"metric": "error", "better": "lower", "margin": 0.05, "limit": 0.05, "waits": "always"},
+    {"metric": "latency_s", "better": "lower", "high": 120, "quantile": 0.95, "times": 1.25, "margin": 0.25,
+     "waits": "never"},
+]  # fmt: skip
+"""Milliseconds say here how busy the cores are that all hosts share."""
+PLAN = {"strategy": "canary", "steps": [*STEPS, {"share": 1.0, "minutes": 0.05, "units": 0}], "guards": GUARDS}
 PATIENCE_S = 300.0
 
 
@@ -77,9 +83,9 @@ def released(site: Hosts, load: Load, version: str, strike: Callable[[], None]) 
     """The end of a release to which this happens when it has begun, and the seconds that it took."""
 
     async def play() -> float:
-        async with calling(load):
+        async with calling(load, callers=2):
             words = ["loomrl", "release", f"/tmp/shared/{version}", "--to", "policy", "--plan", "/tmp/shared/plan.yaml"]
-            words += ["--no-gate", "a test", f"store_url={STORE}"]
+            words += ["--no-gate", "a test", "--store", STORE]
             await asyncio.to_thread(site.lab.run, "head", words, env=ENV, timeout_s=60)
             began = time.monotonic()
             await asyncio.to_thread(site.until, lambda: state(site).passage.step >= 1, "no second step")
@@ -103,7 +109,7 @@ def assert_promoted(site: Hosts, load: Load, name: str, version: str, strike: Ca
     assert end.passage.phase is Phase.DONE, end.passage.reason
     with open_store(site.store_url) as db:
         assert show_endpoint(db, "policy").stable.policy == f"/tmp/shared/{version}"
-        legal(db, "policy")
+        legal_history(db, "policy")
     failed = sum(count for status, count in statuses.items() if status != 200) + load.broken.total()
     told(name, calls=statuses.total(), failed=failed, seconds=took)
     assert failed < statuses.total() / 4
