@@ -63,8 +63,8 @@ def _refuse_blind(others: Mapping[str, str], setting: str, value: str, file: str
     blind = [name for name, sees in zip(others.values(), _see(list(others), file), strict=True) if not sees]
     if blind:
         raise ClusterError(
-            f"{setting}={value}: {', '.join(sorted(blind))} cannot see it. Mount that folder there under the same path, "
-            f"or name what every host reaches: {ELSEWHERE}."
+            f"{setting}={value}: {', '.join(sorted(blind))} cannot see it. Mount that folder there under the same "
+            f"path, or name what every host reaches: {ELSEWHERE}."
         )
 
 

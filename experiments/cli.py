@@ -196,7 +196,11 @@ def train(
     words: Words = None,
     run: Annotated[str | None, typer.Option(help="Id of the run; an existing run is resumed.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Resume --run, or the latest run, with its own experiment; settings of where it runs may be others.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Resume --run, or the latest run, with its own experiment; settings of where it runs may be others.",
+        ),
     ] = False,
     metrics: Scraped = None,
     as_json: AsJson = False,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from loomrl.cluster.shared import refuse_unshared
-from loomrl.config import AnyExperiment, ControlExperiment
+from loomrl.config import AnyExperiment, ControlExperiment, LanguageAlgorithm
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.train_control import ControlTraining
 from loomrl.experiments.train_language import LanguageTraining
@@ -14,7 +14,7 @@ from loomrl.store import LoomDB
 
 def refuse_blind_hosts(experiment: AnyExperiment) -> None:
     """A ClusterError if other hosts of the cluster would not find the first weights; those of control are sent."""
-    if isinstance(experiment, ControlExperiment):
+    if isinstance(experiment, ControlExperiment) or not isinstance(experiment.algorithm, LanguageAlgorithm):
         return
     path = experiment.algorithm.model.path
     if path is None:

@@ -88,7 +88,9 @@ def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> 
         _refuse_impossible(asked)
         held = asked.experiment
         refuse_unshared(
-            store_url=held.store_url, artifact_url=held.artifact_url, paths={"train.folder": str(run_folder(held.train, id))}
+            store_url=held.store_url,
+            artifact_url=held.artifact_url,
+            paths={"train.folder": str(run_folder(held.train, id))},
         )
         _start(asked, id, db, clock)
         folder = Path(asked.experiment.train.folder).absolute() / id

@@ -26,6 +26,7 @@ from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.gym.rewards import Shaping, open_shaping
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.hub import GroupPlan, Hub, Lease, Selection, open_hub
+from loomrl.hub.shard import MOST_AT_ONCE
 from loomrl.run.ledger import Ledger
 from loomrl.store import RECONNECT_S, LoomDB, beside, open_store
 from loomrl.store.notes import Notes
@@ -145,6 +146,10 @@ class Collector:
         Where another process that leads this run, or led it until now, has stored an attempt of the same name, that
         one holds.
         """
+        parts = [played[first : first + MOST_AT_ONCE] for first in range(0, len(played), MOST_AT_ONCE)]
+        return [attempt for part in parts or [played] for attempt in self._stored(part)]
+
+    def _stored(self, played: Sequence[Trajectory]) -> list[Trajectory]:
         while True:
             try:
                 self.reach(self.hub.append(played) if played else ())

@@ -1,10 +1,10 @@
-"""Cost of a controller with 1 to 512 rollout actors: its own code and its hub are real, actors and learner replayed.
+"""Cost of a controller with 1 to 2,048 rollout actors: its own code and its hub are real, actors and learner replayed.
 
 Real, and measured: drawing tasks, planning, sending plans through RLlib's actor manager and Ray to other processes,
 receiving trajectories, the hub on SQLite (open, append, lease, ack), the curriculum, recorded checkpoints, sending
 weights to every actor. Replayed: the work of actors and learner, whose times and results a short real run records.
-Hundreds of actors share a few processes, which answer at once with recorded trajectories; the recorded seconds are
-counted, not waited for. Not included: a network, and contention between hundreds of processes.
+Thousands of actors share a few processes, which answer at once with recorded trajectories; the recorded seconds are
+counted, not waited for. Not included: a network, and contention between thousands of processes.
 """
 
 import json
@@ -43,6 +43,8 @@ from loomrl.types import Trajectory
 
 HOSTS = 2
 """Processes that stand for all actors."""
+SHARDED_FROM, SHARDS = 1024, 4
+"""Actors from which on the hub has so many shards."""
 TARGET = 0.05
 """Share of an iteration that the controller may take at 256 actors."""
 
@@ -51,7 +53,7 @@ TARGET = 0.05
 class Size:
     """The amount of work."""
 
-    actors: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    actors: tuple[int, ...] = (1, 4, 16, 64, 256, 512, 1024, 2048)
     warm_steps: int = 300
     updates: int = 12
     rounds: int = 5
@@ -163,7 +165,12 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
     learners as actors; `rollout_s_for_target` is the rollout time at which the controller meets the target.
     """
     experiment = _experiment(folder).override(
-        {"rollout.runners": count, "rollout.groups_per_update": count, "train.checkpoint_every": 1}
+        {
+            "rollout.runners": count,
+            "rollout.groups_per_update": count,
+            "train.checkpoint_every": 1,
+            "hub.shards": SHARDS if count >= SHARDED_FROM else 1,
+        }
     )
     runners = RunnerGroup(Actors(hosts, count), timeout_s=experiment.hub.group_timeout_s)
     attempts, rng = count * experiment.rollout.group_size, random.Random(count)

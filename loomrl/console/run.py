@@ -14,11 +14,11 @@ from loomrl.console.picture import interval, sparkline
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.load import parse_yaml
+from loomrl.schema import Difference, differences
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, list_evaluations
 from loomrl.store.events import last_event
 from loomrl.store.policies import list_policies
-from loomrl.schema import Difference, differences
 from loomrl.store.runs import Run, RunStatus, asked_to_stop, find_run, list_runs, machine_of, recorded_experiment
 from loomrl.store.view.metrics import MetricRow, headlines, last_numbers, read_metrics, thinned_metrics
 from loomrl.store.view.run_list import SORTS, RunFilter, kinds_of_runs, page_of_runs

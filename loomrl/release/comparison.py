@@ -54,8 +54,8 @@ def score(harm: Floats, is_challenger: Floats, chance: Floats, before: Mean) -> 
 def beyond(values: Floats, is_challenger: Floats, guard: Guard, ordered: list[float]) -> tuple[Floats, Floats]:
     """1 for values beyond the baseline's quantile up to then, else 0; NaN before there is one.
 
-    The second array eases the quantile for the challenger, by the guard's `times` or its margin. `ordered` are the baseline's
-    values up to then, sorted; those of `values` are added.
+    The second array eases the quantile for the challenger, by the guard's `times` or its margin. `ordered` are the
+    baseline's values up to then, sorted; those of `values` are added.
     """
     assert guard.quantile is not None
     plain, eased = np.full(len(values), math.nan), np.full(len(values), math.nan)

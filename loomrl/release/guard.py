@@ -26,8 +26,8 @@ class Guard:
     """Instead of a margin: this many times the baseline's mean is accepted (for metrics where lower is better). Of a
     quantile both may be given, and whichever is more counts."""
     quantile: float | None = None
-    """Compare this quantile instead of the mean: by the shares of values beyond the baseline's quantile up to then, which
-    is eased by `times` or `margin` for the challenger's where the question is if it is fine."""
+    """Compare this quantile instead of the mean: by the shares of values beyond the baseline's quantile up to then,
+    which is eased by `times` or `margin` for the challenger's where the question is if it is fine."""
     required: bool = True
     """False: a release does not wait for observations of it."""
 

@@ -31,5 +31,6 @@ def refuse_other_time(db: LoomDB) -> None:
         side = "behind" if theirs > after else "ahead of"
         raise StoreError(
             f"{db.location}: the clock of this host is {apart:,.0f} s {side} the database's, and leases would be taken "
-            f"for over, or for alive, that are not. At most {APART_S:g} s: set it by NTP, here or there (chronyc makestep)."
+            f"for over, or for alive, that are not. At most {APART_S:g} s: set it by NTP, here or there (chronyc "
+            "makestep)."
         )

@@ -72,6 +72,15 @@ def test_same_seed_gives_bit_identical_weights_and_another_seed_others(tmp_path:
     assert not same(first, other)
 
 
+def test_more_attempts_than_the_hub_takes_at_once_come_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = finish(build(tmp_path / "whole"), updates=2)
+    for place in ("loomrl.hub.queue", "loomrl.algorithms.language.collector"):
+        monkeypatch.setattr(f"{place}.MOST_AT_ONCE", 13)
+    assert same(whole, finish(build(tmp_path / "parts"), updates=2))
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -158,7 +158,9 @@ def test_a_run_is_resumed_with_other_learners_but_not_with_other_settings(tmp_pa
 
     assert train(settings, run="parts", listener=ask).policy == "parts/1"
     with pytest.raises(StoreError, match=r"algorithm\.optimizer\.learning_rate=1e-06, which was .* Start a new run"):
-        train(settings.override({"algorithm.optimizer.learning_rate": 1e-6, "algorithm.learners.count": 1}), run="parts")
+        train(
+            settings.override({"algorithm.optimizer.learning_rate": 1e-6, "algorithm.learners.count": 1}), run="parts"
+        )
     remote, run = resumed(settings, "parts", {"algorithm": {"learners": {"count": 1}}, "rollout": {"runners": 1}})
     assert train(remote, run=run, listener=ask).policy == "parts/2"
     assert train(settings, run="parts").policy == "parts/3"

@@ -68,7 +68,9 @@ def test_an_equal_canary_is_found_fine_and_not_worse() -> None:
     assert all(each.low < 0 < each.high for each in findings)
 
 
-@pytest.mark.parametrize(("unit_s", "margin", "is_worse"), [(0.005, 0.0, True), (0.005, 0.01, False), (0.5, 0.01, True)])
+@pytest.mark.parametrize(
+    ("unit_s", "margin", "is_worse"), [(0.005, 0.0, True), (0.005, 0.01, False), (0.5, 0.01, True)]
+)
 def test_a_quantile_may_be_a_little_higher_however_many_times_that_is(
     unit_s: float, margin: float, is_worse: bool
 ) -> None:

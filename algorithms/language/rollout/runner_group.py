@@ -1,11 +1,13 @@
 """All runners of a run as one: they play plans with the last published weights."""
 
+import logging
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from loomrl.errors import EpisodeError, PolicyError
@@ -18,6 +20,7 @@ from loomrl.inference.vllm.fleet import Fleet
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
+_log = logging.getLogger(__name__)
 LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
 NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
 
@@ -133,11 +136,7 @@ class RunnerGroup:
         if not ids:
             return None
         shares = [_Share(id, plans[i :: len(ids)]) for i, id in enumerate(ids)]
-        answers: dict[int, list[Trajectory] | str] = dict(
-            self._group.foreach_env_runner(
-                shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self.timeout_s
-            )
-        )
+        answers: dict[int, list[Trajectory] | str] = dict(self._asked(dict(zip(ids, shares, strict=True))))
         for id in set(self._group.healthy_env_runner_ids()).intersection(ids).difference(answers):
             self.replace(id)
         found: dict[str, Trajectory] = {}
@@ -160,12 +159,37 @@ class RunnerGroup:
 
     def _everyone(self, call: Callable[[Any], Any]) -> list[Any]:
         """The answers of all living runners that play; an engine's error is raised with the runner's number."""
-        alone = self._group.num_remote_env_runners() == 0
-        answers = self._group.foreach_env_runner(_Asked(call), local_env_runner=alone, timeout_seconds=self.timeout_s)
+        asked = _Asked(call)
+        if self._group.num_remote_env_runners() == 0:
+            answers = [asked(self._group.local_env_runner)]
+        else:
+            once = ray.put(asked)  # pickled for all of them
+            answers = self._asked(dict.fromkeys(self._group.healthy_env_runner_ids(), once))
         for number, _, cause in answers:
             if cause is not None:
                 raise PolicyError(f"Engine of runner {number}: {cause}")
         return [answer for _, answer, _ in answers]
+
+    def _asked(self, calls: Mapping[int, Any]) -> list[Any]:
+        """The answers of runners to calls that they apply; who died is marked, and who is late left out.
+
+        As RLlib's manager does, which looks for every answer among all calls: seconds for thousands of runners.
+        """
+        actors, manager = self.actors, self._group._worker_manager
+        ids = {actors[id].apply.remote(call): id for id, call in calls.items()}
+        ready, _ = ray.wait(list(ids), num_returns=len(ids), timeout=self.timeout_s) if ids else ([], [])
+        try:
+            return ray.get(ready)  # type: ignore[no-any-return]
+        except RayError:
+            pass
+        found = []
+        for reference in ready:
+            try:
+                found.append(ray.get(reference))
+            except RayError as error:
+                _log.warning("runner %d is out of service: %s", ids[reference], error)
+                manager.set_actor_state(ids[reference], healthy=False)
+        return found
 
     def replace(self, id: int) -> None:
         """Kill a hanging runner; Ray starts another in its place."""

@@ -57,7 +57,9 @@ def test_rays_own_tls_shuts_out_who_has_no_certificate(lab: Lab) -> None:
     folder.mkdir()
     issued = issue(folder, *(word for host in lab.plan.hosts.values() for word in (host.name, host.address)))
     files = {"CERT": issued.certificate.chain, "KEY": issued.certificate.key}
-    tls = {"RAY_USE_TLS": "1"} | {f"RAY_TLS_SERVER_{name}": f"/tmp/shared/tls/{file.name}" for name, file in files.items()}
+    tls = {"RAY_USE_TLS": "1"} | {
+        f"RAY_TLS_SERVER_{name}": f"/tmp/shared/tls/{file.name}" for name, file in files.items()
+    }
     tls["RAY_TLS_CA_CERT"] = f"/tmp/shared/tls/{issued.authority.name}"
     start, env = ["ray", "start", *SMALL], RAY | {"RAY_AUTH_MODE": "disabled"}
     lab.run("head", [*start, "--head", "--port=6379", "--include-dashboard=false"], env=env | tls, timeout_s=120)
