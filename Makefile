@@ -79,7 +79,7 @@ test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m "slow and not lab" -n 3 --dist loadfile --no-loadscope-reorder --durations=40
 
 test-cluster: setup ## the tests on hosts of a lab: root, and `loomrl lab` (docs/lab.md)
-	$(BIN)/python -m pytest -q -m lab -n 3 --dist loadfile --no-loadscope-reorder --durations=25
+	$(BIN)/python -m pytest -q -m lab -n 2 --dist loadfile --no-loadscope-reorder --durations=25
 
 gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
 	PYTHONPATH=.tree $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)

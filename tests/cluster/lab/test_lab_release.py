@@ -35,7 +35,6 @@ GUARDS = [
 ]  # fmt: skip
 """Milliseconds say here how busy the cores are that all hosts share."""
 PLAN = {"strategy": "canary", "steps": [*STEPS, {"share": 1.0, "minutes": 0.05, "units": 0}], "guards": GUARDS}
-PATIENCE_S = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +89,7 @@ def released(site: Hosts, load: Load, version: str, strike: Callable[[], None]) 
             began = time.monotonic()
             await asyncio.to_thread(site.until, lambda: state(site).passage.step >= 1, "no second step")
             await asyncio.to_thread(strike)
-            async with asyncio.timeout(PATIENCE_S):
-                while (await asyncio.to_thread(state, site)).passage.is_open:  # noqa: ASYNC110 - of other hosts
-                    await asyncio.sleep(0.2)
+            await asyncio.to_thread(site.until, lambda: not state(site).passage.is_open, "no end of the release")
             return time.monotonic() - began
 
     took = asyncio.run(play())
