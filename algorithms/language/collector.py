@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure
-from loomrl.algorithms.language.resolved import Algorithms
-from loomrl.config import Experiment, LanguagePolicy
+from loomrl.algorithms.language.origin import stops_of
+from loomrl.algorithms.language.resolved import Algorithms, Resolved
+from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
 from loomrl.errors import Conflict, HubError, LeaseLost
 from loomrl.gym.curriculum import Curriculum, Draw, Outcome, open_curriculum
 from loomrl.gym.episode import Attempt
@@ -119,7 +120,9 @@ class Collector:
 
     def lesson(self, groups: Sequence[Group], algorithm: Algorithms) -> Lesson:
         """The samples of this update."""
-        made = lesson_of(algorithm, groups, version=self.done)
+        skips = isinstance(algorithm, PolicyGradient) and algorithm.cut_off == "skip"
+        stop = stops_of(Resolved(self.experiment, algorithm).origin) if skips else None
+        made = lesson_of(algorithm, groups, version=self.done, stop=stop)
         return replace(made, dropped=made.dropped + self.experiment.rollout.groups_per_update - len(groups))
 
     def measured(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:

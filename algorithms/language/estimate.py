@@ -106,17 +106,24 @@ def _estimate(
     match algorithm:
         case PPO():
             assert values is not None
-            over_N = np.zeros(len(rewards))
+            over_N, paid = np.zeros(len(rewards)), _of_what_is_learnt(rewards, masks)
             return Estimate(
-                *gae_batch(rewards, values, masks, gamma=algorithm.gamma, lam=algorithm.gae_lambda, bootstrap_N=over_N)
+                *gae_batch(paid, values, masks, gamma=algorithm.gamma, lam=algorithm.gae_lambda, bootstrap_N=over_N)
             )
         case Reinforce():
-            pairs = zip(rewards, masks, strict=True)
+            pairs = zip(_of_what_is_learnt(rewards, masks), masks, strict=True)
             return Estimate([discounted_returns(r_T, m_T, gamma=algorithm.gamma) for r_T, m_T in pairs])
         case GRPO():
             return _relative(rewards, masks, groups, lambda r_G: group_relative(r_G, scale=algorithm.scale))
         case RLOO():
             return _relative(rewards, masks, groups, leave_one_out)
+
+
+def _of_what_is_learnt(rewards: Column, masks: Masks) -> list[NDArray[np.floating]]:
+    """The rewards, but none of samples that others are only compared with."""
+    return [
+        reward_T if mask_T.any() else np.zeros_like(reward_T) for reward_T, mask_T in zip(rewards, masks, strict=True)
+    ]
 
 
 def _relative(rewards: Column, masks: Masks, groups: Sequence[str], compare: Callable[[Floats], Floats]) -> Estimate:

@@ -1,6 +1,6 @@
 """One update's samples, and how they are learnt from."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,11 +44,15 @@ class Lesson:
         return [replace(share, mismatched=other) for share, other in zip(shares, others, strict=True)]
 
 
-def lesson_of(algorithm: Algorithms, groups: Sequence[Group], *, version: int) -> Lesson:
-    """The attempts of groups, for policy `version` to learn from."""
+def lesson_of(
+    algorithm: Algorithms, groups: Sequence[Group], *, version: int, stop: Collection[int] | None = None
+) -> Lesson:
+    """The attempts of groups, for policy `version` to learn from; with `stop`, but for those that were cut off."""
     drops = isinstance(algorithm, PolicyGradient) and algorithm.dynamic_sampling
     kept = [group for group in groups if not drops or signal(group)]
-    samples, names = samples_of(kept, clip=algorithm.reward_clip, version=version)
+    samples, names = samples_of(kept, clip=algorithm.reward_clip, version=version, stop=stop)
+    if not any(sample.size.targets for sample in samples):
+        return Lesson(kind="reinforce", samples=(), dropped=len(groups))
     dropped = len(groups) - len(kept)
     if isinstance(algorithm, DPO):
         samples, units = preferences(kept, samples, names, pairs=algorithm.pairs, margin=algorithm.margin)

@@ -7,6 +7,8 @@ from pathlib import Path
 from loomrl.artifacts import open_artifacts
 from loomrl.config import LanguageModel
 from loomrl.files import scratch
+from loomrl.inference.chat import Chat
+from loomrl.inference.model import open_tokenizer
 
 
 def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
@@ -14,6 +16,12 @@ def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
     if model.path is not None:
         return Path(model.path)
     return _fetched(artifact_url, built)
+
+
+@cache
+def stops_of(origin: Path) -> frozenset[int]:
+    """The tokens that end a turn of this model's."""
+    return Chat(open_tokenizer(origin)).stop
 
 
 @cache

@@ -3,7 +3,7 @@
 Axis: `_T` tokens of one sample.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -56,6 +56,12 @@ def _thread(turns: Sequence[Turn], *, extra: float, version: int) -> Sample | No
     return Sample(tokens.ids_T, mask_T, {ENGINE: tokens.logprobs_T, REWARD: reward_T, AGE: age_T}, pictures)
 
 
+def cut_off(turns: Iterable[Turn], stop: Collection[int]) -> bool:
+    """True if an answer ends otherwise than by one of the tokens that end a turn."""
+    drawn = (turn.tokens.ids_T[turn.tokens.mask_T] for turn in turns if turn.tokens is not None)
+    return any(len(ids_T) and int(ids_T[-1]) not in stop for ids_T in drawn)
+
+
 def threads_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None, version: int = 0) -> list[Sample]:
     """All threads of an attempt that a token policy acted in. The first thread is last, as it earned the reward."""
     first = sample_of(attempt, clip=clip, version=version)
@@ -73,13 +79,25 @@ def threads_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None, 
 
 
 def samples_of(
-    groups: Iterable[Group], *, clip: tuple[float, float] | None = None, version: int = 0
+    groups: Iterable[Group],
+    *,
+    clip: tuple[float, float] | None = None,
+    version: int = 0,
+    stop: Collection[int] | None = None,
 ) -> tuple[list[Sample], list[str]]:
-    """All threads of all usable attempts of the groups, in order, and the group of each."""
+    """All threads of all usable attempts of the groups, in order, and the group of each.
+
+    With `stop`, the tokens that end a turn, attempts that were cut off have nothing to learn: others are only compared
+    with them.
+    """
     samples, names = [], []
     for group in groups:
         for attempt in group.usable:
+            turns = (turn for thread in (attempt.turns, *attempt.threads) for turn in thread)
+            is_skipped = stop is not None and cut_off(turns, stop)
             for sample in threads_of(attempt, clip=clip, version=version):
+                if is_skipped:
+                    sample = replace(sample, mask_T=np.zeros_like(sample.mask_T))
                 samples.append(sample)
                 names.append(group.id)
     return samples, names

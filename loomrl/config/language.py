@@ -244,6 +244,10 @@ class PolicyGradient(LanguageAlgorithm):
     """Truncated importance sampling: the maximum weight of a token on which learner and engine disagree. None: off."""
     dynamic_sampling: bool = False
     """Drop groups in which all attempts have the same reward; they are counted."""
+    cut_off: Literal["learn", "skip"] = "learn"
+    """Attempts with an answer that was cut off, at `sampling.max_tokens` or at the context: learn from them as from
+    others, or only compare others with them (DAPO's overlong filtering).
+    """
     normalize_advantages: bool = False
     """Over the whole batch, to mean 0 and standard deviation 1."""
 

@@ -72,6 +72,20 @@ def test_same_seed_gives_bit_identical_weights_and_another_seed_others(tmp_path:
     assert not same(first, other)
 
 
+@pytest.mark.parametrize("kind", ["ppo", "grpo", "rloo", "reinforce"])
+def test_answers_that_were_cut_off_may_be_left_out_by_every_algorithm(tmp_path: Path, kind: str) -> None:
+    """Untrained, a policy that may write 200 tokens ends some of its answers and is cut off in others."""
+    long = {"algorithm.sampling.max_tokens": 110, "algorithm.cut_off": "skip", "train.updates": 2}
+    history = train(algo := build(tmp_path / "some", kind, **long))
+    algo.stop()
+    assert {line[Metric.GROUPS_DROPPED] for line in history} == {0.0}
+    assert all(np.isfinite(list(line.values())).all() for line in history)
+    every = {"algorithm.sampling.max_tokens": 1, "algorithm.cut_off": "skip", "train.updates": 1}
+    history = train(algo := build(tmp_path / "all", kind, **every))
+    algo.stop()
+    assert history[0][Metric.GROUPS_DROPPED] == 8.0
+
+
 def test_more_attempts_than_the_hub_takes_at_once_come_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from loomrl.algorithms.language.estimate import estimate
+from loomrl.algorithms.language.lesson import lesson_of
 from loomrl.algorithms.language.measure import measure
 from loomrl.algorithms.language.sample import ENGINE, REWARD, samples_of
 from loomrl.algorithms.learners import memory_errors_translated
@@ -60,6 +61,18 @@ def test_reward_of_a_turn_stands_on_its_last_action_and_failures_teach_nothing()
 def test_clip_bounds_what_an_attempt_earns_in_all() -> None:
     samples, _ = samples_of([GROUP], clip=(-1.0, 1.0))
     assert samples[0].columns[REWARD].sum() == pytest.approx(1.0)
+
+
+def test_attempts_that_were_cut_off_are_compared_with_and_not_learnt_from() -> None:
+    whole, cut = {4, 2}, {4}  # last ids of the turns of `a`, and of its first one alone
+    samples, names = samples_of([GROUP], stop=whole)
+    assert names == ["g", "g"]
+    assert [sample.size.targets for sample in samples] == [3, 0]
+    rewards, masks = [s.columns[REWARD] for s in samples], [s.mask_T for s in samples]
+    made = estimate(GRPO(scale=False), rewards, masks, groups=names)
+    np.testing.assert_allclose(made.advantages[0][masks[0]], 0.75)
+    assert [sample.size.targets for sample in samples_of([GROUP], stop=cut)[0]] == [0, 0]
+    assert lesson_of(GRPO(), [GROUP], version=0, stop=cut).dropped == 1
 
 
 @pytest.mark.parametrize(
