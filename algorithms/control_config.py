@@ -208,7 +208,7 @@ class ControlConfig(NamedConfig):
         if settings.minibatch_size < learners * self.rollout_fragment_length:
             raise ConfigError(
                 f"minibatch_size={settings.minibatch_size}: with network.memory a minibatch has all "
-                f"{self.rollout_fragment_length} steps of an environment (rollout.steps), or of one per learner. Choose "
+                f"{self.rollout_fragment_length} steps of an environment (rollout.steps), in every learner. Choose "
                 f"{learners * self.rollout_fragment_length} or more, or shorter rollouts."
             )
 

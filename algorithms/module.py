@@ -20,7 +20,7 @@ from loomrl.errors import ArtifactError
 MOST = 3
 """Maximum number of differences in a message."""
 HISTORY = "history"
-"""Key of a training batch for the past of its sequences (`loomrl.control.memory.History`), if the network has a memory."""
+"""Key of a training batch for the past of its sequences (`loomrl.control.memory.History`), for a memory."""
 
 
 class ActorModule(TorchRLModule):
@@ -172,12 +172,16 @@ class Plain:
     @staticmethod
     def can(net: Actor) -> bool:
         """True if the network has plain layers only and is not on a GPU."""
-        return net.pixels is None and net.memory is None and all(
-            isinstance(layer, (nn.Linear, nn.Tanh, nn.ReLU)) and all(not p.is_cuda for p in layer.parameters())
-            for part in (net.trunk, net.policy)
-            if part is not None
-            for layer in part.modules()
-            if not isinstance(layer, nn.Sequential)
+        return (
+            net.pixels is None
+            and net.memory is None
+            and all(
+                isinstance(layer, (nn.Linear, nn.Tanh, nn.ReLU)) and all(not p.is_cuda for p in layer.parameters())
+                for part in (net.trunk, net.policy)
+                if part is not None
+                for layer in part.modules()
+                if not isinstance(layer, nn.Sequential)
+            )
         )
 
 

@@ -15,8 +15,8 @@ from loomrl.control.memory import History
 Table = dict[str, Tensor]
 """Columns of equal length: `seen`, `actions`, and those that an algorithm adds.
 
-A minibatch of sequences has these for the steps with an action, but `seen` for all, `[T · B, …]`, and more: `acted`, the
-mask of the former among the latter, and the parts of their History, `state` and `begins`.
+A minibatch of sequences has these for the steps with an action, but `seen` for all, `[T · B, …]`; and `acted`, the mask
+of the former among the latter, and the parts of their History, `state` and `begins`.
 """
 
 

@@ -3,7 +3,7 @@
 Importing this makes `LoomBlindCartPole-v0` and `LoomTMaze-v0` known to Gymnasium.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -38,8 +38,8 @@ class BlindCartPole(CartPoleEnv):
 
     def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Push the cart once."""
-        seen, *rest = super().step(action)
-        return (seen[POSITIONS], *rest)  # type: ignore[return-value]
+        seen, *rest = super().step(action)  # type: ignore[no-untyped-call]
+        return (seen[POSITIONS], *rest)
 
 
 class BlindCartPoles(CartPoleVectorEnv):
@@ -62,13 +62,12 @@ class BlindCartPoles(CartPoleVectorEnv):
 
 
 class TMaze(gymnasium.Env[Seen, np.int64]):
-    """A corridor with a sign at its beginning, which says where to turn at its end, `length` steps later (Bakker, 2001).
+    """A corridor with a sign at its beginning that says where to turn at its end, `length` steps later (Bakker, 2001).
 
     The right turn pays 1, the wrong one nothing, and a step against a wall costs 0.1: without a memory a policy gets
     0.5 at best. Observations are one of four: either sign, the corridor, the junction.
     """
 
-    metadata: ClassVar = {"render_modes": []}
     observation_space = spaces.Box(0.0, 1.0, (4,))
     action_space = spaces.Discrete(3)
     """Onward, to the left, to the right."""
@@ -102,7 +101,8 @@ class TMaze(gymnasium.Env[Seen, np.int64]):
 
     def _seen(self) -> Seen:
         shown = self._right if not self._place else 3 if self._place == self._length else 2
-        return np.eye(4, dtype=np.float32)[shown]
+        seen: Seen = np.eye(4, dtype=np.float32)[shown]
+        return seen
 
 
 gymnasium.register(

@@ -8,13 +8,17 @@ Axes: `_B` episodes, `_T` steps, `_F` numbers of an observation, `_G` numbers th
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import linear
 from typing_extensions import override
 
 from loomrl.config import control as kinds
+from loomrl.errors import ConfigError
 
 
 class History(NamedTuple):
@@ -22,6 +26,26 @@ class History(NamedTuple):
 
     state_BS: Tensor
     begins_TB: Tensor
+
+
+class MemoryState:
+    """The state of a policy's memory in running episodes, a row each. Acting with it changes it."""
+
+    def __init__(self, numbers_BS: NDArray[np.float32]) -> None:
+        self.numbers_BS = numbers_BS
+        """A row of zeros is an episode that begins."""
+
+    def forget(self, over_B: NDArray[np.bool_]) -> None:
+        """Begin anew in these rows, whose episodes are over."""
+        self.numbers_BS[over_B] = 0.0
+
+    def copy(self) -> "MemoryState":
+        """The same, for a second way on."""
+        return MemoryState(self.numbers_BS.copy())
+
+    def begun(self, count: int) -> "MemoryState":
+        """That of as many episodes at their first step."""
+        return MemoryState(np.zeros((count, self.numbers_BS.shape[1]), np.float32))
 
 
 class Memory(nn.Module):
@@ -80,13 +104,20 @@ class Recurrent(Memory):
 
     @override
     def step(self, shown_BF: Tensor, state_BS: Tensor) -> tuple[Tensor, Tensor]:
-        """By the layer's cell, which is several times faster for one step."""
-        weights = self.layer._flat_weights
+        """The layer's formula, which for a single step is several times faster than the layer."""
+        from_shown, from_state, *shifts = cast(list[Tensor], self.layer._flat_weights)
+        before_BG = state_BS[:, : self.size]
+        shown_BX = linear(shown_BF, from_shown, shifts[0])
+        past_BX = linear(before_BG, from_state, shifts[1])
         if self._is_gru:
-            state_BS = torch.gru_cell(shown_BF, state_BS, *weights)
-            return state_BS, state_BS
-        after = torch.lstm_cell(shown_BF, state_BS.chunk(2, -1), *weights)
-        return after[0], torch.cat(after, -1)
+            (reset, keep, new), (past_reset, past_keep, past_new) = shown_BX.chunk(3, -1), past_BX.chunk(3, -1)
+            new = (new + (reset + past_reset).sigmoid() * past_new).tanh()
+            after_BG = torch.lerp(new, before_BG, (keep + past_keep).sigmoid())
+            return after_BG, after_BG
+        enter, keep, new, leave = (shown_BX + past_BX).chunk(4, -1)
+        cell_BG = keep.sigmoid() * state_BS[:, self.size :] + enter.sigmoid() * new.tanh()
+        after_BG = leave.sigmoid() * cell_BG.tanh()
+        return after_BG, torch.cat([after_BG, cell_BG], -1)
 
 
 class Frames(Memory):
@@ -99,7 +130,7 @@ class Frames(Memory):
 
     @override
     def run(self, shown_LPF: Tensor, state_PS: Tensor) -> tuple[Tensor, Tensor]:
-        steps = len(shown_LPF)
+        steps = shown_LPF.shape[0]
         whole = torch.cat([state_PS.unflatten(1, (self._past, -1)).transpose(0, 1), shown_LPF])
         added_LPG = torch.cat([whole[place : place + steps] for place in range(self._past)], -1)
         return added_LPG, whole[steps:].transpose(0, 1).flatten(1)
@@ -115,13 +146,14 @@ class Attention(Memory):
         super().__init__()
         self.size, self._window, self._heads = settings.size, settings.window, settings.heads
         self.state = (self._window - 1) * (numbers + 1)
+        self._scale = math.sqrt(self._heads / self.size)
         self.query, self.key, self.value = (nn.Linear(numbers, self.size) for _ in range(3))
         self.distance = nn.Parameter(torch.zeros(self._window, self.size))
         """A key for every place of the window, the present one last."""
 
     @override
     def run(self, shown_LPF: Tensor, state_PS: Tensor) -> tuple[Tensor, Tensor]:
-        steps = len(shown_LPF)
+        steps = shown_LPF.shape[0]
         there = torch.cat([shown_LPF, torch.ones_like(shown_LPF[..., :1])], -1)
         whole = torch.cat([state_PS.unflatten(1, (self._window - 1, -1)).transpose(0, 1), there])
         queries_LPHD = self._split(self.query(shown_LPF))
@@ -130,12 +162,13 @@ class Attention(Memory):
         scores_LPHW = scores_LPHW + torch.einsum("lphd,whd->lphw", queries_LPHD, self._split(self.distance))
         there_LPW = whole[..., -1].unfold(0, self._window, 1) > 0
         scores_LPHW = scores_LPHW.masked_fill(~there_LPW[:, :, None], -math.inf)
-        weights_LPHW = (scores_LPHW / math.sqrt(queries_LPHD.shape[-1])).softmax(-1)
+        weights_LPHW = (scores_LPHW * self._scale).softmax(-1)
         added = torch.einsum("lphw,lphdw->lphd", weights_LPHW, values.unfold(0, self._window, 1))
         return added.flatten(2), whole[steps:].transpose(0, 1).flatten(1)
 
     def _split(self, numbers: Tensor) -> Tensor:
-        return numbers.unflatten(-1, (self._heads, -1))
+        parts: Tensor = numbers.unflatten(-1, (self._heads, -1))
+        return parts
 
 
 def _pieces(begins_TB: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,3 +191,21 @@ def open_memory(settings: kinds.Memory, numbers: int) -> Memory:
             return Frames(numbers, settings)
         case kinds.Attention():
             return Attention(numbers, settings)
+
+
+def check_state(state: MemoryState | None, memory: Memory | None, *, count: int) -> None:
+    """A ConfigError if this is no state of the memory in so many episodes."""
+    if memory is None:
+        if state is not None:
+            raise ConfigError("this policy has no memory: leave state out.")
+        return
+    if state is None:
+        raise ConfigError(
+            "this policy has a memory: say act(observation, state=state), with state = policy.state() where an episode "
+            "begins."
+        )
+    if state.numbers_BS.shape != (count, memory.state):
+        raise ConfigError(
+            f"the state has shape {state.numbers_BS.shape}, and {(count, memory.state)} is needed: {memory.state} "
+            "numbers for each observation. Where episodes begin it is policy.state(count)."
+        )
