@@ -31,9 +31,9 @@ class BlindCartPole(CartPoleEnv):
         super().__init__(**settings)
         self.observation_space = _positions(self.observation_space)
 
-    def reset(self, **options: Any) -> tuple[Seen, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         """Begin an episode."""
-        seen, info = super().reset(**options)
+        seen, info = super().reset(seed=seed, options=options)
         return seen[POSITIONS], info
 
     def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
@@ -50,9 +50,9 @@ class BlindCartPoles(CartPoleVectorEnv):
         self.single_observation_space = _positions(self.single_observation_space)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
 
-    def reset(self, **options: Any) -> tuple[Seen, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         """Begin all episodes."""
-        seen, info = super().reset(**options)
+        seen, info = super().reset(seed=seed, options=options)
         return seen[:, POSITIONS], info
 
     def step(self, action: Any) -> tuple[Seen, Any, Any, Any, dict[str, Any]]:
