@@ -9,11 +9,14 @@ import pytest
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
+from loomrl.algorithms.ppo import PPOConfig
 from loomrl.algorithms.sac import SACConfig
 from loomrl.algorithms.sequence import Sequences
 from loomrl.algorithms.weave.algorithm import WeaveConfig
+from loomrl.config import ControlExperiment
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
+from loomrl.experiments.shipped import resolve
 from tests.algorithms.control_support import MARKS, ppo, same, success, weights
 
 pytestmark = MARKS
@@ -181,6 +184,29 @@ def test_a_checkpoint_of_another_memory_is_refused(other: str | None, tmp_path: 
 def test_what_does_not_go_together_is_refused_by_name(asked: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         asked().validate()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("name", "solved", "chance"), [("control/tmaze", 0.98, 0.7), ("control/cartpole_blind", 475.0, 100.0)]
+)
+def test_the_shipped_tasks_are_solved_with_their_memory_and_never_without(
+    name: str, solved: float, chance: float
+) -> None:
+    shipped = resolve([name, "seed=2"])
+    assert isinstance(shipped, ControlExperiment)
+    best = []
+    for experiment in (shipped, shipped.override({"algorithm.network.memory": None})):
+        algo = PPOConfig.of(experiment).build_algo()
+        found = -np.inf
+        while algo.env_steps < experiment.train.steps and found < solved:
+            algo.train()
+            found = max(found, algo.window.mean_of(100) or -np.inf)
+        best.append(found)
+        algo.stop()
+    assert best[0] >= solved
+    assert best[1] < chance
 
 
 def weave(**settings: Any) -> Any:
