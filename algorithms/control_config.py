@@ -200,7 +200,7 @@ class ControlConfig(NamedConfig):
         settings, spec, learners = self.settings, self._rl_module_spec, max(1, self.num_learners)
         if settings.network.memory is None:
             return
-        if spec is not None and spec.module_class is not None:
+        if isinstance(spec, RLModuleSpec) and spec.module_class is not None:
             raise ConfigError(
                 f"network.memory has no effect on a module of your own, {spec.module_class.__name__}. Leave it out, or "
                 "leave out rl_module(…)."

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from loomrl.algorithms.ppo import PPOConfig
 from loomrl.algorithms.sac import SACConfig
@@ -18,6 +19,7 @@ from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.experiments.shipped import resolve
 from tests.algorithms.control_support import MARKS, ppo, same, success, weights
+from tests.algorithms.test_ppo_settings import Theirs
 
 pytestmark = MARKS
 KINDS: dict[str, dict[str, Any]] = {
@@ -170,6 +172,10 @@ def test_a_checkpoint_of_another_memory_is_refused(other: str | None, tmp_path: 
         (lambda: recalling(minibatch_size=15).learners(num_learners=2), "minibatch_size=30.*Choose 32 or more"),
         (lambda: recalling().callbacks(on_episode_end=lambda **_: None), r"network.memory: RLlib's own"),
         (
+            lambda: recalling().rl_module(rl_module_spec=RLModuleSpec(module_class=Theirs)),
+            "network.memory has no effect on a module of your own, Theirs",
+        ),
+        (
             lambda: SACConfig().environment("Identity").training(network={"memory": {"kind": "gru"}}),
             "network.memory=gru: sac learns from single steps",
         ),
@@ -179,7 +185,7 @@ def test_a_checkpoint_of_another_memory_is_refused(other: str | None, tmp_path: 
         ),
         (lambda: ppo(network={"memory": {"kind": "gruu"}}), "'gru', 'lstm'"),
     ],
-    ids=["minibatch", "learners", "rllib", "sac", "heads", "unknown"],
+    ids=["minibatch", "learners", "rllib", "module", "sac", "heads", "unknown"],
 )
 def test_what_does_not_go_together_is_refused_by_name(asked: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
