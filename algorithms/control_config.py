@@ -26,7 +26,7 @@ from loomrl.schema import merge, nest
 
 _log = logging.getLogger(__name__)
 
-OUR_LAYERS = ("layer_norm", "orthogonal", "log_std")
+OUR_LAYERS = ("layer_norm", "orthogonal", "log_std", "memory")
 """Network settings that RLlib's own modules lack."""
 STOCK_TRAINING = {
     *("learner_class", "learner_connector", "add_default_connectors_to_learner_pipeline", "learner_config_dict"),
@@ -144,6 +144,7 @@ class ControlConfig(NamedConfig):
             self._use_rllib_learner()
         else:
             self._check_shares()
+            self._check_memory()
             self.env_runner_cls = self.fast_runner
         self.told = {name: getattr(self, name) for name in self.words}
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
@@ -192,6 +193,23 @@ class ControlConfig(NamedConfig):
             raise ConfigError(
                 f"num_envs_per_env_runner={self.num_envs_per_env_runner} cannot be divided among "
                 f"num_learners={learners}: choose a multiple of {learners}."
+            )
+
+    def _check_memory(self) -> None:
+        """A ConfigError if the network's memory could not be trained, or would not be used."""
+        settings, spec, learners = self.settings, self._rl_module_spec, max(1, self.num_learners)
+        if settings.network.memory is None:
+            return
+        if isinstance(spec, RLModuleSpec) and spec.module_class is not None:
+            raise ConfigError(
+                f"network.memory has no effect on a module of your own, {spec.module_class.__name__}. Leave it out, or "
+                "leave out rl_module(…)."
+            )
+        if settings.minibatch_size < learners * self.rollout_fragment_length:
+            raise ConfigError(
+                f"minibatch_size={settings.minibatch_size}: with network.memory a minibatch has all "
+                f"{self.rollout_fragment_length} steps of an environment (rollout.steps), in every learner. Choose "
+                f"{learners * self.rollout_fragment_length} or more, or shorter rollouts."
             )
 
     def _use_rllib_learner(self) -> None:

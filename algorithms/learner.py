@@ -18,16 +18,16 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from loomrl.algorithms.learners import OwnSteps, share_of
-from loomrl.algorithms.module import ActorModule, ControlModule
+from loomrl.algorithms.module import HISTORY, ActorModule, ControlModule
 from loomrl.algorithms.rollout import Rollout
+from loomrl.algorithms.sequence import Table, history_in
 from loomrl.control.distribution import open_distribution
+from loomrl.control.memory import History
 from loomrl.control.network import Normalizer
 from loomrl.control.space import acts
 from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import Metric
 
-Table = dict[str, Tensor]
-"""Columns of equal length: `seen`, `actions`, and those that an algorithm adds."""
 OURS = "loomrl"
 """Key of our additions in RLlib's states."""
 
@@ -93,19 +93,26 @@ class ArrayLearner(OwnSteps):
         """This learner's rank."""
         return dist.get_rank() if dist.is_initialized() else 0
 
-    def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs of the distribution, and values; with several learners through DDP's wrapper."""
-        module, batch = self.module[DEFAULT_MODULE_ID], {Columns.OBS: seen_B}
+    def forward(self, batch: Table) -> tuple[Tensor, Tensor]:
+        """Inputs of the distribution, and values, for the steps with an action; with several learners through DDP's
+        wrapper.
+        """
+        history = history_in(batch)
+        inputs, values = self._said(batch["seen"], history)
+        return (inputs, values) if history is None else (inputs[batch["acted"]], values[batch["acted"]])
+
+    def _said(self, seen_B: Tensor, history: History | None) -> tuple[Tensor, Tensor]:
+        module, batch = self.module[DEFAULT_MODULE_ID], {Columns.OBS: seen_B, HISTORY: history}
         if self.ranks == 1 and isinstance(module, ControlModule):
-            return module.net(seen_B)  # type: ignore[no-any-return]
+            return module.net(seen_B, history)  # type: ignore[no-any-return]
         out = module(batch)
         if Columns.VF_PREDS in out:
             return out[Columns.ACTION_DIST_INPUTS], out[Columns.VF_PREDS]
         embeddings = out.get(Columns.EMBEDDINGS)
         return out[Columns.ACTION_DIST_INPUTS], self.own.compute_values(batch, embeddings=embeddings)
 
-    def minibatches(self, table: Table, size: int) -> Iterator[Table]:
-        """One random pass over the table, in parts of about `size` steps over all learners."""
+    def minibatches(self, table: Table, size: float) -> Iterator[Table]:
+        """One random pass over the table, in parts of about `size` rows over all learners."""
         rows = len(next(iter(table.values())))
         parts = max(1, round(self._least(rows) * self.ranks / size))
         order_S = torch.randperm(rows, generator=self._chance).to(self._device)

@@ -19,6 +19,8 @@ from loomrl.errors import ArtifactError
 
 MOST = 3
 """Maximum number of differences in a message."""
+HISTORY = "history"
+"""Key of a training batch for the past of its sequences (`loomrl.control.memory.History`), for a memory."""
 
 
 class ActorModule(TorchRLModule):
@@ -44,7 +46,9 @@ class ActorModule(TorchRLModule):
 
     @override
     def _forward(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
-        return {Columns.ACTION_DIST_INPUTS: self.net.decide(self.net.features(batch[Columns.OBS]))}
+        features, state = self.net.recall(batch[Columns.OBS], batch.get(Columns.STATE_IN))
+        out = {Columns.ACTION_DIST_INPUTS: self.net.decide(features)}
+        return out if state is None else out | {Columns.STATE_OUT: state}
 
 
 class ControlModule(ActorModule, ValueFunctionAPI):
@@ -64,13 +68,13 @@ class ControlModule(ActorModule, ValueFunctionAPI):
 
     @override
     def _forward_train(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
-        inputs_BI, value_B = self.net(batch[Columns.OBS])
+        inputs_BI, value_B = self.net(batch[Columns.OBS], batch.get(HISTORY))
         return {Columns.ACTION_DIST_INPUTS: inputs_BI, Columns.VF_PREDS: value_B}
 
     @override
     def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Tensor:
         """The value of each observation."""
-        return self.net.value(self.net.features(batch[Columns.OBS]))
+        return self.net.value(self.net.features(batch[Columns.OBS], batch.get(HISTORY)))
 
 
 class WeaveModule(ControlModule):
@@ -90,13 +94,20 @@ class WeaveModule(ControlModule):
         )
 
 
+State = Tensor | None
+"""`[N, S]` numbers that a policy with a memory takes from step to step, zero where an episode begins; else None."""
+
+
 class Policy(Protocol):
     """Computes the inputs of the action distribution."""
 
     distribution: Distribution
 
-    def decide(self, seen_N: Tensor) -> Tensor:
-        """`[N, I]` from the network's observations."""
+    def begin(self, count: int) -> State:
+        """The state of so many episodes at their first step."""
+
+    def decide(self, seen_N: Tensor, state: State) -> tuple[Tensor, State]:
+        """`[N, I]` from the network's observations, and the state after them."""
 
 
 class Own:
@@ -106,9 +117,15 @@ class Own:
         self._net = module.net
         self.distribution = module.net.distribution
 
-    def decide(self, seen_N: Tensor) -> Tensor:
-        """The distribution's inputs."""
-        return self._net.decide(self._net.features(seen_N))
+    def begin(self, count: int) -> State:
+        """Zeros, if the network has a memory."""
+        memory = self._net.memory
+        return None if memory is None else torch.zeros(count, memory.state)
+
+    def decide(self, seen_N: Tensor, state: State) -> tuple[Tensor, State]:
+        """The distribution's inputs, and the state."""
+        features, state = self._net.recall(seen_N, state)
+        return self._net.decide(features), state
 
 
 class Foreign:
@@ -118,10 +135,12 @@ class Foreign:
         self._module = module
         self.distribution = open_distribution(acts(module.action_space))
 
-    def decide(self, seen_N: Tensor) -> Tensor:
+    def begin(self, count: int) -> None:
+        """None: a module with a state goes RLlib's own way."""
+
+    def decide(self, seen_N: Tensor, state: State) -> tuple[Tensor, None]:
         """The distribution's inputs."""
-        out: Tensor = self._module.forward_exploration({Columns.OBS: seen_N})[Columns.ACTION_DIST_INPUTS]
-        return out
+        return self._module.forward_exploration({Columns.OBS: seen_N})[Columns.ACTION_DIST_INPUTS], None
 
 
 class Plain:
@@ -136,7 +155,10 @@ class Plain:
         self._layers = [_as_numpy(layer) for layer in layers]
         self._log_std = None if net.log_std is None else net.log_std.detach().numpy()
 
-    def decide(self, seen_N: Tensor) -> Tensor:
+    def begin(self, count: int) -> None:
+        """None: a memory is no plain layer."""
+
+    def decide(self, seen_N: Tensor, state: State) -> tuple[Tensor, None]:
         """The distribution's inputs."""
         numbers = (seen_N if self._normalizer is None else self._normalizer(seen_N)).numpy()
         for layer in self._layers:
@@ -145,17 +167,21 @@ class Plain:
             numbers = np.concatenate(
                 [numbers, np.broadcast_to(self._log_std, (len(numbers), len(self._log_std)))], axis=1
             )
-        return torch.from_numpy(numbers)
+        return torch.from_numpy(numbers), None
 
     @staticmethod
     def can(net: Actor) -> bool:
         """True if the network has plain layers only and is not on a GPU."""
-        return net.pixels is None and all(
-            isinstance(layer, (nn.Linear, nn.Tanh, nn.ReLU)) and all(not p.is_cuda for p in layer.parameters())
-            for part in (net.trunk, net.policy)
-            if part is not None
-            for layer in part.modules()
-            if not isinstance(layer, nn.Sequential)
+        return (
+            net.pixels is None
+            and net.memory is None
+            and all(
+                isinstance(layer, (nn.Linear, nn.Tanh, nn.ReLU)) and all(not p.is_cuda for p in layer.parameters())
+                for part in (net.trunk, net.policy)
+                if part is not None
+                for layer in part.modules()
+                if not isinstance(layer, nn.Sequential)
+            )
         )
 
 

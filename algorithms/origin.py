@@ -8,7 +8,7 @@ from typing import Any
 from loomrl.algorithms.learner import OURS
 from loomrl.errors import ArtifactError
 
-SHAPE = ("hidden", "activation", "shared", "layer_norm")
+SHAPE = ("hidden", "activation", "shared", "layer_norm", "memory")
 """The network settings that determine the meaning of its weights. The others only affect initial values."""
 
 

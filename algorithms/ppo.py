@@ -3,7 +3,7 @@
 Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a minibatch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from ray.rllib.algorithms import ppo as stock
 from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS
 from torch import Tensor
@@ -22,10 +23,12 @@ from loomrl.algorithms.comm import compress, refuse
 from loomrl.algorithms.control import ControlStep
 from loomrl.algorithms.control_config import ControlConfig
 from loomrl.algorithms.curiosity import Curiosity
-from loomrl.algorithms.learner import OURS, ArrayLearner, Table, Work
+from loomrl.algorithms.learner import OURS, ArrayLearner, Work
 from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
+from loomrl.algorithms.module import HISTORY
 from loomrl.algorithms.rollout import Rollout
 from loomrl.algorithms.schedule import Schedule, open_schedule
+from loomrl.algorithms.sequence import Sequences, Table, observed
 from loomrl.algorithms.translation import BATCH, Changes
 from loomrl.config.control import ControlPPO
 from loomrl.control.distribution import Distribution
@@ -52,10 +55,12 @@ class PPOLearner(ArrayLearner):
         self._set_optimizer_lr(optimizer, work.rate)
         self.log(Metric.LEARNING_RATE, torch.tensor(work.rate))
         table = self._table(work)
+        remembers = work.rollouts[0].state is not None
+        sequences = Sequences(work.rollouts, self._device) if remembers else None
         trained = 0
         for _ in range(settings.epochs):
             moved = []
-            for batch in self.minibatches(table, settings.minibatch_size):
+            for batch in self._pass(table, sequences):
                 loss, kl = self._loss(batch, work)
                 self.step(loss, optimizer, clip_norm=settings.clip_norm)
                 trained += len(batch["logp"])
@@ -67,8 +72,16 @@ class PPOLearner(ArrayLearner):
             self._curiosity.learn(work.rollouts, minibatch=settings.minibatch_size)
         return trained
 
+    def _pass(self, table: Table, sequences: Sequences | None) -> Iterator[Table]:
+        """One random pass over the table; with a memory, minibatches have whole sequences."""
+        size = self.config.settings.minibatch_size
+        if sequences is None:
+            return self.minibatches(table, size)
+        hands = self.minibatches({"chosen": torch.arange(sequences.count)}, size / sequences.steps)
+        return sequences.dealt(table, (hand["chosen"] for hand in hands))
+
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
-        inputs, values_B = self.forward(batch["seen"])
+        inputs, values_B = self.forward(batch)
         value = value_loss(values_B, batch["values"], batch["returns"], clip=self.config.settings.value_clip).mean()
         return self._whole_loss(self.distribution, inputs, value, batch, work)
 
@@ -105,9 +118,10 @@ class PPOLearner(ArrayLearner):
 
     def _part(self, rollout: Rollout, rewards_TN: Tensor) -> Table:
         settings = self.config.settings
-        seen = torch.from_numpy(rollout.seen)
+        seen, history = observed(rollout, self._device)
         with torch.no_grad():
-            values_TN = self.own.compute_values({"obs": seen.flatten(0, 1).to(self._device)}).cpu().view(seen.shape[:2])
+            values_K = self.own.compute_values({Columns.OBS: seen, HISTORY: history})
+        values_TN = values_K.cpu().view(rollout.seen.shape[:2])
         advantages_TN = gae(
             rewards_TN.numpy(),
             values_TN.numpy(),

@@ -49,6 +49,8 @@ class Rollout:
     episodes: tuple[Episode, ...]
     route: tuple[int, str] = (0, "")
     """The runner, and the id of its uninterrupted sequence: rollouts of one route follow each other step by step."""
+    state: NDArray[np.float32] | None = None
+    """`[1, N, S]`: the state of the policy's memory before the first step, if it has one."""
 
     def env_steps(self) -> int:
         """Steps that an environment took."""

@@ -70,6 +70,8 @@ class ArrayRunner(SingleAgentEnvRunner):
         """Discard running episodes."""
         self._way = uuid4().hex
         self._now: NDArray[Any] | None = None
+        self._state: NDArray[np.float32] | None = None
+        """Of the policy's memory; None before the first step, or without one."""
         self._over_N = np.zeros(self.num_envs, bool)
         self._earned_N = np.zeros((self.num_envs, *self.objectives))
         self._steps_N = np.zeros(self.num_envs, np.int64)
@@ -174,7 +176,9 @@ class ArrayRunner(SingleAgentEnvRunner):
         """The hot loop: everything that can wait is done after it."""
         env, count, translate = self.env, self.num_envs, self._translate
         assert self._now is not None
-        policy, now = self._policy(), self._now
+        policy, now, over_N = self._policy(), self._now, self._over_N
+        state = policy.begin(count) if self._state is None else torch.from_numpy(self._state)
+        first = None if state is None else state.numpy()[None].copy()
         seen_T = np.empty((steps + 1, *now.shape), now.dtype)
         inputs_T = torch.empty(steps, count, policy.distribution.inputs)
         drawn: list[NDArray[Any]] = []
@@ -186,7 +190,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         with torch.inference_mode():
             for t in range(steps):
                 seen_T[t] = now
-                inputs = decide(torch.from_numpy(seen_T[t]))
+                inputs, state = decide(torch.from_numpy(seen_T[t]), state)
                 inputs_T[t] = inputs
                 actions = (mode(inputs) if noise_T is None else sample(inputs, noise_T[t])).numpy()
                 if random:
@@ -202,9 +206,14 @@ class ArrayRunner(SingleAgentEnvRunner):
                         f"environment {self.config.env} raised {type(error).__name__}: {error}. Nothing was learnt "
                         "from these steps. `loomrl envs check` looks for such faults one by one."
                     ) from error
+                if state is not None:  # the step after an end only begins the next episode
+                    state[torch.from_numpy(over_N)] = 0.0
+                    over_N = terminated[t] | truncated[t]
             seen_T[steps] = now
-        self._now = now
+        self._now, self._state = now, None if state is None else state.numpy()
         rollout = self._told(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
+        if first is not None:
+            rollout = replace(rollout, state=first)
         return _with_success(rollout, successes) if successes else rollout
 
     def _policy(self) -> Policy:
@@ -314,6 +323,7 @@ class ArrayRunner(SingleAgentEnvRunner):
                 "chance": self._chance.bit_generator.state,
                 "way": self._way,
                 "arrays": [self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N],
+                "state": self._state,
             }
         return state
 
@@ -331,7 +341,7 @@ class ArrayRunner(SingleAgentEnvRunner):
             return
         self.env = pickle.loads(route["env"])
         self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N = route["arrays"]
-        self._way = route["way"]
+        self._way, self._state = route["way"], route.get("state")
         self._needs_initial_reset = self._now is None
 
 

@@ -24,12 +24,13 @@ from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance, gae, has_signal
 from loomrl.algorithms.control import Brought
-from loomrl.algorithms.learner import OURS, Table, Work
+from loomrl.algorithms.learner import OURS, Work
 from loomrl.algorithms.losses import value_loss
 from loomrl.algorithms.module import WeaveModule
 from loomrl.algorithms.ppo import PPO, PPOConfig, PPOLearner
 from loomrl.algorithms.probe import probe
 from loomrl.algorithms.rollout import WINDOW, Rollout
+from loomrl.algorithms.sequence import Table, observed
 from loomrl.algorithms.weave.critics import Wonder, learn_trust
 from loomrl.algorithms.weave.experts import Experts
 from loomrl.algorithms.weave.runner import WeaveRunner, earns, nodes, steered
@@ -74,7 +75,7 @@ class WeaveLearner(PPOLearner):
         self._experts = Experts(self, settings)
 
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
-        inputs, values_BMC = self.forward(batch["seen"])
+        inputs, values_BMC = self.forward(batch)
         mixture = self.distribution
         distribution, folded = mixture.folded(inputs) if isinstance(mixture, Mixture) else (mixture, inputs)
         loss, kl = self._whole_loss(distribution, folded, self._value_loss(values_BMC, batch), batch, work)
@@ -118,8 +119,8 @@ class WeaveLearner(PPOLearner):
         """Every critic's judgement of all observations, by step and environment."""
         net = self.own.net
         with torch.no_grad():
-            shown = torch.from_numpy(rollout.seen).flatten(0, 1).to(self._device)
-            return Judged(*(numbers.cpu() for numbers in net.judged(net.features(shown))))
+            features_KF = net.features(*observed(rollout, self._device))
+            return Judged(*(numbers.cpu() for numbers in net.judged(features_KF)))
 
     def _rows(self, rollout: Rollout, rewards_TN: Tensor, judged: Judged) -> Table:
         values_TN = self.own.net.woven(judged).unflatten(0, rollout.seen.shape[:2])

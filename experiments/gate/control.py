@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from loomrl.config.suite import Bounds, ControlBenchmark, ControlSuite, Smoothness
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
+from loomrl.control.memory import MemoryState
 from loomrl.control.play import Acts
 from loomrl.errors import ConfigError
 from loomrl.experiments.evaluate_control import find_acts
@@ -42,6 +44,8 @@ class Episodes:
     actions: list[Any] = field(default_factory=list)
     batches: list[Any] = field(default_factory=list)
     """Observations of all places, as the policy got them."""
+    states: list[MemoryState | None] = field(default_factory=list)
+    """The state of the policy's memory before each of these, if it has one."""
     failures: dict[str, int] = field(default_factory=dict)
 
 
@@ -62,7 +66,9 @@ def play_control(suite: ControlSuite, challenger: Party, baseline: Party | None,
         safety += _safety(suite, benchmark, acts[CHALLENGER], played[CHALLENGER], seed)
         if index == 0 and suite.cost is not None and played[CHALLENGER].batches:
             batches = played[CHALLENGER].batches[: suite.cost.answers]
-            measured = turns({name: policy.act_batch for name, policy in acts.items()}, batches)
+            measured = turns(
+                {name: partial(_begin, policy, played[name].states[0]) for name, policy in acts.items()}, batches
+            )
             told = {name: replace(each, memory_mb=memory.get(name)) for name, each in measured.items()}
             costs = cost(suite.cost, told[CHALLENGER], told.get(BASELINE), error_rate=suite.error_rate)
     snapshots = {name: hash for one in suite.benchmarks for name, hash in snapshot(one.environment).items()}
@@ -76,7 +82,6 @@ def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> Episod
     for first in range(0, benchmark.episodes, AT_ONCE):
         count = min(AT_ONCE, benchmark.episodes - first)
         with closing(open_environments(choice, count * agents, choice.settings)) as environments:
-            policy.begin(environments, seed=seed + first)
             try:
                 returns = _wave(policy, environments, played, seed=seed + first)
                 played.returns += returns.reshape(count, agents).mean(1).tolist()
@@ -92,12 +97,14 @@ def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> Episod
 def _wave(policy: Acts, environments: VectorEnv[Any, Any, Any], played: Episodes, *, seed: int) -> NDArray[np.float64]:
     """The return of every place's first episode."""
     space, count = environments.single_observation_space, environments.num_envs
+    state = policy.begin(environments, seed=seed)
     observations, _ = environments.reset(seed=seed)
     returns, is_over = np.zeros(count), np.zeros(count, bool)
     seen: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
     played.seen += seen
     while not is_over.all():
-        actions = policy.act_batch(observations)
+        played.states.append(None if state is None else state.copy())
+        actions = policy.act_batch(observations, state=state)
         played.batches.append(observations)
         for place in np.flatnonzero(~is_over):
             seen[place].append(_flat(space, observations, int(place)))
@@ -108,6 +115,14 @@ def _wave(policy: Acts, environments: VectorEnv[Any, Any, Any], played: Episodes
         returns += np.where(is_over, 0.0, rewards)
         is_over |= np.asarray(terminated) | np.asarray(truncated)
     return returns
+
+
+def _begin(policy: Acts, state: MemoryState | None, observations: Any) -> Any:
+    """Actions in episodes that begin, by a policy with a state like this one."""
+    if state is None:
+        return policy.act_batch(observations)
+    count = len(next(iter(observations.values())) if isinstance(observations, dict) else observations)
+    return policy.act_batch(observations, state=state.begun(count))
 
 
 def _flat(space: spaces.Space[Any], observations: Any, place: int) -> NDArray[np.float64]:
@@ -189,12 +204,16 @@ def _smooth(
     if not isinstance(seen, spaces.Box) or not (is_bounded or isinstance(acted, spaces.Discrete)):
         reason = f"it needs numbers to be seen, and choices or bounded numbers as actions; here are {seen} and {acted}"
         return Check(name="safety.smoothness", state=State.NOT_APPLICABLE, reason=reason)
-    rng, batches = np.random.default_rng(seed), played.batches[:: max(1, len(played.batches) // MOST_STEPS)]
+    rng, every = np.random.default_rng(seed), max(1, len(played.batches) // MOST_STEPS)
+    batches, states = played.batches[::every], played.states[::every]
     spread = np.std(np.concatenate(batches), axis=0) if batches else np.zeros(seen.shape)
     changes: list[float] = []
-    for batch in batches:
+    for batch, state in zip(batches, states, strict=True):
         noisy = (batch + rng.normal(size=batch.shape) * rule.noise * spread).clip(seen.low, seen.high)
-        before, after = policy.act_batch(batch), policy.act_batch(noisy.astype(seen.dtype))
+        before, after = (
+            policy.act_batch(shown, state=None if state is None else state.copy())
+            for shown in (batch, noisy.astype(seen.dtype))
+        )
         if isinstance(acted, spaces.Box):
             moved = np.abs(np.asarray(after) - before) / (acted.high - acted.low)
             changes += moved.reshape(len(batch), -1).mean(1).tolist()

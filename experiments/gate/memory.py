@@ -62,10 +62,10 @@ def _control(suite: ControlSuite, party: Party, db: LoomDB) -> None:
     choice = suite.benchmarks[0].environment
     _, policy, _ = find_acts(party.key, choice.settings, db)
     with closing(open_environments(choice, 1, choice.settings)) as environments:
-        policy.begin(environments, seed=0)
+        state = policy.begin(environments, seed=0)
         observations: Any = environments.reset(seed=0)[0]
         for _ in range(STEPS):
-            observations = environments.step(policy.act_batch(observations))[0]
+            observations = environments.step(policy.act_batch(observations, state=state))[0]
 
 
 if __name__ == "__main__":

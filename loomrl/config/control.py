@@ -1,12 +1,48 @@
 """Settings of control policies and their algorithms: network, PPO, SAC."""
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import NonNegative, Positive, PositiveInt, Share
 from loomrl.config.optimizer import Clip, ConstantRate, Schedule
 from loomrl.schema import Config
+
+
+class Recurrent(Config):
+    """A recurrent layer, whose state goes on from the first to the last step of an episode."""
+
+    kind: Literal["gru", "lstm"] = "gru"
+    size: PositiveInt = 64
+    """Numbers that it adds to the observation."""
+
+
+class Frames(Config):
+    """The latest observations of the episode side by side; zeros before its first."""
+
+    kind: Literal["frames"] = "frames"
+    count: int = Field(4, ge=2)
+    """Observations, the present one included."""
+
+
+class Attention(Config):
+    """Attention over the latest observations of the episode."""
+
+    kind: Literal["attention"] = "attention"
+    window: int = Field(32, ge=2)
+    """Observations that it looks at, the present one included."""
+    size: PositiveInt = 64
+    """Numbers that it adds to the observation."""
+    heads: PositiveInt = 4
+
+    @model_validator(mode="after")
+    def _heads_share_the_size(self) -> Self:
+        if self.size % self.heads:
+            raise ValueError(f"size={self.size} cannot be divided among heads={self.heads}: choose a multiple")
+        return self
+
+
+Memory = Annotated[Recurrent | Frames | Attention, Field(discriminator="kind")]
 
 
 class Network(Config):
@@ -24,6 +60,8 @@ class Network(Config):
     """Orthogonal initial weights, with a small last layer of the policy."""
     log_std: float = 0.0
     """Initial log standard deviation of real-valued actions; it is learnt, and equal in every state."""
+    memory: Memory | None = None
+    """Memory of the episode's earlier observations, before the hidden layers; null has none."""
 
     @model_validator(mode="after")
     def _trunk_has_layers(self) -> Self:
@@ -144,6 +182,11 @@ class SAC(ControlAlgorithm):
     def _network_is_one_that_sac_can_use(self) -> Self:
         if self.network.shared:
             raise ValueError("network.shared=true: actor and critics of sac have a tower each, set shared=false")
+        if self.network.memory is not None:
+            raise ValueError(
+                f"network.memory={self.network.memory.kind}: sac learns from single steps, which have no past. Leave "
+                "it out, or use ppo"
+            )
         if self.network.log_std:
             raise ValueError(
                 f"network.log_std={self.network.log_std} has no effect: sac's standard deviation depends on the "

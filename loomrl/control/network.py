@@ -1,6 +1,6 @@
 """Networks of control policies: towers, convolutions for pixels, observation normalisation. Plain torch.
 
-Axes: `_B` observations, `_F` features, `_I` numbers that a distribution takes.
+Axes: `_B` observations, `_F` features, `_I` numbers that a distribution takes, `_S` numbers of a state.
 """
 
 import math
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from loomrl.config.control import Network
 from loomrl.control.distribution import open_distribution
+from loomrl.control.memory import History, open_memory
 from loomrl.control.space import Acts, Seen
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -72,6 +73,9 @@ class Actor(nn.Module):
         self.pixels = Pixels(seen.shape) if seen.kind == "pixels" else None
         self.size = self.pixels.size if self.pixels is not None else seen.shape[0]
         """Input size of the towers."""
+        self.memory = None if network.memory is None else open_memory(network.memory, self.size)
+        if self.memory is not None:
+            self.size += self.memory.size
         self.trunk = nn.Sequential(*_layers(self.size, network)) if network.shared else None
         self.policy = self._head(numbers, network, gain=SMALL)
         self.log_std = nn.Parameter(torch.full((numbers,), network.log_std)) if free else None
@@ -81,13 +85,30 @@ class Actor(nn.Module):
             return _linear(network.hidden[-1], numbers, gain, network)
         return tower(self.size, numbers, network, gain=gain)
 
-    def features(self, seen_B: Tensor) -> Tensor:
-        """The common input of all heads."""
+    def features(self, seen_B: Tensor, history: History | None = None) -> Tensor:
+        """The common input of all heads. With a memory, observations are those of whole sequences, `[T · B, …]`."""
+        shown_BF = self._shown(seen_B)
+        if self.memory is not None:
+            assert history is not None, "a memory needs the past"
+            added = self.memory.unroll(shown_BF.unflatten(0, history.begins_TB.shape), history)
+            shown_BF = torch.cat([shown_BF, added.flatten(0, 1)], -1)
+        return shown_BF if self.trunk is None else self.trunk(shown_BF)
+
+    def recall(self, seen_B: Tensor, state_BS: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The features of one observation of each episode, and the state after it; without a memory there is none."""
+        if self.memory is None:
+            return self.features(seen_B), None
+        shown_BF = self._shown(seen_B)
+        if state_BS is None:
+            state_BS = shown_BF.new_zeros(len(shown_BF), self.memory.state)
+        added_BG, state_BS = self.memory.step(shown_BF, state_BS)
+        shown_BF = torch.cat([shown_BF, added_BG], -1)
+        return shown_BF if self.trunk is None else self.trunk(shown_BF), state_BS
+
+    def _shown(self, seen_B: Tensor) -> Tensor:
         if self.pixels is not None:
-            seen_B = self.pixels(seen_B)
-        elif self.normalizer is not None:
-            seen_B = self.normalizer(seen_B)
-        return seen_B if self.trunk is None else self.trunk(seen_B)
+            return self.pixels(seen_B)  # type: ignore[no-any-return]
+        return seen_B if self.normalizer is None else self.normalizer(seen_B)
 
     def decide(self, features_BF: Tensor) -> Tensor:
         """The distribution's inputs, `[B, I]`."""
@@ -108,9 +129,9 @@ class ActorCritic(Actor):
         """The values, `[B]`."""
         return self.critic(features_BF).squeeze(-1)  # type: ignore[no-any-return]
 
-    def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, seen_B: Tensor, history: History | None = None) -> tuple[Tensor, Tensor]:
         """Inputs of the distribution, and values."""
-        features_BF = self.features(seen_B)
+        features_BF = self.features(seen_B, history)
         return self.decide(features_BF), self.value(features_BF)
 
 

@@ -8,6 +8,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from loomrl.control.memory import MemoryState
 from loomrl.control.preference import unfinite
 from loomrl.errors import EpisodeError
 
@@ -15,10 +16,12 @@ from loomrl.errors import EpisodeError
 class Acts(Protocol):
     """Decides for all environments at once."""
 
-    def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
-        """Prepare for these environments; a ConfigError if their spaces differ."""
+    def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> MemoryState | None:
+        """Prepare for these environments; a ConfigError if their spaces differ. Returns the state to act with, if it
+        has a memory.
+        """
 
-    def act_batch(self, observations: Any) -> Any:
+    def act_batch(self, observations: Any, *, state: MemoryState | None = None) -> Any:
         """Actions in the environments' form."""
 
 
@@ -30,7 +33,7 @@ class RandomPolicy:
         self._space = environments.action_space
         self._space.seed(seed)
 
-    def act_batch(self, observations: Any) -> Any:
+    def act_batch(self, observations: Any, *, state: MemoryState | None = None) -> Any:
         """Random actions."""
         return self._space.sample()
 
@@ -42,7 +45,7 @@ class Idle:
         """Store actions of zero."""
         self._zeros = np.zeros(environments.action_space.shape or (), environments.action_space.dtype)
 
-    def act_batch(self, observations: Any) -> Any:
+    def act_batch(self, observations: Any, *, state: MemoryState | None = None) -> Any:
         """Actions of zero."""
         return self._zeros
 
@@ -56,10 +59,14 @@ class Scripted:
     """A function from observations to actions."""
 
     def __init__(self, call: Callable[[Any], Any]) -> None:
-        self.act_batch = call
+        self._call = call
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
         """Does nothing."""
+
+    def act_batch(self, observations: Any, *, state: MemoryState | None = None) -> Any:
+        """What the function says."""
+        return self._call(observations)
 
 
 def play(
@@ -68,7 +75,7 @@ def play(
     """Returns and lengths of `episodes` episodes; every environment plays its share, so that short ones count
     no more.
     """
-    policy.begin(environments, seed=seed)
+    state = policy.begin(environments, seed=seed)
     count = environments.num_envs
     left_N = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
     earned_N, steps_N, over_N = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, bool)
@@ -76,7 +83,10 @@ def play(
     lengths: list[int] = []
     observations, _ = environments.reset(seed=seed)
     while (left_N > 0).any():
-        observations, rewards, terminated, truncated, _ = environments.step(policy.act_batch(observations))
+        actions = policy.act_batch(observations, state=state)
+        if state is not None:
+            state.forget(over_N)
+        observations, rewards, terminated, truncated, _ = environments.step(actions)
         if not np.isfinite(rewards).all():
             raise EpisodeError(f"the environment gave a reward of {rewards}: nothing can be judged by it.")
         earned_N += np.where(over_N, 0.0, rewards)  # a step after an end only begins anew
@@ -101,7 +111,7 @@ def play_each(
     pays: Sequence[str] = (),
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Discounted returns `[N, episodes, H]` and lengths `[N, episodes]`, with vector rewards named by `pays`."""
-    policy.begin(environments, seed=seed)
+    state = policy.begin(environments, seed=seed)
     count = environments.num_envs
     returns: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
     lengths: list[list[int]] = [[] for _ in range(count)]
@@ -109,7 +119,10 @@ def play_each(
     share_N, steps_N, over_N = np.ones(count), np.zeros(count, np.int64), np.zeros(count, bool)
     observations, _ = environments.reset(seed=seed)
     while min(map(len, returns)) < episodes:
-        observations, rewards, terminated, truncated, _ = environments.step(policy.act_batch(observations))
+        actions = policy.act_batch(observations, state=state)
+        if state is not None:
+            state.forget(over_N)
+        observations, rewards, terminated, truncated, _ = environments.step(actions)
         if not np.isfinite(rewards).all():
             whose = unfinite(pays, rewards)
             raise EpisodeError(f"the environment gave a reward of {rewards}{whose}: nothing can be judged by it.")

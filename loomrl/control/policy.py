@@ -3,7 +3,7 @@
 `policy.safetensors` has the numbers of network and normaliser, `policy.json` everything else. The JSON is written last
 and has the checksum of the tensors: a folder without it, or with other tensors, is refused.
 
-Axes: `_N` observations, `_B` the network's inputs, `_I` inputs of a distribution.
+Axes: `_N` observations, `_B` the network's inputs, `_I` inputs of a distribution, `_S` numbers of a memory's state.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from loomrl.canonical import canonical_json
 from loomrl.config.control import Network
+from loomrl.control.memory import MemoryState, check_state
 from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.preference import is_steered, steered
 from loomrl.control.space import Array, acts, as_batch, flatten, seen, translator
@@ -50,6 +51,8 @@ class Sizes(Config):
     """Numbers that the distribution over actions takes."""
     actions: int
     """Numbers in one action."""
+    state: int = 0
+    """Numbers that its memory takes from one step of an episode to the next, all 0 at the first; 0 without a memory."""
 
 
 class Manifest(Config):
@@ -92,7 +95,7 @@ class ControlPolicy:
         self._flatten = flatten(observation_space)
         self._translate = translator(acts(action_space), squashed=net.distribution.squashed)
 
-    def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
+    def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> MemoryState | None:
         """Prepare for these environments: a ConfigError if their spaces differ from the policy's."""
         for what, ours, theirs in (
             ("sees", self.observation_space, environments.single_observation_space),
@@ -102,6 +105,12 @@ class ControlPolicy:
                 raise ConfigError(
                     f"the policy {what} {ours}, the environment has {theirs}. Give one with the spaces it was made for."
                 )
+        return self.state(environments.num_envs)
+
+    def state(self, count: int = 1) -> MemoryState | None:
+        """The memory's state in so many episodes that begin, to act with until they end; None without a memory."""
+        memory = self._net.memory
+        return None if memory is None else MemoryState(np.zeros((count, memory.state), np.float32))
 
     # -- acting -----------------------------------------------------------------------------------------------------
 
@@ -109,6 +118,7 @@ class ControlPolicy:
         self,
         observation: Any,
         *,
+        state: MemoryState | None = None,
         preference: ArrayLike | None = None,
         earned: ArrayLike | None = None,
         explore: bool = False,
@@ -116,6 +126,7 @@ class ControlPolicy:
     ) -> Any:
         """The action for one observation: the likeliest, or with `explore` a sampled one.
 
+        A policy with a memory needs the episode's state, `policy.state()` at its beginning, and changes it.
         A policy of several objectives needs a preference: weights that sum to 1. One that uses returns up to now gets
         them by objective; without `earned` the episode is at its start. A generator makes sampling repeatable. An
         observation outside the space is a ConfigError.
@@ -124,44 +135,61 @@ class ControlPolicy:
             observation = steered(self.observation_space, observation, preference, earned)
         elif is_steered(self.observation_space) and not isinstance(observation, Mapping):
             raise ConfigError("this policy has several objectives: say act(observation, preference=[...]).")
-        action = self._taken(self._seen(observation, one=True), explore, generator)[0]
+        action = self._taken(self._decided(self._seen(observation, one=True), state), explore, generator)[0]
         return action if isinstance(self.action_space, spaces.Discrete) else np.asarray(action)
 
-    def act_batch(self, observations: Any, *, explore: bool = False, generator: torch.Generator | None = None) -> Array:
+    def act_batch(
+        self,
+        observations: Any,
+        *,
+        state: MemoryState | None = None,
+        explore: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Array:
         """Actions for a vector environment's observations, in its form."""
-        return self._taken(self._seen(observations, one=False), explore, generator)
+        return self._taken(self._decided(self._seen(observations, one=False), state), explore, generator)
 
-    def sample_batch(self, observations: Any, *, generator: torch.Generator | None = None) -> tuple[Array, Array]:
+    def sample_batch(
+        self, observations: Any, *, state: MemoryState | None = None, generator: torch.Generator | None = None
+    ) -> tuple[Array, Array]:
         """Sampled actions, and their log-probabilities as they were drawn, before scaling and clipping."""
-        inputs_BI = self._decided(self._seen(observations, one=False))
+        inputs_BI = self._decided(self._seen(observations, one=False), state)
         with torch.inference_mode():
             drawn = self._drawn(inputs_BI, generator)
             logprobs_B = self._net.distribution.logp(inputs_BI, drawn)
         return self._in_space(drawn), logprobs_B.numpy()
 
-    def value(self, observation: Any) -> float:
-        """The expected discounted return; a ConfigError if that is not one number."""
+    def value(self, observation: Any, *, state: MemoryState | None = None) -> float:
+        """The expected discounted return; a ConfigError if that is not one number. The state stays as it is."""
         if not isinstance(self._net, ActorCritic):
             raise ConfigError("this policy has no value function: its algorithm (sac) judges actions, not states.")
         if is_steered(self.observation_space):
             raise ConfigError("this policy has several objectives: no single number is expected from here.")
         with torch.inference_mode():
-            return float(self._net.value(self._net.features(self._seen(observation, one=True)))[0])
+            features_BF, _ = self._recalled(self._seen(observation, one=True), state)
+            return float(self._net.value(features_BF)[0])
 
     def _seen(self, observations: Any, *, one: bool) -> Tensor:
         flat = self._flatten(as_batch(self.observation_space, observations, one=one))
         owned = np.array(flat, order="C")  # torch takes no array that is read-only or runs backwards
         return torch.from_numpy(owned).to(next(self._net.parameters()).device)
 
-    def _taken(self, seen_B: Tensor, explore: bool, generator: torch.Generator | None) -> Array:
-        inputs_BI = self._decided(seen_B)
+    def _taken(self, inputs_BI: Tensor, explore: bool, generator: torch.Generator | None) -> Array:
         with torch.inference_mode():
             drawn = self._drawn(inputs_BI, generator) if explore else self._net.distribution.mode(inputs_BI)
         return self._in_space(drawn)
 
-    def _decided(self, seen_B: Tensor) -> Tensor:
+    def _decided(self, seen_B: Tensor, state: MemoryState | None) -> Tensor:
         with torch.inference_mode():
-            return self._net.decide(self._net.features(seen_B)).cpu()
+            features_BF, after_BS = self._recalled(seen_B, state)
+            if state is not None and after_BS is not None:
+                state.numbers_BS = after_BS.cpu().numpy()
+            return self._net.decide(features_BF).cpu()
+
+    def _recalled(self, seen_B: Tensor, state: MemoryState | None) -> tuple[Tensor, Tensor | None]:
+        """Features, and the state after this step."""
+        check_state(state, self._net.memory, count=len(seen_B))
+        return self._net.recall(seen_B, None if state is None else torch.from_numpy(state.numbers_BS).to(seen_B.device))
 
     def _drawn(self, inputs_BI: Tensor, generator: torch.Generator | None) -> Tensor:
         distribution = self._net.distribution
@@ -213,7 +241,8 @@ class ControlPolicy:
         """Write the greedy path as ONNX: `seen`, flattened observations `[B, …]`, to `inputs` and `actions`.
 
         `inputs` are those of the distribution, `actions` its mode: neither clipped to bounds nor shifted to the first
-        choice. Both, and the spaces, are in the file's metadata under `loomrl`, as in `policy.json`.
+        choice. Both, and the spaces, are in the file's metadata under `loomrl`, as in `policy.json`. With a memory it
+        also takes `state`, `[B, S]`, zeros where an episode begins, and gives `next_state`.
         """
         try:
             import onnx
@@ -222,16 +251,21 @@ class ControlPolicy:
         example = torch.zeros(2, *seen(self.observation_space).shape, device=next(self._net.parameters()).device)
         if self._net.pixels is not None:
             example = example.byte()
-        names, buffer = ("seen", "inputs", "actions"), BytesIO()
+        examples: tuple[Tensor, ...] = (example,)
+        takes, gives = ["seen"], ["inputs", "actions"]
+        if (state := self.state(2)) is not None:
+            examples, takes = (example, torch.from_numpy(state.numbers_BS).to(example.device)), [*takes, "state"]
+            gives = [*gives, "next_state"]
+        buffer = BytesIO()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # the exporter that follows it needs onnxscript
             torch.onnx.export(
                 _Greedy(self._net),
-                (example,),
+                examples,
                 buffer,  # type: ignore[arg-type]
-                input_names=names[:1],
-                output_names=names[1:],
-                dynamic_axes={name: {0: "batch"} for name in names},
+                input_names=takes,
+                output_names=gives,
+                dynamic_axes={name: {0: "batch"} for name in (*takes, *gives)},
                 opset_version=OPSET,
                 dynamo=False,
             )
@@ -261,10 +295,12 @@ class _Greedy(nn.Module):
         super().__init__()
         self._net = net
 
-    def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs of the distribution, and its mode."""
-        inputs_BI = self._net.decide(self._net.features(seen_B))
-        return inputs_BI, self._net.distribution.mode(inputs_BI)
+    def forward(self, seen_B: Tensor, state_BS: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Inputs of the distribution, its mode, and the state after it if there is a memory."""
+        features_BF, after_BS = self._net.recall(seen_B, state_BS)
+        inputs_BI = self._net.decide(features_BF)
+        said = inputs_BI, self._net.distribution.mode(inputs_BI)
+        return said if after_BS is None else (*said, after_BS)
 
 
 def _blueprint(
@@ -291,7 +327,12 @@ def _threads(net: Actor) -> Threads | None:
 
 
 def _sizes(net: Actor, observation_space: Space, action_space: Space) -> Sizes:
-    return Sizes(seen=seen(observation_space).shape, inputs=net.distribution.inputs, actions=acts(action_space).count)
+    return Sizes(
+        seen=seen(observation_space).shape,
+        inputs=net.distribution.inputs,
+        actions=acts(action_space).count,
+        state=0 if net.memory is None else net.memory.state,
+    )
 
 
 def _difference(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str | None:

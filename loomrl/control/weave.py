@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from loomrl.config.basic import NonNegative, PositiveInt
 from loomrl.config.control import Network
+from loomrl.control.memory import History
 from loomrl.control.mixture import Mixture, Ways, open_mixture
 from loomrl.control.network import SMALL, ActorCritic
 from loomrl.control.space import Acts, Seen
@@ -116,9 +117,9 @@ class WeaveNet(ActorCritic):
         """The critics' joint value."""
         return self.woven(self.judged(features_BF))
 
-    def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, seen_B: Tensor, history: History | None = None) -> tuple[Tensor, Tensor]:
         """Inputs of the distribution, and every critic's values."""
-        features_BF = self.features(seen_B)
+        features_BF = self.features(seen_B, history)
         return self.decide(features_BF), self.values(features_BF)
 
 

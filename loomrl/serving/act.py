@@ -2,6 +2,8 @@
 
 JSON and MessagePack have the same fields: `model`, `observation` or a batch `observations`, `preference` (one for all,
 or one for each), `earned`, `explore`, `seed`, `user`, and `store`, which is false for a call that must not be recorded.
+A policy with a memory answers with its `state`, a list of numbers (of a batch, one for each). The episode's next call
+gives it back as it is; a call without one begins an episode.
 In MessagePack arrays may be `{"dtype", "shape", "data"}`. A `.npy` body is a batch of observations; the rest stands in
 the query: `?model=NAME&explore=1`.
 """
@@ -21,7 +23,7 @@ from loomrl.serving.refusal import Cause, Refusal
 
 JSON, NPY, MSGPACK = "application/json", "application/x-npy", "application/msgpack"
 KINDS = (JSON, NPY, MSGPACK, "application/x-msgpack")
-FIELDS = ("model", "observation", "observations", "preference", "earned", "explore", "seed", "store", "user")
+FIELDS = ("model", "observation", "observations", "preference", "earned", "state", "explore", "seed", "store", "user")
 IN_QUERY = ("model", "explore", "seed", "store", "user")
 MAX_BATCH = 4096
 
@@ -44,7 +46,7 @@ class ActAsk:
     def can_be_joined(self) -> bool:
         """True if it may share a batch with others: it has observations only."""
         wish = self.act
-        return wish.preferences is None and wish.earned is None and not wish.explore
+        return wish.preferences is None and wish.earned is None and wish.states is None and not wish.explore
 
 
 _JSON = msgspec.json.Decoder()
@@ -85,6 +87,7 @@ def read_act(body: bytes, kind: str, query: Mapping[str, str]) -> ActAsk:
         observations=_as_one(observations) if is_one else observations,
         preferences=_rows(given.get("preference"), "preference"),
         earned=_rows(given.get("earned"), "earned"),
+        states=_rows(given.get("state"), "state"),
         explore=explore,
         seed=seed,
     )
@@ -108,6 +111,9 @@ def write_act(ask: ActAsk, acted: Acted, heading: Heading) -> bytes:
     if acted.logprobs is not None:
         logprobs = acted.logprobs.tolist()
         answer["logprob" if ask.is_one else "logprobs"] = logprobs[0] if ask.is_one else logprobs
+    if acted.states is not None:
+        states = acted.states.tolist()
+        answer["state"] = states[0] if ask.is_one else states
     return _JSON_OUT.encode(answer) if ask.kind == JSON else _MSGPACK_OUT.encode(answer)
 
 
@@ -123,6 +129,13 @@ def refuse_language(about: About, name: str) -> None:
     if about.kind != "control":
         message = f"Endpoint {name!r} has a language policy: ask /v1/chat/completions."
         raise Refusal(Cause.INVALID, message, where="model")
+
+
+def refuse_forgetting(about: About, ask: ActAsk) -> None:
+    """A Refusal where the answer has no place for the state of the policy's memory."""
+    if about.state and ask.kind == NPY:
+        message = "This policy has a memory, and its state has no place in a .npy file: ask in JSON or MessagePack."
+        raise Refusal(Cause.INVALID, message)
 
 
 def _of_npy(body: bytes, query: Mapping[str, str]) -> ActAsk:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from loomrl.control.memory import MemoryState
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.preference import PREFERENCE, is_steered, steered
 from loomrl.control.space_json import space_to_json
@@ -34,6 +35,7 @@ class Acting:
             number=number,
             objectives=objectives,
             spaces={"observation": space_to_json(observed), "action": space_to_json(policy.action_space)},
+            state=0 if (state := policy.state()) is None else state.numbers_BS.shape[1],
         )
         self._together = Together(self._run)
 
@@ -69,14 +71,30 @@ class Acting:
         if act.explore and act.seed is not None:
             generator = torch.Generator().manual_seed(act.seed)
         try:
-            observations = self._steered(act, count)
+            observations, state = self._steered(act, count), self._state(act, count)
             if act.explore:
-                actions, logprobs = self._policy.sample_batch(observations, generator=generator)
+                actions, logprobs = self._policy.sample_batch(observations, state=state, generator=generator)
             else:
-                actions, logprobs = self._policy.act_batch(observations), None
+                actions, logprobs = self._policy.act_batch(observations, state=state), None
         except ConfigError as error:
             raise Refusal(Cause.INVALID, str(error), where="observation") from None
-        return Acted(actions=np.ascontiguousarray(actions), version=self._number, logprobs=logprobs)
+        states = None if state is None else state.numbers_BS
+        return Acted(actions=np.ascontiguousarray(actions), version=self._number, logprobs=logprobs, states=states)
+
+    def _state(self, act: Act, count: int) -> MemoryState | None:
+        """The state of the call's episodes; they begin where it has none."""
+        given, size = act.states, self._about.state
+        if given is None:
+            return self._policy.state(count)
+        if not size:
+            raise Refusal(Cause.INVALID, "This policy has no memory: it takes no state.", where="state")
+        if given.shape != (count, size) or not np.isfinite(given).all():
+            message = (
+                f"A state of shape {given.shape} for {count} observations: give {size} finite numbers for each, as the "
+                "answer to its last step had them; zeros begin an episode, and so does no state at all."
+            )
+            raise Refusal(Cause.INVALID, message, where="state")
+        return MemoryState(given)
 
     def _steered(self, act: Act, count: int) -> Any:
         """Observations with the wish's preference as part of them."""

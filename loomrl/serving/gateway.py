@@ -14,7 +14,7 @@ from loomrl.observability.exposition import KIND as TEXT
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving import dispatch
 from loomrl.serving.access import told
-from loomrl.serving.act import read_act, refuse_language, write_act
+from loomrl.serving.act import read_act, refuse_forgetting, refuse_language, write_act
 from loomrl.serving.answer import Heading
 from loomrl.serving.call import Ask
 from loomrl.serving.converse import Conversation, Exchange, Visit
@@ -227,6 +227,7 @@ class Gateway:
         options = list(dispatch.candidates(self._exchange.view, endpoint, unit))
         if options:
             refuse_language(options[0].policy.about, endpoint.name)
+            refuse_forgetting(options[0].policy.about, ask)
         observed = self._exchange.observe(
             endpoint, options, unit, session=session, key=caller.key, is_alone=unit == head.id
         )

@@ -58,6 +58,8 @@ class About:
     """Of a control policy that takes a preference."""
     spaces: Mapping[str, Any] = field(default_factory=dict)
     """Of a control policy: `observation` and `action`, as JSON (`loomrl.control.space_json`)."""
+    state: int = 0
+    """Numbers in the state of a control policy with a memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,6 +71,8 @@ class Act:
     preferences: NDArray[np.float32] | None = None
     """Weights of objectives, one row for each observation."""
     earned: NDArray[np.float32] | None = None
+    states: NDArray[np.float32] | None = None
+    """For a policy with a memory: of the step before, one row for each observation. None where episodes begin."""
     explore: bool = False
     seed: int | None = None
 
@@ -80,6 +84,8 @@ class Acted:
     actions: Any
     version: int
     logprobs: NDArray[np.float32] | None = None
+    states: NDArray[np.float32] | None = None
+    """Of a policy with a memory, for the next call."""
 
 
 class ServedPolicy(Protocol):

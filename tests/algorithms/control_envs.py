@@ -45,6 +45,20 @@ class Identity(gymnasium.Env[Any, Any]):
         return self._asked, right, False, self._taken >= self._steps, {}
 
 
+class Echo(Identity):
+    """Do what you saw a step before, and at first the first choice: nobody can without a memory."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        begun = super().reset(seed=seed)
+        self._before = 1
+        return begun
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        shown, self._asked = self._asked, self._before
+        self._before = shown
+        return super().step(action)
+
+
 class Countdown(gymnasium.Env[Any, Any]):
     """Shows how many steps are left, pays the same for each; ends, or is cut short, at 0. All is known exactly."""
 
@@ -133,7 +147,7 @@ class Mortal(Identity):
 
 def register() -> None:
     """Make these known to RLlib, by their names and with `env_config` for keywords."""
-    for made in (Identity, Countdown, Pictures, Misbehaving, Mortal):
+    for made in (Identity, Echo, Countdown, Pictures, Misbehaving, Mortal):
         register_env(made.__name__, partial(_create, made))
 
 

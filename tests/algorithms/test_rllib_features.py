@@ -84,7 +84,7 @@ FEATURES = [
             lambda: ppo().rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[8])), FAST, "all of it counts"),
     Feature("other settings of a model (`head_fcnet_hiddens`, `conv_filters`, initialisers)",
             lambda: ppo().rl_module(model_config={"head_fcnet_hiddens": [8]}), SLOWLY),
-    Feature("`use_lstm`, PPO", lambda: lstm(ppo()), SLOWLY),
+    Feature("`use_lstm`, PPO", lambda: lstm(ppo()), SLOWLY, "fast: `network.memory`"),
     Feature("`use_lstm`, SAC", lambda: lstm(sac()), REFUSED, "RLlib's SAC cannot either"),
     Feature("several policies, PPO", lambda: team(ppo(MultiAgentCartPole), "one", "other"), SLOWLY),
     Feature("several agents with one policy, PPO", lambda: team(ppo(MultiAgentCartPole), "shared"), SLOWLY,

@@ -281,7 +281,7 @@ def test_a_folder_says_in_json_what_it_holds(folder: Path) -> None:
     assert told["network"]["hidden"] == [8, 8]
     assert told["normalize"] is True
     assert told["action_space"] == {"kind": "Box", "shape": [2], "dtype": "float32", "low": -1.0, "high": 1.0}
-    assert told["sizes"] == {"seen": [6], "inputs": 4, "actions": 2}
+    assert told["sizes"] == {"seen": [6], "inputs": 4, "actions": 2, "state": 0}
     assert sorted(path.name for path in folder.iterdir()) == [MANIFEST, TENSORS]
 
 

@@ -27,18 +27,20 @@ HACK = 2.05
 """A position at which a pole can be balanced for as high a return, and which the suite forbids."""
 
 
-def export(folder: Path, weights: tuple[float, ...], *, twist: float = 1.0, target: float = 0.0) -> str:
+def export(
+    folder: Path, weights: tuple[float, ...], *, twist: float = 1.0, target: float = 0.0, memory: Any = None
+) -> str:
     """A policy that pushes right where the weighted sum of the observation is positive, of positions from `target`."""
     observed, acted = spaces.Box(-HIGH, HIGH), spaces.Discrete(2)
-    network = Network(hidden=(1,))
+    network = Network(hidden=(1,), memory=memory)
     net = ActorCritic(seen(observed), acts(acted), network, normalize=False)
     linear = [module for module in net.modules() if isinstance(module, torch.nn.Linear)]
     with torch.no_grad():
         for module in linear:
             module.weight.zero_()
             module.bias.zero_()
-            if module.in_features == 4:
-                module.weight[0] = torch.tensor(weights) * 0.1 * twist
+            if module.in_features >= 4:
+                module.weight[0, :4] = torch.tensor(weights) * 0.1 * twist
                 module.bias.fill_(-weights[0] * target * 0.1 * twist)
             elif module.out_features == 2:
                 module.weight[:, 0] = torch.tensor([-1.0, 1.0])
@@ -91,6 +93,13 @@ def make_jittery(**settings: Any) -> Any:
 def test_good_policy_passes_with_fresh_seeds(good: str, db: LoomDB) -> None:
     verdicts = [judge_version(good, good, suite(), db) for _ in range(3)]
     assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED] * 3, list(map(reasons, verdicts))
+
+
+def test_policy_with_a_memory_is_judged_beside_one_without(good: str, tmp_path: Path, db: LoomDB) -> None:
+    recalling = export(tmp_path / "recalling", GOOD, memory={"kind": "gru", "size": 3})
+    for one, other in ((recalling, good), (good, recalling)):
+        verdict = judge_version(one, other, suite(), db)
+        assert verdict.outcome is VerdictOutcome.ALLOWED, reasons(verdict)
 
 
 @pytest.mark.slow

@@ -12,9 +12,11 @@ CARTPOLE = spaces.Box(-5.0, 5.0, (4,))
 TWO = spaces.Discrete(2)
 
 
-def control_policy(observed: spaces.Space = CARTPOLE, acted: spaces.Space = TWO, *, seed: int = 0) -> ControlPolicy:
+def control_policy(
+    observed: spaces.Space = CARTPOLE, acted: spaces.Space = TWO, *, seed: int = 0, memory: str | None = None
+) -> ControlPolicy:
     """Untrained, but not indifferent."""
-    network = Network(hidden=(16,))
+    network = Network(hidden=(16,), memory=memory and {"kind": memory, "size": 16})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = ActorCritic(seen(observed), acts(acted), network, normalize=False)

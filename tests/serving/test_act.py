@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from loomrl.serving.act import JSON, MSGPACK, NPY, read_act, write_act
+from loomrl.serving.act import JSON, MSGPACK, NPY, read_act, refuse_forgetting, write_act
 from loomrl.serving.acting import Acting
 from loomrl.serving.answer import Heading
 from loomrl.serving.policy import Act
@@ -139,3 +139,64 @@ async def test_a_policy_of_several_objectives_takes_a_preference_for_all_or_for_
         await acting.act(Act(observations=seen))
     with pytest.raises(Refusal, match="sum to"):
         await acting.act(Act(observations=seen, preferences=np.ones((1, 2), np.float32)))
+
+
+def episodes(steps: int, count: int) -> np.ndarray:
+    return np.random.default_rng(4).normal(size=(steps, count, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", [JSON, MSGPACK])
+async def test_the_state_of_a_memory_goes_to_the_caller_and_back(kind: str) -> None:
+    encode, decode = (
+        (msgspec.json.encode, msgspec.json.decode) if kind == JSON else (msgspec.msgpack.encode, msgspec.msgpack.decode)
+    )
+    policy = control_policy(memory="lstm")
+    acting, state = Acting(policy, version="run/3", number=3), policy.state(2)
+    assert acting.about.state == 32
+    one, both = {}, {}
+    for seen in episodes(5, 2):
+        right = policy.act_batch(seen, state=state)
+        ask = read_act(encode({"observation": seen[1].tolist(), **one}), kind, {})
+        answer = decode(write_act(ask, await acting.act(ask.act), HEADING))
+        one = {"state": answer["state"]}
+        assert answer["action"] == right[1]
+        ask = read_act(encode({"observations": seen.tolist(), **both}), kind, {})
+        answer = decode(write_act(ask, await acting.act(ask.act), HEADING))
+        both = {"state": answer["state"]}
+        assert answer["actions"] == right.tolist()
+        np.testing.assert_array_equal(np.array(answer["state"], np.float32), state.numbers_BS)
+
+
+async def test_episodes_that_act_together_keep_their_own_states() -> None:
+    policy = control_policy(memory="gru")
+    acting, steps = Acting(policy, version="v", number=0), episodes(4, 6)
+    alone, states = policy.state(6), [None] * 3
+    for seen in steps:
+        right = policy.act_batch(seen, state=alone)
+        asked = [Act(observations=seen[2 * i : 2 * i + 2], states=states[i]) for i in range(3)]
+        answers = await asyncio.gather(*(acting.act(each) for each in asked))
+        assert np.concatenate([answer.actions for answer in answers]).tolist() == right.tolist()
+        states = [answer.states for answer in answers]
+    np.testing.assert_allclose(np.concatenate(states), alone.numbers_BS, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("memory", "states", "named"),
+    [
+        pytest.param(None, np.zeros((1, 16), np.float32), "has no memory", id="none"),
+        pytest.param("gru", np.zeros((1, 15), np.float32), "give 16 finite numbers for each", id="size"),
+        pytest.param("gru", np.zeros((2, 16), np.float32), "for 1 observations", id="rows"),
+        pytest.param("gru", np.full((1, 16), np.nan, np.float32), "finite", id="nan"),
+    ],
+)
+async def test_a_state_of_another_policy_is_refused(memory: str | None, states: np.ndarray, named: str) -> None:
+    acting = Acting(control_policy(memory=memory), version="v", number=0)
+    with pytest.raises(Refusal, match=named):
+        await acting.act(Act(observations=np.zeros((1, 4), np.float32), states=states))
+
+
+def test_a_body_without_a_place_for_the_state_is_refused() -> None:
+    ask = read_act(npy(np.zeros((1, 4), np.float32)), NPY, {})
+    refuse_forgetting(Acting(control_policy(), version="v", number=0).about, ask)
+    with pytest.raises(Refusal, match="no place in a"):
+        refuse_forgetting(Acting(control_policy(memory="gru"), version="v", number=0).about, ask)

@@ -42,7 +42,11 @@ class Echo:
             raise
 
     async def act(self, act: Act) -> Acted:
-        return Acted(actions=act.observations * 2, version=7)
+        return Acted(
+            actions=act.observations * 2,
+            version=7,
+            states=None if act.states is None else act.states + act.observations,
+        )
 
 
 async def all_of(events: AsyncIterator[Event]) -> list[Event]:
@@ -94,6 +98,10 @@ async def test_a_thousand_calls_share_a_connection_without_mixing() -> None:
     assert answers == [list(range(number, number + 3)) for number in range(1000)]
     acted = await asyncio.gather(*(link.act(Act(observations=np.full((2, 3), n, np.float32))) for n in range(50)))
     assert [float(each.actions[1, 2]) for each in acted] == [2.0 * n for n in range(50)]
+    assert all(each.states is None for each in acted)
+    begun = [Act(observations=np.full((2, 3), n, np.float32), states=np.ones((2, 3), np.float32)) for n in range(50)]
+    acted = await asyncio.gather(*map(link.act, begun))
+    assert [each.states.tolist() for each in acted] == [[[1.0 + n] * 3] * 2 for n in range(50)]
     assert link.busy == 0
     await link.close()
     await server.close()

@@ -1,6 +1,7 @@
 """The gateway over real HTTP, before a policy of a script: answers, records, refusals, callers who leave."""
 
 import asyncio
+import io
 import json
 import random
 from collections.abc import AsyncIterator
@@ -343,6 +344,23 @@ async def test_models_are_listed() -> None:
         assert (await served.client.get("/v1/models/x")).status_code == 404
         unknown = await served.client.get("/v1/models/x", headers={"anthropic-version": "2023-06-01"})
         assert (unknown.status_code, unknown.json()["type"]) == (404, "error")
+
+
+async def test_the_state_of_a_memory_is_the_callers() -> None:
+    policy = control_policy(memory="gru")
+    state, told = policy.state(), {}
+    async with Serving({"pole": Acting(policy, version="run/3", number=3)}) as served:
+        for seen in np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32):
+            answer = (await served.post("/v1/act", {"model": "pole", "observation": seen.tolist(), **told})).json()
+            assert answer["action"] == policy.act(seen, state=state)
+            told = {"state": answer["state"]}
+        wrong = await served.post("/v1/act", {"model": "pole", "observation": seen.tolist(), "state": [0.5]})
+        assert (wrong.status_code, "16 finite numbers" in wrong.text) == (400, True)
+        buffer = io.BytesIO()
+        np.save(buffer, seen[None])
+        headers = {"content-type": "application/x-npy"}
+        packed = await served.client.post("/v1/act?model=pole", content=buffer.getvalue(), headers=headers)
+        assert (packed.status_code, "no place in a .npy" in packed.text) == (400, True)
 
 
 async def test_control_acts_beside_language() -> None:

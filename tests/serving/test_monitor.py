@@ -297,6 +297,15 @@ async def test_actions_leave_within_their_bounds(tmp_path: Path) -> None:
     assert sum(row.data["count"] for row in rows) == sum(one != 0 for one in right) > 0
 
 
+async def test_a_changed_action_leaves_with_the_state_of_the_policys_memory(tmp_path: Path) -> None:
+    policy = control_policy(memory="gru")
+    acting, state = Acting(policy, version="run/3", number=3), policy.state()
+    async with Watched(tmp_path, acting, rules=[{"check": {"kind": "bounds", "low": 2, "high": 2}}]) as served:
+        answer = (await served.post("/v1/act", observation=[0.5, -0.5, 1.0, 0.0])).json()
+    assert policy.act(np.array([0.5, -0.5, 1.0, 0.0], np.float32), state=state) != answer["action"] == 2
+    np.testing.assert_allclose(answer["state"], state.numbers_BS[0], atol=1e-6)
+
+
 async def test_a_changed_action_is_a_violation_of_its_arm_as_soon_as_it_has_left(tmp_path: Path) -> None:
     arms = [Acting(control_policy(), version=version, number=3) for version in ("run/3", "run/4")]
     observations = np.random.default_rng(0).normal(size=(20, 4)).round(3)

@@ -23,6 +23,8 @@ class Together:
         """The actions for these observations."""
         if act.explore or act.preferences is not None or not isinstance(act.observations, np.ndarray):
             return await self._run(act)
+        if act.states is not None and len(act.states) != len(act.observations):
+            return await self._run(act)  # which refuses it
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Acted] = loop.create_future()
         self._waiting.append((act, future))
@@ -34,7 +36,8 @@ class Together:
         waiting, self._waiting = self._waiting, []
         groups: dict[tuple[object, ...], Waiting] = {}
         for act, future in waiting:
-            groups.setdefault((act.observations.shape[1:], act.observations.dtype), []).append((act, future))
+            size = None if act.states is None else act.states.shape[1]
+            groups.setdefault((act.observations.shape[1:], act.observations.dtype, size), []).append((act, future))
         for group in groups.values():
             task = asyncio.create_task(self._join(group))
             self._tasks.add(task)
@@ -43,7 +46,13 @@ class Together:
     async def _join(self, group: Waiting) -> None:
         if len(group) > 1 and all(act.observations.ndim for act, _ in group):
             try:
-                joined = await self._run(Act(observations=np.concatenate([act.observations for act, _ in group])))
+                states = [act.states for act, _ in group if act.states is not None]
+                joined = await self._run(
+                    Act(
+                        observations=np.concatenate([act.observations for act, _ in group]),
+                        states=np.concatenate(states) if states else None,
+                    )
+                )
             except Refusal:
                 pass  # one of them may be wrong: each by itself tells which
             else:
@@ -67,5 +76,6 @@ def _share(joined: Acted, group: Waiting) -> None:
     for act, future in group:
         end = start + len(act.observations)
         if not future.done():
-            future.set_result(Acted(actions=joined.actions[start:end], version=joined.version))
+            states = None if joined.states is None else joined.states[start:end]
+            future.set_result(Acted(actions=joined.actions[start:end], version=joined.version, states=states))
         start = end

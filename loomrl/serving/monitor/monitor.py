@@ -151,7 +151,7 @@ class Monitor:
             self._remember(origin.session, flat(allowed[0]))
         if np.array_equal(allowed, actions, equal_nan=actions.dtype.kind == "f"):
             return acted
-        return Acted(actions=allowed, version=acted.version)  # what was not drawn has no log-probability
+        return replace(acted, actions=allowed, logprobs=None)  # what was not drawn has no log-probability
 
     async def _allowed(self, deed: Deed, origin: Origin, hits: list[str]) -> Deed:
         """The deed after all rules in turn."""

@@ -1,0 +1,258 @@
+"""Policies with a memory: what the learner sees of it is what the runner saw, and nothing survives an episode's end."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+from loomrl.algorithms.ppo import PPOConfig
+from loomrl.algorithms.sac import SACConfig
+from loomrl.algorithms.sequence import Sequences
+from loomrl.algorithms.weave.algorithm import WeaveConfig
+from loomrl.config import ControlExperiment
+from loomrl.control.policy import ControlPolicy
+from loomrl.errors import ArtifactError, ConfigError
+from loomrl.experiments.shipped import resolve
+from tests.algorithms.control_support import MARKS, ppo, same, success, weights
+from tests.algorithms.test_ppo_settings import Theirs
+
+pytestmark = MARKS
+KINDS: dict[str, dict[str, Any]] = {
+    "gru": {"kind": "gru", "size": 16},
+    "lstm": {"kind": "lstm", "size": 16},
+    "frames": {"kind": "frames", "count": 2},
+    "attention": {"kind": "attention", "window": 4, "size": 16, "heads": 2},
+}
+
+
+def recalling(env: str = "Echo", keywords: Any = None, *, memory: str | None = "gru", **settings: Any) -> Any:
+    network = {"memory": None if memory is None else KINDS[memory]} | settings.pop("network", {})
+    return ppo(env, keywords, network=network, **settings)
+
+
+@pytest.mark.parametrize("memory", [None, *KINDS])
+def test_what_was_seen_before_is_known_with_a_memory_only(memory: str | None) -> None:
+    algo = recalling(memory=memory, learning_rate=5e-3).build_algo()
+    for _ in range(60):
+        algo.train()
+    assert success(algo) < 0.6 if memory is None else success(algo) > 0.9
+    algo.stop()
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_the_learner_computes_the_log_probabilities_of_the_runner(memory: str) -> None:
+    algo = recalling("Echo", {"steps": 5}, memory=memory, normalize_observations=True).build_algo()
+    for _ in range(3):  # from here on nothing is small, and episodes are under way
+        algo.train()
+    learner = algo.learner_group._learner
+    rollouts = [*algo.env_runner.sample(), *algo.env_runner.sample()]
+    acted = [torch.from_numpy(rollout.valid) for rollout in rollouts]
+    table = {
+        name: torch.cat([torch.from_numpy(getattr(r, name))[valid] for r, valid in zip(rollouts, acted, strict=True)])
+        for name in ("actions", "inputs")
+    }
+    said = learner.distribution.logp(table["inputs"], table["actions"])
+    with torch.no_grad():
+        for batch in Sequences(rollouts, "cpu").dealt(table, torch.arange(16).split(6)):
+            inputs, _ = learner.forward(batch)
+            again = learner.distribution.logp(inputs, batch["actions"])
+            torch.testing.assert_close(
+                again, learner.distribution.logp(batch["inputs"], batch["actions"]), atol=1e-5, rtol=0
+            )
+    assert float(said.std()) > 0.01
+    assert not all(valid.all() for valid in acted)
+    algo.stop()
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_a_memory_goes_on_across_rollouts_and_ends_with_the_episode(memory: str) -> None:
+    algo = recalling("Countdown", {"steps": 5}, memory=memory, fragment=7, minibatch_size=7).build_algo()
+    rollouts = [rollout for _ in range(3) for rollout in algo.env_runner.sample()]
+    shown, said = (
+        np.concatenate([getattr(rollout, name)[:7][rollout.valid] for rollout in rollouts])
+        for name in ("seen", "inputs")
+    )
+    by_step = {step: said[shown[:, 0] == step] for step in range(1, 6)}
+    for inputs in by_step.values():
+        np.testing.assert_array_equal(inputs, np.broadcast_to(inputs[0], inputs.shape))
+    assert rollouts[0].state is not None
+    assert not rollouts[0].state.any()
+    assert rollouts[1].state.any()
+    algo.stop()
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_a_resumed_run_ends_as_one_that_never_stopped(memory: str, tmp_path: Path) -> None:
+    asked = recalling("CartPole-v1", memory=memory, normalize_observations=True)
+    whole = asked.build_algo()
+    for _ in range(2):
+        whole.train()
+    whole.save_to_path(tmp_path / "checkpoint")
+    for _ in range(2):
+        whole.train()
+    again = asked.copy(copy_frozen=False).build_algo()
+    again.restore_from_path(tmp_path / "checkpoint")
+    for _ in range(2):
+        again.train()
+    assert same(weights(whole), weights(again))
+    np.testing.assert_array_equal(whole.env_runner._state, again.env_runner._state)
+    assert whole.env_runner._state.any()
+    whole.stop()
+    again.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_two_learners_have_the_same_weights(memory: str) -> None:
+    algo = recalling(memory=memory, normalize_observations=True).learners(num_learners=2).build_algo()
+    for _ in range(2):
+        told = algo.train()
+    found = algo.learner_group.foreach_learner(lambda learner: learner.get_state())
+    states = [result.get()["rl_module"][DEFAULT_MODULE_ID] for result in found]
+    assert len(states) == 2
+    assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
+    assert told["learners"][DEFAULT_MODULE_ID]["num_module_steps_trained_lifetime"] > 0
+    algo.stop()
+
+
+@pytest.mark.slow
+def test_a_remote_runner_learns_what_the_one_in_this_process_does() -> None:
+    algo = recalling(learning_rate=5e-3).env_runners(num_env_runners=1).build_algo()
+    for _ in range(60):
+        algo.train()
+    assert success(algo) > 0.9
+    algo.stop()
+
+
+def test_every_learner_gets_the_state_of_its_environments() -> None:
+    algo = recalling().build_algo()
+    algo.env_runner.sample()
+    (rollout,) = algo.env_runner.sample()
+    parts = rollout.split(2)
+    np.testing.assert_array_equal(np.concatenate([part.state for part in parts], 1), rollout.state)
+    assert [Sequences([part], "cpu").count for part in parts] == [4, 4]
+    algo.stop()
+
+
+def test_a_policy_leaves_with_its_memory(tmp_path: Path) -> None:
+    algo = recalling("CartPole-v1", normalize_observations=True).build_algo()
+    algo.train()
+    algo.policy().save(tmp_path)
+    (rollout,) = algo.env_runner.sample(num_timesteps=8 * 64, explore=False)
+    loaded = ControlPolicy.load(tmp_path)
+    state = loaded.state(8)
+    assert state is not None
+    state.numbers_BS = rollout.state[0].copy()
+    for seen, valid, actions in zip(rollout.seen[:-1], rollout.valid, rollout.actions, strict=True):
+        np.testing.assert_array_equal(loaded.act_batch(seen, state=state), actions)
+        state.forget(~valid)
+    assert not rollout.valid.all()
+    algo.stop()
+
+
+@pytest.mark.parametrize("other", [None, "lstm"])
+def test_a_checkpoint_of_another_memory_is_refused(other: str | None, tmp_path: Path) -> None:
+    one, two = recalling().build_algo(), recalling(memory=other).build_algo()
+    one.save_to_path(tmp_path)
+    with pytest.raises(ArtifactError, match=r"network.memory is \{'kind': 'gru', 'size': 16\} there and"):
+        two.restore_from_path(tmp_path)
+    one.stop()
+    two.stop()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (lambda: recalling(minibatch_size=15), "minibatch_size=15.*all 16 steps.*Choose 16 or more"),
+        (lambda: recalling(minibatch_size=15).learners(num_learners=2), "minibatch_size=30.*Choose 32 or more"),
+        (lambda: recalling().callbacks(on_episode_end=lambda **_: None), r"network.memory: RLlib's own"),
+        (
+            lambda: recalling().rl_module(rl_module_spec=RLModuleSpec(module_class=Theirs)),
+            "network.memory has no effect on a module of your own, Theirs",
+        ),
+        (
+            lambda: SACConfig().environment("Identity").training(network={"memory": {"kind": "gru"}}),
+            "network.memory=gru: sac learns from single steps",
+        ),
+        (
+            lambda: ppo(network={"memory": {"kind": "attention", "size": 10}}),
+            "size=10 cannot be divided among heads=4",
+        ),
+        (lambda: ppo(network={"memory": {"kind": "gruu"}}), "'gru', 'lstm'"),
+    ],
+    ids=["minibatch", "learners", "rllib", "module", "sac", "heads", "unknown"],
+)
+def test_what_does_not_go_together_is_refused_by_name(asked: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        asked().validate()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("name", "solved", "chance"), [("control/tmaze", 0.98, 0.7), ("control/cartpole_blind", 475.0, 100.0)]
+)
+def test_the_shipped_tasks_are_solved_with_their_memory_and_never_without(
+    name: str, solved: float, chance: float
+) -> None:
+    shipped = resolve([name, "seed=2"])
+    assert isinstance(shipped, ControlExperiment)
+    best = []
+    for experiment in (shipped, shipped.override({"algorithm.network.memory": None})):
+        algo = PPOConfig.of(experiment).build_algo()
+        found = -np.inf
+        while algo.env_steps < experiment.train.steps and found < solved:
+            algo.train()
+            found = max(found, algo.window.mean_of(100) or -np.inf)
+        best.append(found)
+        algo.stop()
+    assert best[0] >= solved
+    assert best[1] < chance
+
+
+def weave(**settings: Any) -> Any:
+    asked = WeaveConfig().environment("Echo").debugging(seed=7)
+    settings = {
+        "learning_rate": 5e-3,
+        "minibatch_size": 64,
+        "gamma": 0.0,
+        "network": {"memory": KINDS["gru"]},
+    } | settings
+    return asked.training(**settings).env_runners(num_envs_per_env_runner=8, rollout_fragment_length=16)
+
+
+def test_weave_of_one_expert_and_one_critic_is_ppo_with_a_memory_too() -> None:
+    found = []
+    for asked in (recalling(learning_rate=5e-3), weave(experts=1, critics=1)):
+        algo = asked.build_algo()
+        for _ in range(3):
+            algo.train()
+        found.append({name: value for name, value in weights(algo).items() if "errors" not in name})
+        algo.stop()
+    assert same(*found)
+
+
+def test_experts_and_critics_share_a_memory() -> None:
+    algo = weave(experts=2, critics=2, wonder=0.1).build_algo()
+    for _ in range(40):
+        algo.train()
+    assert success(algo) > 0.8
+    algo.stop()
+
+
+def test_steps_that_only_begin_an_episode_are_not_learnt_from() -> None:
+    algo = recalling("Countdown", {"steps": 3}, fragment=10).build_algo()
+    (rollout,) = algo.env_runner.sample()
+    rows = torch.arange(rollout.env_steps())
+    (batch,) = Sequences([rollout], "cpu").dealt({"row": rows}, [torch.arange(8)])
+    assert sorted(batch["row"].tolist()) == rows.tolist()
+    assert batch["begins"][:, 0].tolist() == [False, False, False, False, True, False, False, False, True, False]
+    turned = replace(rollout, valid=np.ones_like(rollout.valid))
+    (batch,) = Sequences([turned], "cpu").dealt({"row": torch.arange(80)}, [torch.arange(8)])
+    assert not batch["begins"].any()
+    algo.stop()

@@ -1,0 +1,77 @@
+"""Environments that show a part of their state: the rest is as in the original, and a sign decides a turn."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import VectorEnv
+
+from loomrl.envs.partial import BLIND, MAZE, BlindCartPole, TMaze
+
+
+def test_the_blind_pole_is_the_pole_without_velocities() -> None:
+    blind, full = gymnasium.make(BLIND), gymnasium.make("CartPole-v1")
+    assert (blind.spec.max_episode_steps, blind.spec.reward_threshold) == (500, 475.0)
+    shown, whole = blind.reset(seed=3)[0], full.reset(seed=3)[0]
+    over = False
+    while not over:
+        np.testing.assert_array_equal(shown, whole[[0, 2]])
+        assert blind.observation_space.contains(shown)
+        shown, paid, over, *_ = blind.step(1)
+        whole, expected, ends, *_ = full.step(1)
+        assert (paid, over) == (expected, ends)
+
+
+def test_many_of_them_at_once_are_gymnasiums_own() -> None:
+    blind, full = (gymnasium.make_vec(id, 3, vectorization_mode="vector_entry_point") for id in (BLIND, "CartPole-v1"))
+    assert isinstance(blind, VectorEnv)
+    assert blind.single_observation_space == BlindCartPole().observation_space
+    shown, whole = blind.reset(seed=3)[0], full.reset(seed=3)[0]
+    for _ in range(30):
+        np.testing.assert_array_equal(shown, whole[:, [0, 2]])
+        assert blind.observation_space.contains(shown)
+        actions = np.array([0, 1, 1])
+        shown, whole = blind.step(actions)[0], full.step(actions)[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*alternative")
+@pytest.mark.parametrize("id", [BLIND, MAZE])
+def test_they_are_as_gymnasium_wants_them(id: str) -> None:
+    check_env(gymnasium.make(id).unwrapped, skip_render_check=True)
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_the_sign_is_seen_at_the_beginning_only_and_decides(turn: int) -> None:
+    maze, found = TMaze(length=4), set()
+    for seed in range(8):
+        first, _ = maze.reset(seed=seed)
+        sign = int(first.argmax())
+        later = [int(maze.step(0)[0].argmax()) for _ in range(4)]
+        assert later == [2, 2, 2, 3]
+        _, paid, terminated, truncated, info = maze.step(turn)
+        assert (paid, terminated, truncated) == (float(turn == 1 + sign), True, False)
+        assert info == {"is_success": paid}
+        found.add(sign)
+    assert found == {0, 1}
+
+
+def test_walls_cost_and_time_runs_out() -> None:
+    maze = TMaze(length=2)
+    first, _ = maze.reset(seed=0)
+    shown, paid, *_ = maze.step(1)
+    assert (shown == first).all()
+    assert paid == pytest.approx(-0.1)
+    maze.step(0)
+    maze.step(0)
+    steps = 3
+    over = False
+    while not over:
+        shown, paid, terminated, over, info = maze.step(0)
+        steps += 1
+        assert (int(shown.argmax()), paid, terminated) == (3, pytest.approx(-0.1), False)
+    assert (steps, info) == (28, {"is_success": 0.0})
+
+
+def test_a_corridor_without_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="length=0"):
+        TMaze(length=0)
