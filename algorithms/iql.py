@@ -66,7 +66,9 @@ class IQLLearner(LoggedLearner):
         super().build()
         settings, kind = self.config.settings, acts(self.own.action_space)
         self._numbers = numbers_of(kind)
-        self._clipped = partial(np.clip, a_min=kind.low, a_max=kind.high) if kind.kind == "box" else lambda actions: actions
+        self._clipped = (
+            partial(np.clip, a_min=kind.low, a_max=kind.high) if kind.kind == "box" else lambda actions: actions
+        )
         self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
         self.recent = None if settings.online is None else ring_of(self, settings.online.replay)
         self._steps, self._owed = NStep(1, settings.gamma, share=(self.rank, self.ranks)), 0.0

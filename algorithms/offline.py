@@ -201,7 +201,9 @@ class LoggedStep(ControlStep):
     def setup(self, config: Any) -> None:
         """Set up, and give every learner its part of the data."""
         if config.logs is None:
-            raise ConfigError(f"{type(self).__name__} learns from logged episodes: name them, config.logged(minari=ID).")
+            raise ConfigError(
+                f"{type(self).__name__} learns from logged episodes: name them, config.logged(minari=ID)."
+            )
         with unwrapped():
             super().setup(config)
         settings, module = self.config.settings, self.get_module()

@@ -91,9 +91,7 @@ def chooser(policy: Acts, acted: spaces.Space[Any], *, greedy: bool, seed: int) 
     return samples
 
 
-def _episodes(
-    chooses: Chooses, environments: VectorEnv[Any, Any, Any], steps: int, *, seed: int
-) -> Sequence[Recorded]:
+def _episodes(chooses: Chooses, environments: VectorEnv[Any, Any, Any], steps: int, *, seed: int) -> Sequence[Recorded]:
     """Episodes one after the other, of so many steps in all."""
     episodes: list[Recorded] = []
     while steps > 0:

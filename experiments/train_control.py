@@ -126,7 +126,9 @@ class ControlTraining:
         metrics |= phases.seconds() | {Metric.TIME_CHECKPOINT: self._checkpoint_s}
         self._checkpoint_s = 0.0
         seconds = sum(metrics.get(phase, 0.0) for phase in PHASES)
-        metrics[Metric.ENV_STEPS_PER_S if self._unit == "steps" else Metric.UPDATES_PER_S] = (self.done - before) / seconds
+        metrics[Metric.ENV_STEPS_PER_S if self._unit == "steps" else Metric.UPDATES_PER_S] = (
+            self.done - before
+        ) / seconds
         self.listen(self.done, metrics)
         if self._is_due:
             self._checkpoint()

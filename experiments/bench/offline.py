@@ -89,7 +89,12 @@ def _of_seed(experiment: ControlExperiment, size: Size, random: float) -> dict[s
 
 
 def _sac() -> dict[str, Any]:
-    return {"kind": "sac", "network": {"hidden": [64, 64], "activation": "relu"}, "warmup": 0, "initial_temperature": 0.1}
+    return {
+        "kind": "sac",
+        "network": {"hidden": [64, 64], "activation": "relu"},
+        "warmup": 0,
+        "initial_temperature": 0.1,
+    }
 
 
 def _offline(experiment: ControlExperiment) -> tuple[float, Mapping[str, Any], Any]:

@@ -12,7 +12,9 @@ from loomrl.experiments.commands.records import Limit, StoreUrl
 if TYPE_CHECKING:
     from loomrl.store.datasets import Dataset
 
-app = typer.Typer(help="Data sets to train on: what was served, frozen; what policies of control do, recorded.", no_args_is_help=True)
+app = typer.Typer(
+    help="Data sets to train on: what was served, frozen; what policies of control do, recorded.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -69,7 +71,9 @@ def record(
     made = recorded(experiment, asked)
 
     def render(console: Console) -> None:
-        rows = [(name, each["episodes"], each["steps"], f"{each['return']:.2f}") for name, each in made["policies"].items()]
+        rows = [
+            (name, each["episodes"], each["steps"], f"{each['return']:.2f}") for name, each in made["policies"].items()
+        ]
         if len(rows) > 1:
             rows.append(("all", made["episodes"], made["steps"], f"{made['return']:.2f}"))
         console.print(table(f"Minari data set {id}", ("", "episodes>", "steps>", "mean return>"), rows))

@@ -97,7 +97,9 @@ class IQL(ControlAlgorithm):
     @model_validator(mode="after")
     def _towers(self) -> Self:
         if self.network.shared:
-            raise ValueError("network.shared=true: policy, value function and critics of iql have a tower each, set false")
+            raise ValueError(
+                "network.shared=true: policy, value function and critics of iql have a tower each, set false"
+            )
         return self
 
 

@@ -76,7 +76,12 @@ def refuse_name(id: str) -> None:
 
 
 def write_minari(
-    id: str, episodes: Sequence[Recorded], spec: Any, observed: spaces.Space[Any], acted: spaces.Space[Any], made_by: str
+    id: str,
+    episodes: Sequence[Recorded],
+    spec: Any,
+    observed: spaces.Space[Any],
+    acted: spaces.Space[Any],
+    made_by: str,
 ) -> None:
     """Write the episodes as data set `id`. `spec` is Gymnasium's of the environment, or None."""
     minari = _minari()

@@ -132,7 +132,7 @@ def _fits(attempt: Trajectory, selection: DataSelection, sieve: Sieve, prompts: 
     return (
         keep("failed", attempt.end is not End.FAILED)
         and keep("without", attempt.id not in selection.without)
-        and keep("without text", turns > 0)
+        and keep("without text", turns > 0 or attempt.steps is not None)
         and keep("sources", not selection.sources or attempt.source.value in selection.sources)
         and keep("domains", not selection.domains or any(fnmatchcase(domain, each) for each in selection.domains))
         and keep("since", since is None or ended >= since)

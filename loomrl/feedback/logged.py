@@ -49,10 +49,12 @@ def _served(id: str, observed: Space, acted: Space, store_url: str, rewarded: bo
             attempt = contents.read(row)
             if attempt is None:
                 left["deleted since"] += 1
-            elif (why := _unfit(attempt, is_judged=not rewarded or row.reward is not None)) is not None:
+                continue
+            reward = row.reward if row.reward is not None else _told(attempt)
+            if (why := _unfit(attempt, is_judged=not rewarded or reward is not None)) is not None:
                 left[why] += 1
             else:
-                episodes.append(_episode(attempt, float(row.reward or 0.0), observed, acted))
+                episodes.append(_episode(attempt, reward or 0.0, observed, acted))
     if left:
         told = ", ".join(f"{count} {why}" for why, count in left.items())
         _log.warning("data set %s: %d sessions are learnt from; left out: %s", id, len(episodes), told)
@@ -60,6 +62,11 @@ def _served(id: str, observed: Space, acted: Space, store_url: str, rewarded: bo
         told = ", ".join(f"{count} {why}" for why, count in left.items()) or "it is empty"
         raise DataError(f"data set {id!r} has no session to learn control from: {told}.")
     return episodes
+
+
+def _told(attempt: Trajectory) -> float | None:
+    """The reward that a caller told at the session's end."""
+    return attempt.reward.total if attempt.reward.parts else None
 
 
 def _unfit(attempt: Trajectory, *, is_judged: bool) -> str | None:
