@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from loomrl.algorithms import translation
 from loomrl.algorithms.offline import Batch, LoggedConfig, LoggedLearner, LoggedStep
-from loomrl.config.offline import BC as Settings
+from loomrl.config import offline
 from loomrl.telemetry.metric import Metric
 
 ACTOR = "actor"
@@ -36,7 +36,7 @@ class BCLearner(LoggedLearner):
 class BCConfig(LoggedConfig):
     """`BCConfig().environment("CartPole-v1").logged(minari="cartpole/mixed-v0").build_algo()`."""
 
-    settings_class, words = Settings, translation.OFFLINE
+    settings_class, words = offline.BC, translation.OFFLINE
     fast_learner = BCLearner
 
     def __init__(self, algo_class: type | None = None) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -33,7 +32,7 @@ from loomrl.algorithms.offline import (
     LoggedStep,
     ring_of,
 )
-from loomrl.config.offline import IQL as Settings
+from loomrl.config import offline
 from loomrl.control.network import Twins
 from loomrl.control.space import Acts, acts, seen
 from loomrl.errors import ConfigError
@@ -156,7 +155,7 @@ class IQLLearner(LoggedLearner):
 class IQLConfig(LoggedConfig):
     """`IQLConfig().environment("CartPole-v1").logged(minari="cartpole/mixed-v0").build_algo()`."""
 
-    settings_class, words = Settings, translation.OFFLINE
+    settings_class, words = offline.IQL, translation.OFFLINE
     fast_learner = IQLLearner
 
     def __init__(self, algo_class: type | None = None) -> None:

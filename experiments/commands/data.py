@@ -44,7 +44,7 @@ def freeze(
 
 
 @app.command()
-def record(
+def record(  # noqa: PLR0913 - options
     id: Annotated[str, typer.Argument(metavar="ID", help="Id of the Minari data set: cartpole/mixed-v0.")],
     words: Annotated[
         list[str] | None,
@@ -81,6 +81,35 @@ def record(
         console.print(f"{known} the probabilities of its actions; read by data={{minari: {id}}}", highlight=False)
 
     emit(made, as_json=as_json, show=render)
+
+
+@app.command()
+def judge(
+    id: Annotated[str, typer.Argument(metavar="ID", help="A data set whose actions have their probabilities.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN | EXPERIMENT] [PATH=VALUE]...", help="RUN/12 is judged, or what --policy names."),
+    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="A further policy: RUN/NUMBER, or a folder.")] = None,
+    gamma: Annotated[float, typer.Option(min=0, max=1, help="Discount of later rewards.")] = 1.0,
+    sampled: Annotated[bool, typer.Option("--sampled", help="As it samples; else by its likeliest actions.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate what a policy would earn, from what another one did: doubly robust, and by importance weights.
+
+    `episodes` is how many of the policy's own would tell as much. Where that is below a hundred, trust no interval.
+    """
+    from loomrl.experiments.judge_logged import as_rows, judge_named
+    from loomrl.experiments.shipped import judged_words
+
+    experiment, policies = judged_words(words or ["kind=control"], policy or [])
+    found = judge_named(experiment, id, policies, gamma=gamma, greedy=not sampled)
+    columns = ("", "doubly robust>", "snips>", "ips>", "episodes>")
+    emit(
+        {"id": id, "policies": {name: each.as_dict() for name, each in found.items()}},
+        as_json=as_json,
+        show=lambda console: console.print(table(f"Return by {id}, 95 % confidence", columns, as_rows(found))),
+    )
 
 
 @app.command("list")

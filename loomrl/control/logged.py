@@ -43,7 +43,7 @@ def taken(kind: Acts) -> Callable[[Array], Array]:
 
 
 def steps_of(episodes: Sequence[Logged], *, gamma: float) -> dict[str, Array]:
-    """All steps as columns: `seen`, `after`, `actions`, `rewards`, and `ahead`, the discount of the value after them."""
+    """All steps as columns: `seen`, `after`, `actions`, `rewards`, and `ahead`, the discount of what follows."""
     ahead = [np.full(len(one), gamma, np.float32) for one in episodes]
     for discount_T, one in zip(ahead, episodes, strict=True):
         discount_T[-1] *= not one.terminated

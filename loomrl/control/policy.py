@@ -139,6 +139,23 @@ class ControlPolicy:
             logprobs_B = self._net.distribution.logp(inputs_BI, drawn)
         return self._in_space(drawn), logprobs_B.numpy()
 
+    def chances(self, seen_B: Array, *, greedy: bool) -> Array:
+        """Probability of every choice `[B, A]` for the network's inputs; a ConfigError where actions are no choice."""
+        if not isinstance(self.action_space, spaces.Discrete):
+            raise ConfigError(
+                f"probabilities are of one choice among several, and this policy does {self.action_space}."
+            )
+        inputs_BI = self._decided(torch.from_numpy(np.array(seen_B)))
+        distribution, choices = self._net.distribution, torch.arange(int(self.action_space.n))
+        if greedy:
+            return np.eye(len(choices))[distribution.mode(inputs_BI).numpy()]
+        with torch.inference_mode():
+            return (
+                torch.stack([distribution.logp(inputs_BI, one.expand(len(inputs_BI))) for one in choices], 1)
+                .exp()
+                .numpy()
+            )
+
     def value(self, observation: Any) -> float:
         """The expected discounted return; a ConfigError if that is not one number."""
         if not isinstance(self._net, ActorCritic):

@@ -1,4 +1,4 @@
-"""Behaviour cloning and IQL: learn from the data alone, and what is better in them; resume bit for bit; go on online."""
+"""Behaviour cloning and IQL: learn from the data alone, and what is better in them; resume exactly; go on online."""
 
 from pathlib import Path
 from typing import Any
@@ -204,5 +204,5 @@ def test_what_cannot_be_learnt_from_is_refused() -> None:
         bc().logged()
     with pytest.raises(ConfigError, match="callback on_episode_end: BC has no runner and learner but ours"):
         bc().callbacks(on_episode_end=lambda **_: None).build_algo()
-    with pytest.raises(ConfigError, match="gamma=0.5 has no effect: bc uses no rewards"):
+    with pytest.raises(ConfigError, match=r"gamma=0\.5 has no effect: bc uses no rewards"):
         bc(gamma=0.5).validate()
