@@ -76,7 +76,9 @@ def play_control(suite: ControlSuite, challenger: Party, baseline: Party | None,
 
 def _logged(rule: LoggedReturn, policy: Acts, db: LoomDB, *, error_rate: float) -> Check:
     confidence = 1 - 2 * error_rate  # of both bounds, of which one counts
-    found = judge_policy(policy, rule.data, db.url, gamma=rule.gamma, greedy=not rule.sampled, confidence=confidence)
+    found = judge_policy(
+        policy, rule.data, db.location, gamma=rule.gamma, greedy=not rule.sampled, confidence=confidence
+    )
     return logged(rule, found)
 
 

@@ -255,7 +255,7 @@ def _parent(db: LoomDB, selection: DataSelection) -> str | None:
 
 def _datasets_behind(db: LoomDB, parent: str | None) -> list[str]:
     """The data sets that a policy and its ancestors were trained on."""
-    if parent is None or is_file(f"{parent}/config.json"):
+    if parent is None or any(is_file(f"{parent}/{name}") for name in ("config.json", "policy.json")):  # a folder
         return []
     tree = lineage(db, parent)
     found = [version["made_from"]["data"].get("dataset") for version in (tree, *tree["ancestors"])]
