@@ -9,7 +9,6 @@ Axes: `_B` steps that are drawn, `_2` the two critics, `_D` numbers of an action
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,9 +64,7 @@ class IQLLearner(LoggedLearner):
         super().build()
         settings, kind = self.config.settings, acts(self.own.action_space)
         self._numbers = numbers_of(kind)
-        self._clipped = (
-            partial(np.clip, a_min=kind.low, a_max=kind.high) if kind.kind == "box" else lambda actions: actions
-        )
+        self._low, self._high = (np.array(kind.low), np.array(kind.high)) if kind.kind == "box" else (None, None)
         self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
         self.recent = None if settings.online is None else ring_of(self, settings.online.replay)
         self._steps, self._owed = NStep(1, settings.gamma, share=(self.rank, self.ranks)), 0.0
@@ -80,8 +77,9 @@ class IQLLearner(LoggedLearner):
         online, recent = self.config.settings.online, self.recent
         assert recent is not None, "there are no rollouts else"
         for rollout in work.rollouts:
-            acted = replace(rollout, actions=self._clipped(rollout.actions))
-            recent.append(self._steps(acted, rollout.rewards / self.reward_scale))
+            if self._low is not None:  # as the environment took them, and as data sets have them
+                rollout = replace(rollout, actions=np.clip(rollout.actions, self._low, self._high))
+            recent.append(self._steps(rollout, rollout.rewards / self.reward_scale))
             self._owed += rollout.env_steps() * online.updates_per_step
         due = self._least(int(self._owed)) if self._least(recent.steps) else 0
         self._owed -= due

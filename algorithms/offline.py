@@ -173,6 +173,10 @@ class LoggedConfig(ControlConfig):
         self.logs, self.logs_url = LoggedData.parse(data, origin="logged"), store_url
         return self
 
+    def _check_shares(self) -> None:
+        if self.is_online_too:  # else nobody brings rollouts that are to be shared
+            super()._check_shares()
+
     @property
     def is_online_too(self) -> bool:
         """True if it learns on in the environment."""

@@ -49,7 +49,7 @@ def judge_policy(
 def as_rows(found: dict[str, OffPolicy]) -> list[tuple[str, ...]]:
     """A row per policy, and first that of the one that played."""
     first = next(iter(found.values()))
-    rows = [("as logged", _told(first.logged), "", "", f"{first.logged.count}")]
+    rows: list[tuple[str, ...]] = [("as logged", _told(first.logged), "", "", f"{first.logged.count}")]
     for name, one in found.items():
         rows.append((name, _told(one.dr), _told(one.snips), _told(one.ips), f"{one.effective:.1f}"))
     return rows

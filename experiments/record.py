@@ -81,8 +81,9 @@ def chooser(policy: Acts, acted: spaces.Space[Any], *, greedy: bool, seed: int) 
     def samples(observations: Any) -> tuple[Any, NDArray[np.float64] | None]:
         if not isinstance(policy, ControlPolicy):
             actions = policy.act_batch(observations)
-            known = isinstance(policy, RandomPolicy) and isinstance(acted, spaces.Discrete)
-            return actions, np.full(1, -math.log(int(acted.n))) if known else None
+            if isinstance(policy, RandomPolicy) and isinstance(acted, spaces.Discrete):
+                return actions, np.full(1, -math.log(int(acted.n)))
+            return actions, None
         if greedy:
             return policy.act_batch(observations), np.zeros(1) if isinstance(acted, spaces.Discrete) else None
         actions, logprobs = policy.sample_batch(observations, generator=generator)
@@ -104,7 +105,8 @@ def _episodes(chooses: Chooses, environments: VectorEnv[Any, Any, Any], steps: i
 def _episode(chooses: Chooses, environments: VectorEnv[Any, Any, Any], most: int, *, seed: int) -> Recorded:
     seed %= 2**31
     now, _ = environments.reset(seed=seed)
-    observations, actions, rewards = [_first(now)], [], []
+    observations, actions = [_first(now)], list[Any]()
+    rewards: list[float] = []
     logprobs: list[Any] = []
     is_over = terminated = False
     while not is_over and len(rewards) < most:

@@ -41,7 +41,7 @@ class Size:
     """Environment steps that make the good policy, by SAC."""
     steps: int = 10_000
     """Of the data set."""
-    updates: int = 5_000
+    updates: int = 10_000
     online: int = 2_000
     """Environment steps after the offline training."""
     every: int = 200
@@ -75,7 +75,7 @@ def _of_seed(experiment: ControlExperiment, size: Size, random: float) -> dict[s
     reach = told["iql"] - random
 
     def share(returns: Sequence[float]) -> float:
-        return (min(returns) - random) / reach
+        return float((min(returns) - random) / reach)
 
     goes_on = experiment.override({"algorithm.online": {}, "train.steps": size.online})
     told["online"] = _online(goes_on, size, lambda algo: _load(algo, weights))

@@ -150,11 +150,9 @@ class ControlPolicy:
         if greedy:
             return np.eye(len(choices))[distribution.mode(inputs_BI).numpy()]
         with torch.inference_mode():
-            return (
-                torch.stack([distribution.logp(inputs_BI, one.expand(len(inputs_BI))) for one in choices], 1)
-                .exp()
-                .numpy()
-            )
+            logp_BA = torch.stack([distribution.logp(inputs_BI, one.expand(len(inputs_BI))) for one in choices], 1)
+            chances_BA: Array = logp_BA.exp().numpy()
+        return chances_BA
 
     def value(self, observation: Any) -> float:
         """The expected discounted return; a ConfigError if that is not one number."""

@@ -102,7 +102,7 @@ def _weighed(one: Logged, policy: Chooses, *, gamma: float, greedy: bool) -> Wei
     chances_TA = np.asarray(policy.chances(one.seen, greedy=greedy), np.float64)
     taken_T = chances_TA[np.arange(len(one)), one.actions]
     ratios_T = np.cumprod(taken_T / np.exp(one.logprobs_T.astype(np.float64)))
-    discounts_T = gamma ** np.arange(len(one))
+    discounts_T: Floats = gamma ** np.arange(len(one), dtype=np.float64)
     return Weighed(one.seen, one.actions, one.rewards_T.astype(float), discounts_T, ratios_T, chances_TA)
 
 
@@ -148,7 +148,8 @@ class _Linear:
     def fitted(cls, episodes: Sequence[Weighed], *, gamma: float) -> "_Linear":
         """The model of these episodes."""
         seen_SF = np.concatenate([one.seen for one in episodes]).astype(np.float64)
-        mean_F, scale_F = seen_SF.mean(0), seen_SF.std(0) + 1e-8
+        mean_F: Floats = seen_SF.mean(0)
+        scale_F: Floats = seen_SF.std(0) + 1e-8
         choices = episodes[0].chances_TA.shape[1]
         size = choices * (1 + 2 * len(mean_F))
         left_FF, right_F = RIDGE * np.eye(size), np.zeros(size)

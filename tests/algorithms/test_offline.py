@@ -206,3 +206,44 @@ def test_what_cannot_be_learnt_from_is_refused() -> None:
         bc().callbacks(on_episode_end=lambda **_: None).build_algo()
     with pytest.raises(ConfigError, match=r"gamma=0\.5 has no effect: bc uses no rewards"):
         bc(gamma=0.5).validate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [bc, iql])
+def test_one_remote_learner_learns_what_one_in_this_process_does_and_two_agree(config: Any, tmp_path: Path) -> None:
+    identity_data("identity/data-v0", "box")
+    found = []
+    for count in (0, 1, 2):
+        algo = config("box", normalize_observations=True).learners(num_learners=count).build_algo()
+        algo.train()
+        states = [each.get() for each in algo.learner_group.foreach_learner(lambda learner: learner.get_state())]
+        modules = [state["rl_module"]["default_policy"] for state in states]
+        assert all(np.array_equal(modules[0][name], one[name]) for one in modules for name in one)
+        assert greedy(algo, "box") > (0.8 if config is iql else 0.0)
+        found.append(weights(algo))
+        if count == 2:
+            algo.save_to_path(tmp_path / "checkpoint")
+            algo.train()
+            again = config("box", normalize_observations=True).learners(num_learners=2).build_algo()
+            again.restore_from_path(tmp_path / "checkpoint")
+            again.train()
+            assert same(weights(algo), weights(again))
+            again.stop()
+        algo.stop()
+    assert all(torch.allclose(found[0][name], found[1][name], atol=1e-4) for name in found[0])
+
+
+@pytest.mark.slow
+def test_runners_and_two_learners_go_on_online() -> None:
+    identity_data("identity/data-v0")
+    asked = iql(online={}).env_runners(num_env_runners=1, num_envs_per_env_runner=2, rollout_fragment_length=8)
+    algo = asked.learners(num_learners=2).reporting(min_sample_timesteps_per_iteration=64).build_algo()
+    algo.train()
+    assert algo.progress >= 64
+    algo.stop()
+
+
+def test_two_learners_need_no_environments_to_share() -> None:
+    bc().learners(num_learners=2).validate()
+    with pytest.raises(ConfigError, match="cannot be divided among num_learners=2"):
+        iql(online={}).learners(num_learners=2).validate()
