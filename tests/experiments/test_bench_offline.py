@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 
 from loomrl.experiments.bench.logs.bandit import QUICK, measure
 from loomrl.experiments.cli import app
-from tests.algorithms.control_support import MARKS
 
 
 def test_estimates_are_measured_against_the_known_value() -> None:
@@ -20,12 +19,13 @@ def test_estimates_are_measured_against_the_known_value() -> None:
             assert 0 < found[way][name]["error"] < found[way][name]["width"]
 
 
-class TestOffline:
-    pytestmark = (pytest.mark.system, *MARKS)
-
-    @pytest.mark.slow
-    def test_the_benchmark_of_offline_control_runs(self) -> None:
-        done = CliRunner().invoke(app, ["bench", "offline", "--quick", "--json"])
-        assert done.exit_code == 0, done.output
-        (seed,) = json.loads(done.stdout)["seeds"]
-        assert {"bc", "iql", "iql_shuffled", "online_worst_share", "naive_worst_share"} <= seed.keys()
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_benchmark_of_offline_control_runs() -> None:
+    done = CliRunner().invoke(app, ["bench", "offline", "--quick", "--json"])
+    assert done.exit_code == 0, done.output
+    (seed,) = json.loads(done.stdout)["seeds"]
+    assert {"bc", "iql", "iql_shuffled", "online_worst_share", "naive_worst_share"} <= seed.keys()
