@@ -9,7 +9,8 @@ Per episode, with the ratio ρ of both policies' probabilities for all actions u
 Intervals are Student's over episodes; for snips over its linearised terms. They assume that the mean over episodes is
 nearly normal, which it is not where few episodes carry all the weight: `effective` says how many do.
 
-Axes: `_T` steps of an episode, `_A` choices, `_E` episodes, `_F` features.
+Axes: `_T` steps of an episode, `_A` choices, `_E` episodes, `_S` steps of all episodes, `_R` those and what is seen
+after the last of each, `_F` features, `_K` features of all choices.
 """
 
 from collections.abc import Sequence
@@ -83,7 +84,7 @@ def judge_logged(
             f"{len(known)} of {len(episodes)} episodes have the probabilities of all their actions, of {2 * FOLDS} "
             "needed. Record them sampled (`loomrl data record` without --greedy), or serve with explore=true."
         )
-    weighed = [_weighed(one, policy, gamma=gamma, greedy=greedy) for one in known]
+    weighed = _weighed(known, policy, gamma=gamma, greedy=greedy)
     returns_E = [float((one.discounts_T * one.rewards_T).sum()) for one in weighed]
     last_E = np.array([one.ratios_T[-1] for one in weighed])
     total = float(last_E.sum())
@@ -97,13 +98,18 @@ def judge_logged(
     )
 
 
-def _weighed(one: Logged, policy: Chooses, *, gamma: float, greedy: bool) -> Weighed:
-    assert one.logprobs_T is not None, "others are left out"
-    chances_TA = np.asarray(policy.chances(one.seen, greedy=greedy), np.float64)
-    taken_T = chances_TA[np.arange(len(one)), one.actions]
-    ratios_T = np.cumprod(taken_T / np.exp(one.logprobs_T.astype(np.float64)))
-    discounts_T: Floats = gamma ** np.arange(len(one), dtype=np.float64)
-    return Weighed(one.seen, one.actions, one.rewards_T.astype(float), discounts_T, ratios_T, chances_TA)
+def _weighed(known: Sequence[Logged], policy: Chooses, *, gamma: float, greedy: bool) -> list[Weighed]:
+    chances_RA = np.asarray(policy.chances(np.concatenate([one.seen for one in known]), greedy=greedy), np.float64)
+    ends = np.cumsum([len(one.seen) for one in known])[:-1]
+    found = []
+    for one, chances_TA in zip(known, np.split(chances_RA, ends), strict=True):
+        assert one.logprobs_T is not None, "others are left out"
+        taken_T = chances_TA[np.arange(len(one)), one.actions]
+        ratios_T = np.cumprod(taken_T / np.exp(one.logprobs_T.astype(np.float64)))
+        discounts_T: Floats = gamma ** np.arange(len(one), dtype=np.float64)
+        rewards_T = one.rewards_T.astype(np.float64)
+        found.append(Weighed(one.seen, one.actions, rewards_T, discounts_T, ratios_T, chances_TA))
+    return found
 
 
 def ips(episodes: Sequence[Weighed]) -> list[float]:
@@ -127,57 +133,42 @@ def snips(episodes: Sequence[Weighed]) -> list[float]:
 
 
 def doubly_robust(episodes: Sequence[Weighed], *, gamma: float) -> list[float]:
-    """A term per episode; its model never saw that episode."""
+    """A term per episode, by a model that was fitted without that episode.
+
+    The model of Q(s, a) is linear, for each action, in observations and their squares, fitted by least squares to
+    temporal differences under the policy (LSTD-Q).
+    """
+    features_RF = _features(np.concatenate([one.seen for one in episodes]))
+    expected_RK = _by_choice(features_RF, np.concatenate([one.chances_TA for one in episodes]))
+    lengths_E = np.array([len(one.rewards_T) for one in episodes])
+    firsts_E = np.concatenate([[0], np.cumsum(lengths_E + 1)[:-1]])
+    rows_S = np.concatenate([first + np.arange(count) for first, count in zip(firsts_E, lengths_E, strict=True)])
+    choices = np.eye(episodes[0].chances_TA.shape[1])
+    now_SK = _by_choice(features_RF[rows_S], choices[np.concatenate([one.actions_T for one in episodes])])
+    next_SK = expected_RK[rows_S + 1]
+    next_SK[np.cumsum(lengths_E) - 1] = 0.0  # what comes after the episode is not part of its return
+    rewards_S = np.concatenate([one.rewards_T for one in episodes])
+    weights_S = np.concatenate([one.discounts_T * one.ratios_T for one in episodes])
+    folds_E = np.arange(len(episodes)) % FOLDS
+    folds_S, episode_S = np.repeat(folds_E, lengths_E), np.repeat(np.arange(len(episodes)), lengths_E)
     terms_E = np.zeros(len(episodes))
     for fold in range(FOLDS):
-        model = _Linear.fitted([one for at, one in enumerate(episodes) if at % FOLDS != fold], gamma=gamma)
-        for at in range(fold, len(episodes), FOLDS):
-            terms_E[at] = model.term(episodes[at], gamma=gamma)
+        others = folds_S != fold
+        fit_SK, size = now_SK[others], now_SK.shape[1]
+        left_KK = fit_SK.T @ (fit_SK - gamma * next_SK[others]) + RIDGE * np.eye(size)
+        weights_K = np.linalg.lstsq(left_KK, fit_SK.T @ rewards_S[others], rcond=None)[0]
+        errors_S = weights_S * (rewards_S + (gamma * next_SK - now_SK) @ weights_K)
+        summed_E = np.bincount(episode_S, errors_S, len(episodes)) + expected_RK[firsts_E] @ weights_K
+        terms_E[folds_E == fold] = summed_E[folds_E == fold]
     return [float(term) for term in terms_E]
 
 
-class _Linear:
-    """Q(s, a): a linear function, for each action, of observations and their squares, fitted by least squares to
-    temporal differences under the policy (LSTD-Q).
-    """
-
-    def __init__(self, mean_F: Floats, scale_F: Floats, weights_FA: Floats) -> None:
-        self._mean_F, self._scale_F, self._weights_FA = mean_F, scale_F, weights_FA
-
-    @classmethod
-    def fitted(cls, episodes: Sequence[Weighed], *, gamma: float) -> "_Linear":
-        """The model of these episodes."""
-        seen_SF = np.concatenate([one.seen for one in episodes]).astype(np.float64)
-        mean_F: Floats = seen_SF.mean(0)
-        scale_F: Floats = seen_SF.std(0) + 1e-8
-        choices = episodes[0].chances_TA.shape[1]
-        size = choices * (1 + 2 * len(mean_F))
-        left_FF, right_F = RIDGE * np.eye(size), np.zeros(size)
-        for one in episodes:
-            features_TF = _features(one.seen, mean_F, scale_F)
-            now_TF = _by_choice(features_TF[:-1], np.eye(choices)[one.actions_T])
-            next_TF = _by_choice(features_TF[1:], one.chances_TA[1:])
-            next_TF[-1] *= 0.0  # what comes after the episode is not part of its return
-            left_FF += now_TF.T @ (now_TF - gamma * next_TF)
-            right_F += now_TF.T @ one.rewards_T
-        weights_F = np.linalg.lstsq(left_FF, right_F, rcond=None)[0]
-        return cls(mean_F, scale_F, weights_F.reshape(choices, -1).T)
-
-    def term(self, one: Weighed, *, gamma: float) -> float:
-        """The episode's term of the doubly robust estimate."""
-        q_TA = _features(one.seen, self._mean_F, self._scale_F) @ self._weights_FA
-        v_T = (one.chances_TA * q_TA).sum(1)
-        first = float(v_T[0])
-        v_T[-1] = 0.0
-        q_T = q_TA[np.arange(len(one.actions_T)), one.actions_T]
-        return first + float((one.discounts_T * one.ratios_T * (one.rewards_T + gamma * v_T[1:] - q_T)).sum())
+def _features(seen_RF: Array) -> Floats:
+    seen_RF = seen_RF.astype(np.float64)
+    scaled_RF = (seen_RF - seen_RF.mean(0)) / (seen_RF.std(0) + 1e-8)
+    return np.concatenate([np.ones((len(scaled_RF), 1)), scaled_RF, scaled_RF**2], 1)
 
 
-def _features(seen_TF: Array, mean_F: Floats, scale_F: Floats) -> Floats:
-    scaled_TF = (seen_TF - mean_F) / scale_F
-    return np.concatenate([np.ones((len(seen_TF), 1)), scaled_TF, scaled_TF**2], 1)
-
-
-def _by_choice(features_TF: Floats, shares_TA: Floats) -> Floats:
+def _by_choice(features_RF: Floats, shares_RA: Floats) -> Floats:
     """Features of each choice side by side, by their shares."""
-    return (shares_TA[:, :, None] * features_TF[:, None, :]).reshape(len(features_TF), -1)
+    return (shares_RA[:, :, None] * features_RF[:, None, :]).reshape(len(features_RF), -1)

@@ -25,8 +25,8 @@ class Size:
 
     counts: Sequence[int] = (100, 300, 1000)
     """Logged decisions of a log."""
-    logs: int = 400
-    contexts: int = 2_000_000
+    logs: int = 300
+    contexts: int = 1_000_000
     """By which the true value is known."""
 
 
