@@ -168,9 +168,12 @@ class LoggedConfig(ControlConfig):
         config.updates_per_iteration = experiment.train.tell_every
         return config
 
-    def logged(self, *, store_url: str = "sqlite:///loom.db", **data: Any) -> Self:
-        """The episodes to learn from: `minari`, or `dataset` of the LoomDB at `store_url`; and `parent` weights."""
-        self.logs, self.logs_url = LoggedData.parse(data, origin="logged"), store_url
+    def logged(
+        self, *, minari: str | None = None, dataset: str | None = None, store_url: str = "sqlite:///loom.db"
+    ) -> Self:
+        """The episodes to learn from: a Minari data set, or one of the LoomDB at `store_url`."""
+        self.logs = LoggedData.parse({"minari": minari, "dataset": dataset}, origin="logged")
+        self.logs_url = store_url
         return self
 
     def _check_shares(self) -> None:
