@@ -64,7 +64,7 @@ class IQLLearner(LoggedLearner):
         super().build()
         settings, kind = self.config.settings, acts(self.own.action_space)
         self._numbers = numbers_of(kind)
-        self._low, self._high = (np.array(kind.low), np.array(kind.high)) if kind.kind == "box" else (None, None)
+        self._bounds = (np.array(kind.low), np.array(kind.high)) if kind.kind == "box" else None
         self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
         self.recent = None if settings.online is None else ring_of(self, settings.online.replay)
         self._steps, self._owed = NStep(1, settings.gamma, share=(self.rank, self.ranks)), 0.0
@@ -77,8 +77,8 @@ class IQLLearner(LoggedLearner):
         online, recent = self.config.settings.online, self.recent
         assert recent is not None, "there are no rollouts else"
         for rollout in work.rollouts:
-            if self._low is not None:  # as the environment took them, and as data sets have them
-                rollout = replace(rollout, actions=np.clip(rollout.actions, self._low, self._high))
+            if self._bounds is not None:  # as the environment took them, and as data sets have them
+                rollout = replace(rollout, actions=np.clip(rollout.actions, *self._bounds))
             recent.append(self._steps(rollout, rollout.rewards / self.reward_scale))
             self._owed += rollout.env_steps() * online.updates_per_step
         due = self._least(int(self._owed)) if self._least(recent.steps) else 0

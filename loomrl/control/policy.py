@@ -147,11 +147,10 @@ class ControlPolicy:
             )
         inputs_BI = self._decided(torch.from_numpy(np.array(seen_B)))
         distribution, choices = self._net.distribution, torch.arange(int(self.action_space.n))
-        if greedy:
-            return np.eye(len(choices))[distribution.mode(inputs_BI).numpy()]
         with torch.inference_mode():
             logp_BA = torch.stack([distribution.logp(inputs_BI, one.expand(len(inputs_BI))) for one in choices], 1)
-            chances_BA: Array = logp_BA.exp().numpy()
+            likeliest_B = distribution.mode(inputs_BI)
+        chances_BA: Array = np.eye(len(choices))[likeliest_B.numpy()] if greedy else logp_BA.exp().numpy()
         return chances_BA
 
     def value(self, observation: Any) -> float:

@@ -43,11 +43,10 @@ class Softmax:
     def chances(self, seen_B: Array, *, greedy: bool) -> Array:
         """Probability of every choice."""
         scores_BA = seen_B @ self._weights_FA
+        shares_BA: Array = np.exp(scores_BA - scores_BA.max(1, keepdims=True))
         if greedy:
-            return np.eye(CHOICES)[scores_BA.argmax(1)]
-        shares_BA = np.exp(scores_BA - scores_BA.max(1, keepdims=True))
-        found: Array = shares_BA / shares_BA.sum(1, keepdims=True)
-        return found
+            shares_BA = np.eye(CHOICES)[scores_BA.argmax(1)]
+        return shares_BA / shares_BA.sum(1, keepdims=True)
 
 
 class Bandit:
