@@ -46,7 +46,8 @@ class Softmax:
         shares_BA: Array = np.exp(scores_BA - scores_BA.max(1, keepdims=True))
         if greedy:
             shares_BA = np.eye(CHOICES)[scores_BA.argmax(1)]
-        return shares_BA / shares_BA.sum(1, keepdims=True)
+        found: Array = shares_BA / shares_BA.sum(1, keepdims=True)
+        return found
 
 
 class Bandit:
