@@ -95,6 +95,16 @@ class ControlStep(Placed):
         """Environment steps so far, of all runners."""
         return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
 
+    @property
+    def unit(self) -> str:
+        """What `progress` counts."""
+        return "steps"
+
+    @property
+    def progress(self) -> int:
+        """How far the run is: the number of its present version."""
+        return self.env_steps
+
     def work(self, share: tuple[Rollout, ...]) -> Work:
         """The work of one learner."""
         return Work(share)

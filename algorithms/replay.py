@@ -51,6 +51,15 @@ class Ring:
     def __len__(self) -> int:
         return min(self.steps, self.capacity)
 
+    @property
+    def chance(self) -> dict[str, Any]:
+        """State of the random generator that draws."""
+        return dict(self._chance.bit_generator.state)
+
+    @chance.setter
+    def chance(self, state: Mapping[str, Any]) -> None:
+        self._chance.bit_generator.state = state
+
     def _column(self, shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
         whole = (self.capacity, *shape)
         if self._file is None:

@@ -109,6 +109,13 @@ SAC = COMMON | {
     "_deterministic_loss": only(False, instead="RLlib's SAC"),
     "_use_beta_distribution": only(False, instead="RLlib's SAC"),
 }
+OFFLINE = COMMON | {
+    "lr": named("learning_rate", "rates of bc and iql stay as they are"),
+    BATCH: named("batch"),
+    "num_epochs": only(1, instead="train.steps, which counts updates"),
+    "minibatch_size": only(None, instead="batch"),
+    "shuffle_batch_per_epoch": only(False, True, instead="batch, which is drawn at random"),
+}
 UNSUPPORTED = {
     "enable_rl_module_and_learner": "the new API stack; the old one is not supported: leave api_stack(…) out",
     "enable_env_runner_and_connector_v2": "the new API stack; the old one is not supported: leave api_stack(…) out",

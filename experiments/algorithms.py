@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm, Weave
+from loomrl.config import BC, IQL, SAC, AnyExperiment, ControlExperiment, CustomAlgorithm, Weave
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
 from loomrl.named import named
@@ -60,6 +60,14 @@ def _control(experiment: ControlExperiment, run: str | None) -> Any:
         from loomrl.algorithms.weave.algorithm import WeaveConfig
 
         return WeaveConfig.of(experiment, run=run)
+    if isinstance(experiment.algorithm, BC):
+        from loomrl.algorithms.bc import BCConfig
+
+        return BCConfig.of(experiment, run=run)
+    if isinstance(experiment.algorithm, IQL):
+        from loomrl.algorithms.iql import IQLConfig
+
+        return IQLConfig.of(experiment, run=run)
     from loomrl.algorithms.ppo import PPOConfig
 
     return PPOConfig.of(experiment, run=run)

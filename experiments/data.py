@@ -4,16 +4,18 @@ import time
 from collections import Counter
 from typing import Any
 
-from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, DataSelection, Experiment
+from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, DataSelection, Experiment, LoggedData
 from loomrl.config.suite import LanguageSuite
-from loomrl.errors import ConfigError, DataError
+from loomrl.errors import ConfigError, DataError, unknown
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.feedback.dataset import freeze
+from loomrl.run.version import find_version
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import Dataset, Part, find_dataset, read_rows, trained_from
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.feedback import feedback_of
+from loomrl.store.runs import list_runs
 
 PRODUCTION = "production:"
 PARTS: tuple[Part, ...] = ("train", "holdout")
@@ -48,11 +50,27 @@ def described(db: LoomDB, made: Dataset) -> dict[str, Any]:
 
 def settled(experiment: AnyExperiment) -> AnyExperiment:
     """The experiment with its data set and the policy that it begins with by their ids, so that both are on record."""
-    if isinstance(experiment, ControlExperiment) or experiment.data is None:
+    if experiment.data is None:
         return experiment
     with open_store(experiment.store_url) as db:
+        if isinstance(experiment, ControlExperiment):
+            return experiment.override(_logged(experiment.data, db))
         dataset = find_dataset(db, experiment.data.dataset)
         return experiment.override({"data.dataset": dataset.id, **_beginning(experiment, dataset, db)})
+
+
+def _logged(data: LoggedData, db: LoomDB) -> dict[str, str]:
+    """The settings that name the data set of LoomDB, and the version whose weights a control policy begins with."""
+    found: dict[str, str] = {}
+    if data.dataset is not None:
+        found["data.dataset"] = find_dataset(db, data.dataset).id
+    if data.parent is not None:
+        version = find_version(data.parent, db)
+        if version is None:
+            known = [run.id for run in list_runs(db, kind="train")]
+            raise ConfigError("data.parent: " + unknown("version", data.parent, known))
+        found["data.parent"] = version.id
+    return found
 
 
 def _beginning(experiment: Experiment, dataset: Dataset, db: LoomDB) -> dict[str, str | None]:

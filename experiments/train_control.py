@@ -21,8 +21,10 @@ from loomrl.experiments.training import Listener
 from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Convergence
+from loomrl.run.version import copied
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.policies import show_policy
 from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.page_table import Comparison
@@ -30,7 +32,8 @@ from loomrl.threshold import SINGLE, reaches
 
 
 class ControlTraining:
-    """A run of a control policy. `done` counts its environment steps, and is the number of a version.
+    """A run of a control policy. `done` counts its environment steps, or its updates where it learns from logged data;
+    it is the number of a version.
 
     Metrics are written before the checkpoint that has their steps: what a killed run wrote after its last checkpoint
     is cut off when it is resumed, and is made again.
@@ -45,7 +48,7 @@ class ControlTraining:
         """Of the curriculum."""
         self.judged: dict[str, dict[str, Any]] = {}
         """Reports of the `first` and the `last` evaluation."""
-        self._experiment, self._ledger = experiment, ledger
+        self._experiment, self._ledger, self._unit = experiment, ledger, algo.unit
         self._is_due = False
         """True if a checkpoint is due now."""
         self._checkpoint_s = 0.0
@@ -69,7 +72,9 @@ class ControlTraining:
         taken: Mapping[str, Any] | None = None,
     ) -> Self:
         """The run on record, and what is trained in it."""
-        parent = None if taken is None else taken["version"]
+        logs = experiment.data
+        parent = taken["version"] if taken is not None else None if logs is None else logs.parent
+        about = {} if logs is None else logs.source
         environments = snapshot(experiment.environment)
         claim = begin_run(db, experiment, environments, id=run, kind="train", parent=parent)
         ledger = Ledger(
@@ -78,13 +83,13 @@ class ControlTraining:
             clock=clock,
             claim=claim,
             file="course.json",
-            data=lambda state: {"steps": state["done"]},
+            data=lambda state: {**about, algo.unit: state["done"]},
             parent=parent,
         )
         training = cls(algo, experiment, ledger)
         if taken is not None:
             algo.take_over(taken["folder"])
-            training.done, training.stage = algo.env_steps, taken["stage"]
+            training.done, training.stage = algo.progress, taken["stage"]
         return training
 
     @property
@@ -94,7 +99,10 @@ class ControlTraining:
 
     def begin(self) -> None:
         """Resume; without any checkpoint, judge and keep what training begins with."""
+        logs = self._experiment.data
         if not self._resume():
+            if logs is not None and logs.parent is not None and self._ledger.parent == logs.parent:
+                self.algo.begin_with(copied(show_policy(self._ledger.db, logs.parent), self._ledger.db) / "algorithm")
             self.judged["first"] = self._evaluate()
             self._checkpoint()
 
@@ -103,7 +111,7 @@ class ControlTraining:
         before, phases = self.done, Phases()
         self.algo.phases = phases
         metrics: dict[str, float] = self.algo.measured(self.algo.train())
-        self.done = self.algo.env_steps
+        self.done = self.algo.progress
         metrics[Metric.STAGE] = self.stage + 1.0
         self.stopped = self._verdict()
         if self.stopped is not None or self._passes(self._experiment.evaluation.every, before):
@@ -117,7 +125,10 @@ class ControlTraining:
         self._is_due |= self.stopped is not None or self._passes(self._experiment.train.checkpoint_every, before)
         metrics |= phases.seconds() | {Metric.TIME_CHECKPOINT: self._checkpoint_s}
         self._checkpoint_s = 0.0
-        metrics[Metric.ENV_STEPS_PER_S] = (self.done - before) / sum(metrics.get(phase, 0.0) for phase in PHASES)
+        seconds = sum(metrics.get(phase, 0.0) for phase in PHASES)
+        metrics[Metric.ENV_STEPS_PER_S if self._unit == "steps" else Metric.UPDATES_PER_S] = (
+            self.done - before
+        ) / seconds
         self.listen(self.done, metrics)
         if self._is_due:
             self._checkpoint()
@@ -138,7 +149,7 @@ class ControlTraining:
                 self.stage += 1
                 self.algo.move_to(self._experiment.stages[self.stage][0])
         steps = self._experiment.train.steps
-        return stop or (f"all {self.done:,} steps done" if self.done >= steps else None)
+        return stop or (f"all {self.done:,} {self._unit} done" if self.done >= steps else None)
 
     def _enough_success(self) -> str | None:
         """The reason to stop once enough episodes succeed; a ConfigError where the environment reports no success."""
@@ -174,7 +185,7 @@ class ControlTraining:
             last=self.done,
             best=self._ledger.kept["best"],
             stopped=str(self.stopped),
-            unit="steps",
+            unit=self._unit,
             before={"greedy": before["overall"]["reward"]["mean"]},
             after={"greedy": after["overall"]["reward"]["mean"]},
             comparisons=(Comparison(name="greedy", before=before, after=after),),
@@ -182,7 +193,8 @@ class ControlTraining:
 
     def note(self, metrics: Mapping[str, float]) -> str:
         """Returns and speed."""
-        shown = [f"{metrics[Metric.ENV_STEPS_PER_S]:,.0f} steps/s"]
+        speed = Metric.ENV_STEPS_PER_S if self._unit == "steps" else Metric.UPDATES_PER_S
+        shown = [f"{metrics[speed]:,.0f} {self._unit}/s"]
         for name, metric in (("evaluated", Metric.RETURN_EVALUATED), ("return", Metric.RETURN)):
             if metric in metrics:
                 shown.insert(0, f"{name} {metrics[metric]:.1f}")

@@ -58,3 +58,46 @@ def test_a_ramp_goes_in_equal_steps_to_the_environments_own_settings() -> None:
         {"g": 3.0, "agents": 6, "other": "x"},
     ]
     assert [threshold is None for _, threshold in stages] == [False, False, True]
+
+
+OFFLINE = ["kind=control", "data={minari: a/b-v0}"]
+
+
+@pytest.mark.parametrize(
+    ("assignments", "words"),
+    [
+        (["kind=control", "algorithm.kind=iql"], "iql learns from logged episodes: name them"),
+        ([*OFFLINE, "algorithm.kind=ppo"], "data has no effect with ppo"),
+        ([*OFFLINE, "algorithm.kind=sac"], "data has no effect with sac"),
+        ([*OFFLINE, "algorithm.kind=bc", "rollout.runners=1"], "rollout.runners has no effect: bc takes no step"),
+        ([*OFFLINE, "algorithm.kind=iql", "rollout.steps=8"], "rollout.steps has no effect: iql takes no step"),
+        ([*OFFLINE, "algorithm.kind=iql", "train.stop.target=1"], "train.stop.target has no effect"),
+        (
+            [
+                *OFFLINE,
+                "algorithm.kind=bc",
+                "curriculum={kind: stages, stages: [{settings: {}, threshold: {reward: 1}}]}",
+            ],
+            "curriculum has no effect",
+        ),
+        ([*OFFLINE, "algorithm.kind=bc", "algorithm.normalize_rewards=true"], "normalize_rewards=True has no effect"),
+        ([*OFFLINE, "algorithm.kind=iql", "algorithm.network.shared=true"], "have a tower each"),
+        (
+            [*OFFLINE, "algorithm={kind: iql, online: {replay: {prioritized: {}}}}"],
+            "replay.prioritized has no effect: iql draws evenly",
+        ),
+        (["kind=control", "algorithm.kind=bc", "data={}"], "name either minari"),
+        (["kind=control", "algorithm.kind=bc", "data={minari: a, dataset: b}"], "name either minari"),
+    ],
+)
+def test_settings_that_logged_data_leave_without_effect_are_named(assignments: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load([], ["name=x", *assignments])
+
+
+def test_iql_takes_the_settings_of_its_steps_once_it_goes_on_online() -> None:
+    found = load(
+        [], ["name=x", *OFFLINE, "algorithm={kind: iql, online: {}}", "rollout.runners=1", "train.stop.target=1"]
+    )
+    assert isinstance(found, ControlExperiment)
+    assert found.rollout.runners == 1

@@ -27,6 +27,9 @@ ON_PURPOSE = {
     "ArrayLearner": LEARNER | {"_weights_seq_no"},  # counted where weights change, which is in our update
     "PPOLearner": LEARNER,
     "SACLearner": LEARNER,
+    "LoggedLearner": LEARNER,
+    "BCLearner": LEARNER,
+    "IQLLearner": LEARNER,
     "WeaveLearner": LEARNER,
     "LanguageLearner": LEARNER | {"_weights_seq_no"},
     "ActorModule": {"_forward"},  # which a module is asked to write

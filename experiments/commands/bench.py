@@ -218,6 +218,28 @@ def weave(
 
 
 @app.command()
+def offline(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """IQL and behaviour cloning on half good, half random episodes of Pendulum, and how they go on online."""
+    from loomrl.experiments.bench.logs.offline import FULL, QUICK, measure
+
+    _tell(measure(QUICK if quick else FULL), as_json=as_json, shown=_rounded)
+
+
+@app.command()
+def estimates(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Coverage and error of estimates from logged probabilities, in a bandit whose value is known."""
+    from loomrl.experiments.bench.logs.bandit import FULL, QUICK, measure
+
+    _tell(measure(QUICK if quick else FULL), as_json=as_json, shown=_rounded)
+
+
+@app.command()
 def sync(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,

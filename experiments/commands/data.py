@@ -1,4 +1,4 @@
-"""`loomrl data`: data sets of what was served."""
+"""`loomrl data`: data sets of what was served, and of what policies of control did."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,9 @@ from loomrl.experiments.commands.records import Limit, StoreUrl
 if TYPE_CHECKING:
     from loomrl.store.datasets import Dataset
 
-app = typer.Typer(help="Freeze what was served into data sets, to train on them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Data sets to train on: what was served, frozen; what policies of control do, recorded.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -39,6 +41,75 @@ def freeze(
     with open_store(store) as db:
         made = frozen(db, store, selection)
     emit(as_result(made), as_json=as_json, show=lambda console: _render(made, console))
+
+
+@app.command()
+def record(  # noqa: PLR0913 - options
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the Minari data set: cartpole/mixed-v0.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN | EXPERIMENT] [PATH=VALUE]...",
+            help="RUN/12 plays in its own environment; or an experiment with --policy.",
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="A further policy: random, RUN/NUMBER, a folder, pkg.module:callable.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of all policies, which play equal parts.")] = 10_000,
+    greedy: Annotated[bool, typer.Option("--greedy", help="The likeliest actions, instead of sampled ones.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of episodes and actions.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Let policies of control play, and record a Minari data set with the probabilities of single choices."""
+    from loomrl.experiments.record import Recording
+    from loomrl.experiments.record import record as recorded
+    from loomrl.experiments.shipped import judged_words
+
+    experiment, policies = judged_words(words or ["kind=control"], policy or [])
+    asked = Recording(id=id, policies=policies or ["random"], steps=steps, greedy=greedy, seed=seed)
+    made = recorded(experiment, asked)
+
+    def render(console: Console) -> None:
+        rows = [
+            (name, each["episodes"], each["steps"], f"{each['return']:.2f}") for name, each in made["policies"].items()
+        ]
+        if len(rows) > 1:
+            rows.append(("all", made["episodes"], made["steps"], f"{made['return']:.2f}"))
+        console.print(table(f"Minari data set {id}", ("", "episodes>", "steps>", "mean return>"), rows))
+        known = "with" if made["with_logprobs"] else "without"
+        console.print(f"{known} the probabilities of its actions; read by data={{minari: {id}}}", highlight=False)
+
+    emit(made, as_json=as_json, show=render)
+
+
+@app.command()
+def judge(
+    id: Annotated[str, typer.Argument(metavar="ID", help="A data set whose actions have their probabilities.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN | EXPERIMENT] [PATH=VALUE]...", help="RUN/12 is judged, or what --policy names."),
+    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="A further policy: RUN/NUMBER, or a folder.")] = None,
+    gamma: Annotated[float, typer.Option(min=0, max=1, help="Discount of later rewards.")] = 1.0,
+    sampled: Annotated[bool, typer.Option("--sampled", help="As it samples; else by its likeliest actions.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate what a policy would earn, from what another one did: doubly robust, and by importance weights.
+
+    `episodes` is how many of the policy's own would tell as much. Where that is below a hundred, trust no interval.
+    """
+    from loomrl.experiments.judge_logged import as_rows, judge_named
+    from loomrl.experiments.shipped import judged_words
+
+    experiment, policies = judged_words(words or ["kind=control"], policy or [])
+    found = judge_named(experiment, id, policies, gamma=gamma, greedy=not sampled)
+    columns = ("", "doubly robust>", "snips>", "ips>", "episodes>")
+    emit(
+        {"id": id, "policies": {name: each.as_dict() for name, each in found.items()}},
+        as_json=as_json,
+        show=lambda console: console.print(table(f"Return by {id}, 95 % confidence", columns, as_rows(found))),
+    )
 
 
 @app.command("list")

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from loomrl.config.suite import Bounds, ControlBenchmark, ControlSuite, Smoothness
+from loomrl.config.suite import Bounds, ControlBenchmark, ControlSuite, LoggedReturn, Smoothness
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
 from loomrl.control.memory import MemoryState
 from loomrl.control.play import Acts
@@ -20,10 +20,12 @@ from loomrl.experiments.evaluate_control import find_acts
 from loomrl.experiments.gate.cost import memory_of, turns
 from loomrl.experiments.gate.language import BASELINE, CHALLENGER, Played
 from loomrl.experiments.gate.party import Party
+from loomrl.experiments.judge_logged import judge_policy
 from loomrl.named import named
 from loomrl.release.gate.benchmark import Scores, refuse_blind
 from loomrl.release.gate.check import Check, Example, State
 from loomrl.release.gate.cost import cost
+from loomrl.release.gate.logged import logged
 from loomrl.release.gate.safety import Judged, actions_in_bounds, in_box, smoothness
 from loomrl.store import LoomDB
 
@@ -71,8 +73,19 @@ def play_control(suite: ControlSuite, challenger: Party, baseline: Party | None,
             )
             told = {name: replace(each, memory_mb=memory.get(name)) for name, each in measured.items()}
             costs = cost(suite.cost, told[CHALLENGER], told.get(BASELINE), error_rate=suite.error_rate)
+    if suite.logged is not None:
+        policy = find_acts(challenger.key, suite.benchmarks[0].environment.settings, db)[1]
+        safety.append(_logged(suite.logged, policy, db, error_rate=suite.error_rate))
     snapshots = {name: hash for one in suite.benchmarks for name, hash in snapshot(one.environment).items()}
     return Played(tuple(scores), tuple(safety), tuple(costs), snapshots)
+
+
+def _logged(rule: LoggedReturn, policy: Acts, db: LoomDB, *, error_rate: float) -> Check:
+    confidence = 1 - 2 * error_rate  # of both bounds, of which one counts
+    found = judge_policy(
+        policy, rule.data, db.location, gamma=rule.gamma, greedy=not rule.sampled, confidence=confidence
+    )
+    return logged(rule, found)
 
 
 def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> Episodes:

@@ -58,6 +58,7 @@ from loomrl.config.language import (
     WarmStart,
 )
 from loomrl.config.loop import LoopExperiment
+from loomrl.config.offline import BC, IQL, LoggedData
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
 from loomrl.config.pipeline import RewardPipeline, RewardWatch, RewardWeights
 from loomrl.config.placement import GpuPlace, Place, Placement
@@ -118,8 +119,10 @@ def trained(experiment: AnyRoot) -> AnyExperiment:
 
 
 __all__ = [
+    "BC",
     "DPO",
     "GRPO",
+    "IQL",
     "KINDS",
     "KL",
     "KTO",
@@ -166,6 +169,7 @@ __all__ = [
     "Learners",
     "Limits",
     "LinearRate",
+    "LoggedData",
     "LoopExperiment",
     "Lora",
     "Network",

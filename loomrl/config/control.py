@@ -150,6 +150,15 @@ class Replay(Config):
     prioritized: Prioritized | None = None
 
 
+def refuse_memory(network: Network, kind: str) -> None:
+    """A ValueError if the network of an algorithm that learns from single steps has one."""
+    if network.memory is not None:
+        raise ValueError(
+            f"network.memory={network.memory.kind}: {kind} learns from single steps, which have no past. Leave it out, "
+            "or use ppo"
+        )
+
+
 class SAC(ControlAlgorithm):
     """Soft actor–critic with twin critics: off-policy, with a replay memory."""
 
@@ -182,11 +191,7 @@ class SAC(ControlAlgorithm):
     def _network_is_one_that_sac_can_use(self) -> Self:
         if self.network.shared:
             raise ValueError("network.shared=true: actor and critics of sac have a tower each, set shared=false")
-        if self.network.memory is not None:
-            raise ValueError(
-                f"network.memory={self.network.memory.kind}: sac learns from single steps, which have no past. Leave "
-                "it out, or use ppo"
-            )
+        refuse_memory(self.network, "sac")
         if self.network.log_std:
             raise ValueError(
                 f"network.log_std={self.network.log_std} has no effect: sac's standard deviation depends on the "

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Seed, Share
 from loomrl.config.control import SAC, ControlPPO
+from loomrl.config.offline import BC, IQL, LoggedData, offline_faults
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.config.weave import Weave
@@ -120,7 +121,7 @@ class ControlTrain(Records):
     """Length of the training, checkpoints and logs."""
 
     steps: PositiveInt = 100_000
-    """Total steps of all environments."""
+    """Total steps of all environments; of bc and iql updates, unless they learn on in the environment."""
     stop: ReturnPatience = ReturnPatience()
     checkpoint_every: PositiveInt = 10_000
     """Steps between checkpoints. The best, the last and those that are served are kept."""
@@ -149,7 +150,7 @@ class ControlEvaluation(Config):
     """Level of the confidence intervals."""
 
 
-ControlKind = Annotated[ControlPPO | SAC | Weave | CustomAlgorithm, Field(discriminator="kind")]
+ControlKind = Annotated[ControlPPO | SAC | Weave | BC | IQL | CustomAlgorithm, Field(discriminator="kind")]
 
 
 class ControlExperiment(Training):
@@ -162,6 +163,8 @@ class ControlExperiment(Training):
     """Settings of the environment that change as the policy gets better; null has none."""
     algorithm: ControlKind = ControlPPO()
     """The algorithm, with its network and settings."""
+    data: LoggedData | None = None
+    """Logged episodes to learn from; bc and iql need them."""
     rollout: ControlRollout = ControlRollout()
     learners: ControlLearners = ControlLearners()
     train: ControlTrain = ControlTrain()
@@ -174,6 +177,18 @@ class ControlExperiment(Training):
         refuse_empty("placement.learner", placement.learner, "learners.count", self.learners.count)
         if placement.engine != Place():
             raise ValueError("placement.engine has no effect: control policies have no engine. Leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _check_data(self) -> Self:
+        usual: dict[str, Config] = {"rollout": ControlRollout(), "train.stop": ReturnPatience()}
+        given: dict[str, Config] = {"rollout": self.rollout, "train.stop": self.train.stop}
+        idle = {
+            f"{part}.{name}": getattr(given[part], name) != value
+            for part, settings in usual.items()
+            for name, value in settings
+        }
+        offline_faults(self.algorithm, self.data, {"curriculum": self.curriculum is not None, **idle})
         return self
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from loomrl.canonical import content_hash
 from loomrl.config.basic import EntryPoint, Episodes, Level, NonNegative, Positive, PositiveInt, Seed, ServerUrl, Share
 from loomrl.config.control_experiment import ControlEnvironment, GymnasiumEnvironment
 from loomrl.config.experiment import EnvironmentConfig
+from loomrl.config.offline import LoggedData
 from loomrl.schema import Config
 
 Rate = Annotated[float, Field(gt=0, lt=0.5)]
@@ -172,6 +173,29 @@ class ControlSafety(Config):
     smoothness: Smoothness | None = None
 
 
+class LoggedReturn(Config):
+    """The return that logged episodes foretell of a policy of one choice, which need not be played for it."""
+
+    data: LoggedData
+    """Episodes with the probabilities of their actions."""
+    at_least: float
+    """Mean return that must be proved."""
+    estimator: Literal["dr", "snips", "ips"] = "dr"
+    """Doubly robust; self-normalised importance weights; importance weights."""
+    gamma: Share = 1.0
+    """Discount of later rewards."""
+    sampled: bool = False
+    """Judge the policy as it samples; else by its likeliest actions."""
+    effective: Positive = 100.0
+    """Episodes of the policy's own that the logs must be worth; of fewer no interval is to be trusted."""
+
+    @model_validator(mode="after")
+    def _only_data(self) -> Self:
+        if self.data.parent is not None:
+            raise ValueError("data.parent has no effect: nothing is trained here. Leave it out")
+        return self
+
+
 class Cost(Config):
     """Limits on what an answer, or an action, costs. Medians; the baseline is measured side by side."""
 
@@ -279,6 +303,7 @@ class ControlSuite(_Suite):
     kind: Literal["control"] = "control"
     benchmarks: tuple[ControlBenchmark, ...] = Field(min_length=1)
     safety: ControlSafety = ControlSafety()
+    logged: LoggedReturn | None = None
 
     @model_validator(mode="after")
     def _can_be_met(self) -> Self:

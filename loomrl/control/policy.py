@@ -159,6 +159,20 @@ class ControlPolicy:
             logprobs_B = self._net.distribution.logp(inputs_BI, drawn)
         return self._in_space(drawn), logprobs_B.numpy()
 
+    def chances(self, seen_B: Array, *, greedy: bool) -> Array:
+        """Probability of every choice `[B, A]` for the network's inputs; a ConfigError where actions are no choice."""
+        if not isinstance(self.action_space, spaces.Discrete):
+            raise ConfigError(
+                f"probabilities are of one choice among several, and this policy does {self.action_space}."
+            )
+        inputs_BI = self._decided(torch.from_numpy(np.array(seen_B)), None)
+        distribution, choices = self._net.distribution, torch.arange(int(self.action_space.n))
+        with torch.inference_mode():
+            logp_BA = torch.stack([distribution.logp(inputs_BI, one.expand(len(inputs_BI))) for one in choices], 1)
+            likeliest_B = distribution.mode(inputs_BI)
+        chances_BA: Array = np.eye(len(choices))[likeliest_B.numpy()] if greedy else logp_BA.exp().numpy()
+        return chances_BA
+
     def value(self, observation: Any, *, state: MemoryState | None = None) -> float:
         """The expected discounted return; a ConfigError if that is not one number. The state stays as it is."""
         if not isinstance(self._net, ActorCritic):

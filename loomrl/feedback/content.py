@@ -1,8 +1,12 @@
 """The trajectories behind the rows of a data set, and what is known of a trajectory by itself."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from loomrl.canonical import canonical_json
 from loomrl.config import HubConfig
@@ -90,7 +94,9 @@ def versions_of(attempt: Trajectory) -> tuple[str, ...]:
 
 
 def prompt_of(attempt: Trajectory) -> str:
-    """A hash of the first messages, by which equal prompts are known."""
+    """A hash of the first messages, by which equal prompts are known; of a control policy, of its first observation."""
+    if attempt.steps is not None and not attempt.turns:
+        return _sha256_of(b"".join(array[:1].tobytes() for array in _arrays(attempt.steps.observations)))
     first = attempt.turns[0].observation if attempt.turns else ()
     return _sha256([[message.role, normalised(message.text)] for message in first])
 
@@ -101,7 +107,7 @@ def characters_of(attempt: Trajectory) -> int:
 
 
 def fingerprint(attempt: Trajectory) -> str:
-    """SHA-256 of what can be learnt from a trajectory: its texts, pictures and token columns."""
+    """SHA-256 of what can be learnt from a trajectory: its texts, pictures and token columns, or its steps."""
     digest = hashlib.sha256()
     for turns in attempt.sequences:
         for turn in turns:
@@ -110,7 +116,21 @@ def fingerprint(attempt: Trajectory) -> str:
             for array in () if turn.tokens is None else turn.tokens.arrays():
                 digest.update(array.tobytes())
         digest.update(b"/")
+    if attempt.steps is not None and not attempt.turns:
+        for name in ("observations", "actions", "logprobs_T", "sampled_T", "lanes_T", "wishes"):
+            for array in _arrays(getattr(attempt.steps, name)):
+                digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def _arrays(value: Any) -> Iterator[NDArray[Any]]:
+    """The arrays of nested observations, in an order of their own."""
+    if isinstance(value, Mapping):
+        yield from (array for name in sorted(value) for array in _arrays(value[name]))
+    elif isinstance(value, list | tuple):
+        yield from (array for part in value for array in _arrays(part))
+    else:
+        yield np.ascontiguousarray(value)
 
 
 def _sha256(value: object) -> str:

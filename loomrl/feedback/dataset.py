@@ -132,7 +132,7 @@ def _fits(attempt: Trajectory, selection: DataSelection, sieve: Sieve, prompts: 
     return (
         keep("failed", attempt.end is not End.FAILED)
         and keep("without", attempt.id not in selection.without)
-        and keep("without text", turns > 0)
+        and keep("without text", turns > 0 or attempt.steps is not None)
         and keep("sources", not selection.sources or attempt.source.value in selection.sources)
         and keep("domains", not selection.domains or any(fnmatchcase(domain, each) for each in selection.domains))
         and keep("since", since is None or ended >= since)
@@ -255,7 +255,7 @@ def _parent(db: LoomDB, selection: DataSelection) -> str | None:
 
 def _datasets_behind(db: LoomDB, parent: str | None) -> list[str]:
     """The data sets that a policy and its ancestors were trained on."""
-    if parent is None or is_file(f"{parent}/config.json"):
+    if parent is None or any(is_file(f"{parent}/{name}") for name in ("config.json", "policy.json")):  # a folder
         return []
     tree = lineage(db, parent)
     found = [version["made_from"]["data"].get("dataset") for version in (tree, *tree["ancestors"])]

@@ -14,6 +14,7 @@ from loomrl.config import AnyExperiment, ControlExperiment, Experiment, LoopExpe
 from loomrl.config.sweep import Sweep
 from loomrl.experiments import shipped, sweep_file
 from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.record import Recording, record
 from loomrl.experiments.sweep import sweep
 from loomrl.experiments.train import train
 from tests.algorithms.language_support import embedded
@@ -56,6 +57,8 @@ def small(experiment: AnyExperiment, folder: Path, *, steps: int = 16) -> AnyExp
     }
     if isinstance(experiment, ControlExperiment):
         less = experiment.override(places | control(experiment, steps))
+        if less.data is not None:
+            return less.override({"train.steps": 2})
         return less.override({"train.steps": 2 * max(32, open_algorithm(less).steps_per_update)})
     return embedded(experiment).override(places | language(experiment))
 
@@ -66,6 +69,8 @@ def control(experiment: ControlExperiment, steps: int) -> dict[str, Any]:
     changes |= {"learners.gpus": 0, "rollout.runners": min(1, experiment.rollout.runners)}
     if experiment.evaluation.preferences is not None:
         changes["evaluation.preferences"] = 2
+    if experiment.data is not None:  # which has its updates, and no rollouts
+        return {name: value for name, value in changes.items() if not name.startswith("rollout")}
     if experiment.algorithm.kind == "sac":
         return changes | {"algorithm.warmup": 8, "algorithm.batch": 8}
     return changes | {"rollout.environments": 2, "rollout.steps": steps, "algorithm.minibatch_size": 16}
@@ -109,8 +114,10 @@ def test_every_shipped_loop_is_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", named([name for name in shipped.names() if name not in [*SERVED, *LOOPS]]))
 def test_every_shipped_experiment_makes_two_updates(
-    name: str, tmp_path: Path, ray_cluster: None, one_thread: None
+    name: str, tmp_path: Path, ray_cluster: None, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "minari").mkdir()
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     makes_two_updates(small(shipped.resolve([name]), tmp_path))
 
 
@@ -121,6 +128,8 @@ def test_so_does_one_upon_another(name: str, tmp_path: Path, ray_of_every_kind: 
 
 
 def makes_two_updates(experiment: AnyExperiment) -> None:
+    if isinstance(experiment, ControlExperiment) and experiment.data is not None:
+        record(experiment, Recording(id=str(experiment.data.minari), policies=["random"], steps=30))
     if isinstance(experiment, Experiment) and experiment.data is not None:
         frozen_production(Path(experiment.artifact_url).parent, experiment.data.dataset)
     result = train(experiment, run="r")

@@ -1,0 +1,161 @@
+"""Logged data from the command line: recorded, learnt from, gone on from, judged, and asked by the gate."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from loomrl.config import ControlExperiment
+from loomrl.errors import ConfigError
+from loomrl.experiments.cli import app
+from loomrl.experiments.gate.judge import judge_version
+from loomrl.experiments.gate.suite import resolve_suite
+from loomrl.experiments.train import train
+from loomrl.run.ledger import Ledger
+from loomrl.store import open_store
+from loomrl.store.policies import list_policies
+from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import metrics_file, read_metrics
+from tests.algorithms.control_support import MARKS
+from tests.control.logged_support import minari_folder
+from tests.experiments.test_train_control import history, policy_of
+from tests.release.test_gate_control import GOOD, export
+
+__all__ = ["minari_folder"]
+pytestmark = [pytest.mark.system, *MARKS, pytest.mark.usefixtures("minari_folder")]
+
+
+def told(*words: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def recorded(folder: Path, *more: str, steps: int = 600) -> dict[str, Any]:
+    """A good policy and a random one, half each."""
+    good = export(folder / "good", GOOD)
+    words = ["data", "record", "pole/mixed-v0", good, "--policy", "random", "--steps", str(steps)]
+    return told(*words, f"store_url=sqlite:///{folder}/loom.db", *more)
+
+
+def experiment(folder: Path, **changes: Any) -> ControlExperiment:
+    base = ControlExperiment(
+        name="pole",
+        environment={"id": "CartPole-v1"},
+        algorithm={"kind": "iql", "network": {"hidden": [16]}, "batch": 32},
+        data={"minari": "pole/mixed-v0"},
+        train={"steps": 60, "checkpoint_every": 20, "tell_every": 20, "folder": str(folder / "runs")},
+        evaluation={"every": 30, "episodes": 2},
+        store_url=f"sqlite:///{folder}/loom.db",
+        artifact_url=str(folder / "artifacts"),
+    )
+    return base.override(changes)
+
+
+def test_a_data_set_is_recorded_with_its_probabilities_and_once(tmp_path: Path) -> None:
+    made = recorded(tmp_path, "--greedy")
+    good, random = made["policies"].values()
+    assert made["steps"] == 600
+    assert good["steps"] == random["steps"] == 300
+    assert good["return"] > 3 * random["return"]
+    assert made["with_logprobs"]
+    again = CliRunner().invoke(app, ["data", "record", "pole/mixed-v0", "control/cartpole"])
+    assert again.exit_code != 0
+    assert "Raise its version" in str(again.exception) + again.output
+
+
+def test_a_run_learns_from_data_counts_updates_and_names_them_on_record(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    settings = experiment(tmp_path)
+    result = train(settings, run="r")
+    assert result.stopped == "all 60 updates done"
+    assert (result.policy, result.updates) == ("r/60", 60)
+    rows = read_metrics(metrics_file(settings.train, "r"))
+    assert [Metric.RETURN_EVALUATED in row for row in rows] == [False, True, True]
+    assert all(row[Metric.UPDATES_PER_S] > 0 and Metric.ENV_STEPS_PER_S not in row for row in rows)
+    assert "Return" in Path(result.page).read_text()
+    with open_store(settings.store_url) as db:
+        last = list_policies(db, run="r")[0]
+    assert (last.id, last.data) == ("r/60", {"minari": "pole/mixed-v0", "updates": 60})
+
+
+@pytest.mark.parametrize("kind", ["iql", pytest.param("bc", marks=pytest.mark.slow)])
+def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(tmp_path, steps=200)
+    small = {"kind": kind, "network": {"hidden": [16]}, "batch": 32}
+    settings = experiment(tmp_path, algorithm=small)
+    train(settings, run="whole")
+    commit, calls = Ledger.commit, 0
+
+    def breaks_off(ledger: Ledger, *checkpoint: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return commit(ledger, *checkpoint)
+
+    monkeypatch.setattr(Ledger, "commit", breaks_off)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, run="parts")
+    monkeypatch.setattr(Ledger, "commit", commit)
+    train(settings, run="parts")
+    whole, parts = policy_of(tmp_path, "whole"), policy_of(tmp_path, "parts")
+    assert all(whole[name].equal(parts[name]) for name in whole)
+    assert history(settings, "whole") == history(settings, "parts")
+
+
+def test_a_run_goes_on_online_from_another_ones_version(tmp_path: Path) -> None:
+    recorded(tmp_path, steps=200)
+    train(experiment(tmp_path), run="offline")
+    online = experiment(tmp_path, **{"data.parent": "offline", "algorithm.online": {"updates_per_step": 0.5}})
+    result = train(online, run="online")
+    assert result.stopped == "all 60 steps done"
+    assert result.before == train(experiment(tmp_path), run="offline").after
+    with open_store(online.store_url) as db:
+        first = list_policies(db, run="online")[-1]
+        assert (first.id, first.parent) == ("online/0", "offline/60")
+    with pytest.raises(ConfigError, match=r"data.parent: version='oflin' is unknown.*Did you mean 'offline'"):
+        train(online.override({"data.parent": "oflin"}), run="lost")
+
+
+def test_a_policy_is_judged_by_the_log_of_another(tmp_path: Path) -> None:
+    recorded(tmp_path, steps=2000)
+    bad = export(tmp_path / "bad", (0.0, 0.0, -1.0, 0.0))
+    words = ["data", "judge", "pole/mixed-v0", bad, "--policy", str(tmp_path / "good"), "--gamma", "0.5", "--sampled"]
+    found = told(*words, f"store_url=sqlite:///{tmp_path}/loom.db")["policies"]
+    one = found[str(tmp_path / "good")]
+    assert one["dr"]["low"] <= 2.0 <= one["dr"]["high"] + 0.2
+    assert one["left_out"] == 0
+    assert one["logged"]["count"] == found[bad]["logged"]["count"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome", "words"),
+    [
+        ("at_least: 1.0, effective: 1", "passed", "at least 1 is proved"),
+        ("at_least: 3.0, effective: 1", "failed", "at least 3 is not proved"),
+        ("at_least: 1.0, effective: 100000", "error", "episodes of this policy, and 100000 are needed"),
+    ],
+)
+def test_the_gate_asks_the_log(asked: str, outcome: str, words: str, tmp_path: Path) -> None:
+    recorded(tmp_path, steps=1500)
+    suite = resolve_suite(
+        "control_tiny",
+        [
+            f"logged={{data: {{minari: pole/mixed-v0}}, gamma: 0.5, sampled: true, {asked}}}",
+            "benchmarks.0.episodes=8",
+            "benchmarks.0.at_least=null",
+            "regression=null",
+            "cost=null",
+            "safety.forbidden=null",
+        ],
+    )
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        verdict = judge_version(str(tmp_path / "good"), None, suite, db)
+    (check,) = [one for one in verdict.report["checks"] if one["name"] == "logged pole/mixed-v0"]
+    assert check["state"] == outcome, check["reason"]
+    assert words in check["reason"]
