@@ -25,7 +25,7 @@ from loomrl.experiments.evaluate_control import find_acts
 from loomrl.store import open_store
 
 Chooses = Callable[[Any, MemoryState | None], tuple[Any, NDArray[np.float64] | None]]
-"""From a batch of observations, and the state of a memory, to actions, and their log-probabilities where they are known."""
+"""From a batch of observations, and a memory's state, to actions, and their log-probabilities where they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,9 @@ def chooser(policy: Acts, acted: spaces.Space[Any], *, greedy: bool, seed: int) 
                 return actions, np.full(1, -math.log(int(acted.n)))
             return actions, None
         if greedy:
-            return policy.act_batch(observations, state=state), np.zeros(1) if isinstance(acted, spaces.Discrete) else None
+            return policy.act_batch(observations, state=state), np.zeros(1) if isinstance(
+                acted, spaces.Discrete
+            ) else None
         actions, logprobs = policy.sample_batch(observations, state=state, generator=generator)
         return actions, logprobs.astype(np.float64) if isinstance(acted, spaces.Discrete) else None
 

@@ -82,6 +82,8 @@ OFFLINE = ["kind=control", "data={minari: a/b-v0}"]
         ),
         ([*OFFLINE, "algorithm.kind=bc", "algorithm.normalize_rewards=true"], "normalize_rewards=True has no effect"),
         ([*OFFLINE, "algorithm.kind=iql", "algorithm.network.shared=true"], "have a tower each"),
+        ([*OFFLINE, "algorithm.kind=iql", "algorithm.network.memory={kind: gru}"], "iql learns from single steps"),
+        ([*OFFLINE, "algorithm.kind=bc", "algorithm.network.memory={kind: gru}"], "bc learns from single steps"),
         (
             [*OFFLINE, "algorithm={kind: iql, online: {replay: {prioritized: {}}}}"],
             "replay.prioritized has no effect: iql draws evenly",

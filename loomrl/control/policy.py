@@ -7,7 +7,6 @@ Axes: `_N` observations, `_B` the network's inputs, `_I` inputs of a distributio
 """
 
 import hashlib
-import json
 import warnings
 from collections.abc import Mapping
 from io import BytesIO
@@ -20,56 +19,22 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from loomrl.canonical import canonical_json
 from loomrl.config.control import Network
+from loomrl.control.exported import MANIFEST, TENSORS, Manifest, Sizes, read_manifest, read_tensors, refused, write
 from loomrl.control.memory import MemoryState, check_state
 from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.preference import is_steered, steered
 from loomrl.control.space import Array, acts, as_batch, flatten, seen, translator
 from loomrl.control.space_json import space_from_json, space_to_json
 from loomrl.control.weave import Threads, WeaveNet
-from loomrl.errors import ArtifactError, ConfigError
-from loomrl.files import write_whole
-from loomrl.schema import Config
+from loomrl.errors import ConfigError
 
-FORMAT = 1
-MANIFEST, TENSORS = "policy.json", "policy.safetensors"
 OPSET = 18
 
 Space = spaces.Space[Any]
-
-
-class Sizes(Config):
-    """Sizes that follow from the spaces, for readers without Gymnasium."""
-
-    seen: tuple[int, ...]
-    """Shape of one observation for the network: numbers, or height, width and channels of a picture."""
-    inputs: int
-    """Numbers that the distribution over actions takes."""
-    actions: int
-    """Numbers in one action."""
-    state: int = 0
-    """Numbers that its memory takes from one step of an episode to the next, all 0 at the first; 0 without a memory."""
-
-
-class Manifest(Config):
-    """The content of `policy.json`."""
-
-    format: int = FORMAT
-    network: Network
-    normalize: bool
-    squashed: bool = False
-    """True if actions are between -1 and 1, scaled to the bounds; such a policy has no value function."""
-    threads: Threads | None = None
-    """For weave: the numbers of experts and critics."""
-    observation_space: dict[str, Any]
-    action_space: dict[str, Any]
-    sizes: Sizes
-    sha256: str
-    """Checksum of the file of tensors."""
 
 
 class ControlPolicy:
@@ -224,13 +189,13 @@ class ControlPolicy:
         """
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self._net.state_dict().items()}
         packed = safetensors.torch.save(tensors)
-        _write(folder / TENSORS, packed)
-        _write(folder / MANIFEST, canonical_json(self._manifest(packed).model_dump(mode="json")))
+        write(folder / TENSORS, packed)
+        write(folder / MANIFEST, canonical_json(self._manifest(packed).model_dump(mode="json")))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The policy saved in this folder, on the CPU; an ArtifactError if it is missing or incomplete."""
-        manifest = _read_manifest(folder)
+        manifest = read_manifest(folder)
         try:
             observed, acted = space_from_json(manifest.observation_space), space_from_json(manifest.action_space)
             kind: dict[str, Any] = {
@@ -241,13 +206,13 @@ class ControlPolicy:
             net = _blueprint(observed, acted, manifest.network, **kind)
             expected = _sizes(net, observed, acted)
         except ConfigError as error:
-            raise _refused(folder, f"{MANIFEST} describes no network of ours: {error}") from error
+            raise refused(folder, f"{MANIFEST} describes no network of ours: {error}") from error
         if manifest.sizes != expected:
-            raise _refused(folder, f"{MANIFEST} says {manifest.sizes!r}, from its spaces follows {expected!r}")
-        tensors = _read_tensors(folder, manifest)
+            raise refused(folder, f"{MANIFEST} says {manifest.sizes!r}, from its spaces follows {expected!r}")
+        tensors = read_tensors(folder, manifest)
         fault = _difference(net.state_dict(), tensors)
         if fault is not None:
-            raise _refused(folder, f"{TENSORS} is not what {MANIFEST} describes: {fault}")
+            raise refused(folder, f"{TENSORS} is not what {MANIFEST} describes: {fault}")
         net.load_state_dict(tensors, assign=True)
         return cls(net, observed, acted, manifest.network)
 
@@ -287,7 +252,7 @@ class ControlPolicy:
         about = self._manifest(b"").model_dump(mode="json", exclude={"sha256"})
         onnx.helper.set_model_props(model, {"loomrl": canonical_json(about).decode()})
         onnx.checker.check_model(model, full_check=True)
-        _write(file, model.SerializeToString())
+        write(file, model.SerializeToString())
 
     def _manifest(self, packed: bytes) -> Manifest:
         return Manifest(
@@ -362,49 +327,3 @@ def _difference(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> 
                 f"tensor {name!r} has shape {(*theirs.shape,)} of {theirs.dtype}, not {(*ours.shape,)} of {ours.dtype}"
             )
     return None
-
-
-def _write(file: Path, content: bytes) -> None:
-    """All of it, or nothing."""
-    try:
-        write_whole(file, content)
-    except OSError as error:
-        raise ArtifactError(
-            f"{str(file)!r}: {error}. Choose a folder that can be written, with room for {len(content):,} bytes."
-        ) from error
-
-
-def _read_manifest(folder: Path) -> Manifest:
-    try:
-        raw = json.loads((folder / MANIFEST).read_bytes())
-    except FileNotFoundError:
-        raise _refused(folder, f"it has no {MANIFEST}: it is another folder, or was not written to its end") from None
-    except (OSError, ValueError) as error:
-        raise _refused(folder, f"{MANIFEST} cannot be read: {error}") from error
-    number = raw.get("format") if isinstance(raw, dict) else None
-    if number != FORMAT:
-        raise _refused(folder, f"format={number!r}, and this LoomRL reads {FORMAT}: use the LoomRL that wrote it")
-    try:
-        return Manifest.parse(raw, origin=MANIFEST)
-    except ConfigError as error:
-        raise _refused(folder, str(error)) from error
-
-
-def _read_tensors(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
-    try:
-        packed = (folder / TENSORS).read_bytes()
-    except OSError as error:
-        raise _refused(folder, f"{TENSORS} cannot be read: {error}") from error
-    if hashlib.sha256(packed).hexdigest() != manifest.sha256:
-        raise _refused(folder, f"{TENSORS} is not the one that was written with {MANIFEST}, or is damaged")
-    try:
-        return safetensors.torch.load(packed)
-    except SafetensorError as error:
-        raise _refused(folder, f"{TENSORS} cannot be read: {error}") from error
-
-
-def _refused(folder: Path, cause: str) -> ArtifactError:
-    return ArtifactError(
-        f"{str(folder)!r} is not a policy that can be loaded: {cause}. Export it again (ControlPolicy.save), or copy "
-        "the whole folder again."
-    )

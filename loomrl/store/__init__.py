@@ -1,6 +1,6 @@
 """LoomDB: records of environments, runs, policies, evaluations and deployments, with their lineage."""
 
-from loomrl.store.db import LoomDB, beside, connect, make_schema
+from loomrl.store.db import LoomDB, beside, connect, make_schema, refuse_other_time
 
 __all__ = ["RECONNECT_S", "LoomDB", "beside", "open_store"]
 
@@ -14,7 +14,6 @@ def open_store(url: str, *, reconnect_s: float = 0.0) -> LoomDB:
 
     `reconnect_s`: how long to wait for a server that was there and is away, such as one that is restarted.
     """
-    from loomrl.store.clock import refuse_other_time
     from loomrl.store.migration import migrate
 
     make_schema(url)

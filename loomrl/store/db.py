@@ -39,6 +39,8 @@ BUSY_TIMEOUT_S = 60.0
 PAGE_BYTES = 8192
 """Page size of a new SQLite file. Payloads span many pages; twice SQLite's default halves their time in the kernel."""
 RETRY_S = 0.25
+APART_S = 5.0
+"""Leases, schedules and windows are written with the clocks of several hosts, and compared."""
 STUCK_WRITER_S = 30.0
 """PostgreSQL ends a writer that is silent this long in its transaction (a frozen or unreachable machine)."""
 
@@ -126,6 +128,31 @@ _TAKE_WRITE_LOCK = text(
     f"set_config('idle_in_transaction_session_timeout', '{STUCK_WRITER_S:.0f}s', true), "
     f"pg_advisory_xact_lock({WRITE_LOCK}, hashtext(current_schema()))"
 )
+
+
+def now(db: LoomDB, connection: Connection) -> float:
+    """Seconds since 1970, by the database."""
+    if db.is_sqlite:  # one machine
+        return time.time()
+    return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+
+
+def refuse_other_time(db: LoomDB) -> None:
+    """A StoreError if this host's clock and the database's are apart by more than their question's time explains."""
+    if db.is_sqlite:
+        return
+    with db.read() as connection:
+        before = time.time()
+        theirs = now(db, connection)
+        after = time.time()
+    apart = max(theirs - after, before - theirs)
+    if apart > APART_S:
+        side = "behind" if theirs > after else "ahead of"
+        raise StoreError(
+            f"{db.location}: the clock of this host is {apart:,.0f} s {side} the database's, and leases would be taken "
+            f"for over, or for alive, that are not. At most {APART_S:g} s: set it by NTP, here or there (chronyc "
+            "makestep)."
+        )
 
 
 def beside(url: str, name: str) -> str:

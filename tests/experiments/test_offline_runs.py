@@ -1,13 +1,16 @@
 """Logged data from the command line: recorded, learnt from, gone on from, judged, and asked by the gate."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 from typer.testing import CliRunner
 
 from loomrl.config import ControlExperiment
+from loomrl.control.minari import read_minari
 from loomrl.errors import ConfigError
 from loomrl.experiments.cli import app
 from loomrl.experiments.gate.judge import judge_version
@@ -22,6 +25,7 @@ from tests.algorithms.control_support import MARKS
 from tests.control.logged_support import minari_folder
 from tests.experiments.test_train_control import history, policy_of
 from tests.release.test_gate_control import GOOD, export
+from tests.serving.control_support import control_policy
 
 __all__ = ["minari_folder"]
 pytestmark = [pytest.mark.system, *MARKS, pytest.mark.usefixtures("minari_folder")]
@@ -64,6 +68,19 @@ def test_a_data_set_is_recorded_with_its_probabilities_and_once(tmp_path: Path) 
     again = CliRunner().invoke(app, ["data", "record", "pole/mixed-v0", "control/cartpole"])
     assert again.exit_code != 0
     assert "Raise its version" in str(again.exception) + again.output
+
+
+def test_a_policy_with_a_memory_is_recorded_with_what_it_remembers_of_each_episode(tmp_path: Path) -> None:
+    with closing(gymnasium.make("CartPole-v1")) as pole:
+        policy = control_policy(pole.observation_space, memory="gru", seed=3)
+    policy.save(tmp_path / "remembers")
+    words = ["data", "record", "pole/memory-v0", str(tmp_path / "remembers"), "--greedy", "--steps", "80"]
+    told(*words, f"store_url=sqlite:///{tmp_path}/loom.db")
+    episodes = read_minari("pole/memory-v0", policy.observation_space, policy.action_space)
+    assert len(episodes) > 1
+    for episode in episodes:
+        state = policy.state()
+        assert [int(policy.act(seen, state=state)) for seen in episode.seen[:-1]] == episode.actions.tolist()
 
 
 def test_a_run_learns_from_data_counts_updates_and_names_them_on_record(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from enum import StrEnum
 
 from sqlalchemy import delete, insert, select, update
 
-from loomrl.store.clock import now
-from loomrl.store.db import LoomDB
+from loomrl.store.db import LoomDB, now
 from loomrl.store.rows import Row, columns_of
 from loomrl.store.tables import replicas
 
