@@ -97,7 +97,7 @@ def judge(
 ) -> None:
     """Estimate what a policy would earn, from what another one did: doubly robust, and by importance weights.
 
-    `episodes` is how many of the policy's own would tell as much. Where that is below a hundred, trust no interval.
+    `episodes` is how many of the policy's own would tell as much. Where that is below two hundred, trust no interval.
     """
     from loomrl.experiments.judge_logged import as_rows, judge_named
     from loomrl.experiments.shipped import judged_words

@@ -186,7 +186,7 @@ class LoggedReturn(Config):
     """Discount of later rewards."""
     sampled: bool = False
     """Judge the policy as it samples; else by its likeliest actions."""
-    effective: Positive = 100.0
+    effective: Positive = 200.0
     """Episodes of the policy's own that the logs must be worth; of fewer no interval is to be trusted."""
 
     @model_validator(mode="after")
