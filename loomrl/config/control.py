@@ -34,6 +34,7 @@ class Attention(Config):
     size: PositiveInt = 64
     """Numbers that it adds to the observation."""
     heads: PositiveInt = 4
+    """Parts of these numbers, each with an attention of its own."""
 
     @model_validator(mode="after")
     def _heads_share_the_size(self) -> Self:

@@ -37,6 +37,7 @@ SETTINGS = {
         "restart_failed_env_runners",
         "seed",
     },
+    "LoggedConfig": {"num_envs_per_env_runner", "rollout_fragment_length"},
     "PPOConfig": {"minibatch_size", "rollout_fragment_length", "train_batch_size_per_learner"},
     "SACConfig": {
         "min_sample_timesteps_per_iteration",

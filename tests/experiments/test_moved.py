@@ -27,9 +27,15 @@ from loomrl.store import open_store
 class Still:
     """An algorithm that learns nothing: what a course keeps of one and gives back to it, without Ray."""
 
+    unit = "steps"
+
     def __init__(self) -> None:
         self.env_steps = 0
         self._environment = gymnasium.make("CartPole-v1")
+
+    @property
+    def progress(self) -> int:
+        return self.env_steps
 
     def policy(self) -> ControlPolicy:
         observed, acted = self._environment.observation_space, self._environment.action_space

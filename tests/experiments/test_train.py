@@ -80,7 +80,7 @@ def test_training_stops_at_its_target_and_says_so(tmp_path: Path) -> None:
 
 def test_resuming_with_another_experiment_is_refused(tmp_path: Path) -> None:
     train(experiment(tmp_path, **{"train.updates": 1}), run="r")
-    with pytest.raises(StoreError, match="Resume it with the experiment it began with"):
+    with pytest.raises(StoreError, match="seed=9, which was 3"):
         train(experiment(tmp_path, seed=9), run="r")
     with pytest.raises(ConfigError, match="no run of 'small'"):
         resumed(experiment(tmp_path / "elsewhere"), None)

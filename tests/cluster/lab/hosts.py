@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.cluster.lab import Lab
-from loomrl.config import AnyExperiment
+from loomrl.config import AnyExperiment, ServingExperiment
 from loomrl.errors import StoreError
 from loomrl.load import dump
 from loomrl.store import open_store
@@ -131,6 +131,15 @@ class Hosts:
         """`loomrl train --resume` with these settings."""
         words = ["loomrl", "train", "--resume", "--run", run, f"store_url={experiment.store_url}", *changes, "--json"]
         return self.start(host, run, words, {"RAY_ADDRESS": "head:6379"})
+
+    def serve(self, experiment: ServingExperiment) -> tuple[str, str]:
+        """`loomrl serve` on the head: its address and a key, once it answers."""
+        (self.lab.shared / "service.yaml").write_text(dump(experiment))
+        words = ["loomrl", "serve", "/tmp/shared/service.yaml", "--json"]
+        self.start("head", "service", words, {"RAY_ADDRESS": "head:6379"})
+        self.until(lambda: '"key"' in self.log("service"), "no service")
+        said = json.loads(next(line for line in self.log("service").splitlines() if line.startswith("{")))
+        return said["url"], said["key"]
 
     def start(
         self, host: str, name: str, words: list[str], env: Mapping[str, str] | None = None

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from loomrl.config import ServingExperiment
-from loomrl.load import dump
 from loomrl.release.ledger import Release, latest
 from loomrl.release.passage import Phase
 from loomrl.store import open_store
@@ -45,13 +44,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hosts, Load
             join(site, host)
         for seed in range(3):
             control_policy(seed=seed).save(site.lab.shared / f"v{seed}")
-        (site.lab.shared / "service.yaml").write_text(dump(service()))
         (site.lab.shared / "plan.yaml").write_text(json.dumps(PLAN))
-        words = ["loomrl", "serve", "/tmp/shared/service.yaml", "--json"]
-        site.start("head", "service", words, {"RAY_ADDRESS": "head:6379"})
-        site.until(lambda: '"key"' in site.log("service"), "no service")
-        said = json.loads(next(line for line in site.log("service").splitlines() if line.startswith("{")))
-        yield site, Load(said["url"], headers={"authorization": f"Bearer {said['key']}"})
+        url, key = site.serve(service())
+        yield site, Load(url, headers={"authorization": f"Bearer {key}"})
 
 
 def service() -> ServingExperiment:

@@ -5,7 +5,6 @@ lose. The callers are on this machine.
 """
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ import pytest
 
 from loomrl.config import ServingExperiment
 from loomrl.experiments.bench.served import save_language
-from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.service.replicas import ReplicaRole, live_replicas
 from tests.cluster.lab.faults import nothing, told
@@ -51,14 +49,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         for host in WORKERS:
             join(site, host)
         save_language(site.lab.shared / "talk")
-        file = site.lab.shared / "service.yaml"
-        file.write_text(dump(service()))
-        site.start(
-            "head", "service", ["loomrl", "serve", "/tmp/shared/service.yaml", "--json"], {"RAY_ADDRESS": "head:6379"}
-        )
-        site.until(lambda: '"key"' in site.log("service"), "no service")
-        said = json.loads(next(line for line in site.log("service").splitlines() if line.startswith("{")))
-        yield Endpoint(site, said["url"], said["key"])
+        yield Endpoint(site, *site.serve(service()))
 
 
 def service() -> ServingExperiment:

@@ -4,7 +4,6 @@ Ray's control plane keeps its state in Redis. Nobody does anything but start Ray
 """
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.service.replicas import ReplicaRole, live_replicas
 from tests.cluster.lab.faults import told
@@ -47,12 +45,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 def test_gateways_answer_without_the_head_and_the_front_is_there_again_with_it(site: Hosts) -> None:
     control_policy().save(site.lab.shared / "v0")
-    (site.lab.shared / "service.yaml").write_text(dump(service()))
-    words = ["loomrl", "serve", "/tmp/shared/service.yaml", "--json"]
-    site.start("head", "service", words, {"RAY_ADDRESS": "head:6379"})
-    site.until(lambda: '"key"' in site.log("service"), "no service")
-    said = json.loads(next(line for line in site.log("service").splitlines() if line.startswith("{")))
-    headers = {"authorization": f"Bearer {said['key']}"}
+    url, key = site.serve(service())
+    headers = {"authorization": f"Bearer {key}"}
     with open_store(site.store_url) as db:
         gateway = live_replicas(db, role=ReplicaRole.GATEWAY)[0]
     load = Load(f"http://{gateway.address}", headers=headers)
@@ -72,7 +66,7 @@ def test_gateways_answer_without_the_head_and_the_front_is_there_again_with_it(s
     def answers() -> bool:
         try:
             body = {"model": "policy", "observation": [0.0, 0.1, 0.0, 0.1]}
-            return httpx.post(f"{said['url']}/v1/act", json=body, headers=headers, timeout=5).status_code == 200
+            return httpx.post(f"{url}/v1/act", json=body, headers=headers, timeout=5).status_code == 200
         except httpx.TransportError:
             return False
 
