@@ -30,7 +30,12 @@ class BCLearner(LoggedLearner):
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam over everything but the value function, which is not learnt."""
         net = self._module[module_id].net
-        self.adam(module_id, ACTOR, [p for name, p in net.named_parameters() if not name.startswith("critic.")])
+        self.adam(
+            module_id,
+            ACTOR,
+            [p for name, p in net.named_parameters() if not name.startswith("critic.")],
+            rate=self.config.settings.learning_rate,
+        )
 
 
 class BCConfig(LoggedConfig):

@@ -131,7 +131,7 @@ class IQLLearner(LoggedLearner):
         value = list(own.net.critic.parameters())
         policy = [p for name, p in own.net.named_parameters() if not name.startswith("critic.")]
         for name, parameters in ((ACTOR, policy), (VALUE, value), (CRITICS, list(own.critics.parameters()))):
-            self.adam(module_id, name, parameters)
+            self.adam(module_id, name, parameters, rate=self.config.settings.learning_rate)
 
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:

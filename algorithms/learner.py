@@ -225,3 +225,24 @@ class ArrayLearner(OwnSteps):
         if OURS in state:
             self._chance.set_state(state[OURS]["chance"])
             self._scale.load_state_dict(state[OURS]["scale"])
+
+
+class PartsLearner(ArrayLearner):
+    """The base of learners with several optimizers: every loss trains one part of the module."""
+
+    @override
+    def _make_modules_ddp_if_necessary(self) -> None:
+        """Gradients are averaged part by part (`step`), not by DDP."""
+        if self.ranks > 1:
+            for tensor in self.own.state_dict().values():
+                dist.broadcast(tensor, 0)
+
+    def adam(self, module_id: str, name: str, parameters: Sequence[Any], *, rate: float) -> None:
+        """Register the optimizer of a part."""
+        self.register_optimizer(
+            module_id=module_id,
+            optimizer_name=name,
+            optimizer=torch.optim.Adam(parameters, lr=rate, fused=True),
+            params=list(parameters),
+            lr_or_lr_schedule=rate,
+        )

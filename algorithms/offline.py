@@ -4,7 +4,7 @@ Every learner holds its part of the data from the beginning, and draws from it. 
 generator, which is part of checkpoints; the data are not, and are read again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
@@ -21,7 +20,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.control import ControlStep
 from loomrl.algorithms.control_config import ControlConfig
-from loomrl.algorithms.learner import OURS, ArrayLearner, Work
+from loomrl.algorithms.learner import OURS, PartsLearner, Work
 from loomrl.algorithms.learners import training_data, unwrapped
 from loomrl.algorithms.origin import peeked
 from loomrl.algorithms.replay import Ring
@@ -47,7 +46,7 @@ class Lesson(Work):
     updates: int = 0
 
 
-class LoggedLearner(ArrayLearner):
+class LoggedLearner(PartsLearner):
     """The base of learners that hold logged steps."""
 
     data: Ring | None = None
@@ -102,24 +101,6 @@ class LoggedLearner(ArrayLearner):
             with torch.no_grad():
                 self.own.net.log_std.clamp_(*LOG_STD)
 
-    def adam(self, module_id: str, name: str, parameters: Sequence[Any]) -> None:
-        """Register an optimizer."""
-        rate = self.config.settings.learning_rate
-        self.register_optimizer(
-            module_id=module_id,
-            optimizer_name=name,
-            optimizer=torch.optim.Adam(parameters, lr=rate, fused=True),
-            params=list(parameters),
-            lr_or_lr_schedule=rate,
-        )
-
-    @override
-    def _make_modules_ddp_if_necessary(self) -> None:
-        """Gradients are averaged optimizer by optimizer (`step`), not by DDP."""
-        if self.ranks > 1:
-            for tensor in self.own.state_dict().values():
-                dist.broadcast(tensor, 0)
-
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The state, with that of drawing from the data."""
@@ -136,7 +117,7 @@ class LoggedLearner(ArrayLearner):
             self.data.chance = state[OURS]["drawn"]
 
 
-def ring_of(learner: ArrayLearner, settings: Replay) -> Ring:
+def ring_of(learner: PartsLearner, settings: Replay) -> Ring:
     """A memory of the learner's steps."""
     view, kind = seen(learner.own.observation_space), acts(learner.own.action_space)
     numbers = view.shape, np.uint8 if view.kind == "pixels" else np.float32

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from ray.rllib.algorithms import sac as stock
 from ray.rllib.algorithms.sac.torch.default_sac_torch_rl_module import DefaultSACTorchRLModule
 from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
@@ -24,7 +23,7 @@ from typing_extensions import override
 from loomrl.algorithms import translation
 from loomrl.algorithms.control import Brought, ControlStep, collected
 from loomrl.algorithms.control_config import ControlConfig
-from loomrl.algorithms.learner import OURS, ArrayLearner, Work
+from loomrl.algorithms.learner import OURS, PartsLearner, Work
 from loomrl.algorithms.learners import unwrapped
 from loomrl.algorithms.module import ActorModule
 from loomrl.algorithms.nstep import NStep
@@ -67,7 +66,7 @@ class SACModule(ActorModule):
         self.log_temperature = torch.nn.Parameter(torch.tensor(float(np.log(self.model_config["temperature"]))))
 
 
-class SACLearner(ArrayLearner):
+class SACLearner(PartsLearner):
     """Learns from its replay memory, `updates_per_step` times for every new step."""
 
     @override
@@ -177,13 +176,6 @@ class SACLearner(ArrayLearner):
     # -- RLlib's hooks ----------------------------------------------------------------------------------------------
 
     @override
-    def _make_modules_ddp_if_necessary(self) -> None:
-        """Every loss trains one part of the module; gradients are averaged part by part (`step`), not by DDP."""
-        if self.ranks > 1:
-            for tensor in self.own.state_dict().values():
-                dist.broadcast(tensor, 0)
-
-    @override
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam, three times."""
         own, settings = self._module[module_id], self.config.settings
@@ -192,13 +184,7 @@ class SACLearner(ArrayLearner):
             (CRITICS, list(own.critics.parameters()), settings.critic_rate),
             (TEMPERATURE, [own.log_temperature], settings.temperature_rate),
         ):
-            self.register_optimizer(
-                module_id=module_id,
-                optimizer_name=name,
-                optimizer=torch.optim.Adam(parameters, lr=rate, fused=True),
-                params=parameters,
-                lr_or_lr_schedule=rate,
-            )
+            self.adam(module_id, name, parameters, rate=rate)
 
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:

@@ -16,14 +16,13 @@ from loomrl.experiments.cli import app
 from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.experiments.train import train
-from loomrl.run.ledger import Ledger
 from loomrl.store import open_store
 from loomrl.store.policies import list_policies
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
 from tests.control.logged_support import minari_folder
-from tests.experiments.test_train_control import history, policy_of
+from tests.experiments.test_train_control import assert_goes_on
 from tests.release.test_gate_control import GOOD, export
 from tests.serving.control_support import control_policy
 
@@ -105,24 +104,7 @@ def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
     recorded(tmp_path, steps=200)
     small = {"kind": kind, "network": {"hidden": [16]}, "batch": 32}
     settings = experiment(tmp_path, algorithm=small)
-    train(settings, run="whole")
-    commit, calls = Ledger.commit, 0
-
-    def breaks_off(ledger: Ledger, *checkpoint: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        return commit(ledger, *checkpoint)
-
-    monkeypatch.setattr(Ledger, "commit", breaks_off)
-    with pytest.raises(KeyboardInterrupt):
-        train(settings, run="parts")
-    monkeypatch.setattr(Ledger, "commit", commit)
-    train(settings, run="parts")
-    whole, parts = policy_of(tmp_path, "whole"), policy_of(tmp_path, "parts")
-    assert all(whole[name].equal(parts[name]) for name in whole)
-    assert history(settings, "whole") == history(settings, "parts")
+    assert_goes_on(settings, tmp_path, monkeypatch)
 
 
 def test_a_run_goes_on_online_from_another_ones_version(tmp_path: Path) -> None:

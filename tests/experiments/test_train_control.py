@@ -124,15 +124,8 @@ def test_a_run_learns_and_leaves_metrics_evaluations_lineage_a_page_and_a_policy
     assert kept == sorted({0, int(result.best.rpartition("/")[2]), int(result.policy.rpartition("/")[2])})
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("sac", marks=pytest.mark.slow)])
-def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
-) -> None:
-    changes: dict[str, Any] = {"train.steps": 2048, "train.checkpoint_every": 512}
-    if algorithm == "sac":
-        changes |= {"algorithm": {"kind": "sac", "batch": 16}, "rollout.steps": 1, "train.steps": 600}
-        changes |= {"train.checkpoint_every": 200, "train.tell_every": 100, "evaluation.every": 300}
-    settings = experiment(tmp_path, **changes)
+def assert_goes_on(settings: ControlExperiment, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """A run that breaks off at its third checkpoint and is resumed equals one that never did."""
     train(settings, run="whole")
     commit, calls = Ledger.commit, 0
 
@@ -143,14 +136,26 @@ def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
             raise KeyboardInterrupt
         return commit(ledger, *checkpoint)
 
-    monkeypatch.setattr(Ledger, "commit", breaks_off)
+    patch.setattr(Ledger, "commit", breaks_off)
     with pytest.raises(KeyboardInterrupt):
         train(settings, run="parts")
-    monkeypatch.setattr(Ledger, "commit", commit)
+    patch.setattr(Ledger, "commit", commit)
     train(settings, run="parts")
-    whole, parts = policy_of(tmp_path, "whole"), policy_of(tmp_path, "parts")
+    whole, parts = policy_of(folder, "whole"), policy_of(folder, "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert history(settings, "whole") == history(settings, "parts")
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("sac", marks=pytest.mark.slow)])
+def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    changes: dict[str, Any] = {"train.steps": 2048, "train.checkpoint_every": 512}
+    if algorithm == "sac":
+        changes |= {"algorithm": {"kind": "sac", "batch": 16}, "rollout.steps": 1, "train.steps": 600}
+        changes |= {"train.checkpoint_every": 200, "train.tell_every": 100, "evaluation.every": 300}
+    settings = experiment(tmp_path, **changes)
+    assert_goes_on(settings, tmp_path, monkeypatch)
 
 
 def test_a_run_stops_when_somebody_asks_and_is_resumed_as_if_it_never_had(tmp_path: Path) -> None:
