@@ -2,18 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
 
-from loomrl.config import EvaluationConfig, Experiment
+from loomrl.config import EvaluationConfig, Experiment, LanguageWeave
+from loomrl.control.preference import lattice
+from loomrl.evaluation.front_report import FrontReport, attempted, judge_front
 from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.experiments.commands.output import table
+from loomrl.experiments.front_view import render_front
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.preference import Preference, percents
+from loomrl.gym.rewards import open_shaping
 from loomrl.gym.task_mixture import TaskMixture, open_task_mixture
 from loomrl.run.record import recorded
 from loomrl.safety.open import open_text_rules
@@ -22,6 +27,9 @@ from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.runs import run_id
 from loomrl.telemetry.progress import progress
 from loomrl.types import Trajectory
+
+PREFERENCES = 11
+"""Default number of preferences that a policy is judged by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +66,51 @@ def evaluate_policies(
 
 async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, judged: Sequence[Judged]) -> list[Report]:
     settings = experiment.evaluation
-    rules = open_text_rules(settings.rules)
+    rules, shaping = open_text_rules(settings.rules), open_shaping(experiment.rewards)
+    asked = preferences_of(experiment)
+    reports = []
     async with LoomRLGym(experiment.rollout, open_policy=open_policy) as gym:
-        return [
-            judge(
-                policy.name,
-                await _play(gym, policy, mixture, settings, run),
-                confidence=settings.confidence,
-                rules=rules,
-            )
-            for policy in judged
-        ]
+        for policy in judged:
+            attempts = await _play(gym, policy, mixture, settings, run, asked)
+            report = judge(policy.name, attempts, confidence=settings.confidence, rules=rules)
+            reports.append(replace(report, front=front_of(experiment, policy.name, map(shaping.shaped, attempts))))
+    return reports
+
+
+def preferences_of(experiment: Experiment) -> list[Preference]:
+    """The preferences that a policy of several objectives is judged by; none for others."""
+    algorithm = experiment.algorithm
+    if not isinstance(algorithm, LanguageWeave) or not algorithm.objectives:
+        return []
+    names, always = algorithm.tree.names, algorithm.preference.always
+    asked = [always] if always is not None else lattice(len(names), experiment.evaluation.preferences or PREFERENCES)
+    told = [percents(dict(zip(names, map(float, weights), strict=True))) for weights in asked]
+    return [{name: percent / 100 for name, percent in one.items()} for one in told]
+
+
+def front_of(experiment: Experiment, name: str, attempts: Iterable[Trajectory]) -> FrontReport | None:
+    """Returns by preference; None of a policy that has no objectives."""
+    algorithm = experiment.algorithm
+    if not isinstance(algorithm, LanguageWeave) or not algorithm.objectives:
+        return None
+    return judge_front(
+        name,
+        attempted(attempts, algorithm.tree),
+        objectives=algorithm.tree.names,
+        reference=algorithm.reference,
+        confidence=experiment.evaluation.confidence,
+    )
 
 
 async def _play(
-    gym: LoomRLGym, policy: Judged, mixture: TaskMixture, settings: EvaluationConfig, run: str
+    gym: LoomRLGym,
+    policy: Judged,
+    mixture: TaskMixture,
+    settings: EvaluationConfig,
+    run: str,
+    preferences: Sequence[Preference],
 ) -> list[Trajectory]:
-    held_out = HeldOut(mixture, settings, run=run, name=policy.name, policy=policy.choice)
+    held_out = HeldOut(mixture, settings, run=run, name=policy.name, policy=policy.choice, preferences=preferences)
     with progress(f"evaluate {policy.name}", len(held_out)) as report:
         for wave in held_out.waves():
             async for trajectory in gym.run(wave):
@@ -113,6 +149,8 @@ def render(result: LanguageResult, console: Console) -> None:
     title = f"Success on {episodes} held-out tasks, {reports[0].confidence:.0%} confidence"
     console.print(table(title, columns, rows))
     for report in reports:
+        if report.front is not None:
+            render_front(report.front, console)
         for name, share in report.violations.items():
             text = (
                 "no attempt"

@@ -19,6 +19,7 @@ from loomrl.evaluation.front_report import FrontReport
 from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.experiments import judge_front
 from loomrl.experiments.commands.output import table
+from loomrl.experiments.front_view import render_front
 from loomrl.experiments.policies import is_control
 from loomrl.named import named
 from loomrl.run.record import recorded
@@ -160,7 +161,7 @@ def render(result: ControlResult, console: Console) -> None:
     for report in result.reports:
         if isinstance(report, FrontReport):
             console.print()
-            judge_front.render(report, console)
+            render_front(report, console)
     if result.picture:
         console.print(f"\npicture: {result.picture}", highlight=False)
     console.print(f"\n{result.seconds:.1f} s, recorded as run {result.run}", highlight=False)

@@ -1,23 +1,19 @@
 """Evaluation of a policy of several objectives: for every preference, and the front of all of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from loomrl.config import ControlExperiment, Weave
 from loomrl.control.environment import open_environment
 from loomrl.control.play import Acts, play_each
 from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, grouped, lattice
-from loomrl.evaluation.front_report import FrontReport, Played, Steered, judge_front
+from loomrl.evaluation.front_report import FrontReport, Played, judge_front
 from loomrl.evaluation.returns import ReturnReport
-from loomrl.evaluation.statistics import Interval
-from loomrl.experiments.commands.output import table
 from loomrl.files import write_whole
 from loomrl.telemetry.scatter import draw_fronts
 
@@ -36,7 +32,7 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int)
         returns, steps = play_each(policy, opened, settings.episodes, seed=seed, gamma=algorithm.gamma, pays=pays)
     return judge_front(
         name,
-        Played(preferences, grouped(returns, algorithm.tree), steps),
+        Played(preferences, list(grouped(returns, algorithm.tree)), list(steps)),
         objectives=algorithm.tree.names,
         reference=algorithm.reference,
         confidence=settings.confidence,
@@ -65,32 +61,3 @@ def draw(reports: Sequence[ReturnReport], file: Path) -> str | None:
         return None
     write_whole(file, draw_fronts(fronts).encode())
     return str(file)
-
-
-def render(report: FrontReport, console: Console) -> None:
-    """The result of each preference, and the quality of the front."""
-    columns = ("preference", "", *(f"{objective}>" for objective in report.objectives), "on the front")
-    console.print(table(f"Front of {report.policy}", columns, _rows(report)))
-    said = [f"{len(report.front)} points", f"expected utility {report.expected_utility:.4g}"]
-    said.append(f"sparsity {report.sparsity:.4g}")
-    if report.hypervolume is not None and report.reference is not None:
-        said.insert(1, f"hypervolume {report.hypervolume:.6g} from {list(report.reference)}")
-    console.print(", ".join(said), highlight=False)
-
-
-def _rows(report: FrontReport) -> Iterator[tuple[str, ...]]:
-    """A row per preference; neighbours with equal results share one row."""
-    for returns, run in groupby(report.by_preference, key=lambda steered: steered.returns):
-        first, *rest = run
-        last = f"to {_weights(rest[-1])}, {1 + len(rest)} of them" if rest else ""
-        mark = "yes" if first.is_on_front else "no"
-        yield _weights(first), last, *(_cell(interval) for interval in returns), mark
-
-
-def _weights(steered: Steered) -> str:
-    return " ".join(f"{weight:.2f}" for weight in steered.preference)
-
-
-def _cell(interval: Interval) -> str:
-    mean = f"{interval.mean:.4g}"
-    return mean if interval.count < 2 else f"{mean}  [{interval.low:.4g}, {interval.high:.4g}]"

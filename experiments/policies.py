@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -119,8 +120,13 @@ def _served(text: str, temperature: float) -> OpenAIPolicy:
     return OpenAIPolicy.parse({"url": url, "model": model, "sampling": sampling}, origin=f"policy {text}")
 
 
-def exported(text: str, db: LoomDB, folder: Path, *, onnx: bool = False) -> str:
-    """Copy this version's policy into a folder of its own; returns the version's id."""
+def exported(
+    text: str, db: LoomDB, folder: Path, *, onnx: bool = False, preference: Mapping[str, float] | None = None
+) -> str:
+    """Copy this version's policy into a folder of its own; returns the version's id.
+
+    A language policy that reads a preference may be given one for good.
+    """
     version = find_version(text, db)
     if version is None:
         raise ConfigError("policy " + unknown("name", text, ["RUN", "RUN/NUMBER", *(run.id for run in list_runs(db))]))
@@ -130,6 +136,14 @@ def exported(text: str, db: LoomDB, folder: Path, *, onnx: bool = False) -> str:
     inside = checkpoint / "policy"
     if onnx and not inside.is_dir():
         raise ConfigError(f"--onnx: {version.id} is a language policy; only those of control are written as ONNX.")
+    if preference is not None:
+        if inside.is_dir():
+            raise ConfigError(
+                f"--preference: {version.id} is a policy of control: it takes one with every observation."
+            )
+        from loomrl.inference.preferred import fix_preference
+
+        fix_preference(checkpoint / "model", preference)
     shutil.copytree(inside if inside.is_dir() else checkpoint / "model", folder, dirs_exist_ok=True)
     if (checkpoint / "adapter").is_dir():
         shutil.copytree(checkpoint / "adapter", folder / "adapter")

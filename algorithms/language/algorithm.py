@@ -25,6 +25,7 @@ from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
 from loomrl.algorithms.language.rollout.underway import Underway
 from loomrl.algorithms.language.saved import save_policy
 from loomrl.algorithms.language.served.collector import ServedCollector
+from loomrl.algorithms.language.steering import steered_by
 from loomrl.algorithms.language.stream import Stream
 from loomrl.algorithms.learners import own_settings, training_data, unwrapped
 from loomrl.algorithms.origin import peeked
@@ -227,7 +228,8 @@ class Language(Placed):
             contents = self._open.enter_context(Contents(experiment.store_url))
             collector = ServedCollector(self.config.resolved, run, self._mixture, contents=contents, db=self._db)
         else:
-            collector = self._open.enter_context(opened_collector(experiment, run, self._mixture))
+            steered = steered_by(self.config.algorithm, self._mixture)
+            collector = self._open.enter_context(opened_collector(experiment, run, self._mixture, steered=steered))
         self._collector = collector
         self._ledger, self._stopper = collector.ledger(self._db, claim), Stopper(experiment.train.stop)
         if experiment.asynchronous and isinstance(collector, Collector):

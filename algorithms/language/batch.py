@@ -40,6 +40,8 @@ class Work:
     """Passes over the samples."""
     labels: tuple[float, ...] = ()
     """Weight of each sample, negative if it is undesirable."""
+    multipliers: tuple[float, ...] = ()
+    """Weight of every objective in addition to each sample's preference."""
     mismatched: "Work | None" = None
     """Prompts with the answers to others, which are scored and never learnt."""
 

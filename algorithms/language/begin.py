@@ -4,31 +4,37 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from loomrl.algorithms.language.corpus import conversations, demonstrations
 from loomrl.algorithms.language.model.build import build_reading
 from loomrl.algorithms.language.model.build_vision import build_seeing
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.resolved import Resolved
+from loomrl.algorithms.language.steering import steered_by
 from loomrl.algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
-from loomrl.config import DPO, KTO, Architecture, CosineRate
+from loomrl.config import DPO, KTO, Architecture, CosineRate, LanguageModel, LanguageWeave
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.inference.chat import pictures_of
-from loomrl.inference.model import open_tokenizer, save_model
+from loomrl.inference.experts import attach
+from loomrl.inference.model import Files, open_model, open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
 from loomrl.run.version import copied
 from loomrl.store import LoomDB
 from loomrl.store.policies import show_policy
 from loomrl.types import Task
 
+Opened = tuple[PreTrainedModel, PreTrainedTokenizerBase, Files | None]
+"""A model with what belongs to it."""
 AT_ONCE = 10
 """Optimizer steps of the warm start in one update of the learners."""
 TEXTS = 2000
@@ -39,13 +45,30 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
     """Store the model that the run begins with, its parent's or a new one, unless it has a path or is there already."""
     experiment, algorithm = resolved.experiment, resolved.algorithm
     artifacts = open_artifacts(experiment.artifact_url)
-    if algorithm.model.path is not None or artifacts.exists(resolved.built_name):
+    if resolved.model.path is not None or artifacts.exists(resolved.built_name):
         return
     if experiment.data is not None:
         checkpoint = copied(show_policy(db, str(experiment.data.parent)), db)
         artifacts.put_folder(resolved.built_name, checkpoint / "model")
         shutil.rmtree(checkpoint.parent)
         return
+    model, tokenizer, vision = _given(algorithm.model) if algorithm.model.path else _new(resolved, mixture)
+    if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
+        attach(model, algorithm.experts, algorithm.expert_rank, seed=experiment.seed)
+    with tempfile.TemporaryDirectory(prefix="loomrl-model-") as folder:
+        save_model(model, tokenizer, Path(folder), vision=vision)
+        artifacts.put_folder(resolved.built_name, Path(folder))
+
+
+def _given(settings: LanguageModel) -> Opened:
+    """The model of a path."""
+    folder = str(settings.path)
+    return open_model(folder, dtype=settings.dtype), open_tokenizer(folder), open_vision(folder)
+
+
+def _new(resolved: Resolved, mixture: TaskMixture) -> Opened:
+    """A model without training, with a tokenizer for the texts of the warm start."""
+    experiment, algorithm = resolved.experiment, resolved.algorithm
     architecture = algorithm.model.build or Architecture()
     told = conversations(_draws(resolved, mixture), algorithm.warm_start, seed=experiment.seed)
     messages = [message for said in islice(told, TEXTS) for message in said]
@@ -56,10 +79,7 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
         )
     texts = [message.content for message in messages]
     built = build_seeing if architecture.vision is not None else build_reading
-    model, tokenizer, vision = built(architecture, texts, context=algorithm.model.context, seed=experiment.seed)
-    with tempfile.TemporaryDirectory(prefix="loomrl-model-") as folder:
-        save_model(model, tokenizer, Path(folder), vision=vision)
-        artifacts.put_folder(resolved.built_name, Path(folder))
+    return built(architecture, texts, context=algorithm.model.context, seed=experiment.seed)
 
 
 def lessons(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[list[Sample], float, int]]:
@@ -94,6 +114,10 @@ def _draws(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[BaseEnvir
         open_curriculum(mixture.families, experiment.curriculum),
         random.Random(f"{experiment.seed}/corpus"),
     )
+    steered = steered_by(resolved.algorithm, mixture)
     while True:
-        member = mixture.member(draw := curriculum.draw(rng))
+        draw = curriculum.draw(rng)
+        if steered is not None:
+            draw = replace(draw, preference=steered.draw(rng))
+        member = mixture.member(draw)
         yield member.environment, member.task(draw)

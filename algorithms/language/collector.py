@@ -17,6 +17,7 @@ from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure
 from loomrl.algorithms.language.origin import stops_of
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
+from loomrl.algorithms.language.steering import Steered
 from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
 from loomrl.errors import Conflict, HubError, LeaseLost
 from loomrl.gym.curriculum import Curriculum, Draw, Outcome, open_curriculum
@@ -78,6 +79,8 @@ class Collector:
     """Adds the experiment's own parts to rewards."""
     memories: MemoryBank = field(default_factory=MemoryBank)
     """Memories that groups leave to later ones."""
+    steered: Steered | None = None
+    """Draws preferences, if there are several objectives."""
     stream: Ahead | None = None
     """Groups begun beyond the present update, if rollouts do not wait for it."""
 
@@ -123,11 +126,14 @@ class Collector:
         skips = isinstance(algorithm, PolicyGradient) and algorithm.cut_off == "skip"
         stop = stops_of(Resolved(self.experiment, algorithm).origin) if skips else None
         made = lesson_of(algorithm, groups, version=self.done, stop=stop)
-        return replace(made, dropped=made.dropped + self.experiment.rollout.groups_per_update - len(groups))
+        multipliers = () if self.steered is None else self.steered.multipliers
+        dropped = made.dropped + self.experiment.rollout.groups_per_update - len(groups)
+        return replace(made, dropped=dropped, multipliers=multipliers)
 
     def measured(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:
         """Metrics of this update's attempts."""
-        return measure(groups, failures, family_of=self.mixture.family_of)
+        found = measure(groups, failures, family_of=self.mixture.family_of)
+        return found if self.steered is None else found | self.steered.measured(usable(groups))
 
     def score(self, mean: float | None) -> float | None:
         """By which the best version is chosen: the mean success of the latest attempts."""
@@ -135,9 +141,12 @@ class Collector:
 
     def advance(self, groups: Sequence[Group]) -> None:
         """Update `done + 1` was made from these groups."""
-        usable = [attempt for group in groups for attempt in group.usable]
-        self.curriculum.observe(Outcome(self.mixture.family_of(t.task), t.task.level, t.reward.success) for t in usable)
-        self.shaping.observe(usable)
+        attempts = usable(groups)
+        outcomes = (Outcome(self.mixture.family_of(t.task), t.task.level, t.reward.success) for t in attempts)
+        self.curriculum.observe(outcomes)
+        self.shaping.observe(attempts)
+        if self.steered is not None:
+            self.steered.observe(attempts)
         for group in groups:
             self.memories.commit(group)
         self.done += 1
@@ -203,7 +212,8 @@ class Collector:
     def draw(self, rng: random.Random) -> Draw:
         """The curriculum's next task, with the memory that its family has now."""
         drawn = self.curriculum.draw(rng)
-        return replace(drawn, memory=self.memories.snapshot(drawn.family.key))
+        preference = None if self.steered is None else self.steered.draw(rng)
+        return replace(drawn, memory=self.memories.snapshot(drawn.family.key), preference=preference)
 
     def siblings(self, name: str, draw: Draw, policy: LanguagePolicy) -> list[Plan]:
         """The attempts of a group; what they are follows from its name in the run, and the draw."""
@@ -279,6 +289,7 @@ class Collector:
             "curriculum": self.curriculum.state_dict(),
             "memories": self.memories.state_dict(),
             "shaping": self.shaping.state_dict(),
+            "steered": self.steered and self.steered.state_dict(),
             "stream": self.stream and self.stream.state_dict(),
         }
 
@@ -290,15 +301,30 @@ class Collector:
         self.memories.load_state_dict(state.get("memories", {}))
         if "shaping" in state:
             self.shaping.load_state_dict(state["shaping"])
+        if self.steered is not None:
+            self.steered.load_state_dict(state["steered"])
         if self.stream is not None:
             self.stream.load_state_dict(state["stream"])
+
+
+def usable(groups: Iterable[Group]) -> list[Trajectory]:
+    """The attempts that did not fail."""
+    return [attempt for group in groups for attempt in group.usable]
 
 
 def _by_plan(attempt: Trajectory) -> tuple[int, str]:
     return len(attempt.id), attempt.id
 
 
-def open_collector(experiment: Experiment, run: str, hub: Hub, notes: Notes, mixture: TaskMixture) -> Collector:
+def open_collector(
+    experiment: Experiment,
+    run: str,
+    hub: Hub,
+    notes: Notes,
+    mixture: TaskMixture,
+    *,
+    steered: Steered | None = None,
+) -> Collector:
     """The collector of a run at its beginning."""
     quarantine = Quarantine(experiment.rollout.quarantine)
     return Collector(
@@ -310,12 +336,15 @@ def open_collector(experiment: Experiment, run: str, hub: Hub, notes: Notes, mix
         curriculum=Quarantined(open_curriculum(mixture.families, experiment.curriculum), quarantine),
         quarantine=quarantine,
         shaping=open_shaping(experiment.rewards),
+        steered=steered,
         clock=time.time,
     )
 
 
 @contextmanager
-def opened_collector(experiment: Experiment, run: str, mixture: TaskMixture) -> Iterator[Collector]:
+def opened_collector(
+    experiment: Experiment, run: str, mixture: TaskMixture, *, steered: Steered | None = None
+) -> Iterator[Collector]:
     """The collector of a run with its own hub, a LoomDB beside the experiment's."""
     url = beside(experiment.store_url, run)
     groups = experiment.rollout.groups_per_update * experiment.train.checkpoint_every
@@ -329,4 +358,4 @@ def opened_collector(experiment: Experiment, run: str, mixture: TaskMixture) -> 
         ) as hub,
         open_store(url, reconnect_s=RECONNECT_S) as store,
     ):
-        yield open_collector(experiment, run, hub, Notes(store), mixture)
+        yield open_collector(experiment, run, hub, Notes(store), mixture, steered=steered)

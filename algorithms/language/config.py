@@ -15,9 +15,10 @@ from loomrl.algorithms.language.module import LanguageModule
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.rollout.runner import LanguageRunner
 from loomrl.algorithms.language.served.learner import ServedLearner
+from loomrl.algorithms.language.weave import WeaveLanguageLearner
 from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import Part, needed_cpus, place
-from loomrl.config import GRPO, KTO, PPO, RAFT, CustomAlgorithm, Experiment, VllmEngineConfig
+from loomrl.config import GRPO, KTO, PPO, RAFT, CustomAlgorithm, Experiment, LanguageWeave, VllmEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import Registration, announced, registrations
 from loomrl.gym.task_mixture import known
@@ -178,6 +179,8 @@ class LanguageConfig(NamedConfig):
     @override
     def get_default_learner_class(self) -> type[LanguageLearner]:
         """One learner for all that is rewarded or preferred, and one for what was served."""
+        if isinstance(self.algorithm, LanguageWeave):
+            return WeaveLanguageLearner
         return ServedLearner if isinstance(self.algorithm, KTO | RAFT) else LanguageLearner
 
     @override
@@ -189,10 +192,18 @@ class LanguageConfig(NamedConfig):
             observation_space=self.observation_space,
             action_space=self.action_space,
             model_config={
-                "model": algorithm.model,
+                "model": self.resolved.model,
                 "artifact_url": self.experiment.artifact_url,
                 "built": self.resolved.built_name,
-                "value": isinstance(algorithm, PPO),
+                "values": _values(algorithm),
+                "critics": algorithm.critics if isinstance(algorithm, LanguageWeave) else 1,
                 "temperature": algorithm.sampling.temperature or 1.0,
             },
         )
+
+
+def _values(algorithm: Algorithms) -> int:
+    """How many numbers a value head tells."""
+    if isinstance(algorithm, LanguageWeave):
+        return algorithm.critics * max(1, len(algorithm.tree.leaves))
+    return int(isinstance(algorithm, PPO))

@@ -21,6 +21,7 @@ from loomrl.errors import ConfigError
 from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.preference import preference_of, shown
 from loomrl.inference.chat import as_template, pictures_of
 from loomrl.inference.vision import Vision
 from loomrl.types import Message, Task
@@ -94,7 +95,7 @@ Slip = Callable[[BaseEnvironment], str | None]
 
 async def play(environment: BaseEnvironment, task: Task, *, slip: Slip = lambda environment: None) -> Conversation:
     """The oracle's conversation up to its first answer between tags, its first wrong action, or the end."""
-    said: Conversation = tuple(await environment.reset(task))
+    said: Conversation = shown(tuple(await environment.reset(task)), preference_of(task))
     while True:
         action = environment.oracle()
         is_answer = parse_submission(action) is not None

@@ -10,7 +10,7 @@ from loomrl.algorithms.language.measure import signal
 from loomrl.algorithms.language.packing import Sample, Size, plan_update
 from loomrl.algorithms.language.resolved import Algorithms
 from loomrl.algorithms.language.sample import preferences, samples_of
-from loomrl.config import DPO, Optimizer, PolicyGradient
+from loomrl.config import DPO, LanguageWeave, Optimizer, PolicyGradient
 from loomrl.types import Group
 
 
@@ -30,12 +30,15 @@ class Lesson:
     """Prompts with the answers to others, by which the KL to the reference policy is estimated."""
     dropped: int = 0
     """Groups that teach nothing."""
+    multipliers: tuple[float, ...] = ()
+    """Weight of every objective in addition to each sample's preference."""
 
     def shares(self, optimizer: Optimizer, rate: float, *, learners: int, rng: np.random.Generator) -> list[Work]:
         """The work of each learner."""
         plan = plan_update(_sizes(self.samples), optimizer=optimizer, learners=learners, rng=rng, units=self.units)
         work = Work(self.kind, tuple(self.samples), (), rate, groups=tuple(self.groups), epochs=optimizer.epochs)
-        shares = [replace(work, steps=steps, labels=tuple(self.labels)) for steps in plan]
+        work = replace(work, labels=tuple(self.labels), multipliers=self.multipliers)
+        shares = [replace(work, steps=steps) for steps in plan]
         if not self.mismatched:
             return shares
         once = optimizer.model_copy(update={"epochs": 1, "minibatches": 1})
@@ -50,7 +53,8 @@ def lesson_of(
     """The attempts of groups, for policy `version` to learn from; with `stop`, but for those that were cut off."""
     drops = isinstance(algorithm, PolicyGradient) and algorithm.dynamic_sampling
     kept = [group for group in groups if not drops or signal(group)]
-    samples, names = samples_of(kept, clip=algorithm.reward_clip, version=version, stop=stop)
+    parts = algorithm.tree.leaves if isinstance(algorithm, LanguageWeave) else ()
+    samples, names = samples_of(kept, clip=algorithm.reward_clip, version=version, stop=stop, parts=parts)
     if not any(sample.size.targets for sample in samples):
         return Lesson(kind="reinforce", samples=(), dropped=len(groups))
     dropped = len(groups) - len(kept)

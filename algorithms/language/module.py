@@ -33,6 +33,8 @@ class LanguageModule(TorchRLModule):
     """
 
     lm: PreTrainedModel
+    errors_X: Tensor
+    """Each critic's usual squared error, for every value."""
 
     @override
     def setup(self) -> None:
@@ -47,11 +49,13 @@ class LanguageModule(TorchRLModule):
             _compute_layers_twice(self.lm)
         if settings.lora is not None:
             attach(self.lm, settings.lora)
-        self.value: nn.Linear | None = None
-        if self.model_config["value"]:
-            self.value = nn.Linear(self.lm.config.get_text_config().hidden_size, 1)
-            nn.init.zeros_(self.value.weight)
-            nn.init.zeros_(self.value.bias)
+        values, critics = self.model_config["values"], self.model_config.get("critics", 1)
+        self.value = _zeros(self.lm, values) if values else None
+        self.doubt: nn.Linear | None = None
+        """log σ² of every critic's every value, beside its usual error; None for a single critic."""
+        if critics > 1:
+            self.doubt = _zeros(self.lm, values)
+            self.register_buffer("errors_X", torch.ones(values))
         self.eval()
 
     @override
@@ -63,7 +67,8 @@ class LanguageModule(TorchRLModule):
     def _forward(self, batch: Mapping[str, Any], **_: Any) -> Scores:
         if self.vision is not None:
             batch = {**batch, "embeds_BTH": looked_at(self.lm, self.vision, batch)}
-        return score(self.lm, batch, temperature=self.model_config["temperature"], value=self.value)
+        temperature = self.model_config["temperature"]
+        return score(self.lm, batch, temperature=temperature, value=self.value, doubt=self.doubt)
 
     @override
     def _forward_train(self, batch: Mapping[str, Any], **_: Any) -> Scores:
@@ -81,6 +86,14 @@ class LanguageModule(TorchRLModule):
         if self.model_config["model"].lora is None:
             return dict(self.lm.state_dict())
         return merged(self.lm)
+
+
+def _zeros(lm: PreTrainedModel, outputs: int) -> nn.Linear:
+    """A head on the last hidden states whose every output begins at 0."""
+    head = nn.Linear(lm.config.get_text_config().hidden_size, outputs)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
 
 
 def _refuse_altered_logits(lm: PreTrainedModel, origin: Path) -> None:

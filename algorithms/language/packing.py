@@ -63,6 +63,8 @@ class Sample:
     """The attempt that it is a thread of; empty if it is the whole attempt. The first thread comes last."""
     share: float = 1.0
     """Of its attempt's trained tokens."""
+    preference: tuple[float, ...] = ()
+    """Its weight of each objective, if there are several."""
 
     @property
     def size(self) -> Size:
@@ -245,5 +247,6 @@ def _joined(samples: Sequence[Sample], name: str) -> NDArray[np.float32]:
 
 
 def _nothing(samples: Sequence[Sample]) -> Sample:
-    names = samples[0].columns if samples else ()
-    return Sample(np.zeros(1, np.int32), np.zeros(1, np.bool_), {name: np.zeros(1, np.float32) for name in names})
+    columns = samples[0].columns if samples else {}
+    nothing = {name: np.zeros((1, *column.shape[1:]), np.float32) for name, column in columns.items()}
+    return Sample(np.zeros(1, np.int32), np.zeros(1, np.bool_), nothing)

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from loomrl.algorithms.language.origin import origin_of
 from loomrl.canonical import content_hash
-from loomrl.config import DPO, GRPO, KTO, PPO, RAFT, RLOO, Experiment, Reinforce
+from loomrl.config import DPO, GRPO, KTO, PPO, RAFT, RLOO, Experiment, LanguageModel, LanguageWeave, Reinforce
 
-Algorithms = PPO | GRPO | RLOO | Reinforce | DPO | KTO | RAFT
+Algorithms = PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,20 @@ class Resolved:
     algorithm: Algorithms
 
     @property
+    def experts(self) -> int:
+        """The number of experts in the policy."""
+        return self.algorithm.experts if isinstance(self.algorithm, LanguageWeave) else 1
+
+    @property
+    def model(self) -> LanguageModel:
+        """The model of the first weights; one that gets experts is built from its path."""
+        given = self.algorithm.model
+        return given if self.experts == 1 else given.model_copy(update={"path": None})
+
+    @property
     def origin(self) -> Path:
         """The folder of the first weights, on this machine."""
-        return origin_of(self.algorithm.model, artifact_url=self.experiment.artifact_url, built=self.built_name)
+        return origin_of(self.model, artifact_url=self.experiment.artifact_url, built=self.built_name)
 
     @cached_property
     def built_name(self) -> str:
@@ -30,4 +42,9 @@ class Resolved:
         if experiment.data is not None:
             return f"models/{content_hash(['parent', experiment.data.parent])[:16]}"
         parts = [algorithm.model, algorithm.warm_start, experiment.curriculum, *experiment.environments]
-        return f"models/{content_hash([experiment.seed, *(part.model_dump(mode='json') for part in parts)])[:16]}"
+        told: list[Any] = [experiment.seed, *(part.model_dump(mode="json") for part in parts)]
+        if isinstance(algorithm, LanguageWeave) and algorithm.objectives:
+            told.append(algorithm.model_dump(mode="json", include={"objectives", "preference", "precision"}))
+        if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
+            told.append(algorithm.model_dump(mode="json", include={"experts", "expert_rank"}))
+        return f"models/{content_hash(told)[:16]}"

@@ -7,37 +7,46 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loomrl.algorithms.language.advantage import preference_pairs
 from loomrl.algorithms.language.packing import Sample, attempts_of
+from loomrl.gym.preference import preference_of
 from loomrl.inference.chat import pictures_of
-from loomrl.types import Group, Trajectory, Turn, joined
+from loomrl.types import Group, Reward, Trajectory, Turn, joined
 
 ENGINE = "engine"
 """Column: log-probabilities as the engine reported them."""
 REWARD = "reward"
-"""Column: rewards, on the last action token of the turn that earned them."""
+"""Column: rewards, on the last action token of the turn that earned them; `[T, H]` of several objectives."""
 
 
 AGE = "age"
 """Column: a token's age, in versions before the one that learns from it."""
 
 
-def sample_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None, version: int = 0) -> Sample | None:
+def sample_of(
+    attempt: Trajectory, *, clip: tuple[float, float] | None = None, version: int = 0, parts: Sequence[str] = ()
+) -> Sample | None:
     """The attempt's first thread as a sample for policy `version`; None if no token policy acted.
 
-    `clip` bounds the total, on the last action.
+    `clip` bounds the total, on the last action. `parts` of the reward are kept apart, in place of the total.
     """
     extra = 0.0 if clip is None else min(max(attempt.reward.total, clip[0]), clip[1]) - attempt.reward.total
-    return _thread(attempt.turns, extra=extra, version=version)
+    return _thread(attempt.turns, extra=extra, version=version, parts=parts)
 
 
-def _thread(turns: Sequence[Turn], *, extra: float, version: int) -> Sample | None:
+def _paid(reward: Reward, parts: Sequence[str]) -> float | NDArray[np.float64]:
+    """The total, or `[H]`: each of these parts."""
+    return np.array([reward.parts.get(name, 0.0) for name in parts]) if parts else reward.total
+
+
+def _thread(turns: Sequence[Turn], *, extra: float, version: int, parts: Sequence[str] = ()) -> Sample | None:
     """One thread, with `extra` reward on its last action."""
     tokens = joined(turns)
     if tokens is None or not tokens.mask_T[1:].any():
         return None
-    reward_T = np.zeros(len(tokens), np.float32)
+    reward_T = np.zeros((len(tokens), len(parts)) if parts else len(tokens), np.float32)
     at, last = 0, int(np.flatnonzero(tokens.mask_T)[0])
     for turn in turns:
         if turn.tokens is None:
@@ -45,7 +54,7 @@ def _thread(turns: Sequence[Turn], *, extra: float, version: int) -> Sample | No
         actions = np.flatnonzero(turn.tokens.mask_T)
         if actions.size:
             last = at + int(actions[-1])
-        reward_T[last] += turn.reward.total
+        reward_T[last] += _paid(turn.reward, parts)
         at += len(turn.tokens)
     if extra:
         reward_T[last] += extra
@@ -62,15 +71,19 @@ def cut_off(turns: Iterable[Turn], stop: Collection[int]) -> bool:
     return any(len(ids_T) and int(ids_T[-1]) not in stop for ids_T in drawn)
 
 
-def threads_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None, version: int = 0) -> list[Sample]:
+def threads_of(
+    attempt: Trajectory, *, clip: tuple[float, float] | None = None, version: int = 0, parts: Sequence[str] = ()
+) -> list[Sample]:
     """All threads of an attempt that a token policy acted in. The first thread is last, as it earned the reward."""
-    first = sample_of(attempt, clip=clip, version=version)
-    others = [_thread(turns, extra=0.0, version=version) for turns in attempt.threads]
+    first = sample_of(attempt, clip=clip, version=version, parts=parts)
+    others = [_thread(turns, extra=0.0, version=version, parts=parts) for turns in attempt.threads]
     found = [sample for sample in (*others, first) if sample is not None]
     if first is None and found:  # its ids are lost, and what it earned is the others' too
-        total = attempt.reward.total if clip is None else min(max(attempt.reward.total, clip[0]), clip[1])
+        total = _paid(attempt.reward, parts)
+        total = total if clip is None else min(max(total, clip[0]), clip[1])
         reward_T = found[-1].columns[REWARD].copy()
-        reward_T[np.flatnonzero(found[-1].mask_T)[-1]] += total - sum(float(s.columns[REWARD].sum()) for s in found)
+        earned = sum(np.asarray(sample.columns[REWARD].sum(0), np.float64) for sample in found)
+        reward_T[np.flatnonzero(found[-1].mask_T)[-1]] += total - earned
         found[-1] = replace(found[-1], columns={**found[-1].columns, REWARD: reward_T})
     if len(found) < 2:
         return found
@@ -84,6 +97,7 @@ def samples_of(
     clip: tuple[float, float] | None = None,
     version: int = 0,
     stop: Collection[int] | None = None,
+    parts: Sequence[str] = (),
 ) -> tuple[list[Sample], list[str]]:
     """All threads of all usable attempts of the groups, in order, and the group of each.
 
@@ -95,7 +109,9 @@ def samples_of(
         for attempt in group.usable:
             turns = (turn for thread in (attempt.turns, *attempt.threads) for turn in thread)
             is_skipped = stop is not None and cut_off(turns, stop)
-            for sample in threads_of(attempt, clip=clip, version=version):
+            asked = preference_of(attempt.task) or {}
+            for sample in threads_of(attempt, clip=clip, version=version, parts=parts):
+                sample = replace(sample, preference=tuple(asked.values())) if parts else sample
                 if is_skipped:
                     sample = replace(sample, mask_T=np.zeros_like(sample.mask_T))
                 samples.append(sample)

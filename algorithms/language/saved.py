@@ -4,7 +4,9 @@ from pathlib import Path
 
 from loomrl.algorithms.language.model.lora import Adapter
 from loomrl.algorithms.language.resolved import Resolved
+from loomrl.config import LanguageWeave
 from loomrl.inference.model import open_model, open_tokenizer, save_model
+from loomrl.inference.preferred import name_objectives
 from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Weights
 
@@ -14,7 +16,10 @@ def save_policy(resolved: Resolved, weights: Weights, adapter: Adapter | None, f
     origin, settings = resolved.origin, resolved.algorithm.model
     model = open_model(origin, dtype=settings.dtype)
     model.load_state_dict(weights)
-    save_model(model, open_tokenizer(origin), folder / "model", vision=open_vision(origin))
+    tokenizer = open_tokenizer(origin)
+    if isinstance(resolved.algorithm, LanguageWeave):
+        name_objectives(tokenizer, resolved.algorithm.tree.names)
+    save_model(model, tokenizer, folder / "model", vision=open_vision(origin))
     if adapter is not None:
         adapter.save(
             folder / "adapter", base=settings.path or f"{resolved.experiment.artifact_url}/{resolved.built_name}"

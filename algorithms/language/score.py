@@ -10,9 +10,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from loomrl.algorithms.language.logprob import chosen_logprobs
+from loomrl.inference.experts import ExpertHead
 
 Scores = dict[str, Tensor]
-"""`logp_K`, `entropy_K`, and `value_K` if there is a value head."""
+"""`logp_K`, `entropy_K`, and what there are heads for: `value_K` (`[K, X]` of X values), `doubt_K`, and
+`log_weights_K` of experts.
+"""
 
 
 def score(
@@ -21,6 +24,7 @@ def score(
     *,
     temperature: float = 1.0,
     value: nn.Module | None = None,
+    doubt: nn.Module | None = None,
 ) -> Scores:
     """Log-probability, entropy and value at each chosen position; `batch` is made by `inputs` from a packed one.
 
@@ -34,8 +38,13 @@ def score(
         use_cache=False,
     ).last_hidden_state
     hidden_KH, target_K = hidden_BTH[batch["row_K"], batch["column_K"]], batch["target_K"]
-    logp_K, entropy_K = chosen_logprobs(hidden_KH, lm.get_output_embeddings(), target_K, temperature=temperature)
+    head = lm.get_output_embeddings()
+    logp_K, entropy_K = chosen_logprobs(hidden_KH, head, target_K, temperature=temperature)
     scores = {"logp_K": logp_K, "entropy_K": entropy_K}
+    if isinstance(head, ExpertHead):
+        scores["log_weights_K"] = head.log_weights(hidden_KH)
     if value is not None:
         scores["value_K"] = value(hidden_KH.float()).squeeze(-1)
+    if doubt is not None:
+        scores["doubt_K"] = doubt(hidden_KH.detach().float())
     return scores

@@ -255,9 +255,9 @@ class Stream:
         return f"{self._collector.run}/update/{self._collector.done}"
 
     def _drawn(self, note: Sequence[Any]) -> Draw:
-        key, level, seed, memory = note
+        key, level, seed, *given = note  # the preference is missing in notes of earlier versions
         family = next(family for family in self._collector.mixture.families if family.key == key)
-        return Draw(family, level, seed, memory)
+        return Draw(family, level, seed, *given)
 
     def state_dict(self) -> dict[str, Any]:
         """The groups in flight, as JSON."""
@@ -270,7 +270,7 @@ class Stream:
 
 
 def _note(draw: Draw) -> list[Any]:
-    return [draw.family.key, draw.level, draw.seed, draw.memory]
+    return [draw.family.key, draw.level, draw.seed, draw.memory, draw.preference]
 
 
 def _released(stats: HubStats) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from ray.util.debug import log_once
 
 from loomrl.algorithms.advantage import has_signal
-from loomrl.config.weave import AdaptivePreference, ConstrainedPreference, Weave
+from loomrl.config.weave import AdaptivePreference, ConstrainedPreference, Woven
 from loomrl.control.preference import Leaning, Simplex, Source, begun
 from loomrl.telemetry.metric import Metric
 from loomrl.threshold import SINGLE, reaches
@@ -51,7 +51,7 @@ class Moving(Protocol):
 class Still:
     """A fixed preference."""
 
-    def __init__(self, settings: Weave) -> None:
+    def __init__(self, settings: Woven) -> None:
         self.settings, self.tree = settings, settings.tree
         self.multipliers_G: Floats = np.zeros(len(self.tree.names))
 
@@ -94,7 +94,7 @@ class Episodes:
 class Lagging(Still):
     """β: follows the distances of mean returns from the best known, in widths of the front."""
 
-    def __init__(self, settings: Weave, asked: AdaptivePreference) -> None:
+    def __init__(self, settings: Woven, asked: AdaptivePreference) -> None:
         super().__init__(settings)
         self.asked, count = asked, len(self.tree.names)
         self.weights_G: Floats = np.full(count, 1 / count)
@@ -135,7 +135,7 @@ class Constraints(Still):
     Shortfalls accumulate, up to the ceiling.
     """
 
-    def __init__(self, settings: Weave, asked: ConstrainedPreference) -> None:
+    def __init__(self, settings: Woven, asked: ConstrainedPreference) -> None:
         super().__init__(settings)
         self.asked, names = asked, self.tree.names
         self.held = np.array([name in asked.least for name in names])
@@ -184,7 +184,7 @@ class Constraints(Still):
         self._episodes.waiting = [*state["waiting"]]
 
 
-def open_moving(settings: Weave) -> Moving:
+def open_moving(settings: Woven) -> Moving:
     """The moving preference for these settings."""
     asked = settings.preference
     if isinstance(asked, AdaptivePreference):

@@ -218,6 +218,17 @@ def weave(
 
 
 @app.command()
+def steer(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """One steerable language policy against a policy for every preference and mixed weights, at equal samples."""
+    from loomrl.experiments.bench.steer import FULL, QUICK, measure
+
+    _tell(measure(QUICK if quick else FULL), as_json=as_json, left_out="_runs", shown=_rounded)
+
+
+@app.command()
 def offline(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,

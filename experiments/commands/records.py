@@ -102,15 +102,21 @@ def export(
     policy: Annotated[str, typer.Argument(help="RUN (its last version) or RUN/NUMBER.")],
     folder: Annotated[Path, typer.Argument(help="Target folder; must be empty if it exists.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="Of control: also policy.onnx, its greedy path.")] = False,
+    preference: Annotated[
+        str | None,
+        typer.Option(help="Of a language policy that reads one: have it always, as correctness=0.7,brevity=0.3."),
+    ] = None,
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
     """Copy a policy version out of the artifacts: a Hugging Face folder, or one that ControlPolicy loads."""
     from loomrl.experiments.policies import exported
+    from loomrl.gym.preference import parse_preference
     from loomrl.store import open_store
 
     with open_store(store) as db:
-        version = exported(policy, db, folder, onnx=onnx)
+        asked = None if preference is None else parse_preference(preference)
+        version = exported(policy, db, folder, onnx=onnx, preference=asked)
     result = {"policy": version, "folder": str(folder)}
     emit(result, as_json=as_json, show=lambda console: console.print(f"{version} is in {folder}", highlight=False))
 

@@ -57,6 +57,7 @@ from loomrl.config.language import (
     Sampling,
     WarmStart,
 )
+from loomrl.config.language_weave import LanguageWeave
 from loomrl.config.loop import LoopExperiment
 from loomrl.config.offline import BC, IQL, LoggedData
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
@@ -166,6 +167,7 @@ __all__ = [
     "LanguageAlgorithm",
     "LanguageModel",
     "LanguagePolicy",
+    "LanguageWeave",
     "Learners",
     "Limits",
     "LinearRate",

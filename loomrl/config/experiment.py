@@ -21,6 +21,7 @@ from loomrl.config.language import (
     PolicyGradient,
     Reinforce,
 )
+from loomrl.config.language_weave import LanguageWeave
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.rewards import RewardConfig
 from loomrl.config.root import CustomAlgorithm, Records, Training
@@ -160,7 +161,9 @@ class CustomPolicy(Config):
 PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discriminator="kind")]
 
 
-Algorithm = Annotated[PPO | GRPO | RLOO | Reinforce | DPO | KTO | RAFT | CustomAlgorithm, Field(discriminator="kind")]
+Algorithm = Annotated[
+    PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | CustomAlgorithm, Field(discriminator="kind")
+]
 
 
 class QuarantineConfig(Config):
@@ -251,6 +254,9 @@ class EvaluationConfig(Config):
     """Level of the confidence intervals."""
     may_fail: Share = 0.0
     """Share of a policy's attempts that may fail; beyond it `loomrl evaluate` exits with status 1."""
+    preferences: PositiveInt | None = None
+    """Preferences, evenly spread, that a policy of several objectives is judged by, each on all these tasks; None: 11.
+    """
     rules: tuple[TextRuleChoice, ...] = ()
     """Rules whose violations are reported: the share of attempts in which a turn breaks one."""
 
@@ -300,6 +306,8 @@ class Experiment(Training):
                     "(`loomrl data list`)"
                 )
             return self
+        if isinstance(algorithm, LanguageWeave):
+            raise ValueError("algorithm.kind=weave learns from its own attempts: leave data out, or take another kind")
         idle = {
             "algorithm.warm_start.steps": isinstance(algorithm, LanguageAlgorithm) and algorithm.warm_start.steps,
             "algorithm.model.build": isinstance(algorithm, LanguageAlgorithm) and algorithm.model.build,
@@ -361,6 +369,27 @@ class Experiment(Training):
             raise ValueError(
                 f"algorithm.sampling.entropies=true has no effect with engine.kind={self.engine.kind}, which tells "
                 "log-probabilities only: set kind=torch, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_preferences(self) -> Self:
+        algorithm, given = self.algorithm, self.evaluation.preferences
+        steered = isinstance(algorithm, LanguageWeave) and algorithm.objectives and algorithm.preference.always is None
+        if given is not None and not steered:
+            raise ValueError(
+                f"evaluation.preferences={given} has no effect without several objectives and preferences that differ: "
+                "leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_engine_knows_experts(self) -> Self:
+        algorithm = self.algorithm
+        if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1 and self.engine.kind != "torch":
+            raise ValueError(
+                f"algorithm.experts={algorithm.experts} with engine.kind={self.engine.kind}, which cannot sample from "
+                "a mixture: set kind=torch, or experts=1"
             )
         return self
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from loomrl.config.basic import EntryPoint, NonNegative, Positive
+from loomrl.config.basic import EntryPoint, NonNegative, Positive, PositiveInt
 from loomrl.config.rule import TextRuleChoice
 from loomrl.schema import Config
 
@@ -37,6 +37,16 @@ class EfficiencyPart(Config):
     """Weight of this part in the reward."""
 
 
+class BrevityPart(Config):
+    """Few tokens, whether the task is solved or not: 1 for none, 0 from `tokens` on."""
+
+    kind: Literal["brevity"] = "brevity"
+    tokens: PositiveInt
+    """Tokens of all answers of an attempt from which nothing is earned; words, where nobody has the tokens."""
+    weight: float = 1.0
+    """Weight of this part in the reward."""
+
+
 class RulesPart(Config):
     """A constraint: minus the share of turns that break one of these rules, the same ones as a gateway's monitor."""
 
@@ -51,7 +61,8 @@ class RewardConfig(Config):
     """Parts of the reward beside the environments' own, in training only; success stays what it is."""
 
     parts: tuple[
-        Annotated[CustomPart | NoveltyPart | EfficiencyPart | RulesPart, Field(discriminator="kind")], ...
+        Annotated[CustomPart | NoveltyPart | EfficiencyPart | BrevityPart | RulesPart, Field(discriminator="kind")],
+        ...,
     ] = ()
     """Further parts of the reward."""
     adaptation: NonNegative = 0.0

@@ -134,63 +134,41 @@ def _sound(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return given
 
 
-class Weave(ControlPPO):
-    """PPO with experts for the policy, critics for the value, and objectives for the reward."""
+class Woven(Config):
+    """Settings of WEAVE that policies of control and of language share."""
 
-    kind: Literal["weave"] = "weave"  # type: ignore[assignment]
     experts: PositiveInt = 4
     """Number of experts in the policy."""
     critics: PositiveInt = 4
     """Number of critics."""
-    exploration: tuple[Exploration, ...] = ()
-    """Exploration of each expert; empty means the same for all."""
-    squashed: bool = False
-    """True keeps real-valued actions within their bounds by a hyperbolic tangent, with state-dependent standard
-    deviations; else they are clipped.
-    """
     objectives: Annotated[tuple[Any, ...], BeforeValidator(listed), AfterValidator(_sound)] = ()
-    """Their names: as many as the environment's reward vector has entries, or names of `info["parts"]`; empty means a
-    scalar reward. Or a tree, `{task: {completion: 0.8, creativity: 0.2}, safety: {collisions: 1}}`: a preference
-    weights the top level, the environment pays the leaves.
+    """Their names: as many as the environment's reward vector has entries, or names of parts of the reward
+    (`info["parts"]` for control); empty means a scalar reward. Or a tree,
+    `{task: {completion: 0.8, creativity: 0.2}, safety: {collisions: 1}}`: a preference weights the top level, the
+    environment pays the leaves.
     """
     preference: Preference = SampledPreference()
     """The weights of the objectives, episode by episode."""
-    scalarisation: Scalarisation = Linear()
-    """How several objectives become one number."""
     reference: tuple[float, ...] | None = None
     """Returns, one per objective, from which the hypervolume of a front is measured."""
     least_use: Fraction = 0.8
     """Minimum use of an expert, as a share of an equal split; one below it is encouraged."""
     balance: NonNegative = 1.0
     """Loss per e-fold by which an expert is below that."""
-    diversity: NonNegative = 0.0
-    """Reward per nat of information that an action gives about its expert."""
     pessimism: NonNegative = 0.0
     """Standard deviations among critics by which the value estimate is lowered."""
-    wonder: NonNegative = 0.0
-    """Reward for the critics' disagreement about the observation a step led to, in its standard deviations."""
     critic_share: float = Field(0.8, gt=0, le=1)
     """Share of steps that each of several critics is trained on, so that they differ where data is scarce."""
     trust_memory: Fraction = 0.9
     """Decay of the critics' error estimates between updates; trust is their inverse."""
 
-    @property
-    def pays_novelty(self) -> bool:
-        """True if novelty has a value function of its own, so that experts can weight it differently."""
-        apart = bool(self.objectives) or any(way.curiosity != 1 for way in self.exploration)
-        return self.wonder > 0 or (self.curiosity is not None and apart)
-
     @model_validator(mode="after")
     def _check_threads(self) -> Self:
-        if self.exploration and len(self.exploration) != self.experts:
-            raise ValueError(f"exploration: {len(self.exploration)} are given, one for each of {self.experts} experts")
-        for name in ("pessimism", "wonder"):
-            if getattr(self, name) and self.critics == 1:
-                raise ValueError(f"{name}: one critic agrees with itself, ask for more critics")
-        if self.diversity and self.experts == 1:
-            raise ValueError("diversity: one expert differs from none, ask for more experts")
+        if self.pessimism and self.critics == 1:
+            raise ValueError("pessimism: one critic agrees with itself, ask for more critics")
         if not self.objectives:
-            return self._scalar()
+            self._refuse_without_objectives("preference", "reference")
+            return self
         names, asked = self.tree.names, self.preference
         for name, given in (("preference.weights", asked.always), ("reference", self.reference)):
             if given is not None and len(given) != len(names):
@@ -205,14 +183,44 @@ class Weave(ControlPPO):
         """The objectives as a tree."""
         return Objectives.of(self.objectives)
 
-    def _scalar(self) -> Self:
+    def _refuse_without_objectives(self, *names: str) -> None:
         """Refuse settings that have no effect without objectives."""
-        asked = (
-            ("preference", self.preference, SampledPreference()),
-            ("scalarisation", self.scalarisation, Linear()),
-            ("reference", self.reference, None),
-        )
-        for name, given, usual in asked:
-            if given != usual:
+        for name in names:
+            if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} has no effect without objectives: name the objectives, or leave it out")
+
+
+class Weave(ControlPPO, Woven):
+    """PPO with experts for the policy, critics for the value, and objectives for the reward."""
+
+    kind: Literal["weave"] = "weave"  # type: ignore[assignment]
+    exploration: tuple[Exploration, ...] = ()
+    """Exploration of each expert; empty means the same for all."""
+    squashed: bool = False
+    """True keeps real-valued actions within their bounds by a hyperbolic tangent, with state-dependent standard
+    deviations; else they are clipped.
+    """
+    diversity: NonNegative = 0.0
+    """Reward per nat of information that an action gives about its expert."""
+    scalarisation: Scalarisation = Linear()
+    """How several objectives become one number."""
+    wonder: NonNegative = 0.0
+    """Reward for the critics' disagreement about the observation a step led to, in its standard deviations."""
+
+    @property
+    def pays_novelty(self) -> bool:
+        """True if novelty has a value function of its own, so that experts can weight it differently."""
+        apart = bool(self.objectives) or any(way.curiosity != 1 for way in self.exploration)
+        return self.wonder > 0 or (self.curiosity is not None and apart)
+
+    @model_validator(mode="after")
+    def _check_ways(self) -> Self:
+        if self.exploration and len(self.exploration) != self.experts:
+            raise ValueError(f"exploration: {len(self.exploration)} are given, one for each of {self.experts} experts")
+        if self.diversity and self.experts == 1:
+            raise ValueError("diversity: one expert differs from none, ask for more experts")
+        if self.wonder and self.critics == 1:
+            raise ValueError("wonder: one critic agrees with itself, ask for more critics")
+        if not self.objectives:
+            self._refuse_without_objectives("scalarisation")
         return self

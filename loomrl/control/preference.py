@@ -18,7 +18,7 @@ from gymnasium.wrappers import PassiveEnvChecker
 from numpy.typing import ArrayLike, NDArray
 
 from loomrl.config.objectives import Objectives
-from loomrl.config.weave import Chebyshev, Weave
+from loomrl.config.weave import Chebyshev, Weave, Woven
 from loomrl.control.space import seen
 from loomrl.errors import ConfigError, EpisodeError
 
@@ -116,7 +116,7 @@ class Steering:
         return cls(tree, settings.gamma, earns, source or begun(settings))
 
 
-def begun(settings: Weave, *, part: int = 0, parts: int = 1) -> Source:
+def begun(settings: Woven, *, part: int = 0, parts: int = 1) -> Source:
     """The initial source of preferences: one of `parts` regions, or the fixed one."""
     fixed = settings.preference.always
     return Always(fixed) if fixed is not None else Simplex(len(settings.objectives), part, parts)

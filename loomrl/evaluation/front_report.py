@@ -1,16 +1,19 @@
 """Reports on policies of several objectives: returns by preference, and their front."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.errors import EpisodeError
+from loomrl.config.objectives import Objectives
+from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front import expected_utility, hypervolume, sparsity, undominated
 from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.evaluation.statistics import Interval, mean_interval
+from loomrl.gym.preference import preference_of
+from loomrl.types import End, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,11 @@ class FrontReport(ReturnReport):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Finished episodes `E` of every preference `P`."""
+    """Finished episodes `E` of every preference `P`, which need not be equally many."""
 
-    preferences_PH: NDArray[np.float32]
-    returns_PEH: NDArray[np.float64]
-    steps_PE: NDArray[np.int64]
+    preferences_PH: NDArray[np.floating]
+    returns_PEH: Sequence[NDArray[np.float64]]
+    steps_PE: Sequence[NDArray[np.int64]]
 
 
 def judge_front(
@@ -63,9 +66,11 @@ def judge_front(
 ) -> FrontReport:
     """The report over these episodes; an EpisodeError if a return is not finite."""
     _check_finite(played, objectives)
-    weighed_PE = (played.returns_PEH * played.preferences_PH[:, None]).sum(-1)
-    whole = judge_returns(policy, weighed_PE.ravel().tolist(), played.steps_PE.ravel().tolist(), confidence=confidence)
-    means_PH = played.returns_PEH.mean(1)
+    pairs = zip(played.returns_PEH, played.preferences_PH, strict=True)
+    weighed = [float(total) for returns_EH, preference_H in pairs for total in (returns_EH * preference_H).sum(-1)]
+    steps = np.concatenate(played.steps_PE).tolist()
+    whole = judge_returns(policy, weighed, steps, confidence=confidence)
+    means_PH = np.stack([returns_EH.mean(0) for returns_EH in played.returns_PEH])
     front = undominated(means_PH)
     return FrontReport(
         policy=policy,
@@ -89,12 +94,42 @@ def judge_front(
 
 
 def _check_finite(played: Played, objectives: Sequence[str]) -> None:
-    bad = np.argwhere(~np.isfinite(played.returns_PEH))
-    if len(bad):
-        preference, episode, objective = bad[0]
-        told = played.returns_PEH[preference, episode, objective]
-        raise EpisodeError(
-            f"objective {objectives[objective]!r} returned {told} in episode {episode + 1} "
-            f"by preference {played.preferences_PH[preference].tolist()}: nothing can be judged by it. Look at what "
-            "the environment pays."
+    for preference_H, returns_EH in zip(played.preferences_PH, played.returns_PEH, strict=True):
+        for episode, objective in np.argwhere(~np.isfinite(returns_EH)):
+            raise EpisodeError(
+                f"objective {objectives[objective]!r} returned {returns_EH[episode, objective]} in episode "
+                f"{episode + 1} by preference {preference_H.tolist()}: nothing can be judged by it. Look at what the "
+                "environment pays."
+            )
+
+
+def attempted(attempts: Iterable[Trajectory], objectives: Objectives) -> Played:
+    """The attempts of language policies by their preference; failed ones are left out."""
+    by_preference: dict[tuple[float, ...], list[Trajectory]] = {}
+    for attempt in attempts:
+        asked = preference_of(attempt.task) or {}
+        cell = by_preference.setdefault(tuple(asked.get(name, 0.0) for name in objectives.names), [])
+        if attempt.end is not End.FAILED:
+            cell.append(attempt)
+    empty = [preference for preference, cell in by_preference.items() if not cell]
+    if empty:
+        raise EpisodeError(f"all attempts by preference {list(empty[0])} failed: nothing can be said of a front.")
+    shares_HG = np.array(objectives.shares_GH).T
+    return Played(
+        np.array(list(by_preference)),
+        [np.array([parts_of(t, objectives.leaves) for t in cell]) @ shares_HG for cell in by_preference.values()],
+        [np.array([len(t.turns) for t in cell]) for cell in by_preference.values()],
+    )
+
+
+def parts_of(attempt: Trajectory, leaves: Sequence[str]) -> list[float]:
+    """What the environment paid of each; a ConfigError if it does not know one."""
+    parts = attempt.reward.parts
+    missing = [name for name in leaves if name not in parts]
+    if missing:
+        raise ConfigError(
+            f"algorithm.objectives: attempts at {attempt.task.environment} have no part of the reward named "
+            f"{', '.join(missing)}; known: {', '.join(parts) or 'none'}. Name parts of the environment, or of "
+            "rewards.parts."
         )
+    return [parts[name] for name in leaves]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from loomrl.evaluation.front_report import FrontReport
 from loomrl.evaluation.statistics import Interval, wilson
 from loomrl.gym.answer import parse_submission
 from loomrl.safety.attempt import broken
@@ -45,6 +46,8 @@ class Report:
     """Kind of failure → an example message, with the remedy if there is one."""
     violations: Mapping[str, Interval] = field(default_factory=dict)
     """Rule → share of attempts in which a turn breaks it."""
+    front: FrontReport | None = None
+    """The same by preference, of a policy of several objectives."""
 
     @property
     def failed(self) -> float:
@@ -54,7 +57,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return asdict(self)
+        return asdict(self) | {"front": None if self.front is None else self.front.as_dict()}
 
 
 def judge(

@@ -52,6 +52,8 @@ class Draw:
     seed: int
     memory: Mapping[str, Any] | None = field(default=None, hash=False)
     """The memory that its attempts begin with, if an earlier group left one."""
+    preference: Mapping[str, float] | None = field(default=None, hash=False)
+    """The preference among objectives that its attempts begin with, if there are several objectives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from loomrl.gym.guard import GuardedEnvironment, is_storable
 from loomrl.gym.host.alarm import Deadline, Hang, alarm_ready, interruptible
 from loomrl.gym.memory import MEMORY
 from loomrl.gym.policy import Action, Policy
+from loomrl.gym.preference import preference_of, shown
 from loomrl.types import NO_VERSION, End, Failure, Message, Reward, Source, Task, Trajectory, Turn
 
 T = TypeVar("T")
@@ -152,6 +153,7 @@ async def _play(
     try:
         reset = interruptible(guarded.reset(task), turn_timeout_s)
         observation = await _cross(EpisodeError, "reset()", reset, turn_timeout_s)
+        observation = shown(observation, preference_of(task))
         conversation = observation
         while True:
             record.waiting_for = PolicyError

@@ -9,6 +9,7 @@ from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, family_key
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host.local import Plan
 from loomrl.gym.memory import MEMORY, MemoryBank, remembers
+from loomrl.gym.preference import Preference
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.types import End, Group, Source, Trajectory
 
@@ -28,7 +29,8 @@ def held_out(mixture: TaskMixture, settings: EvaluationConfig) -> list[Draw]:
 
 
 class HeldOut:
-    """One attempt at each of these tasks by the policy called `name`, in waves: finish one wave before the next.
+    """One attempt at each of these tasks by the policy called `name`, or one by every preference, in waves: finish one
+    wave before the next.
 
     In environments with memory, an attempt begins with the memory left by the last successful attempt of its family. A
     wave has at most one attempt of such a family, in the order of the tasks, however many run at once. Only attempts of
@@ -36,9 +38,16 @@ class HeldOut:
     """
 
     def __init__(
-        self, mixture: TaskMixture, settings: EvaluationConfig, *, run: str, name: str, policy: PolicyChoice
+        self,
+        mixture: TaskMixture,
+        settings: EvaluationConfig,
+        *,
+        run: str,
+        name: str,
+        policy: PolicyChoice,
+        preferences: Sequence[Preference] = (),
     ) -> None:
-        self.plans = _plans(mixture, settings, run=run, name=name, policy=policy)
+        self.plans = _plans(mixture, settings, run=run, name=name, policy=policy, preferences=preferences)
         remembering = {name for name, member in mixture.members.items() if remembers(member.environment)}
         self._rows: dict[str, list[Plan]] = {}
         """Family → its remaining attempts, for families with memory."""
@@ -96,11 +105,19 @@ class HeldOut:
 
 
 def _plans(
-    mixture: TaskMixture, settings: EvaluationConfig, *, run: str, name: str, policy: PolicyChoice
+    mixture: TaskMixture,
+    settings: EvaluationConfig,
+    *,
+    run: str,
+    name: str,
+    policy: PolicyChoice,
+    preferences: Sequence[Preference],
 ) -> list[Plan]:
-    """The plans, equal for every run."""
+    """The plans, equal for every run; with preferences, all tasks by each of them."""
     plans = []
-    for index, draw in enumerate(held_out(mixture, settings)):
+    tasks = held_out(mixture, settings)
+    asked = [replace(task, preference=preference) for preference in preferences for task in tasks]
+    for index, draw in enumerate(asked or tasks):
         member = mixture.member(draw)
         id = f"{run}/{name}/{index}"
         attempt = Attempt(

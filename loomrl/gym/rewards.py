@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from loomrl.config.rewards import CustomPart, EfficiencyPart, RewardConfig, RulesPart
+from loomrl.config.rewards import BrevityPart, CustomPart, EfficiencyPart, RewardConfig, RulesPart
 from loomrl.errors import ConfigError, ScorerError, failure_from
 from loomrl.named import named
 from loomrl.safety.attempt import broken
 from loomrl.safety.open import open_text_rules
 from loomrl.safety.rule import TextRule
-from loomrl.types import End, Reward, Trajectory
+from loomrl.types import End, Reward, Trajectory, Turn
 
 X = TypeVar("X")
 REMEMBERED = 4096
@@ -79,6 +79,22 @@ def efficiency(attempt: Trajectory) -> float:
     """Success in few words: half of it at a hundred words."""
     words = sum(len(turn.action.split()) for turn in attempt.turns)
     return attempt.reward.success * HALF_AT / (HALF_AT + words)
+
+
+@dataclass(frozen=True, slots=True)
+class Brevity:
+    """Few tokens in all answers: 1 for none, 0 from `tokens` on."""
+
+    tokens: int
+
+    def __call__(self, attempt: Trajectory) -> float:
+        """The score of an attempt."""
+        return max(0.0, 1 - sum(map(_length, attempt.turns)) / self.tokens)
+
+
+def _length(turn: Turn) -> int:
+    """Tokens of an answer; words, where nobody has the tokens."""
+    return len(turn.action.split()) if turn.tokens is None else int(turn.tokens.mask_T.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +180,8 @@ def open_shaping(config: RewardConfig) -> Shaping:
             components.append(open_component(part))
         elif isinstance(part, RulesPart):
             components.append(RewardComponent("rules", part.weight, Constraint(open_text_rules(part.rules))))
+        elif isinstance(part, BrevityPart):
+            components.append(RewardComponent("brevity", part.weight, Brevity(part.tokens)))
         elif isinstance(part, EfficiencyPart):
             components.append(RewardComponent("efficiency", part.weight, efficiency))
         else:

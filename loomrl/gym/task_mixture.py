@@ -14,6 +14,7 @@ from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.memory import with_memory
 from loomrl.gym.policy import OraclePolicy
+from loomrl.gym.preference import with_preference
 from loomrl.gym.registry import Registry, make, register_environment
 from loomrl.gym.share import Stake, shares
 from loomrl.gym.template import Noted, TaskTemplate, load_templates
@@ -50,7 +51,8 @@ class Member:
         """The task that was drawn."""
         template = self.templates.get(draw.family.name)
         task = self.environment.task(template.family if template else draw.family.name, draw.level, draw.seed)
-        return with_memory(template.task(task) if template else task, draw.memory)
+        task = with_memory(template.task(task) if template else task, draw.memory)
+        return with_preference(task, draw.preference)
 
     def _chosen(self, family: str) -> bool:
         return not self.config.families or any(fnmatchcase(family, pattern) for pattern in self.config.families)

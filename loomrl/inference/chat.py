@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Sight
+from loomrl.inference.preferred import objectives_of
 from loomrl.inference.spelling import Spelling
 from loomrl.inference.vision import Vision
 from loomrl.types import Message
@@ -61,6 +62,11 @@ class Chat:
         also = set() if tokenizer.eos_token_id is None else {int(tokenizer.eos_token_id)}
         self.stop = frozenset({self.end, *also})
         """The tokens with which a policy can end its turn."""
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Those that a preference in the conversation may weigh; none if the policy reads no preference."""
+        return objectives_of(self._tokenizer)
 
     @cached_property
     def spelling(self) -> Spelling:

@@ -17,6 +17,7 @@ from transformers import (
 from transformers.utils import logging
 
 from loomrl.errors import ConfigError, unknown
+from loomrl.inference.experts import restore
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -45,6 +46,7 @@ def open_model(path: str | Path, *, dtype: str = "float32", device: str = "cpu")
             f"model path={str(path)!r}: {len(wrong)} weights are missing or of another shape ({shown}); "
             "they would be random. Save the whole model with loomrl.inference.model.save_model."
         )
+    restore(model, Path(path))
     moved: PreTrainedModel = model.to(device).eval()
     return moved
 

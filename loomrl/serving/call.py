@@ -74,5 +74,7 @@ class Ask:
     """False: the caller opts out of being recorded."""
     user: str = ""
     """The caller's name for its user."""
+    preference: Mapping[str, Any] | None = None
+    """Weights of objectives, as the caller wrote them."""
     shown: Mapping[str, Any] = field(default_factory=dict)
     """Parts of the request that the dialect repeats in its answer."""

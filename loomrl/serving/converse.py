@@ -17,6 +17,7 @@ from loomrl.serving.monitor.monitor import Forbidden, Monitor, Origin
 from loomrl.serving.monitor.watch import AskStable, Watch
 from loomrl.serving.observe import UNSEEN, Observed, Watchers, observing, recorded
 from loomrl.serving.policy import Acted
+from loomrl.serving.preferred import preferred
 from loomrl.serving.recorder import Call, Recorder, SpokenChoice
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import shadows, stable
@@ -76,6 +77,10 @@ class Exchange:
         """The conversation, once its first tokens are here."""
         if self.monitor is not None:
             self.monitor.refuse_held(visit.endpoint.name, visit.session)
+        options = list(candidates(self.view, visit.endpoint, visit.unit))
+        if options:
+            refuse_control(options[0].policy.about, visit.endpoint.name)
+            ask = preferred(ask, options[0].policy.about)
         known = None
         takes = self.recorder is not None and await self.recorder.takes(visit.endpoint.name, ask)
         if self.recorder is not None and takes and ask.prompt is None and not visit.is_new:
@@ -83,9 +88,6 @@ class Exchange:
         if visit.endpoint.state is not State.SERVING and known is None:
             message = f"Endpoint {visit.endpoint.name!r} is being drained: it takes no new conversations."
             raise Refusal(Cause.UNAVAILABLE, message)
-        options = list(candidates(self.view, visit.endpoint, visit.unit))
-        if options:
-            refuse_control(options[0].policy.about, visit.endpoint.name)
         observed = self.observe(visit.endpoint, options, visit.unit, session=visit.session, key=visit.key)
         with observing(observed):
             begun = await begin(

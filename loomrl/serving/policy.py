@@ -56,6 +56,8 @@ class About:
     """Pictures are understood."""
     objectives: int = 0
     """Of a control policy that takes a preference."""
+    weighs: tuple[str, ...] = ()
+    """Names of objectives, of a language policy that reads a preference."""
     spaces: Mapping[str, Any] = field(default_factory=dict)
     """Of a control policy: `observation` and `action`, as JSON (`loomrl.control.space_json`)."""
     state: int = 0

@@ -49,6 +49,7 @@ class Speech:
             number=voice.engine.version,
             context=voice.context,
             sees=voice.chat.sees,
+            weighs=voice.chat.objectives,
         )
 
     @property

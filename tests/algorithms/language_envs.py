@@ -31,6 +31,19 @@ class AsciiEnvironment(BaseEnvironment):
         return "<answer>ok</answer>"
 
 
+class PulledEnvironment(AsciiEnvironment):
+    """Pays for ASCII and for everything else: who pleases one displeases the other."""
+
+    name = "Pulled"
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        return (Message("user", "Go"),)
+
+    async def step(self, action: str) -> Step:
+        share = (await super().step(action)).reward.total
+        return Step((), Reward(1.0, {"a": share, "b": 1 - share}, share), True, False, {})
+
+
 class FarEnvironment(AsciiEnvironment):
     """Known by its entry point alone: whoever plays it elsewhere has to be told."""
 

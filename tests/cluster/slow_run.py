@@ -39,8 +39,11 @@ def assert_each_attempt_counts_once(experiment: Experiment, run: str, *, store_u
     with open_hub(hub_url, experiment.hub, groups_per_update=GROUPS, environments=experiment.environments) as hub:
         found = [attempt for _, attempt in hub.replay(selection=EVERYTHING)]
         stats = hub.stats()
-    assert Counter(attempt.id for attempt in found) == Counter(dict.fromkeys(planned, 1))
-    assert End.FAILED not in {attempt.end for attempt in found}
+    failures = {attempt.id: attempt.failure for attempt in found if attempt.end is End.FAILED}
+    assert not failures, failures
+    counts = Counter(attempt.id for attempt in found)
+    missing, other = sorted(planned - counts.keys()), {id: n for id, n in counts.items() if n > 1 or id not in planned}
+    assert (missing, other) == ([], {})
     assert sum(line.acked for line in stats.environments.values()) == updates * GROUPS
     with open_store(store_url) as db:
         versions = list_policies(db, run=run, limit=updates + 2)

@@ -14,6 +14,7 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
+from loomrl.inference.experts import ExpertHead
 from loomrl.inference.torch.network import FIXED_ROTATIONS, Network
 
 KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -50,7 +51,7 @@ def is_fusible(model: PreTrainedModel) -> bool:
     if type(model) not in KNOWN:
         return False
     config: Any = model.config
-    plain = all(type(part) is nn.Linear for part in model.modules() if isinstance(part, nn.Linear))
+    plain = all(type(part) in (nn.Linear, ExpertHead) for part in model.modules() if isinstance(part, nn.Linear))
     usual = config.hidden_act == "silu" and not (isinstance(model, LlamaForCausalLM) and config.mlp_bias)
     return plain and usual and config.rope_parameters["rope_type"] in FIXED_ROTATIONS
 
@@ -67,6 +68,7 @@ class FusedNetwork(Network):
         self._width = int(self._body.layers[0].self_attn.head_dim)
         self._queries, self._heads = int(config.num_attention_heads), int(config.num_key_value_heads)
         self._layers = [_merge(layer) for layer in self._body.layers]
+        self._head: Any = model.get_output_embeddings()
         self._cos_C1D, self._sin_C1D = self._angles()
 
     def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
@@ -81,16 +83,12 @@ class FusedNetwork(Network):
             x_NW = _add(x_NW, attended_NAD.reshape(len(x_NW), -1), layer.out)
             gate, up = linear(self._norm(x_NW, layer.before_mlp), layer.gate_up).chunk(2, dim=-1)
             x_NW = _add(x_NW, silu(gate).mul_(up), layer.down)
-        logits_NV: Tensor = linear(self._norm(x_NW, self._body.norm.weight), self._head())
+        logits_NV: Tensor = self._head(self._norm(x_NW, self._body.norm.weight))
         return logits_NV
 
     def constants(self) -> dict[str, Tensor]:
         """Includes the tables of rotations; prompts and steps read different copies."""
         return {**super().constants(), "cosines": self._cos_C1D, "sines": self._sin_C1D}
-
-    def _head(self) -> Tensor:
-        head: nn.Linear = self.model.get_output_embeddings()
-        return head.weight
 
     @torch.inference_mode()
     def _angles(self) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ import torch
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, unknown
+from loomrl.inference.experts import refuse_experts
 from loomrl.inference.model import config_of, sees
 from loomrl.inference.open import Opening
 from loomrl.inference.torch.engine import FILL_TOKENS
@@ -55,6 +56,7 @@ def require_vllm(choice: VllmEngineConfig) -> None:
 def start(choice: VllmEngineConfig, opening: Opening, log: Path) -> Any:
     """A running AsyncLLM on this event loop; its processes' output goes to `log`."""
     require_vllm(choice)
+    refuse_experts(opening.origin, "vLLM")
     if choice.gpus and not torch.cuda.is_available():
         raise ConfigError(f"engine.gpus={choice.gpus:g}: this machine has no GPU that torch can use.")
     _set_environment(choice)

@@ -61,6 +61,7 @@ class Chat:
             stream_usage=read_stream_options(fields, stream=stream),
             store=fields.flag("store", default=True),
             user=read_user(fields),
+            preference=fields.plain("preference") or None,
             shown={"metadata": metadata} if metadata else {},
         )
         _refuse_others(fields)

@@ -1,0 +1,180 @@
+"""One steerable language policy against a policy for every preference, and against mixed weights, at equal samples.
+
+All begin with one model that imitated demonstrations, and have as many updates in all: the steerable one has them all,
+the policies of fixed preferences share them, and so do the two whose weights are interpolated (rewarded soups). Each is
+judged by the same preferences on the same held-out tasks.
+
+Axes: `_P` preferences, `_H` objectives.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load_file, save_file
+
+from loomrl.evaluation.front import hypervolume, undominated
+from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.progress import progress
+
+EXPERIMENT = "language/steer_tiny"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The amount of work."""
+
+    seeds: tuple[int, ...] = (1, 2, 3)
+    updates: int = 60
+    """Of each contender, in all."""
+    preferences: int = 6
+    tasks: int = 200
+    """Held-out tasks by each preference."""
+    words: tuple[str, ...] = ()
+    """Overrides of the experiment."""
+
+
+FULL = Size()
+QUICK = Size(
+    seeds=(1,),
+    updates=2,
+    preferences=2,
+    tasks=4,
+    words=("algorithm.warm_start.steps=10", "rollout.group_size=2", "rollout.groups_per_update=2"),
+)
+
+
+def measure(size: Size = FULL) -> dict[str, Any]:
+    """Every figure of `loomrl bench steer`: medians over the seeds, and each seed's own."""
+    seeds = []
+    with progress("bench steer", len(size.seeds)) as report:
+        for done, seed in enumerate(size.seeds, 1):
+            with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder:
+                seeds.append(_Bench(size, seed, Path(folder)).figures())
+            report(done)
+    figures = {
+        name: statistics.median(one[name] for one in seeds) for name in seeds[0] if isinstance(seeds[0][name], float)
+    }
+    return figures | {"samples": size.updates, "seeds_runs": seeds}
+
+
+class _Bench:
+    """One seed."""
+
+    def __init__(self, size: Size, seed: int, folder: Path) -> None:
+        self._size, self._folder = size, folder
+        self._words = [
+            f"seed={seed}", f"store_url=sqlite:///{folder}/loom.db", f"artifact_url={folder}/artifacts",
+            f"train.folder={folder}/runs", *size.words,
+        ]  # fmt: skip
+        shares = np.linspace(0, 1, size.preferences)
+        self._preferences = [(float(share), float(1 - share)) for share in shares]
+
+    def figures(self) -> dict[str, Any]:
+        """The contenders' fronts, how the steerable one obeys, and what an update of it costs."""
+        self._train("warm", 1)
+        begin = self._exported("warm")
+        steered = self._judged(self._train("steered", self._size.updates, begin), None)
+        each = max(1, self._size.updates // self._size.preferences)
+        fixed = [
+            self._judged(self._train(f"fixed-{index}", each, begin, preference), preference)[0]
+            for index, preference in enumerate(self._preferences)
+        ]
+        ends = [
+            self._exported(self._train(f"end-{index}", self._size.updates // 2, begin, preference))
+            for index, preference in enumerate(((1.0, 0.0), (0.0, 1.0)))
+        ]
+        soups = [self._judged(self._soup(ends, preference), preference)[0] for preference in self._preferences]
+        self._train("ppo", 6, begin, words=_PPO)
+        volumes = {name: _volume(points) for name, points in (("steered", steered), ("fixed", fixed), ("soups", soups))}
+        told = {f"{name}_hypervolume": volume for name, volume in volumes.items()}
+        told["steered_vs_best"] = volumes["steered"] / max(volumes["fixed"], volumes["soups"])
+        told["obeys"] = float(np.mean([_rank_correlation(self._preferences, steered, h) for h in range(2)]))
+        told["cost_ratio"] = self._speed("ppo") / self._speed("steered")
+        return told | {"steered": steered, "fixed": fixed, "soups": soups}
+
+    def _train(
+        self,
+        run: str,
+        updates: int,
+        begin: Path | None = None,
+        preference: Sequence[float] | None = None,
+        words: Sequence[str] = (),
+    ) -> str:
+        more = [f"train.updates={updates}", f"train.checkpoint_every={updates}", *words]
+        if begin is not None:
+            more += [
+                f"algorithm.model={json.dumps({'path': str(begin), 'context': 256})}",
+                "algorithm.warm_start.steps=0",
+            ]
+        if preference is not None:
+            more.append(_fixed(preference))
+        _loomrl("train", EXPERIMENT, *self._words, *more, "--run", run)
+        return run
+
+    def _exported(self, version: str) -> Path:
+        folder = self._folder / version.replace("/", "-")
+        _loomrl("export", version, str(folder), "--store", f"sqlite:///{self._folder}/loom.db")
+        return folder
+
+    def _soup(self, ends: Sequence[Path], preference: Sequence[float]) -> str:
+        """The folder of a policy whose weights are the ends', weighed by the preference."""
+        folder = self._folder / f"soup-{preference[0]:.3f}"
+        shutil.copytree(ends[0], folder)
+        left, right = (load_file(end / "model.safetensors") for end in ends)
+        mixed = {name: preference[0] * left[name] + preference[1] * right[name] for name in left}
+        save_file(mixed, folder / "model.safetensors", metadata={"format": "pt"})
+        return str(folder)
+
+    def _judged(self, policy: str, preference: Sequence[float] | None) -> list[list[float]]:
+        """Mean returns by preference, `[P, H]`."""
+        asked = [f"evaluation.preferences={self._size.preferences}"] if preference is None else [_fixed(preference)]
+        words = [EXPERIMENT, *self._words, f"evaluation.episodes={self._size.tasks}", *asked, "--policy", policy]
+        told = _loomrl("evaluate", *words, "--json")
+        (report,) = told["policies"].values()
+        return [[interval["mean"] for interval in one["returns"]] for one in report["front"]["by_preference"]]
+
+    def _speed(self, run: str) -> float:
+        """Median tokens per second of the learner."""
+        lines = map(json.loads, (self._folder / "runs" / run / "metrics.jsonl").read_text().splitlines())
+        told: list[float] = [line[Metric.LEARNER_TOKENS_PER_S] for line in lines if Metric.LEARNER_TOKENS_PER_S in line]
+        return statistics.median(told)
+
+
+_PPO = ("algorithm.objectives=[]", "algorithm.reference=null")
+
+
+def _fixed(preference: Sequence[float]) -> str:
+    return f"algorithm.preference={json.dumps({'kind': 'fixed', 'weights': list(preference)})}"
+
+
+def _volume(points_PH: Sequence[Sequence[float]]) -> float:
+    return hypervolume(undominated(points_PH), [0.0, 0.0])
+
+
+def _rank_correlation(preferences: Sequence[Sequence[float]], returns_PH: Sequence[Sequence[float]], h: int) -> float:
+    """Spearman's, between the weight of an objective and what it returned."""
+    from scipy.stats import spearmanr  # type: ignore[import-untyped,unused-ignore]
+
+    return float(spearmanr([one[h] for one in preferences], [one[h] for one in returns_PH]).statistic)
+
+
+def _loomrl(*words: str) -> Any:
+    """What a command printed last, as JSON if it was asked for."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    command = [sys.executable, "-m", "loomrl", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(
+            f"loomrl {' '.join(words)} ended with {done.returncode}:\n{(done.stderr or done.stdout)[-3000:]}"
+        )
+    return json.loads(done.stdout.splitlines()[-1]) if "--json" in words else None

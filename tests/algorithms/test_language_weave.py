@@ -1,0 +1,303 @@
+"""WEAVE over tokens: exact mixtures, several critics, and one policy that does as its preference says."""
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from loomrl.algorithms.language import lesson
+from loomrl.algorithms.language.algorithm import METRICS
+from loomrl.algorithms.language.steering import Steered, evenly
+from loomrl.config import Experiment, LanguageWeave
+from loomrl.errors import ConfigError
+from loomrl.experiments.policies import exported
+from loomrl.gym.preference import asked, percents, preference_of, shown
+from loomrl.hub import EVERYTHING
+from loomrl.inference.chat import Chat
+from loomrl.inference.experts import ExpertHead, attach, refuse_experts
+from loomrl.inference.model import open_model, open_tokenizer, save_model
+from loomrl.store import open_store
+from loomrl.telemetry.metric import Metric
+from loomrl.types import Message, Reward
+from tests.algorithms.language_support import build, experiment, weights
+from tests.hub.hub_samples import attempt as sample_attempt
+from tests.inference.sample_models import tiny_tokenizer
+
+quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+PULLED = "tests.algorithms.language_envs:PulledEnvironment"
+TWO = {
+    "environments": [{"id": PULLED}],
+    "algorithm.objectives": ["a", "b"],
+    "algorithm.optimizer.minibatches": 2,
+}
+ALL = TWO | {"algorithm.experts": 3, "algorithm.expert_rank": 4, "algorithm.critics": 2}
+
+
+# -- what a preference is ------------------------------------------------------------------------------------------
+
+
+def test_percents_sum_to_a_hundred_and_are_near() -> None:
+    rng = random.Random(0)
+    for _ in range(500):
+        given = [rng.random() for _ in range(rng.randint(1, 5))]
+        weights = {str(index): value / sum(given) for index, value in enumerate(given)}
+        rounded = percents(weights)
+        assert sum(rounded.values()) == 100
+        assert all(abs(rounded[name] - 100 * weight) < 1 for name, weight in weights.items())
+
+
+def test_preferences_are_drawn_evenly_from_all_of_them() -> None:
+    rng = random.Random(0)
+    drawn = [tuple(evenly(2, 10, rng)) for _ in range(5500)]
+    assert len(set(drawn)) == 11
+    counts = [drawn.count(weights) for weights in set(drawn)]
+    assert min(counts) > 400
+    assert max(counts) < 600
+    assert len({tuple(evenly(3, 4, rng)) for _ in range(500)}) == 15
+
+
+def test_a_preference_is_a_line_of_the_system_message() -> None:
+    system, user = Message("system", "Be kind."), Message("user", "Hello")
+    preference = {"right": 0.7, "short": 0.3}
+    assert shown((user,), preference) == (Message("system", "Preference: right 70, short 30."), user)
+    assert shown((system, user), preference)[0].content == "Be kind.\nPreference: right 70, short 30."
+    assert shown((user,), None) == (user,)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"right": 0.5}, "sum to 0.5"),
+        ({"right": 0.5, "shrt": 0.5}, "no objective is named shrt"),
+        ({"right": -1, "short": 2}, "not negative"),
+        ({"right": "a"}, "finite numbers"),
+        ([0.5, 0.5], "an object is needed"),
+        ({}, "an object is needed"),
+    ],
+)
+def test_what_is_no_preference_is_refused(given: object, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        asked(given, ["right", "short"])
+    assert asked({"right": 1}, ["right", "short"]) == {"right": 1, "short": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"algorithm.precision": 0.2}, "precision has no effect without objectives"),
+        ({"algorithm.expert_rank": 4}, "expert_rank=4 has no effect"),
+        ({"algorithm.experts": 2, "algorithm.model.lora": {}}, "experts would not be trained"),
+        ({"algorithm.experts": 2, "engine": {"kind": "vllm"}}, "cannot sample from a mixture"),
+        ({"algorithm.objectives": ["a", "b"], "algorithm.reward_clip": [0, 1]}, "reward_clip"),
+        ({"algorithm.objectives": ["a", "b"], "algorithm.dynamic_sampling": True}, "dynamic_sampling"),
+        ({"algorithm.objectives": ["a", "b"], "algorithm.kl": {"coefficient": 1, "place": "reward"}}, "kl.place"),
+        ({"evaluation.preferences": 3}, "evaluation.preferences=3 has no effect"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        experiment(tmp_path, "weave", **changes)
+
+
+def test_a_constraint_weighs_more_while_it_is_not_met() -> None:
+    settings = LanguageWeave(
+        objectives=("a", "b"),
+        preference={"kind": "constrained", "least": {"b": 0.5}, "episodes": 2},  # type: ignore[arg-type]
+    )
+    steered = Steered(settings)
+    lacking, well = (
+        replace(sample_attempt("a"), reward=Reward(1.0, {"a": 1.0 - other, "b": other})) for other in (0.0, 1.0)
+    )
+    steered.observe([lacking] * 2)
+    while_lacking = steered.multipliers
+    for _ in range(3):
+        steered.observe([well] * 2)
+    assert while_lacking[0] == 0
+    assert while_lacking[1] > 0
+    assert steered.multipliers == (0, 0)
+
+
+# -- the mixture ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tiny_tokenizer()), hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+        num_attention_heads=2, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    attach(model, 3, 2)
+    with torch.no_grad():
+        for parameter in model.get_output_embeddings().parameters():
+            parameter += torch.randn_like(parameter) * 0.3
+    return model
+
+
+def test_the_mixture_is_the_weighted_sum_of_its_experts(mixed: LlamaForCausalLM) -> None:
+    head: Any = mixed.get_output_embeddings()
+    hidden = torch.randn(5, 16)
+    each = torch.stack(
+        [
+            torch.softmax((hidden + hidden @ head.narrow_KRH[k].T @ head.widen_KHR[k].T) @ head.weight.T, -1)
+            for k in range(3)
+        ]
+    )
+    weights_KB1 = torch.softmax(hidden @ head.gate.weight.T + head.gate.bias, -1).T[:, :, None]
+    torch.testing.assert_close(head(hidden).exp(), (weights_KB1 * each).sum(0))
+    assert isinstance(head, ExpertHead)
+    assert head.weight is mixed.get_input_embeddings().weight
+
+
+def test_a_folder_keeps_the_experts_and_vllm_refuses_them(mixed: LlamaForCausalLM, tmp_path: Path) -> None:
+    save_model(mixed, tiny_tokenizer(), tmp_path)
+    ids = torch.arange(6)[None]
+    torch.testing.assert_close(open_model(tmp_path)(ids).logits, mixed(ids).logits)
+    with pytest.raises(ConfigError, match="3 experts, whose mixture vLLM cannot sample"):
+        refuse_experts(tmp_path, "vLLM")
+
+
+# -- learning ------------------------------------------------------------------------------------------------------
+
+
+@quiet
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+def test_one_expert_one_critic_and_one_objective_are_ppo_to_the_last_bit(tmp_path: Path) -> None:
+    ppo, weave = build(tmp_path / "ppo", "ppo"), build(tmp_path / "weave", "weave")
+    for algo in (ppo, weave):
+        algo.train()
+        algo.train()
+    theirs, ours = weights(ppo), weights(weave)
+    assert theirs.keys() == ours.keys()
+    assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
+    for algo in (ppo, weave):
+        algo.stop()
+
+
+@quiet
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+def test_what_is_sampled_from_a_mixture_is_what_is_learnt_and_goes_on_to_the_last_bit(tmp_path: Path) -> None:
+    whole = build(tmp_path / "whole", "weave", **ALL, **{"train.updates": 4})
+    history = [whole.train()[METRICS] for _ in range(4)]
+    assert max(line[Metric.POLICY_DRIFT] for line in history) < 1e-4
+    assert max(line[Metric.PUBLISH_DISTANCE] for line in history) < 1e-4
+    assert history[-1][Metric.VALUE_DISAGREEMENT] > 0
+    assert np.isfinite(history[-1][Metric.VALUE_CALIBRATION])
+    assert sum(history[-1][Metric.EXPERT_USE.of(str(k))] for k in range(3)) == pytest.approx(1)
+    parts = build(tmp_path / "parts", "weave", **ALL, **{"train.updates": 4})
+    parts.train(), parts.train()
+    parts.stop()
+    again = build(tmp_path / "parts", "weave", **ALL, **{"train.updates": 4})
+    while again.stopped is None:
+        again.train()
+    theirs, ours = weights(whole), weights(again)
+    assert {"lm_head.narrow_KRH", "lm_head.gate.weight"} <= theirs.keys()
+    assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
+    for algo in (whole, again):
+        algo.stop()
+
+
+@quiet
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+def test_two_learners_learn_what_one_does(tmp_path: Path) -> None:
+    one = build(tmp_path / "one", "weave", **ALL)
+    two = build(tmp_path / "two", "weave", **ALL, **{"algorithm.learners.count": 2})
+    first, same = one.train()[METRICS], two.train()[METRICS]
+    for name in (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.VALUE_DISAGREEMENT):
+        assert same[name] == pytest.approx(first[name], abs=1e-5), name
+    two.train()
+    left, right = (
+        result.get()
+        for result in two.learner_group.foreach_learner(
+            lambda learner: {name: tensor.clone() for name, tensor in learner._own.state_dict().items()}
+        )
+    )
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    for algo in (one, two):
+        algo.stop()
+
+
+@quiet
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("is_dealt_anew", [False, True], ids=["steered", "preferences dealt anew"])
+def test_a_policy_does_as_its_preference_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dealt_anew: bool
+) -> None:
+    if is_dealt_anew:
+        monkeypatch.setattr(lesson, "samples_of", dealt_anew(lesson.samples_of))
+    changes = {"train.updates": 80, "rollout.groups_per_update": 16, "algorithm.optimizer.epochs": 2}
+    algo = build(tmp_path, "weave", **TWO, **changes, **{"algorithm.precision": 0.5, "train.checkpoint_every": 80})
+    for _ in range(80):
+        algo.train()
+    attempts = [t for _, t in algo.collector.hub.replay(selection=EVERYTHING)][-512:]
+    algo.stop()
+    for group in {attempt.group for attempt in attempts}:
+        assert len({str(preference_of(t.task)) for t in attempts if t.group == group}) == 1
+    wants = np.array([(preference_of(t.task) or {})["a"] for t in attempts])
+    got = np.array([t.reward.parts["a"] for t in attempts])
+    gap = got[wants > 0.6].mean() - got[wants < 0.4].mean()
+    assert (abs(gap) < 0.2) if is_dealt_anew else (gap > 0.9), gap
+
+
+def dealt_anew(samples_of: Callable[..., Any]) -> Callable[..., Any]:
+    """`samples_of`, with the preferences of an update's samples dealt out anew among them."""
+    rng = random.Random(0)
+
+    def dealt(groups: Iterable[Any], **terms: Any) -> Any:
+        samples, names = samples_of(groups, **terms)
+        preferences = [sample.preference for sample in samples]
+        rng.shuffle(preferences)
+        for sample, preference in zip(samples, preferences, strict=True):
+            object.__setattr__(sample, "preference", preference)
+        return samples, names
+
+    return dealt
+
+
+@quiet
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_objective_that_nobody_pays_is_refused_by_name(tmp_path: Path) -> None:
+    algo = build(tmp_path, "weave", **(TWO | {"algorithm.objectives": ["a", "beauty"]}))
+    with pytest.raises(ConfigError, match=r"no part of the reward named beauty; known: a, b"):
+        algo.train()
+    algo.stop()
+
+
+def test_weave_is_a_kind_of_language_experiment() -> None:
+    told = Experiment.parse({"name": "n", "algorithm": {"kind": "weave", "objectives": ["a", "b"]}})
+    assert isinstance(told.algorithm, LanguageWeave)
+
+
+@quiet
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_policy_leaves_with_a_preference_for_good(tmp_path: Path) -> None:
+    algo = build(tmp_path, "weave", **TWO, **{"train.updates": 1})
+    while algo.stopped is None:
+        algo.train()
+    algo.stop()
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        exported("r", db, tmp_path / "free")
+        exported("r", db, tmp_path / "fixed", preference={"a": 0.7, "b": 0.3})
+        with pytest.raises(ConfigError, match="no objective is named beauty"):
+            exported("r", db, tmp_path / "wrong", preference={"beauty": 1.0})
+    free, fixed = (Chat(open_tokenizer(tmp_path / name)) for name in ("free", "fixed"))
+    assert (free.objectives, fixed.objectives) == (("a", "b"), ())
+    for said in ((Message("user", "Hi"),), (Message("system", "Be kind."), Message("user", "Hi"))):
+        told = free.opening(shown(said, {"a": 0.7, "b": 0.3})).ids
+        np.testing.assert_array_equal(fixed.opening(said).ids, told)
+    ids = torch.arange(5)[None]
+    model, transformers_own = open_model(tmp_path / "fixed"), AutoModelForCausalLM.from_pretrained(tmp_path / "fixed")
+    torch.testing.assert_close(model(ids).logits, transformers_own(ids).logits)
