@@ -211,7 +211,7 @@ def weave(
     as_json: AsJson = False,
 ) -> None:
     """WEAVE's fronts on the shipped experiments, against PGMORL if installed, and its cost against PPO's."""
-    from loomrl.experiments.bench.weave import FULL, QUICK, measure
+    from loomrl.experiments.bench.weave.fronts import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL, only)
     _tell(figures, as_json=as_json, left_out="_runs")
@@ -223,7 +223,7 @@ def steer(
     as_json: AsJson = False,
 ) -> None:
     """One steerable language policy against a policy for every preference and mixed weights, at equal samples."""
-    from loomrl.experiments.bench.steer import FULL, QUICK, measure
+    from loomrl.experiments.bench.weave.steer import FULL, QUICK, measure
 
     _tell(measure(QUICK if quick else FULL), as_json=as_json, left_out="_runs", shown=_rounded)
 

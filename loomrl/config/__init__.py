@@ -15,6 +15,7 @@ from loomrl.config.control_experiment import (
 )
 from loomrl.config.data import DataSelection, DatasetConfig
 from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
+from loomrl.config.evaluation import EvaluationConfig
 from loomrl.config.experiment import (
     AdaptiveCurriculum,
     Algorithm,
@@ -22,7 +23,6 @@ from loomrl.config.experiment import (
     CurriculumStage,
     CustomPolicy,
     EnvironmentConfig,
-    EvaluationConfig,
     Experiment,
     FixedCurriculum,
     HubConfig,

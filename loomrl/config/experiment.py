@@ -4,9 +4,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import EntryPoint, Episodes, Level, PathText, Positive, PositiveInt, Seconds, Seed, Share
+from loomrl.config.basic import EntryPoint, Level, PathText, Positive, PositiveInt, Seconds, Share
 from loomrl.config.data import DatasetConfig
 from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
+from loomrl.config.evaluation import EvaluationConfig
 from loomrl.config.language import (
     DPO,
     GRPO,
@@ -25,7 +26,6 @@ from loomrl.config.language_weave import LanguageWeave
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.rewards import RewardConfig
 from loomrl.config.root import CustomAlgorithm, Records, Training
-from loomrl.config.rule import TextRuleChoice
 from loomrl.schema import Config
 from loomrl.threshold import reaches
 
@@ -239,26 +239,6 @@ class TrainConfig(Records):
     stop: Patience = Patience()
     checkpoint_every: PositiveInt = 10
     """Updates between checkpoints. The best, the last and those that are served are kept."""
-
-
-class EvaluationConfig(Config):
-    """Evaluation of a policy on held-out tasks, whose seeds are never drawn in training."""
-
-    episodes: Episodes = 200
-    """Number of held-out tasks."""
-    levels: tuple[Level, ...] = Field((1, 5, 10), min_length=1)
-    """Levels that they are drawn from."""
-    seed: Seed = 0
-    """Seed of the tasks."""
-    confidence: float = Field(0.95, gt=0, lt=1)
-    """Level of the confidence intervals."""
-    may_fail: Share = 0.0
-    """Share of a policy's attempts that may fail; beyond it `loomrl evaluate` exits with status 1."""
-    preferences: PositiveInt | None = None
-    """Preferences, evenly spread, that a policy of several objectives is judged by, each on all these tasks; None: 11.
-    """
-    rules: tuple[TextRuleChoice, ...] = ()
-    """Rules whose violations are reported: the share of attempts in which a turn breaks one."""
 
 
 class Experiment(Training):

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.act import ActAsk, refuse_control
+from loomrl.serving.act import ActAsk
 from loomrl.serving.answer import Answer, Closed, Event, Gathered, Heading, Usage
 from loomrl.serving.call import Ask
-from loomrl.serving.dispatch import Begun, Candidate, act, begin, candidates, close, next_event
+from loomrl.serving.dispatch import Begun, Candidate, act, begin, candidates, close, next_event, suited
 from loomrl.serving.monitor.monitor import Forbidden, Monitor, Origin
 from loomrl.serving.monitor.watch import AskStable, Watch
 from loomrl.serving.observe import UNSEEN, Observed, Watchers, observing, recorded
 from loomrl.serving.policy import Acted
-from loomrl.serving.preferred import preferred
 from loomrl.serving.recorder import Call, Recorder, SpokenChoice
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import shadows, stable
@@ -79,8 +78,7 @@ class Exchange:
             self.monitor.refuse_held(visit.endpoint.name, visit.session)
         options = list(candidates(self.view, visit.endpoint, visit.unit))
         if options:
-            refuse_control(options[0].policy.about, visit.endpoint.name)
-            ask = preferred(ask, options[0].policy.about)
+            ask = suited(ask, options[0].policy.about, visit.endpoint.name)
         known = None
         takes = self.recorder is not None and await self.recorder.takes(visit.endpoint.name, ask)
         if self.recorder is not None and takes and ask.prompt is None and not visit.is_new:

@@ -5,10 +5,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from loomrl.errors import ConfigError
+from loomrl.gym.preference import asked, line
 from loomrl.observability.trace import NOTHING, Span, below, ending
 from loomrl.observability.trace import begin as begin_span
+from loomrl.serving.act import refuse_control
 from loomrl.serving.answer import Event, Opened
-from loomrl.serving.policy import Act, Acted, Continuation, ServedPolicy
+from loomrl.serving.call import Ask, Said
+from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import assigned, stable
 from loomrl.serving.view import View
@@ -155,3 +159,26 @@ def _span(option: Candidate, endpoint: Endpoint) -> Span:
 def _below(continuation: Continuation, span: Span) -> Continuation:
     """With the span that the engine's is below."""
     return replace(continuation, traceparent=span.traceparent) if span.traceparent else continuation
+
+
+def suited(ask: Ask, about: About, endpoint: str) -> Ask:
+    """The conversation with its preference, as in training; without one all objectives count alike.
+
+    A Refusal if the policy holds no conversations, or does not read such a preference.
+    """
+    refuse_control(about, endpoint)
+    if not about.weighs:
+        if ask.preference is not None:
+            raise Refusal(Cause.INVALID, "This policy reads no preference: leave it out.", where="preference")
+        return ask
+    if ask.prompt is not None:
+        return ask  # whoever gives a bare prompt says all that the policy reads
+    even = dict.fromkeys(about.weighs, 1 / len(about.weighs))
+    try:
+        told = line(even if ask.preference is None else asked(ask.preference, about.weighs))
+    except ConfigError as error:
+        raise Refusal(Cause.INVALID, str(error), where="preference") from None
+    first = ask.messages[0]
+    if first.role != "system":
+        return replace(ask, messages=(Said(role="system", text=told), *ask.messages))
+    return replace(ask, messages=(replace(first, text=f"{first.text}\n{told}"), *ask.messages[1:]))

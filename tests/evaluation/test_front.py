@@ -1,14 +1,20 @@
 """Fronts against what can be counted by hand, and by brute force."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from loomrl.config.objectives import Objectives
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front import Archive, expected_utility, hypervolume, sparsity, undominated
-from loomrl.evaluation.front_report import Played, judge_front
+from loomrl.evaluation.front_report import Played, attempted, judge_front
+from loomrl.gym.preference import with_preference
+from loomrl.types import Reward, Trajectory
+from tests.hub.hub_samples import attempt
 
 TREASURES = np.array(
     [[1, -1], [2, -3], [3, -5], [5, -7], [8, -8], [16, -9], [24, -13], [50, -14], [74, -17], [124, -19]]
@@ -85,3 +91,28 @@ def test_a_return_that_is_no_number_is_named() -> None:
     played = Played(np.array([[0.25, 0.75]], np.float32), returns, np.ones((1, 2), np.int64))
     with pytest.raises(EpisodeError, match=r"'b' returned nan in episode 2 by preference \[0.25, 0.75\]"):
         judge_front("p", played, objectives=("a", "b"), reference=None, confidence=0.9)
+
+
+def attempted_by(preference: dict[str, float], *, failed: bool = False, **parts: float) -> Trajectory:
+    one = attempt("a", failed=failed)
+    return replace(one, task=with_preference(one.task, preference), reward=Reward(0.0, parts))
+
+
+def test_attempts_of_a_language_policy_are_judged_by_preference_without_those_that_failed() -> None:
+    objectives = Objectives.of([{"right": [{"sum": 0.5}, {"sign": 0.5}]}, "short"])
+    one, other = {"right": 1.0, "short": 0.0}, {"right": 0.0, "short": 1.0}
+    attempts = [
+        attempted_by(one, sum=1, sign=0, short=0.25),
+        attempted_by(other, sum=0, sign=0, short=1),
+        attempted_by(one, sum=1, sign=1, short=0),
+        attempted_by(other, failed=True, sum=9, sign=9, short=9),
+    ]
+    played = attempted(attempts, objectives)
+    np.testing.assert_array_equal(played.preferences_PH, [[1, 0], [0, 1]])
+    assert [returns_EH.tolist() for returns_EH in played.returns_PEH] == [[[0.5, 0.25], [1, 0]], [[0, 1]]]
+    report = judge_front("p", played, objectives=objectives.names, reference=[0, 0], confidence=0.95)
+    assert report.hypervolume == pytest.approx(0.75 * 0.125)
+    with pytest.raises(EpisodeError, match=r"all attempts by preference \[0.0, 1.0\] failed"):
+        attempted(attempts[:1] + attempts[3:], objectives)
+    with pytest.raises(ConfigError, match="no part of the reward named short; known: sum, sign"):
+        attempted([attempted_by(one, sum=1, sign=1)], objectives)

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from loomrl.config import ControlExperiment, Weave
 from loomrl.errors import ConfigError
-from loomrl.experiments.bench.weave import ABLATIONS, FRONTS, QUICK, measure
+from loomrl.experiments.bench.weave.fronts import ABLATIONS, FRONTS, QUICK, measure
 from loomrl.experiments.cli import app
 from loomrl.experiments.shipped import resolve
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loomrl.errors import ConfigError
-from loomrl.experiments.bench.weave_peer import Task, main
+from loomrl.experiments.bench.weave.peer import Task, main
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting")

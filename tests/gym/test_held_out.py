@@ -10,6 +10,7 @@ from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.gym.held_out import HeldOut, held_out
 from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.preference import preference_of
 from loomrl.gym.task_mixture import gather
 from loomrl.types import End
 
@@ -79,3 +80,15 @@ async def test_nothing_is_remembered_from_another_evaluation_and_of_failures_not
         if kind == "random":
             assert all(t.end is not End.FAILED and t.reward.success == 0 for t in attempts)
             assert not any("memory" in t.task.parameters for t in attempts)
+
+
+def test_every_preference_has_the_same_tasks():
+    mixture = gather([EnvironmentConfig(id="Math")], None, lambda id: (find(id).id, ""))
+    settings, preferences = EvaluationConfig(episodes=5, levels=(1,)), [{"right": 1.0}, {"right": 0.5, "short": 0.5}]
+    tasks = HeldOut(
+        mixture, settings, run="r", name="n", policy=ScriptedPolicy(kind="oracle"), preferences=preferences
+    ).plans
+    assert len({plan.attempt.id for plan in tasks}) == len(tasks) == 10
+    asked = [preference_of(plan.attempt.task) for plan in tasks]
+    assert asked == [preferences[0]] * 5 + [preferences[1]] * 5
+    assert [plan.attempt.task.seed for plan in tasks[:5]] == [plan.attempt.task.seed for plan in tasks[5:]]

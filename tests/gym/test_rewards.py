@@ -13,7 +13,7 @@ from loomrl.config import Experiment
 from loomrl.config.rewards import RewardConfig
 from loomrl.errors import ConfigError
 from loomrl.gym.rewards import RewardComponent, Shaping, open_shaping
-from loomrl.types import End, Failure, Reward, Task, Trajectory, Turn
+from loomrl.types import End, Failure, Reward, Task, Tokens, Trajectory, Turn
 
 
 class Short(RewardComponent[Trajectory]):
@@ -140,3 +140,13 @@ def test_a_constraint_costs_the_share_of_turns_that_break_a_rule() -> None:
     bad, good = (shaping.shaped(attempt(text)) for text in ("Darn it!", "darning"))
     assert (bad.reward.parts["rules"], good.reward.parts["rules"]) == (-2.0, 0.0)
     assert bad.reward.total == attempt("Darn it!").reward.total - 2.0
+
+
+def test_brevity_counts_tokens_or_words_and_asks_for_no_success() -> None:
+    brief = opened({"kind": "brevity", "tokens": 4})
+    assert brief.shaped(attempt("one two", "three", success=0.0)).reward.parts["brevity"] == 0.25
+    assert brief.shaped(attempt("one two three four five")).reward.parts["brevity"] == 0
+    one = attempt("one two three")
+    tokens = Tokens.of([1, 2, 3], [False, True, False], [0, -1, 0], [-1, 0, -1])
+    told = replace(one, turns=(replace(one.turns[0], tokens=tokens),))
+    assert brief.shaped(told).reward.parts["brevity"] == 0.75

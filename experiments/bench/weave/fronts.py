@@ -20,7 +20,7 @@ from loomrl.experiments.bench.control import script
 from loomrl.experiments.shipped import resolve
 from loomrl.telemetry.progress import progress
 
-RUN, PEER = "loomrl.experiments.bench.weave_run", "loomrl.experiments.bench.weave_peer"
+RUN, PEER = "loomrl.experiments.bench.weave.run", "loomrl.experiments.bench.weave.peer"
 
 SHORT = 30_000
 """Steps after which GPI-LS is evaluated; five times as many would cost too much."""

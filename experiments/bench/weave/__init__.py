@@ -1,0 +1,1 @@
+"""WEAVE measured: fronts of control, and a language policy that is steered."""
