@@ -31,9 +31,9 @@ def a_name() -> str:
 
 
 def a_network() -> str:
-    """Of this process of the suite: this machine is in the networks of all of them."""
-    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-    return f"10.77.{number}.0/24"
+    """Of this process of the suite: this machine is in the networks of all of them, and not in that of other labs."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return f"10.77.{number + 1}.0/24"
 
 
 @contextmanager
