@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from loomrl.config import ControlExperiment, Weave
 from loomrl.errors import ConfigError
+from loomrl.experiments.bench.weave import steer
 from loomrl.experiments.bench.weave.fronts import ABLATIONS, FRONTS, QUICK, measure
 from loomrl.experiments.cli import app
 from loomrl.experiments.shipped import resolve
@@ -72,3 +73,20 @@ def test_the_command_prints_the_figures_as_json() -> None:
 def test_ablations_are_one_table() -> None:
     table = measure(QUICK, "ablations")["ablations"]
     assert {*ABLATIONS, "linear", "two regions"} == set(table["dst_concave"])
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_steerable_language_policy_is_measured_beside_others() -> None:
+    figures = steer.measure(steer.QUICK)
+    assert {
+        "steered_hypervolume",
+        "fixed_hypervolume",
+        "soups_hypervolume",
+        "steered_vs_best",
+        "obeys",
+        "cost_ratio",
+    } <= figures.keys()
+    (run,) = figures["seeds_runs"]
+    assert [len(run[name]) for name in ("steered", "fixed", "soups")] == [2, 2, 2]
+    assert figures["cost_ratio"] > 0
