@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from loomrl.cluster.shared import refuse_unshared
-from loomrl.config import AnyExperiment, ControlExperiment, LanguageAlgorithm
+from loomrl.config import RAFT, AnyExperiment, ControlExperiment, LanguageAlgorithm, LanguageWeave, PolicyGradient
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.train_control import ControlTraining
 from loomrl.experiments.train_language import LanguageTraining
@@ -16,11 +16,15 @@ def refuse_blind_hosts(experiment: AnyExperiment) -> None:
     """A ClusterError if other hosts of the cluster would not find the first weights; those of control are sent."""
     if isinstance(experiment, ControlExperiment) or not isinstance(experiment.algorithm, LanguageAlgorithm):
         return
-    path = experiment.algorithm.model.path
-    if path is None:
+    algorithm = experiment.algorithm
+    teacher = algorithm.kl.teacher if isinstance(algorithm, PolicyGradient | RAFT) else None
+    path = algorithm.model.path
+    paths = {"algorithm.model.path": path, "algorithm.kl.teacher": teacher}
+    shared = {name: folder for name, folder in paths.items() if folder is not None}
+    if path is None or (isinstance(algorithm, LanguageWeave) and algorithm.experts > 1):
         refuse_unshared(artifact_url=experiment.artifact_url)
-    else:
-        refuse_unshared(paths={"algorithm.model.path": path})
+    if shared:
+        refuse_unshared(paths=shared)
 
 
 def open_training(

@@ -21,7 +21,7 @@ from loomrl.algorithms.language.origin import origin_of
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.config import LanguageModel
 from loomrl.errors import ConfigError
-from loomrl.inference.model import open_model
+from loomrl.inference.model import open_model, open_tokenizer
 from loomrl.inference.vision import open_vision
 
 
@@ -86,6 +86,25 @@ class LanguageModule(TorchRLModule):
         if self.model_config["model"].lora is None:
             return dict(self.lm.state_dict())
         return merged(self.lm)
+
+
+def opened_alone(module: LanguageModule, folder: str) -> LanguageModule:
+    """The model of a folder that speaks the same tokens, frozen, without heads of its own."""
+    settings = module.model_config["model"]
+    path = origin_of(settings, artifact_url=module.model_config["artifact_url"], built=module.model_config["built"])
+    if open_tokenizer(folder).get_vocab() != open_tokenizer(path).get_vocab():
+        raise ConfigError(
+            f"algorithm.kl.teacher={folder!r} has another vocabulary than the policy, whose tokens it cannot judge. "
+            "Choose a teacher of the same family."
+        )
+    alone = settings.model_copy(update={"path": folder, "build": None, "lora": None, "gradient_checkpointing": False})
+    made = LanguageModule(
+        observation_space=module.observation_space,
+        action_space=module.action_space,
+        model_config={**module.model_config, "model": alone, "values": 0, "critics": 1},
+    )
+    made.requires_grad_(False)
+    return made
 
 
 def _zeros(lm: PreTrainedModel, outputs: int) -> nn.Linear:

@@ -20,7 +20,7 @@ from loomrl.algorithms.comm import compress
 from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import Batch, Work, gathered, inputs
 from loomrl.algorithms.language.model.lora import Adapter, without_adapters
-from loomrl.algorithms.language.module import LanguageModule
+from loomrl.algorithms.language.module import LanguageModule, opened_alone
 from loomrl.algorithms.language.packing import Packed, Sample, UpdateStep
 from loomrl.algorithms.language.score import Scores
 from loomrl.algorithms.learners import OwnSteps
@@ -151,7 +151,15 @@ class TokenLearner(OwnSteps):
         self.get_optimizer(DEFAULT_MODULE_ID).state.clear()
         self._reference = self._frozen() if reference else None
 
+    @property
+    def _teacher(self) -> str | None:
+        """The folder of the reference policy, if it is another model."""
+        kl = getattr(self.config.algorithm, "kl", None)
+        return None if kl is None else kl.teacher
+
     def _frozen(self) -> LanguageModule:
+        if self._teacher is not None:
+            return opened_alone(self._own, self._teacher).to(self._device)
         if self.config.algorithm.model.lora is not None:
             return self._own
         return sharding.copy_of(self._own)
@@ -191,7 +199,7 @@ class TokenLearner(OwnSteps):
             "reference": None,
         }
         if self._reference is not None:
-            separate = self._reference is not self._own
+            separate = self._reference is not self._own and self._teacher is None
             state["reference"] = sharding.whole(self._reference.state_dict()) if separate else {}
         return state if self._is_first else None
 

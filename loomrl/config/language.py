@@ -141,7 +141,7 @@ class WarmStart(Config):
 
 
 class KL(Config):
-    """A penalty for the KL from the reference policy, with which reinforcement learning began."""
+    """A penalty for the KL from the reference policy: that with which reinforcement learning began, or a teacher."""
 
     coefficient: NonNegative = 0.0
     """Weight of the penalty; 0 is none."""
@@ -151,8 +151,19 @@ class KL(Config):
     """
     place: Literal["loss", "reward"] = "loss"
     """As a term of the loss, or subtracted from the reward of every token."""
+    teacher: str | None = None
+    """A Hugging Face folder with the same tokenizer, of any size, as the reference policy: with place=reward and
+    estimator=k1 the policy learns from the teacher's log-probabilities of what it sampled itself (on-policy
+    distillation).
+    """
     watch: bool = True
     """Measure it on a few samples even if no loss needs it. The learners keep a copy of the reference policy."""
+
+    @model_validator(mode="after")
+    def _teacher_is_heard(self) -> Self:
+        if self.teacher is not None and not self.coefficient:
+            raise ValueError(f"teacher={self.teacher!r} has no effect with coefficient=0: raise it, or leave it out")
+        return self
 
 
 class Optimizer(Config):
