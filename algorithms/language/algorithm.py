@@ -37,6 +37,7 @@ from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.feedback.content import Contents
 from loomrl.gym.held_out import HeldOut
+from loomrl.gym.rewards import open_shaping
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.inference.weights.sealed import Weights
 from loomrl.run.ledger import Ledger
@@ -228,7 +229,8 @@ class Language(Placed):
             contents = self._open.enter_context(Contents(experiment.store_url))
             collector = ServedCollector(self.config.resolved, run, self._mixture, contents=contents, db=self._db)
         else:
-            steered = steered_by(self.config.algorithm, self._mixture)
+            further = list(open_shaping(experiment.rewards).weights)
+            steered = steered_by(self.config.algorithm, self._mixture, further)
             collector = self._open.enter_context(opened_collector(experiment, run, self._mixture, steered=steered))
         self._collector = collector
         self._ledger, self._stopper = collector.ledger(self._db, claim), Stopper(experiment.train.stop)

@@ -23,6 +23,7 @@ from loomrl.config import DPO, KTO, Architecture, CosineRate, LanguageModel, Lan
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.curriculum import open_curriculum
+from loomrl.gym.rewards import open_shaping
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.inference.chat import pictures_of
 from loomrl.inference.experts import attach
@@ -114,7 +115,7 @@ def _draws(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[BaseEnvir
         open_curriculum(mixture.families, experiment.curriculum),
         random.Random(f"{experiment.seed}/corpus"),
     )
-    steered = steered_by(resolved.algorithm, mixture)
+    steered = steered_by(resolved.algorithm, mixture, list(open_shaping(experiment.rewards).weights))
     while True:
         draw = curriculum.draw(rng)
         if steered is not None:

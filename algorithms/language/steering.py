@@ -90,8 +90,11 @@ def evenly(count: int, cuts: int, rng: random.Random) -> list[float]:
     return [(right - left - 1) / cuts for left, right in pairwise(edges)]
 
 
-def steered_by(algorithm: object, mixture: TaskMixture) -> Steered | None:
-    """Of an algorithm with several objectives; a ConfigError if an environment has no place for a preference."""
+def steered_by(algorithm: object, mixture: TaskMixture, further: Sequence[str] = ()) -> Steered | None:
+    """Of an algorithm with several objectives; `further` names parts of the reward beside the environments' own.
+
+    A ConfigError if an environment has no place for a preference, or nobody pays an objective.
+    """
     if not isinstance(algorithm, LanguageWeave) or not algorithm.objectives:
         return None
     deaf = [name for name, member in mixture.members.items() if isinstance(member.environment, Harness)]
@@ -99,5 +102,13 @@ def steered_by(algorithm: object, mixture: TaskMixture) -> Steered | None:
         raise ConfigError(
             f"algorithm.objectives: {', '.join(deaf)} is played by an agent, which says itself what the policy reads, "
             "so that no preference would be in it. Name other environments, or leave out objectives."
+        )
+    declared = [member.environment.reward_parts for member in mixture.members.values()]
+    known = {*further, *(part for parts in declared for part in parts)}
+    missing = [leaf for leaf in algorithm.tree.leaves if leaf not in known]
+    if missing and all(declared):
+        raise ConfigError(
+            f"algorithm.objectives: nobody pays a part of the reward named {', '.join(missing)}; known: "
+            f"{', '.join(sorted(known))}. Name parts of the environments, or of rewards.parts."
         )
     return Steered(algorithm)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.config.objectives import Objectives
-from loomrl.errors import ConfigError, EpisodeError
+from loomrl.errors import EpisodeError
 from loomrl.evaluation.front import expected_utility, hypervolume, sparsity, undominated
 from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.evaluation.statistics import Interval, mean_interval
@@ -123,13 +123,5 @@ def attempted(attempts: Iterable[Trajectory], objectives: Objectives) -> Played:
 
 
 def parts_of(attempt: Trajectory, leaves: Sequence[str]) -> list[float]:
-    """What the environment paid of each; a ConfigError if it does not know one."""
-    parts = attempt.reward.parts
-    missing = [name for name in leaves if name not in parts]
-    if missing:
-        raise ConfigError(
-            f"algorithm.objectives: attempts at {attempt.task.environment} have no part of the reward named "
-            f"{', '.join(missing)}; known: {', '.join(parts) or 'none'}. Name parts of the environment, or of "
-            "rewards.parts."
-        )
-    return [parts[name] for name in leaves]
+    """What was paid of each; an attempt that earned nothing may not name them."""
+    return [attempt.reward.parts.get(name, 0.0) for name in leaves]

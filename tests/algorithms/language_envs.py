@@ -35,6 +35,7 @@ class PulledEnvironment(AsciiEnvironment):
     """Pays for ASCII and for everything else: who pleases one displeases the other."""
 
     name = "Pulled"
+    reward_parts = ("a", "b")
 
     async def reset(self, task: Task | None = None) -> Observation:
         return (Message("user", "Go"),)

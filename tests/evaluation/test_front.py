@@ -114,5 +114,4 @@ def test_attempts_of_a_language_policy_are_judged_by_preference_without_those_th
     assert report.hypervolume == pytest.approx(0.75 * 0.125)
     with pytest.raises(EpisodeError, match=r"all attempts by preference \[0.0, 1.0\] failed"):
         attempted(attempts[:1] + attempts[3:], objectives)
-    with pytest.raises(ConfigError, match="no part of the reward named short; known: sum, sign"):
-        attempted([attempted_by(one, sum=1, sign=1)], objectives)
+    assert attempted([attempted_by(one)], objectives).returns_PEH[0].tolist() == [[0, 0]]

@@ -71,7 +71,7 @@ class Prompts(BaseEnvironment):
     settings_class: ClassVar[type[EnvironmentSettings]] = PromptsSettings
     settings: PromptsSettings
     reward_parts = ("reward",)
-    sources = (__name__, "loomrl.threshold")
+    sources: ClassVar[tuple[str, ...]] = (__name__, "loomrl.threshold")
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)
@@ -97,9 +97,7 @@ class Prompts(BaseEnvironment):
 
     async def step(self, action: str) -> Step:
         """The function's reward; a ScorerError if it has none."""
-        total = await self._scored(action)
-        success = float(reaches(total, self.settings.solved_at))
-        return Step((), Reward(total, {"reward": total}, success), True, False, {})
+        return Step((), self._paid(await self._scored(action)), True, False, {})
 
     def oracle(self) -> str:
         """The row's good answer, if a column has one."""
@@ -116,7 +114,8 @@ class Prompts(BaseEnvironment):
     async def _scored(self, action: str) -> float:
         prompt, name = self._row[self.settings.prompt], self.settings.reward
         completion = action if isinstance(prompt, str) else [{"role": "assistant", "content": action}]
-        columns = {column: [value] for column, value in self._row.items() if column != self.settings.prompt}
+        told = {**self._row, **self._told()}
+        columns = {column: [value] for column, value in told.items() if column != self.settings.prompt}
         asked = _accepted(self._reward, {**columns, "prompts": [prompt], "completions": [completion]})
         try:
             async with asyncio.timeout(self.settings.timeout_s):
@@ -129,6 +128,13 @@ class Prompts(BaseEnvironment):
         except Exception as error:  # the boundary: a stranger's function
             raise ScorerError(f"reward {name!r}: {type(error).__name__}: {error}") from error
         return self._number(found)
+
+    def _told(self) -> Mapping[str, Any]:
+        """What the function is told beside the row."""
+        return {}
+
+    def _paid(self, total: float) -> Reward:
+        return Reward(total, {"reward": total}, float(reaches(total, self.settings.solved_at)))
 
     def _number(self, found: Any) -> float:
         only = found[0] if isinstance(found, Sequence) and not isinstance(found, str) and len(found) == 1 else found

@@ -1,0 +1,171 @@
+"""Tools of a real MCP server, in a process of its own, between a prompt and a reward function."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomrl.envs.tool.mcp import McpTools
+from loomrl.errors import ConfigError
+from loomrl.gym.episode import Attempt, run_episode
+from loomrl.gym.policy import Action
+from loomrl.types import End
+
+SERVER = str(Path(__file__).parent / "mcp_server.py")
+ROWS = [{"prompt": f"Put {n} and {n + 1} on the shelf, and say the sum.", "sum": 2 * n + 1} for n in range(40)]
+
+
+def is_right(completions: list[str], sum: list[int], calls: list[Any], messages: list[Any], **_: Any) -> float:
+    """Half for the sum, half for having asked for it."""
+    (asked,), (said,) = calls, messages
+    assert said[-1] == {"role": "assistant", "content": completions[0]}
+    return 0.5 * (completions[0] == str(sum[0])) + 0.5 * ("total" in [call["name"] for call in asked])
+
+
+def tools(**settings: Any) -> McpTools:
+    given: dict[str, Any] = {"rows": ROWS, "reward": f"{__name__}:is_right", **settings}
+    return McpTools(given if "url" in given else {"command": [sys.executable, SERVER], **given})
+
+
+def call(name: str, **arguments: Any) -> str:
+    import json
+
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+async def played(environment: McpTools, *actions: str) -> list[Any]:
+    steps = [await environment.step(action) for action in actions]
+    await environment.close()
+    return steps
+
+
+async def test_calls_are_answered_and_the_reply_without_one_is_rewarded() -> None:
+    environment = tools()
+    system, user = await environment.reset(environment.task("prompts", 1, 1))
+    assert system.role == "system"
+    assert '"name": "put"' in system.content
+    n = int(user.content.split()[1])
+    steps = await played(environment, call("put", number=n) + call("put", number=n + 1), call("total"), str(2 * n + 1))
+    assert [message.content for message in steps[0].observation] == ["1 on the shelf", "2 on the shelf"]
+    assert [message.content for message in steps[1].observation] == [str(2 * n + 1)]
+    assert [step.terminated for step in steps] == [False, False, True]
+    assert steps[-1].reward.total == steps[-1].reward.success == 1.0
+
+
+async def test_every_attempt_has_a_server_of_its_own() -> None:
+    one, other = tools(), tools()
+    for environment in (one, other):
+        await environment.reset(environment.task("prompts", 1, 1))
+    await one.step(call("put", number=5))
+    found = (await other.step(call("total"))).observation[0].content
+    assert found == "0"
+    await asyncio.gather(one.close(), other.close())
+
+
+async def test_what_the_policy_does_wrong_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "ours")
+    environment = tools(variables={"GIVEN": ", and what was given"}, longest=60)
+    await environment.reset(environment.task("prompts", 1, 1))
+    steps = await played(
+        environment,
+        call("nope"),
+        "<tool_call>{</tool_call>",
+        call("fail"),
+        call("put", number="many"),
+        call("total") * 9,
+        call("secret"),
+    )
+    told = [step.observation[0].content for step in steps]
+    assert told[0].startswith("Error: no tool is named 'nope'. Tools: put, total")
+    assert told[1].startswith("Error: no JSON")
+    assert all(text.startswith("Error: ") for text in told[2:5])
+    assert "no such shelf" in told[2]
+    assert "at most 8 calls" in told[4]
+    assert told[5] == "nothing, and what was given"
+    assert not any(step.terminated or step.truncated for step in steps)
+
+
+async def test_who_only_calls_is_out_of_steps_with_the_least_reward() -> None:
+    environment = tools(max_steps=2)
+    await environment.reset(environment.task("prompts", 1, 1))
+    first, second = await played(environment, call("total"), call("total"))
+    assert (first.truncated, second.truncated, second.reward.total) == (False, True, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "action", "says"),
+    [
+        ({}, call("die"), "call of die"),
+        ({"call_timeout_s": 6}, call("hang"), r"call of hang took longer than 6 s"),
+        ({"command": ["no-such-program"]}, "", "no-such-program: start"),
+        ({"command": [sys.executable, "-c", "pass"], "call_timeout_s": 10}, "", "start"),
+        ({"url": "http://127.0.0.1:9/mcp"}, "", "127.0.0.1:9/mcp: start"),
+    ],
+    ids=["dies", "hangs", "is not there", "is none", "nobody listens"],
+)
+async def test_a_server_that_fails_fails_the_attempt(settings: dict[str, Any], action: str, says: str) -> None:
+    class Says:
+        async def act(self, conversation: Any) -> Action:
+            return Action(action)
+
+    environment = tools(**settings)
+    played = await run_episode(environment, Says(), Attempt(id="a", task=environment.task("prompts", 1, 1), group="g"))
+    assert played.end is End.FAILED
+    assert played.failure is not None
+    assert says.replace("\\", "") in played.failure.message
+
+
+async def test_some_tools_are_offered_and_those_that_are_not_there_refused() -> None:
+    environment = tools(tools=["total"])
+    system, _ = await environment.reset(environment.task("prompts", 1, 1))
+    assert '"put"' not in system.content
+    (step,) = await played(environment, call("put", number=1))
+    assert step.observation[0].content == "Error: no tool is named 'put'. Tools: total."
+    wrong = tools(tools=["totl"])
+    with pytest.raises(ConfigError, match=r"tools=\['totl'\] are none of the server's; known: put, total"):
+        await wrong.reset(wrong.task("prompts", 1, 1))
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        server.kill()
+        server.wait()
+
+
+async def test_a_server_over_http(url: str) -> None:
+    environment = tools(url=url)
+    await environment.reset(environment.task("prompts", 1, 1))
+    step, last = await played(environment, call("put", number=3), "nothing")
+    assert step.observation[0].content == "1 on the shelf"
+    assert last.reward.total == 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"command": [], "rows": ROWS}, "set command"),
+        ({"command": ["a"], "url": "http://a"}, "not both"),
+        ({"url": "http://a", "command": [], "variables": {"A": "b"}}, "variables have no effect"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        McpTools({"rows": ROWS, "reward": f"{__name__}:is_right", **settings})
