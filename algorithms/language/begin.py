@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from loomrl.algorithms.language.corpus import conversations, demonstrations
+from loomrl.algorithms.language.corpus import NO_WAYS, Ways, conversations, demonstrations
 from loomrl.algorithms.language.model.build import build_reading
 from loomrl.algorithms.language.model.build_vision import build_seeing
 from loomrl.algorithms.language.packing import Sample
@@ -71,7 +71,8 @@ def _new(resolved: Resolved, mixture: TaskMixture) -> Opened:
     """A model without training, with a tokenizer for the texts of the warm start."""
     experiment, algorithm = resolved.experiment, resolved.algorithm
     architecture = algorithm.model.build or Architecture()
-    told = conversations(_draws(resolved, mixture), algorithm.warm_start, seed=experiment.seed)
+    draws = _draws(resolved, mixture)
+    told = conversations(draws, algorithm.warm_start, seed=experiment.seed, ways=_ways(resolved))
     messages = [message for said in islice(told, TEXTS) for message in said]
     if architecture.vision is None and pictures_of(messages):
         raise ConfigError(
@@ -90,7 +91,8 @@ def lessons(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[list[Sam
     schedule = open_schedule(warm_start.learning_rate, shape, warm_start.steps)
     tokenizer, vision = open_tokenizer(resolved.origin), open_vision(resolved.origin)
     seed = resolved.experiment.seed
-    source = demonstrations(_draws(resolved, mixture), warm_start, tokenizer, seed=seed, vision=vision)
+    draws, ways = _draws(resolved, mixture), _ways(resolved)
+    source = demonstrations(draws, warm_start, tokenizer, seed=seed, vision=vision, ways=ways)
     for first in range(0, warm_start.steps, AT_ONCE):
         steps = min(AT_ONCE, warm_start.steps - first)
         samples = [
@@ -106,6 +108,11 @@ def wants_reference(resolved: Resolved) -> bool:
     if isinstance(algorithm, DPO | KTO):
         return True
     return algorithm.kl.coefficient > 0 or algorithm.kl.watch or resolved.experiment.train.stop.kl is not None
+
+
+def _ways(resolved: Resolved) -> Ways:
+    """Formats by objective, if there are some."""
+    return resolved.algorithm.shown if isinstance(resolved.algorithm, LanguageWeave) else NO_WAYS
 
 
 def _draws(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[BaseEnvironment, Task]]:

@@ -21,7 +21,7 @@ from loomrl.errors import ConfigError
 from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment
-from loomrl.gym.preference import preference_of, shown
+from loomrl.gym.preference import Preference, preference_of, shown
 from loomrl.inference.chat import as_template, pictures_of
 from loomrl.inference.vision import Vision
 from loomrl.types import Message, Task
@@ -29,6 +29,9 @@ from loomrl.types import Message, Task
 CHUNK = 256
 """Demonstrations per batch; tokenizers are efficient only on many texts at once."""
 
+Ways = Mapping[str, Sequence[str]]
+"""Formats of answers by objective."""
+NO_WAYS: Ways = {}
 Conversation = tuple[Message, ...]
 Draw = tuple[BaseEnvironment, Task]
 
@@ -54,20 +57,24 @@ def demonstrations(
     *,
     seed: int,
     vision: Vision | None = None,
+    ways: Ways = NO_WAYS,
 ) -> Iterator[Demonstration]:
     """One demonstration per draw, in order, endless if the draws are. Equal seeds give equal texts."""
-    told = conversations(draws, settings, seed=seed)
+    told = conversations(draws, settings, seed=seed, ways=ways)
     while chunk := list(islice(told, CHUNK)):
         yield from _encode_all(chunk, tokenizer, vision)
 
 
-def conversations(draws: Iterable[Draw], settings: WarmStart, *, seed: int) -> Iterator[Conversation]:
+def conversations(
+    draws: Iterable[Draw], settings: WarmStart, *, seed: int, ways: Ways = NO_WAYS
+) -> Iterator[Conversation]:
     """The demonstrations before tokenisation."""
-    flaws = Flaws(settings, random.Random(seed))
+    flaws = Flaws(settings, random.Random(seed), ways)
     source = iter(draws) if settings.tasks is None else cycle(islice(draws, settings.tasks))
     while chunk := list(islice(source, CHUNK)):
         perfect = asyncio.run(_play_all(chunk, flaws, wrong=settings.wrong, seed=seed))
-        yield from [flaws.put_into(said, family=f"{e.name}/{task.family}") for said, (e, task) in perfect]
+        for said, (environment, task) in perfect:
+            yield flaws.put_into(said, family=f"{environment.name}/{task.family}", preference=preference_of(task))
 
 
 async def _play_all(
@@ -112,8 +119,9 @@ async def play(environment: BaseEnvironment, task: Task, *, slip: Slip = lambda 
 class Flaws:
     """Makes perfect episodes imperfect: answers in other formats, some of them wrong."""
 
-    def __init__(self, settings: WarmStart, rng: random.Random) -> None:
+    def __init__(self, settings: WarmStart, rng: random.Random, ways: Ways = NO_WAYS) -> None:
         self._settings = settings
+        self._ways = ways
         self._rng = rng
         self._answers: dict[str, str] = {}
         """The latest answer of each family."""
@@ -122,7 +130,7 @@ class Flaws:
         """A random action, with the probability of a wrong one."""
         return environment.random_action(self._rng) if self._rng.random() < self._settings.wrong else None
 
-    def put_into(self, said: Conversation, *, family: str) -> Conversation:
+    def put_into(self, said: Conversation, *, family: str, preference: Preference | None = None) -> Conversation:
         """The episode with another last action; an action without an answer between tags stays as it is."""
         submission = parse_submission(said[-1].content)
         if submission is None:
@@ -131,9 +139,16 @@ class Flaws:
         if self._rng.random() < self._settings.wrong:
             work, answer = self._spoilt(work, answer, self._answers.get(family, answer))
         self._answers[family] = submission.answer
-        format = self._rng.choice(self._formats(family))
+        format = self._rng.choice(self._shown(preference) or self._formats(family))
         text = format.replace("{work}", work).replace("{answer}", answer).strip()
         return (*said[:-1], Message("assistant", text))
+
+    def _shown(self, preference: Preference | None) -> Sequence[str]:
+        """The formats of one objective, drawn by its weight; empty if they do not depend on the preference."""
+        if not self._ways or preference is None:
+            return ()
+        (drawn,) = self._rng.choices(list(preference), list(preference.values()))
+        return self._ways[drawn]
 
     def _formats(self, family: str) -> Sequence[str]:
         formats = self._settings.formats

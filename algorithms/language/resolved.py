@@ -44,7 +44,7 @@ class Resolved:
         parts = [algorithm.model, algorithm.warm_start, experiment.curriculum, *experiment.environments]
         told: list[Any] = [experiment.seed, *(part.model_dump(mode="json") for part in parts)]
         if isinstance(algorithm, LanguageWeave) and algorithm.objectives:
-            told.append(algorithm.model_dump(mode="json", include={"objectives", "preference", "precision"}))
+            told.append(algorithm.model_dump(mode="json", include={"objectives", "preference", "precision", "shown"}))
         if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
             told.append(algorithm.model_dump(mode="json", include={"experts", "expert_rank"}))
         return f"models/{content_hash(told)[:16]}"

@@ -2,10 +2,10 @@
 
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from loomrl.config.basic import Positive, PositiveInt
-from loomrl.config.language import PPO
+from loomrl.config.language import PPO, Formats
 from loomrl.config.weave import Woven
 
 
@@ -22,6 +22,10 @@ class LanguageWeave(PPO, Woven):
     """Rank of each expert's change."""
     critics: PositiveInt = 1
     """Number of critics: value heads on the same trunk."""
+    shown: dict[str, Formats] = Field({})
+    """Formats of demonstrations by objective, in place of `warm_start.formats`: each is shown as often as the preference
+    of a demonstration weighs it.
+    """
     precision: Positive = 0.1
     """Sampled preferences are multiples of it."""
 
@@ -32,8 +36,15 @@ class LanguageWeave(PPO, Woven):
         if self.experts == 1 and self.expert_rank != type(self).model_fields["expert_rank"].default:
             raise ValueError(f"expert_rank={self.expert_rank} has no effect with experts=1: leave it out")
         if not self.objectives:
-            self._refuse_without_objectives("precision")
+            self._refuse_without_objectives("precision", "shown")
             return self
+        names = self.tree.names
+        if self.shown and (self.shown.keys() != {*names} or not all(self.shown.values())):
+            raise ValueError(
+                f"shown has formats of {', '.join(self.shown)}: some are needed of each of {', '.join(names)}"
+            )
+        if self.shown and not self.warm_start.steps:
+            raise ValueError("shown has no effect with warm_start.steps=0: leave it out")
         if not 0.01 <= self.precision <= 0.5:
             raise ValueError(f"precision={self.precision:g}: 0.01 to 0.5; preferences are told in percent")
         idle = {

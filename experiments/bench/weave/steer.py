@@ -112,10 +112,7 @@ class _Bench:
     ) -> str:
         more = [f"train.updates={updates}", f"train.checkpoint_every={updates}", *words]
         if begin is not None:
-            more += [
-                f"algorithm.model={json.dumps({'path': str(begin), 'context': 256})}",
-                "algorithm.warm_start.steps=0",
-            ]
+            more += [f"algorithm.model.path={begin}", "algorithm.model.build=null", "algorithm.warm_start.steps=0"]
         if preference is not None:
             more.append(_fixed(preference))
         _loomrl("train", EXPERIMENT, *self._words, *more, "--run", run)
