@@ -23,8 +23,8 @@ class LanguageWeave(PPO, Woven):
     critics: PositiveInt = 1
     """Number of critics: value heads on the same trunk."""
     shown: dict[str, Formats] = Field({})
-    """Formats of demonstrations by objective, in place of `warm_start.formats`: each is shown as often as the preference
-    of a demonstration weighs it.
+    """Formats of demonstrations by objective, in place of `warm_start.formats`: each objective's as often as the
+    preference of a demonstration weighs it.
     """
     precision: Positive = 0.1
     """Sampled preferences are multiples of it."""
@@ -40,11 +40,8 @@ class LanguageWeave(PPO, Woven):
             return self
         names = self.tree.names
         if self.shown and (self.shown.keys() != {*names} or not all(self.shown.values())):
-            raise ValueError(
-                f"shown has formats of {', '.join(self.shown)}: some are needed of each of {', '.join(names)}"
-            )
-        if self.shown and not self.warm_start.steps:
-            raise ValueError("shown has no effect with warm_start.steps=0: leave it out")
+            given = ", ".join(self.shown)
+            raise ValueError(f"shown has formats of {given}: some are needed of each of {', '.join(names)}")
         if not 0.01 <= self.precision <= 0.5:
             raise ValueError(f"precision={self.precision:g}: 0.01 to 0.5; preferences are told in percent")
         idle = {

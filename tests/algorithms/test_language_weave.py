@@ -13,8 +13,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from loomrl.algorithms.language import lesson
 from loomrl.algorithms.language.algorithm import METRICS
+from loomrl.algorithms.language.corpus import Flaws
 from loomrl.algorithms.language.steering import Steered, evenly
-from loomrl.config import Experiment, LanguageWeave
+from loomrl.config import Experiment, LanguageWeave, WarmStart
 from loomrl.errors import ConfigError
 from loomrl.experiments.policies import exported
 from loomrl.gym.preference import asked, percents, preference_of, shown
@@ -97,6 +98,8 @@ def test_what_is_no_preference_is_refused(given: object, says: str) -> None:
         ({"algorithm.objectives": ["a", "b"], "algorithm.reward_clip": [0, 1]}, "reward_clip"),
         ({"algorithm.objectives": ["a", "b"], "algorithm.dynamic_sampling": True}, "dynamic_sampling"),
         ({"algorithm.objectives": ["a", "b"], "algorithm.kl": {"coefficient": 1, "place": "reward"}}, "kl.place"),
+        ({"algorithm.objectives": ["a", "b"], "algorithm.shown": {"a": ["{answer}"]}}, "of each of a, b"),
+        ({"algorithm.shown": {"a": ["{answer}"]}}, "shown has no effect"),
         ({"evaluation.preferences": 3}, "evaluation.preferences=3 has no effect"),
     ],
 )
@@ -121,6 +124,16 @@ def test_a_constraint_weighs_more_while_it_is_not_met() -> None:
     assert while_lacking[0] == 0
     assert while_lacking[1] > 0
     assert steered.multipliers == (0, 0)
+
+
+def test_what_pleases_an_objective_is_shown_as_often_as_it_counts() -> None:
+    ways = {"right": ["{work} {answer}"], "short": ["{answer}"]}
+    flaws = Flaws(WarmStart(), random.Random(0), ways)
+    said = (Message("user", "?"), Message("assistant", "work <answer>7</answer>"))
+    told = [flaws.put_into(said, family="f", preference={"right": 0.7, "short": 0.3})[-1].content for _ in range(1000)]
+    assert set(told) == {"work 7", "7"}
+    assert 650 < told.count("work 7") < 750
+    assert flaws.put_into(said, family="f")[-1].content == "work\n<answer>7</answer>"
 
 
 # -- the mixture ---------------------------------------------------------------------------------------------------
