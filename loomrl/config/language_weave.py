@@ -40,8 +40,8 @@ class LanguageWeave(PPO, Woven):
             return self
         names = self.tree.names
         if self.shown and (self.shown.keys() != {*names} or not all(self.shown.values())):
-            given = ", ".join(self.shown)
-            raise ValueError(f"shown has formats of {given}: some are needed of each of {', '.join(names)}")
+            some = ", ".join(self.shown)
+            raise ValueError(f"shown has formats of {some}: some are needed of each of {', '.join(names)}")
         if not 0.01 <= self.precision <= 0.5:
             raise ValueError(f"precision={self.precision:g}: 0.01 to 0.5; preferences are told in percent")
         idle = {
