@@ -11,6 +11,7 @@ from loomrl.algorithms.language.packing import Sample, Size, plan_update
 from loomrl.algorithms.language.resolved import Algorithms
 from loomrl.algorithms.language.sample import preferences, samples_of
 from loomrl.config import DPO, LanguageWeave, Optimizer, PolicyGradient
+from loomrl.config.objectives import Objectives
 from loomrl.types import Group
 
 
@@ -53,8 +54,10 @@ def lesson_of(
     """The attempts of groups, for policy `version` to learn from; with `stop`, but for those that were cut off."""
     drops = isinstance(algorithm, PolicyGradient) and algorithm.dynamic_sampling
     kept = [group for group in groups if not drops or signal(group)]
-    parts = algorithm.tree.leaves if isinstance(algorithm, LanguageWeave) else ()
-    samples, names = samples_of(kept, clip=algorithm.reward_clip, version=version, stop=stop, parts=parts)
+    tree = algorithm.tree if isinstance(algorithm, LanguageWeave) else Objectives.of(())
+    samples, names = samples_of(
+        kept, clip=algorithm.reward_clip, version=version, stop=stop, parts=tree.leaves, objectives=tree.names
+    )
     if not any(sample.size.targets for sample in samples):
         return Lesson(kind="reinforce", samples=(), dropped=len(groups))
     dropped = len(groups) - len(kept)

@@ -98,11 +98,12 @@ def samples_of(
     version: int = 0,
     stop: Collection[int] | None = None,
     parts: Sequence[str] = (),
+    objectives: Sequence[str] = (),
 ) -> tuple[list[Sample], list[str]]:
     """All threads of all usable attempts of the groups, in order, and the group of each.
 
-    With `stop`, the tokens that end a turn, attempts that were cut off have nothing to learn: others are only compared
-    with them.
+    `objectives` are what preferences weigh, in order. With `stop`, the tokens that end a turn, attempts that were cut
+    off have nothing to learn: others are only compared with them.
     """
     samples, names = [], []
     for group in groups:
@@ -111,7 +112,8 @@ def samples_of(
             is_skipped = stop is not None and cut_off(turns, stop)
             asked = preference_of(attempt.task) or {}
             for sample in threads_of(attempt, clip=clip, version=version, parts=parts):
-                sample = replace(sample, preference=tuple(asked.values())) if parts else sample
+                if objectives:  # by name: records keep no order
+                    sample = replace(sample, preference=tuple(asked[name] for name in objectives))
                 if is_skipped:
                     sample = replace(sample, mask_T=np.zeros_like(sample.mask_T))
                 samples.append(sample)

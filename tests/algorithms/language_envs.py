@@ -35,14 +35,14 @@ class PulledEnvironment(AsciiEnvironment):
     """Pays for ASCII and for everything else: who pleases one displeases the other."""
 
     name = "Pulled"
-    reward_parts = ("a", "b")
+    reward_parts = ("y", "b")
 
     async def reset(self, task: Task | None = None) -> Observation:
         return (Message("user", "Go"),)
 
     async def step(self, action: str) -> Step:
         share = (await super().step(action)).reward.total
-        return Step((), Reward(1.0, {"a": share, "b": 1 - share}, share), True, False, {})
+        return Step((), Reward(1.0, {"y": share, "b": 1 - share}, share), True, False, {})
 
 
 class FarEnvironment(AsciiEnvironment):

@@ -34,7 +34,7 @@ quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::Resour
 PULLED = "tests.algorithms.language_envs:PulledEnvironment"
 TWO = {
     "environments": [{"id": PULLED}],
-    "algorithm.objectives": ["a", "b"],
+    "algorithm.objectives": ["y", "b"],  # in no alphabetical order, which records have
     "algorithm.optimizer.minibatches": 2,
 }
 ALL = TWO | {"algorithm.experts": 3, "algorithm.expert_rank": 4, "algorithm.critics": 2}
@@ -257,8 +257,8 @@ def test_a_policy_does_as_its_preference_says(
     algo.stop()
     for group in {attempt.group for attempt in attempts}:
         assert len({str(preference_of(t.task)) for t in attempts if t.group == group}) == 1
-    wants = np.array([(preference_of(t.task) or {})["a"] for t in attempts])
-    got = np.array([t.reward.parts["a"] for t in attempts])
+    wants = np.array([(preference_of(t.task) or {})["y"] for t in attempts])
+    got = np.array([t.reward.parts["y"] for t in attempts])
     gap = got[wants > 0.6].mean() - got[wants < 0.4].mean()
     assert (abs(gap) < 0.2) if is_dealt_anew else (gap > 0.9), gap
 
@@ -282,8 +282,8 @@ def dealt_anew(samples_of: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_cluster")
 def test_an_objective_that_nobody_pays_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nobody pays a part of the reward named beauty; known: a, b"):
-        build(tmp_path, "weave", **(TWO | {"algorithm.objectives": ["a", "beauty"]}))
+    with pytest.raises(ConfigError, match=r"nobody pays a part of the reward named beauty; known: b, y"):
+        build(tmp_path, "weave", **(TWO | {"algorithm.objectives": ["y", "beauty"]}))
 
 
 def test_weave_is_a_kind_of_language_experiment() -> None:
@@ -301,13 +301,13 @@ def test_a_policy_leaves_with_a_preference_for_good(tmp_path: Path) -> None:
     algo.stop()
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         exported("r", db, tmp_path / "free")
-        exported("r", db, tmp_path / "fixed", preference={"a": 0.7, "b": 0.3})
+        exported("r", db, tmp_path / "fixed", preference={"y": 0.7, "b": 0.3})
         with pytest.raises(ConfigError, match="no objective is named beauty"):
             exported("r", db, tmp_path / "wrong", preference={"beauty": 1.0})
     free, fixed = (Chat(open_tokenizer(tmp_path / name)) for name in ("free", "fixed"))
-    assert (free.objectives, fixed.objectives) == (("a", "b"), ())
+    assert (free.objectives, fixed.objectives) == (("y", "b"), ())
     for said in ((Message("user", "Hi"),), (Message("system", "Be kind."), Message("user", "Hi"))):
-        told = free.opening(shown(said, {"a": 0.7, "b": 0.3})).ids
+        told = free.opening(shown(said, {"y": 0.7, "b": 0.3})).ids
         np.testing.assert_array_equal(fixed.opening(said).ids, told)
     ids = torch.arange(5)[None]
     model, transformers_own = open_model(tmp_path / "fixed"), AutoModelForCausalLM.from_pretrained(tmp_path / "fixed")
