@@ -86,7 +86,7 @@ def as_environment_takes(policy: ControlPolicy, observations: Any) -> Any:
     net = policy._net
     with torch.inference_mode():
         seen_B = torch.from_numpy(np.array(flatten(policy.observation_space)(observations)))
-        drawn = net.distribution.mode(net.decide(net.features(seen_B)))
+        drawn = net.distribution.mode(net.decide(net.features(seen_B), seen_B))
     return translator(acts(policy.action_space))(drawn.numpy())
 
 
