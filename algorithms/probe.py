@@ -47,8 +47,8 @@ def refuse_mask(env: Any, settings: dict[str, Any], who: str) -> None:
         for space in several.values() if isinstance(one, MultiAgentEnv) else [one.observation_space]:
             if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
                 raise ConfigError(
-                    f"environment {env!r} has an {ACTION_MASK} in its observations, and {who} would not obey it. Use our "
-                    "own networks, leave out what keeps them from being used, or name that part otherwise."
+                    f"environment {env!r} has an {ACTION_MASK} in its observations, and {who} would not obey it. Use "
+                    "our own networks, leave out what keeps them from being used, or name that part otherwise."
                 )
     finally:
         one.close()
