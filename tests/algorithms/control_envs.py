@@ -115,7 +115,10 @@ class PickyTeam:
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self.agents = self.possible_agents
-        begun = {name: one.reset(seed=seed and seed + at) for at, (name, one) in enumerate(self._each.items())}
+        begun = {
+            name: one.reset(seed=None if seed is None else seed + 9 * at)
+            for at, (name, one) in enumerate(self._each.items())
+        }
         return {name: seen for name, (seen, _) in begun.items()}, {}
 
     def step(self, actions: Any) -> Any:
