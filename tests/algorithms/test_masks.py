@@ -167,7 +167,7 @@ def test_agents_that_share_a_policy_have_a_mask_each() -> None:
     experiment = ControlExperiment.parse(
         {"name": "team", "environment": environment, "algorithm": algorithm, "rollout": rollout}, origin="a test"
     )
-    algo = trained(PPOConfig.of(experiment), 40)
+    algo = trained(PPOConfig.of(experiment), 25)
     assert success(algo) > 0.9
     (made,) = algo.env_runner.sample()
     masks = made.seen[:-1, :, :3][made.valid.all(1)]

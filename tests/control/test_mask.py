@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 from torch.distributions import Categorical
@@ -303,27 +302,6 @@ def test_a_team_shows_its_masks_in_observations() -> None:
     team = CustomEnvironment(entry_point="tests.algorithms.control_envs:PickyTeam", info_mask=True)
     with pytest.raises(ConfigError, match="info_mask is for Gymnasium environments: a ParallelEnv shows every agent"):
         open_environments(team, 2, {})
-
-
-def test_keys_open_the_doors_that_they_were_shown_for() -> None:
-    made = gymnasium.make("loomrl.envs.partial:LoomKeys-v0", keys=4, doors=2)
-    check_env(made.unwrapped, skip_render_check=True)
-    told, _ = made.reset(seed=1)
-    right = []
-    for _ in range(2):
-        assert told["action_mask"].tolist() == [1, 0, 0, 0, 0]
-        right.append(int(told["observation"][:4].argmax()))
-        told, *_ = made.step(0)
-    assert told["action_mask"].tolist() == [0, 1, 1, 1, 1]
-    told, paid, *_ = made.step(1 + right[0])
-    assert paid == 0.5
-    assert told["action_mask"][1 + right[0]] == 0
-    wrong = next(key for key in range(4) if key not in right)
-    told, paid, over, _, info = made.step(1 + wrong)
-    assert (paid, over, info["is_success"]) == (0.0, True, 0.5)
-    assert not told["action_mask"].any()
-    with pytest.raises(ValueError, match="doors=5"):
-        gymnasium.make("LoomKeys-v0", keys=4, doors=5)
 
 
 # -- logs -----------------------------------------------------------------------------------------------------------
