@@ -19,10 +19,12 @@ from loomrl.algorithms.sac import SACConfig
 from loomrl.algorithms.sequence import Sequences
 from loomrl.algorithms.weave.algorithm import WeaveConfig
 from loomrl.config import ControlExperiment
+from loomrl.control.minari import read_minari
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.experiments.record import Recording, record
 from loomrl.experiments.shipped import resolve
+from tests.algorithms.control_envs import Picky
 from tests.algorithms.control_support import MARKS, ppo, same, success, weights
 from tests.algorithms.test_memory import KINDS as MEMORIES
 from tests.algorithms.test_ppo_settings import Theirs
@@ -100,6 +102,22 @@ def test_sac_wants_no_more_entropy_than_the_mask_leaves() -> None:
         found = algo.learner_group._learner._wanted_entropy(seen)
         np.testing.assert_allclose(np.broadcast_to(found, 3), wanted, rtol=1e-6)
         algo.stop()
+
+
+def test_the_critics_of_sac_expect_what_is_allowed_after_a_step() -> None:
+    algo = trained(sac(), 3)
+    learner = algo.learner_group._learner
+    own, drawn = learner.own, learner.ring.draw(32)
+    batch = {name: torch.from_numpy(column) for name, column in drawn.columns.items()}
+    only = torch.arange(32) % 3
+    batch["after"][:, :3] = torch.nn.functional.one_hot(only, 3)
+    with torch.no_grad():
+        ahead_B = own.targets(own.net.features(batch["after"])).amin(0).gather(1, only[:, None])[:, 0]
+        said_2B = own.critics(own.net.features(batch["seen"])).gather(2, batch["actions"].expand(2, -1)[..., None])
+    wanted_B = batch["rewards"] + batch["ahead"] * ahead_B
+    found_2B = learner._critics_step(batch, drawn, own.net.features(batch["seen"]), torch.tensor(0.5))
+    torch.testing.assert_close(found_2B, said_2B[..., 0] - wanted_B, atol=1e-5, rtol=0)
+    algo.stop()
 
 
 @pytest.mark.parametrize("memory", [None, *MEMORIES])
@@ -238,6 +256,10 @@ def test_recorded_episodes_are_masked_and_learnt_from(minari_folder: Path, tmp_p
     )
     told = record(experiment, Recording(id="picky/log-v0", policies=("random",), steps=400))
     assert told["with_logprobs"]
+    made = Picky()
+    for one in read_minari("picky/log-v0", made.observation_space, made.action_space):
+        assert one.logprobs_T is not None
+        np.testing.assert_allclose(np.exp(-one.logprobs_T), one.seen[:-1, :3].sum(1), rtol=1e-5)
     for config in (BCConfig(), IQLConfig()):
         asked = config.environment("Picky").logged(minari="picky/log-v0").debugging(seed=3)
         asked.updates_per_iteration = 300
