@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
@@ -116,10 +117,11 @@ def stuck_in(name: str, place: int, step: int) -> str:
     )
 
 
-class InfoMask(gymnasium.Wrapper[Any, Any, Any, Any]):
+class InfoMask(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Makes `info["action_mask"]` a part of the observation: `{"observation": …, "action_mask": …}`."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)  # a Minari data set keeps how its environment is made
         super().__init__(env)
         self._choices = choices_of(acts(env.action_space))
         parts = {"observation": env.observation_space, ACTION_MASK: spaces.MultiBinary(self._choices)}

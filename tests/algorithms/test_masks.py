@@ -270,6 +270,17 @@ def test_recorded_episodes_are_masked_and_learnt_from(minari_folder: Path, tmp_p
         algo.stop()
 
 
+def test_what_was_recorded_with_the_mask_of_an_info_is_read_with_it(minari_folder: Path, tmp_path: Path) -> None:
+    environment = {"id": "Taxi-v3", "info_mask": True}
+    experiment = ControlExperiment.parse(
+        {"name": "log", "environment": environment, "store_url": f"sqlite:///{tmp_path / 'loom.db'}"}, origin="a test"
+    )
+    assert record(experiment, Recording(id="taxi/log-v0", policies=("random",), steps=60))["steps"] == 60
+    algo = BCConfig.of(experiment).logged(minari="taxi/log-v0").build_algo()
+    assert algo.learner_group._learner.data.steps == 60
+    algo.stop()
+
+
 # -- shipped --------------------------------------------------------------------------------------------------------
 
 
