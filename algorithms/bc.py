@@ -19,7 +19,7 @@ class BCLearner(LoggedLearner):
     def improve(self, batch: Batch) -> None:
         """A step of the policy."""
         net = self.own.net
-        inputs = net.decide(net.features(batch["seen"]))
+        inputs = net.decide(net.features(batch["seen"]), batch["seen"])
         loss = -self.distribution.logp(inputs, batch["actions"]).mean()
         self.tend(ACTOR, loss)
         self.keep_spread()

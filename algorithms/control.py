@@ -56,6 +56,7 @@ class ControlStep(Placed):
         ensure_room(config)
         if not config.fallback_reasons:
             config.look()
+        config.refuse_unmasked()
         super().setup(config)
         batch = self.config.steps_per_update
         self.window = Window()

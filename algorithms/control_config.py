@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from loomrl.algorithms import translation
 from loomrl.algorithms.fallback import reasons
-from loomrl.algorithms.module import ControlModule
+from loomrl.algorithms.module import ActorModule, ControlModule
 from loomrl.algorithms.names import NamedConfig
-from loomrl.algorithms.probe import probe, registered
+from loomrl.algorithms.probe import probe, refuse_mask, registered
 from loomrl.algorithms.resources import needed_cpus, place
 from loomrl.algorithms.runner import ArrayRunner
 from loomrl.algorithms.translation import Changes, Word
@@ -84,7 +84,8 @@ class ControlConfig(NamedConfig):
         config, rollout, choice = cls(), experiment.rollout, experiment.environment
         stages = [settings for settings, _ in experiment.stages]
         refuse_other_spaces(choice, stages)
-        name, first = f"{label(choice)}/{choice.vectorization}", stages[0]
+        form = f"{choice.vectorization}/info_mask" if choice.info_mask else choice.vectorization
+        name, first = f"{label(choice)}/{form}", stages[0]
         register_env(name, Creator(choice))
         config.environment(name, env_config=first)
         config.env_runners(
@@ -164,6 +165,15 @@ class ControlConfig(NamedConfig):
                 )
         self.changes |= found
         self.adopted |= found.keys()
+
+    def refuse_unmasked(self) -> None:
+        """A ConfigError if the environment has an action mask that the module would not obey."""
+        spec = self._rl_module_spec
+        foreign = spec.module_class if isinstance(spec, RLModuleSpec) else spec and type(spec)
+        if self.fallback_reasons and foreign is None:
+            refuse_mask(self.env, self.env_config, f"RLlib's own modules, used for {'; '.join(self.fallback_reasons)},")
+        elif not self.fallback_reasons and foreign is not None and not issubclass(foreign, ActorModule):
+            refuse_mask(self.env, self.env_config, f"a module of your own, {foreign.__name__},")
 
     def look(self) -> None:
         """Refuse an environment that cannot be trained on."""

@@ -110,7 +110,7 @@ class IQLLearner(LoggedLearner):
             advantage_B = worth_B - own.net.value(features_B)
             weight_B = (settings.sharpness * advantage_B).exp().clamp(max=settings.most_weight)
             wanted_B = batch["rewards"] + batch["ahead"] * own.net.value(own.net.features(batch["after"]))
-        inputs = own.net.decide(features_B)
+        inputs = own.net.decide(features_B, batch["seen"])
         policy = -(weight_B * self.distribution.logp(inputs, batch["actions"])).mean()
         self.tend(ACTOR, policy)
         self.keep_spread()

@@ -47,7 +47,7 @@ class ActorModule(TorchRLModule):
     @override
     def _forward(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
         features, state = self.net.recall(batch[Columns.OBS], batch.get(Columns.STATE_IN))
-        out = {Columns.ACTION_DIST_INPUTS: self.net.decide(features)}
+        out = {Columns.ACTION_DIST_INPUTS: self.net.decide(features, batch[Columns.OBS])}
         return out if state is None else out | {Columns.STATE_OUT: state}
 
 
@@ -125,7 +125,7 @@ class Own:
     def decide(self, seen_N: Tensor, state: State) -> tuple[Tensor, State]:
         """The distribution's inputs, and the state."""
         features, state = self._net.recall(seen_N, state)
-        return self._net.decide(features), state
+        return self._net.decide(features, seen_N), state
 
 
 class Foreign:
@@ -150,7 +150,7 @@ class Plain:
 
     def __init__(self, net: Actor) -> None:
         self.distribution = net.distribution
-        self._normalizer = net.normalizer
+        self._normalizer, self._block = net.normalizer, net.block
         layers = [*(net.trunk or ()), *(net.policy if isinstance(net.policy, nn.Sequential) else (net.policy,))]
         self._layers = [_as_numpy(layer) for layer in layers]
         self._log_std = None if net.log_std is None else net.log_std.detach().numpy()
@@ -167,7 +167,7 @@ class Plain:
             numbers = np.concatenate(
                 [numbers, np.broadcast_to(self._log_std, (len(numbers), len(self._log_std)))], axis=1
             )
-        return torch.from_numpy(numbers), None
+        return self._block(torch.from_numpy(numbers), seen_N), None
 
     @staticmethod
     def can(net: Actor) -> bool:

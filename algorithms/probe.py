@@ -5,12 +5,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
+from loomrl.control.mask import mask_in, stuck_in
 from loomrl.control.preference import Preferred, unfinite
-from loomrl.control.space import acts, seen
+from loomrl.control.space import ACTION_MASK, acts, as_batch, flatten, seen, translator
 from loomrl.errors import ConfigError, EpisodeError, LoomError
 
 
@@ -37,6 +39,21 @@ def probe(env: Any, settings: dict[str, Any], *, wrap: Callable[[Any], Any] = la
         one.close()
 
 
+def refuse_mask(env: Any, settings: dict[str, Any], who: str) -> None:
+    """A ConfigError if observations have an action mask, which `who` would not obey."""
+    one = made(env, settings)
+    try:
+        several = getattr(one, "observation_spaces", None) or {}
+        for space in several.values() if isinstance(one, MultiAgentEnv) else [one.observation_space]:
+            if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
+                raise ConfigError(
+                    f"environment {env!r} has an {ACTION_MASK} in its observations, and {who} would not obey it. Use "
+                    "our own networks, leave out what keeps them from being used, or name that part otherwise."
+                )
+    finally:
+        one.close()
+
+
 def registered(env: Any) -> bool:
     """True if it is registered with RLlib."""
     return isinstance(env, str) and bool(_global_registry.contains(ENV_CREATOR, env))
@@ -52,10 +69,16 @@ def made(env: Any, settings: dict[str, Any]) -> Any:
 
 def _look(made: gymnasium.Env[Any, Any], env: Any, *, pays: tuple[str, ...]) -> None:
     seen(made.observation_space)
-    acts(made.action_space)
+    kind, mask = acts(made.action_space), mask_in(made.observation_space, made.action_space)
     try:
         first, _ = made.reset(seed=0)
-        after, paid, *_ = made.step(made.action_space.sample())
+        action = made.action_space.sample()
+        if mask is not None:
+            shown = flatten(made.observation_space)(as_batch(made.observation_space, first, one=True))
+            if mask.stuck(shown)[0]:
+                raise EpisodeError(stuck_in(repr(env), 0, 1))
+            action = translator(kind)(mask.draw(shown, np.random.default_rng(0)))[0]
+        after, paid, *_ = made.step(action)
         reward = np.asarray(paid, float)
     except LoomError:
         raise

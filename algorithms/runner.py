@@ -24,8 +24,9 @@ from typing_extensions import override
 
 from loomrl.algorithms.module import Policy, policy_of
 from loomrl.algorithms.rollout import Episode, Rollout
+from loomrl.control.mask import mask_in, stuck_in
 from loomrl.control.preference import unfinite
-from loomrl.control.space import Acts, acts, flatten, seen, translator
+from loomrl.control.space import acts, draw, flatten, seen, translator
 from loomrl.errors import ConfigError, EpisodeError
 
 _log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         if self.env is not None:
             self._flatten = flatten(self.env.single_observation_space)
             self._acts = acts(self.env.single_action_space)
+            self._mask = mask_in(self.env.single_observation_space, self.env.single_action_space)
             squashed = self.module is not None and policy_of(self.module).distribution.squashed
             self._translate = translator(self._acts, squashed=squashed)
             if squashed:
@@ -194,7 +196,7 @@ class ArrayRunner(SingleAgentEnvRunner):
                 inputs_T[t] = inputs
                 actions = (mode(inputs) if noise_T is None else sample(inputs, noise_T[t])).numpy()
                 if random:
-                    actions = _random(self._acts, count, self._chance)
+                    actions = self._random(seen_T[t])
                 drawn.append(actions)
                 try:
                     observations, rewards[t], terminated[t], truncated[t], info = env.step(translate(actions))
@@ -202,6 +204,7 @@ class ArrayRunner(SingleAgentEnvRunner):
                         successes[t] = info[SUCCESS]
                     now = self._flatten(observations)
                 except Exception as error:
+                    self._refuse_stuck(seen_T[: t + 1], (terminated | truncated)[:t])
                     raise EpisodeError(
                         f"environment {self.config.env} raised {type(error).__name__}: {error}. Nothing was learnt "
                         "from these steps. `loomrl envs check` looks for such faults one by one."
@@ -234,6 +237,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         """The rollout, and the state of episodes that continue after it."""
         ended = terminated | truncated
         valid = ~np.concatenate([self._over_N[None], ended[:-1]])
+        self._refuse_stuck(seen_T[:-1], ended)
         self._over_N = ended[-1].copy()
         rewards[~valid] = 0.0
         self._refuse_nan(seen_T, rewards)
@@ -275,6 +279,24 @@ class ArrayRunner(SingleAgentEnvRunner):
             now_N[ended[t]] = 0
         self._discounted_N = now_N
         return out
+
+    def _random(self, seen_N: NDArray[Any]) -> NDArray[Any]:
+        """Uniformly random actions, of those that the observations allow."""
+        if self._mask is not None:
+            return self._mask.draw(seen_N, self._chance)
+        return draw(self._acts, self.num_envs, self._chance)
+
+    def _refuse_stuck(self, seen_T: NDArray[Any], ended: NDArray[np.bool_]) -> None:
+        """An EpisodeError if a mask allows nothing before a step with an action."""
+        if self._mask is None:
+            return
+        over = np.concatenate([self._over_N[None], ended])[: len(seen_T)]
+        stuck = np.argwhere(self._mask.stuck(seen_T) & ~over)
+        if len(stuck):
+            t, n = stuck[0]
+            ends = np.flatnonzero(over[:t, n])
+            step = t - ends[-1] if len(ends) else self._steps_N[n] + t + 1
+            raise EpisodeError(stuck_in(str(self.config.env), int(n), int(step)))
 
     def _refuse_nan(self, seen_T: NDArray[Any], rewards: NDArray[np.float32]) -> None:
         what = "reward" if not np.isfinite(rewards).all() else "observation"
@@ -353,20 +375,6 @@ def _with_success(rollout: Rollout, successes: Mapping[int, Any]) -> Rollout:
         for episode, (t, n) in zip(rollout.episodes, ends, strict=True)
     ]
     return replace(rollout, episodes=tuple(told))
-
-
-def _random(kind: Acts, count: int, chance: np.random.Generator) -> NDArray[Any]:
-    """Uniformly random actions; real ones within bounds, or standard normal if unbounded."""
-    if kind.kind == "discrete":
-        return chance.integers(kind.sizes[0], size=count)
-    if kind.kind == "multi_discrete":
-        return chance.integers(kind.sizes, size=(count, kind.count))
-    if kind.kind == "multi_binary":
-        return chance.integers(2, size=(count, kind.count))
-    low, high = np.array(kind.low), np.array(kind.high)
-    bounded = np.isfinite(low) & np.isfinite(high)
-    even = chance.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1), size=(count, kind.count))
-    return np.where(bounded, even, chance.standard_normal((count, kind.count))).astype(np.float32)
 
 
 def _pickled(env: Any, name: Any) -> bytes | None:

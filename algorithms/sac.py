@@ -38,6 +38,8 @@ from loomrl.telemetry.metric import Metric
 Batch = Mapping[str, Tensor]
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"
 """The three optimizers."""
+OF_MOST = 0.7
+"""The default target entropy of choices, as a share of the highest."""
 AT_ONCE = 20
 """Updates per report if everything is in one process."""
 
@@ -83,7 +85,7 @@ class SACLearner(PartsLearner):
         self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
         self._owed = 0.0
         self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
-        most = 0.7 * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
+        most = OF_MOST * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
         self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
 
     def learn(self, work: Work) -> int:
@@ -110,8 +112,8 @@ class SACLearner(PartsLearner):
         features_B = own.net.features(batch["seen"])
         temperature = own.log_temperature.detach().exp()
         error_2B = self._critics_step(batch, drawn, features_B, temperature)
-        logp_B = self._actor_step(features_B, temperature)
-        surplus = (logp_B + self._target_entropy).mean()
+        logp_B = self._actor_step(batch["seen"], features_B, temperature)
+        surplus = (logp_B + self._wanted_entropy(batch["seen"])).mean()
         self._step(TEMPERATURE, -own.log_temperature * surplus)
         with torch.no_grad():
             torch._foreach_lerp_(self._targets, self._critics, settings.tau)
@@ -119,11 +121,18 @@ class SACLearner(PartsLearner):
             self.ring.surprised(drawn, error_2B.abs().mean(0).cpu().numpy())
         self.log(Metric.POLICY_ENTROPY, -logp_B.mean())
 
+    def _wanted_entropy(self, seen_B: Tensor) -> Tensor | float:
+        """The target entropy; by default, where choices are masked, that of the allowed ones."""
+        mask = self.own.net.mask
+        if mask is None or self.config.settings.target_entropy is not None:
+            return float(self._target_entropy)
+        return OF_MOST * mask.allowed(seen_B).sum(-1).clamp(min=1).log()  # type: ignore[no-any-return]
+
     def _critics_step(self, batch: Batch, drawn: Drawn, features_B: Tensor, temperature: Tensor) -> Tensor:
         own, distribution = self.own, self.distribution
         with torch.no_grad():
             after_B = own.net.features(batch["after"])
-            inputs = own.net.decide(after_B)
+            inputs = own.net.decide(after_B, batch["after"])
             if self._is_box:
                 actions, logp_B = distribution.draw(inputs, self._noise(len(inputs)))
                 least_B = own.targets(torch.cat([after_B, actions], 1)).amin(0).squeeze(-1)
@@ -142,10 +151,10 @@ class SACLearner(PartsLearner):
         self.log(Metric.VALUE_LOSS, loss)
         return error_2B.detach()
 
-    def _actor_step(self, features_B: Tensor, temperature: Tensor) -> Tensor:
+    def _actor_step(self, seen_B: Tensor, features_B: Tensor, temperature: Tensor) -> Tensor:
         """A step of the actor; returns the log-probability of its actions."""
         own, distribution = self.own, self.distribution
-        inputs = own.net.decide(features_B)
+        inputs = own.net.decide(features_B, seen_B)
         self._teach_critics(False)
         if self._is_box:
             actions, logp_B = distribution.draw(inputs, self._noise(len(inputs)))

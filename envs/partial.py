@@ -1,6 +1,6 @@
 """Environments that show only a part of their state, which a policy without a memory cannot master.
 
-Importing this makes `LoomBlindCartPole-v0` and `LoomTMaze-v0` known to Gymnasium.
+Importing this makes `LoomBlindCartPole-v0`, `LoomTMaze-v0` and `LoomKeys-v0` known to Gymnasium.
 """
 
 from typing import Any
@@ -12,7 +12,9 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorE
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-BLIND, MAZE = "LoomBlindCartPole-v0", "LoomTMaze-v0"
+from loomrl.control.space import ACTION_MASK
+
+BLIND, MAZE, KEYS = "LoomBlindCartPole-v0", "LoomTMaze-v0", "LoomKeys-v0"
 POSITIONS = [0, 2]
 """Where CartPole's observation has the position of the cart and the angle of the pole; the others are velocities."""
 
@@ -105,6 +107,65 @@ class TMaze(gymnasium.Env[Seen, np.int64]):
         return seen
 
 
+class Keys(gymnasium.Env[Any, np.int64]):
+    """Doors in a row, each opened by one of many keys. The right ones are shown one after the other at the beginning.
+
+    Action 0 looks at the next one shown, and is all that is allowed there; at a door each key that was not yet used
+    is. A key used breaks, right or wrong, and the door is passed; the right one pays its share of 1. Without a memory
+    nobody knows which key is right. What is not allowed costs 0.05 and a step; with `is_masked: false` the observation
+    does not say what that is.
+    """
+
+    def __init__(self, keys: int = 8, doors: int = 3, is_masked: bool = True) -> None:
+        if not 1 <= doors <= keys:
+            raise ValueError(f"doors={doors}: there must be one at least, and keys={keys} for all of them")
+        self._keys, self._doors, self._is_masked = keys, doors, is_masked
+        self.action_space = spaces.Discrete(keys + 1)
+        shown: spaces.Space[Any] = spaces.Box(0.0, 1.0, (keys + doors,))
+        if is_masked:
+            shown = spaces.Dict({"observation": shown, ACTION_MASK: spaces.MultiBinary(keys + 1)})
+        self.observation_space = shown
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode with other keys."""
+        super().reset(seed=seed)
+        self._right = self.np_random.permutation(self._keys)[: self._doors]
+        self._looked, self._passed, self._opened, self._steps = 0, 0, 0, 0
+        self._is_left = np.ones(self._keys, bool)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Look, or use a key; `is_success` says of the last step what share of the doors was opened."""
+        self._steps += 1
+        paid = 0.0
+        if not self._allowed()[action]:
+            paid = -0.05
+        elif action == 0:
+            self._looked += 1
+        else:
+            self._is_left[action - 1] = False
+            is_right = action - 1 == self._right[self._passed]
+            paid = is_right / self._doors
+            self._opened += is_right
+            self._passed += 1
+        is_over, is_late = self._passed == self._doors, self._steps >= 8 * self._doors
+        info = {"is_success": self._opened / self._doors} if is_over or is_late else {}
+        return self._seen(), float(paid), is_over, is_late and not is_over, info
+
+    def _allowed(self) -> NDArray[np.bool_]:
+        is_looking = self._looked < self._doors
+        return np.array([is_looking, *(self._is_left & (not is_looking) & (self._passed < self._doors))])
+
+    def _seen(self) -> Any:
+        """The key that is shown, or the door in front."""
+        shown = np.zeros(self._keys + self._doors, np.float32)
+        if self._looked < self._doors:
+            shown[self._right[self._looked]] = 1
+        elif self._passed < self._doors:
+            shown[self._keys + self._passed] = 1
+        return {"observation": shown, ACTION_MASK: self._allowed().astype(np.int8)} if self._is_masked else shown
+
+
 gymnasium.register(
     BLIND,
     entry_point="loomrl.envs.partial:BlindCartPole",
@@ -113,3 +174,4 @@ gymnasium.register(
     reward_threshold=475.0,
 )
 gymnasium.register(MAZE, entry_point="loomrl.envs.partial:TMaze")
+gymnasium.register(KEYS, entry_point="loomrl.envs.partial:Keys")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from loomrl.config import AnyExperiment, ControlExperiment
 from loomrl.control.environment import agents_in, label, open_environment, open_environments
 from loomrl.control.logged import summary
+from loomrl.control.mask import refuse_stuck
 from loomrl.control.memory import MemoryState
 from loomrl.control.minari import Recorded, read_minari, refuse_name, write_minari
 from loomrl.control.play import Acts, RandomPolicy
@@ -83,7 +84,10 @@ def chooser(policy: Acts, acted: spaces.Space[Any], *, greedy: bool, seed: int) 
         if not isinstance(policy, ControlPolicy):
             actions = policy.act_batch(observations, state=state)
             if isinstance(policy, RandomPolicy) and isinstance(acted, spaces.Discrete):
-                return actions, np.full(1, -math.log(int(acted.n)))
+                choices = int(acted.n)
+                if policy.mask is not None:
+                    choices = int(policy.mask.allowed(policy.flatten(observations)).sum())
+                return actions, np.full(1, -math.log(choices))
             return actions, None
         if greedy:
             return policy.act_batch(observations, state=state), np.zeros(1) if isinstance(
@@ -117,7 +121,9 @@ def _episode(
     rewards: list[float] = []
     logprobs: list[Any] = []
     is_over = terminated = False
+    check = refuse_stuck(environments)
     while not is_over and len(rewards) < most:
+        check(now, np.zeros(1, bool), np.array([len(rewards)]))
         chosen, logprobs_N = chooses(now, state)
         now, paid, ended, cut, _ = environments.step(chosen)
         if not np.isfinite(paid).all():

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from loomrl.config.suite import Bounds, ControlBenchmark, ControlSuite, LoggedReturn, Smoothness
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
+from loomrl.control.mask import refuse_stuck
 from loomrl.control.memory import MemoryState
 from loomrl.control.play import Acts
 from loomrl.errors import ConfigError
@@ -115,7 +116,9 @@ def _wave(policy: Acts, environments: VectorEnv[Any, Any, Any], played: Episodes
     returns, is_over = np.zeros(count), np.zeros(count, bool)
     seen: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
     played.seen += seen
+    check = refuse_stuck(environments)
     while not is_over.all():
+        check(observations, is_over, np.array([len(one) for one in seen]))
         played.states.append(None if state is None else state.copy())
         actions = policy.act_batch(observations, state=state)
         played.batches.append(observations)

@@ -24,6 +24,8 @@ class GymnasiumEnvironment(Config):
     """Keyword arguments of the environment."""
     vectorization: Literal["auto", "sync", "async"] = "auto"
     """`auto`: its own vector form if it has one, else sync; `sync`: one after the other; `async`: a process each."""
+    info_mask: bool = False
+    """Its `info["action_mask"]` says which choices are allowed: make it a part of the observation."""
 
 
 class CustomEnvironment(Config):
@@ -36,6 +38,8 @@ class CustomEnvironment(Config):
     """Keyword arguments of the environment."""
     vectorization: Literal["sync", "async"] = "sync"
     """One after the other (sync), or a process each (async). Agents that share a policy are always sync."""
+    info_mask: bool = False
+    """Its `info["action_mask"]` says which choices are allowed: make it a part of the observation."""
 
 
 ControlEnvironment = Annotated[GymnasiumEnvironment | CustomEnvironment, Field(discriminator="kind")]

@@ -14,6 +14,8 @@ from loomrl.control.space import Acts
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 NEARLY = 1 - 1e-6
+FORBIDDEN = -1e30
+"""The logit of a forbidden choice: its probability is exactly 0, and no sum or product with it is NaN."""
 
 
 class Distribution(Protocol):
@@ -243,6 +245,11 @@ class SquashedGaussian:
 def _log_slope(free_BD: Tensor) -> Tensor:
     """Logarithm of the slope of tanh, exact even where tanh is nearly flat."""
     return 2 * (math.log(2) - free_BD - softplus(-2 * free_BD))
+
+
+def even(logits_BI: Tensor) -> Tensor:
+    """Logits by which all choices that are not forbidden are as likely."""
+    return torch.where(logits_BI < FORBIDDEN / 1e10, logits_BI, 0.0)
 
 
 def open_distribution(acts: Acts, *, squashed: bool = False) -> Distribution:

@@ -14,7 +14,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from loomrl.canonical import content_hash
 from loomrl.config import ControlEnvironment, GymnasiumEnvironment
+from loomrl.control.mask import InfoMask
 from loomrl.control.shared import SharedVector
+from loomrl.control.space import ACTION_MASK
 from loomrl.errors import ConfigError, LoomError
 from loomrl.named import named
 
@@ -38,8 +40,10 @@ def open_environments(choice: ControlEnvironment, count: int, settings: Mapping[
     with _explained(choice, settings):
         make = _maker(choice, settings)
         if isinstance(choice, GymnasiumEnvironment):
-            mode = native_or_sync(choice.id) if choice.vectorization == "auto" else choice.vectorization
-            return gymnasium.make_vec(choice.id, num_envs=count, vectorization_mode=mode, **settings)
+            auto = SYNC if choice.info_mask else native_or_sync(choice.id)
+            mode = auto if choice.vectorization == "auto" else choice.vectorization
+            wrappers = [InfoMask] if choice.info_mask else []
+            return gymnasium.make_vec(choice.id, num_envs=count, vectorization_mode=mode, wrappers=wrappers, **settings)
         if agents_in(choice, settings) > 1:
             return SharedVector(make, count)
         kind = SyncVectorEnv if choice.vectorization == "sync" else AsyncVectorEnv
@@ -114,8 +118,21 @@ class Creator:
 
 def _maker(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Callable[[], Any]:
     if isinstance(choice, GymnasiumEnvironment):
-        return partial(gymnasium.make, choice.id, **settings)
-    return partial(named(choice.entry_point, what="environment.entry_point"), **settings)
+        make = partial(gymnasium.make, choice.id, **settings)
+    else:
+        make = partial(named(choice.entry_point, what="environment.entry_point"), **settings)
+    return partial(_with_mask, make) if choice.info_mask else make
+
+
+def _with_mask(make: Callable[[], Any]) -> InfoMask:
+    made = make()
+    if not isinstance(made, gymnasium.Env):
+        made.close()
+        raise ConfigError(
+            "info_mask is for Gymnasium environments: a ParallelEnv shows every agent its own mask, as a "
+            f"part of the observation named {ACTION_MASK}."
+        )
+    return InfoMask(made)
 
 
 @contextmanager

@@ -3,13 +3,12 @@
 Axes: `_B` decisions, `_K` experts, `_I` numbers that a distribution takes, `_W` numbers of noise.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from loomrl.control.distribution import Categorical, Distribution, Gaussian, SquashedGaussian
+from loomrl.control.distribution import Categorical, Distribution, Gaussian, SquashedGaussian, even
 from loomrl.errors import ConfigError
 
 
@@ -61,7 +60,7 @@ class Mixture:
         each_BKI, repeated = self.each(inputs_BI), actions.repeat_interleave(self.experts, 0)
         logp_BK = self.base.logp(each_BKI.flatten(0, 1), repeated).view(-1, self.experts)
         if self.ways.epsilons:
-            even_B1 = self.base.logp(torch.zeros_like(each_BKI[:, 0]), actions)[:, None]
+            even_B1 = self.base.logp(even(each_BKI[:, 0]), actions)[:, None]
             logp_BK = self._strayed(logp_BK, even_B1)
         return self.log_weights(inputs_BI) + logp_BK
 
@@ -109,7 +108,7 @@ class Mixture:
         taken_BI, first = self.each(inputs_BI)[torch.arange(len(chosen_B)), chosen_B], self.experts
         if self.ways.epsilons:
             strays_B = noise_BW[:, first] < noise_BW.new_tensor(self.ways.epsilons)[chosen_B]
-            taken_BI, first = taken_BI.masked_fill(strays_B[:, None], 0.0), first + 1
+            taken_BI, first = torch.where(strays_B[:, None], even(taken_BI), taken_BI), first + 1
         return self.base.sample(taken_BI, noise_BW[:, first:])
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
@@ -125,15 +124,16 @@ class Mixture:
 
     def _choices(self, inputs_BI: Tensor) -> Tensor:
         """For one choice: the joint log-probability of choice and expert, `[B, K, I]`."""
-        logp_BKI = self.each(inputs_BI).log_softmax(-1)
+        each_BKI = self.each(inputs_BI)
+        logp_BKI = each_BKI.log_softmax(-1)
         if self.ways.epsilons:
-            logp_BKI = self._strayed(logp_BKI, logp_BKI.new_tensor(-math.log(self.base.inputs)))
+            logp_BKI = self._strayed(logp_BKI, even(each_BKI).log_softmax(-1))
         return self.log_weights(inputs_BI)[:, :, None] + logp_BKI
 
-    def _strayed(self, logp_BK: Tensor, even: Tensor) -> Tensor:
+    def _strayed(self, logp_BK: Tensor, even_BK: Tensor) -> Tensor:
         """Mixed with each expert's uniform random choices; experts are the second axis."""
         epsilon_K = logp_BK.new_tensor(self.ways.epsilons).view(-1, *[1] * (logp_BK.dim() - 2))
-        return torch.logaddexp((-epsilon_K).log1p() + logp_BK, epsilon_K.log() + even)
+        return torch.logaddexp((-epsilon_K).log1p() + logp_BK, epsilon_K.log() + even_BK)
 
 
 def information(joint_BK: Tensor, logw_BK: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from loomrl.config.control import Network
-from loomrl.control.distribution import open_distribution
+from loomrl.control.distribution import FORBIDDEN, open_distribution
+from loomrl.control.mask import open_mask
 from loomrl.control.memory import History, open_memory
 from loomrl.control.space import Acts, Seen
 
@@ -67,6 +68,7 @@ class Actor(nn.Module):
     def __init__(self, seen: Seen, acts: Acts, network: Network, *, normalize: bool, squashed: bool = False) -> None:
         super().__init__()
         self.distribution = open_distribution(acts, squashed=squashed)
+        self.mask = open_mask(seen, acts)
         free = acts.kind == "box" and not squashed
         numbers = acts.count if free else self.distribution.inputs
         self.normalizer = Normalizer(seen.shape[0]) if normalize and seen.kind == "numbers" else None
@@ -110,12 +112,21 @@ class Actor(nn.Module):
             return self.pixels(seen_B)  # type: ignore[no-any-return]
         return seen_B if self.normalizer is None else self.normalizer(seen_B)
 
-    def decide(self, features_BF: Tensor) -> Tensor:
-        """The distribution's inputs, `[B, I]`."""
+    def decide(self, features_BF: Tensor, seen_B: Tensor) -> Tensor:
+        """The distribution's inputs, `[B, I]`; the observations that the features are of say what they allow."""
         numbers_BI: Tensor = self.policy(features_BF)
         if self.log_std is None:
-            return numbers_BI
+            return self.block(numbers_BI, seen_B)
         return torch.cat([numbers_BI, self.log_std.expand(numbers_BI.shape[0], -1)], -1)
+
+    def block(self, inputs_BI: Tensor, seen_B: Tensor) -> Tensor:
+        """The distribution's inputs with probability 0 for the choices that the observations forbid."""
+        return inputs_BI if self.mask is None else inputs_BI.masked_fill(~self._allowed(seen_B), FORBIDDEN)
+
+    def _allowed(self, seen_B: Tensor) -> Tensor:
+        assert self.mask is not None
+        allowed_BI: Tensor = self.mask.allowed(seen_B)
+        return allowed_BI
 
 
 class ActorCritic(Actor):
@@ -132,7 +143,7 @@ class ActorCritic(Actor):
     def forward(self, seen_B: Tensor, history: History | None = None) -> tuple[Tensor, Tensor]:
         """Inputs of the distribution, and values."""
         features_BF = self.features(seen_B, history)
-        return self.decide(features_BF), self.value(features_BF)
+        return self.decide(features_BF, seen_B), self.value(features_BF)
 
 
 class Twins(nn.Module):

@@ -8,8 +8,10 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from loomrl.control.mask import mask_in, refuse_stuck
 from loomrl.control.memory import MemoryState
 from loomrl.control.preference import unfinite
+from loomrl.control.space import acts, flatten, translator
 from loomrl.errors import EpisodeError
 
 
@@ -26,16 +28,23 @@ class Acts(Protocol):
 
 
 class RandomPolicy:
-    """Uniformly random actions: the baseline of every policy."""
+    """Uniformly random actions, of those that are allowed: the baseline of every policy."""
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
         """Seed the action space."""
-        self._space = environments.action_space
+        self._space, acted = environments.action_space, environments.single_action_space
         self._space.seed(seed)
+        observed = environments.single_observation_space
+        self.mask = mask_in(observed, acted)
+        if self.mask is not None:
+            self._chance, self.flatten = np.random.default_rng(seed), flatten(observed)
+            self._translate = translator(acts(acted))
 
     def act_batch(self, observations: Any, *, state: MemoryState | None = None) -> Any:
         """Random actions."""
-        return self._space.sample()
+        if self.mask is None:
+            return self._space.sample()
+        return self._translate(self.mask.draw(self.flatten(observations), self._chance))
 
 
 class Idle:
@@ -81,8 +90,10 @@ def play(
     earned_N, steps_N, over_N = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, bool)
     returns: list[float] = []
     lengths: list[int] = []
+    check = refuse_stuck(environments)
     observations, _ = environments.reset(seed=seed)
     while (left_N > 0).any():
+        check(observations, over_N, steps_N)
         actions = policy.act_batch(observations, state=state)
         if state is not None:
             state.forget(over_N)
@@ -117,8 +128,10 @@ def play_each(
     lengths: list[list[int]] = [[] for _ in range(count)]
     earned_NH: Any = 0.0
     share_N, steps_N, over_N = np.ones(count), np.zeros(count, np.int64), np.zeros(count, bool)
+    check = refuse_stuck(environments)
     observations, _ = environments.reset(seed=seed)
     while min(map(len, returns)) < episodes:
+        check(observations, over_N, steps_N)
         actions = policy.act_batch(observations, state=state)
         if state is not None:
             state.forget(over_N)

@@ -27,7 +27,7 @@ from loomrl.control.exported import MANIFEST, TENSORS, Manifest, Sizes, read_man
 from loomrl.control.memory import MemoryState, check_state
 from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.preference import is_steered, steered
-from loomrl.control.space import Array, acts, as_batch, flatten, seen, translator
+from loomrl.control.space import ACTION_MASK, Array, acts, as_batch, flatten, seen, translator
 from loomrl.control.space_json import space_from_json, space_to_json
 from loomrl.control.weave import Threads, WeaveNet
 from loomrl.errors import ConfigError
@@ -57,7 +57,7 @@ class ControlPolicy:
                 f"this network is not the one of {network!r} for {observation_space} and {action_space}: {fault}. "
                 "Give the settings and spaces that it was made with."
             )
-        self._flatten = flatten(observation_space)
+        self._flatten, self._mask = flatten(observation_space), net.mask
         self._translate = translator(acts(action_space), squashed=net.distribution.squashed)
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> MemoryState | None:
@@ -100,6 +100,7 @@ class ControlPolicy:
             observation = steered(self.observation_space, observation, preference, earned)
         elif is_steered(self.observation_space) and not isinstance(observation, Mapping):
             raise ConfigError("this policy has several objectives: say act(observation, preference=[...]).")
+        self.refuse_stuck(observation, one=True)
         action = self._taken(self._decided(self._seen(observation, one=True), state), explore, generator)[0]
         return action if isinstance(self.action_space, spaces.Discrete) else np.asarray(action)
 
@@ -111,8 +112,20 @@ class ControlPolicy:
         explore: bool = False,
         generator: torch.Generator | None = None,
     ) -> Array:
-        """Actions for a vector environment's observations, in its form."""
+        """Actions for a vector environment's observations, in its form.
+
+        An observation whose mask allows nothing, as last ones of episodes may, gets any action.
+        """
         return self._taken(self._decided(self._seen(observations, one=False), state), explore, generator)
+
+    def refuse_stuck(self, observations: Any, *, one: bool = False) -> None:
+        """A ConfigError if the action mask of an observation allows nothing."""
+        if self._mask is None:
+            return
+        stuck = np.flatnonzero(self._mask.stuck(self._flatten(as_batch(self.observation_space, observations, one=one))))
+        if len(stuck):
+            which = "" if one else f" {stuck[0]}"
+            raise ConfigError(f"the {ACTION_MASK} of observation{which} allows nothing: nobody can act there.")
 
     def sample_batch(
         self, observations: Any, *, state: MemoryState | None = None, generator: torch.Generator | None = None
@@ -163,7 +176,7 @@ class ControlPolicy:
             features_BF, after_BS = self._recalled(seen_B, state)
             if state is not None and after_BS is not None:
                 state.numbers_BS = after_BS.cpu().numpy()
-            return self._net.decide(features_BF).cpu()
+            return self._net.decide(features_BF, seen_B).cpu()
 
     def _recalled(self, seen_B: Tensor, state: MemoryState | None) -> tuple[Tensor, Tensor | None]:
         """Features, and the state after this step."""
@@ -277,7 +290,7 @@ class _Greedy(nn.Module):
     def forward(self, seen_B: Tensor, state_BS: Tensor | None = None) -> tuple[Tensor, ...]:
         """Inputs of the distribution, its mode, and the state after it if there is a memory."""
         features_BF, after_BS = self._net.recall(seen_B, state_BS)
-        inputs_BI = self._net.decide(features_BF)
+        inputs_BI = self._net.decide(features_BF, seen_B)
         said = inputs_BI, self._net.distribution.mode(inputs_BI)
         return said if after_BS is None else (*said, after_BS)
 

@@ -3,7 +3,7 @@
 Axes: `_N` environments.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from loomrl.errors import ConfigError
+
+ACTION_MASK = "action_mask"
+"""The part of a Dict observation that says which choices are allowed, by the name that PettingZoo and RLlib give it."""
 
 Array = NDArray[Any]
 Flatten = Callable[[Any], Array]
@@ -25,6 +28,8 @@ class Seen:
     kind: Literal["numbers", "pixels"]
     shape: tuple[int, ...]
     """Shape of one observation: `(size,)`, or `(height, width, channels)` of bytes."""
+    mask: tuple[int, int] | None = None
+    """Where the numbers of an action mask begin and end, if there is one (`loomrl.control.mask`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ def seen(space: spaces.Space[Any]) -> Seen:
     """The form in which observations of this space reach a network."""
     if isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8:
         return Seen("pixels", space.shape)
-    return Seen("numbers", (_size(space, "the observation space"),))
+    return Seen("numbers", (_size(space, "the observation space"),), _mask_in(space))
 
 
 def flatten(space: spaces.Space[Any]) -> Flatten:
@@ -160,6 +165,52 @@ def translator(kind: Acts, *, squashed: bool = False) -> Callable[[Array], Array
             return lambda actions_ND: (middle + reach * actions_ND).reshape(shape)
         return lambda actions_ND: np.minimum(np.maximum(actions_ND, low), high).reshape(shape)
     return lambda actions_ND: actions_ND.reshape(shape)
+
+
+def draw(kind: Acts, count: int, chance: np.random.Generator) -> Array:
+    """Uniformly random actions; real ones within bounds, or standard normal if unbounded."""
+    if kind.kind == "discrete":
+        return chance.integers(kind.sizes[0], size=count)
+    if kind.kind == "multi_discrete":
+        return chance.integers(kind.sizes, size=(count, kind.count))
+    if kind.kind == "multi_binary":
+        return chance.integers(2, size=(count, kind.count))
+    low, high = np.array(kind.low), np.array(kind.high)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    even = chance.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1), size=(count, kind.count))
+    return np.where(bounded, even, chance.standard_normal((count, kind.count))).astype(np.float32)
+
+
+def _mask_in(space: spaces.Space[Any]) -> tuple[int, int] | None:
+    found = list(_masks(space))
+    if len(found) > 1:
+        raise ConfigError(f"the observation space {space} has {len(found)} parts named {ACTION_MASK!r}: keep one.")
+    return found[0] if found else None
+
+
+def _masks(space: spaces.Space[Any], begin: int = 0) -> Iterator[tuple[int, int]]:
+    """Places of action masks in flattened observations, in Dicts of any depth: a preference may stand around them."""
+    for name, part in space.spaces.items() if isinstance(space, spaces.Dict) else ():
+        end = begin + _size(part, f"the observation space[{name!r}]")
+        if name != ACTION_MASK:
+            yield from _masks(part, begin)
+        elif _is_bits(part):
+            yield begin, end
+        else:
+            raise ConfigError(
+                f"the {ACTION_MASK} of the observation space is {part}: a 0 or 1 for every choice is needed, as "
+                "MultiBinary or Box(0, 1)."
+            )
+        begin = end
+
+
+def _is_bits(space: spaces.Space[Any]) -> bool:
+    match space:
+        case spaces.Box():
+            return bool((space.low >= 0).all() and (space.high <= 1).all())
+        case spaces.Tuple():
+            return all(map(_is_bits, space.spaces))
+    return isinstance(space, spaces.MultiBinary)
 
 
 def _size(space: spaces.Space[Any], what: str) -> int:

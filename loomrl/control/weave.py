@@ -120,7 +120,15 @@ class WeaveNet(ActorCritic):
     def forward(self, seen_B: Tensor, history: History | None = None) -> tuple[Tensor, Tensor]:
         """Inputs of the distribution, and every critic's values."""
         features_BF = self.features(seen_B, history)
-        return self.decide(features_BF), self.values(features_BF)
+        return self.decide(features_BF, seen_B), self.values(features_BF)
+
+    def _allowed(self, seen_B: Tensor) -> Tensor:
+        """For every expert; any of them may act."""
+        allowed_BI = super()._allowed(seen_B)
+        if not isinstance(self.distribution, Mixture):
+            return allowed_BI
+        experts = self.threads.experts
+        return torch.cat([allowed_BI.new_ones(len(allowed_BI), experts), allowed_BI.repeat(1, experts)], 1)
 
 
 def last_of(head: nn.Module) -> nn.Linear:

@@ -9,8 +9,9 @@ from gymnasium import spaces
 
 from loomrl.config import LoggedData
 from loomrl.control.logged import Logged, taken
+from loomrl.control.mask import Mask, mask_in
 from loomrl.control.minari import read_minari
-from loomrl.control.space import Array, acts, as_batch, flatten
+from loomrl.control.space import ACTION_MASK, Array, acts, as_batch, flatten
 from loomrl.errors import ConfigError, DataError
 from loomrl.feedback.content import Contents
 from loomrl.store import open_store
@@ -37,6 +38,7 @@ def read_logged(
         raise DataError(f"data set {data.name!r} has no episode of a control policy.")
     if bad := _unfinite(episodes):
         raise DataError(f"data set {data.name!r}: the {bad} of an episode are not finite numbers. Record it anew.")
+    _refuse_forbidden(episodes, mask_in(observed, acted), data.name)
     return episodes
 
 
@@ -98,6 +100,20 @@ def _episode(attempt: Trajectory, reward: float, observed: Space, acted: Space) 
         terminated=True,
         logprobs_T=np.where(steps.sampled_T, steps.logprobs_T, np.nan).astype(np.float32),
     )
+
+
+def _refuse_forbidden(episodes: list[Logged], mask: Mask | None, name: str) -> None:
+    """A DataError if an action is one that its observation forbids."""
+    if mask is None:
+        return
+    for number, one in enumerate(episodes):
+        bad = np.flatnonzero(mask.forbidden(one.seen[:-1], one.actions))
+        if len(bad):
+            raise DataError(
+                f"data set {name!r}: action {one.actions[bad[0]].tolist()} (counted from 0) of step {bad[0] + 1} in "
+                f"episode {number} is one that the {ACTION_MASK} of its observation forbids. Record it anew with "
+                "allowed actions, or leave the mask out of the observation."
+            )
 
 
 def _unfinite(episodes: list[Logged]) -> str | None:

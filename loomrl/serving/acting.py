@@ -72,6 +72,7 @@ class Acting:
             generator = torch.Generator().manual_seed(act.seed)
         try:
             observations, state = self._steered(act, count), self._state(act, count)
+            self._policy.refuse_stuck(observations)
             if act.explore:
                 actions, logprobs = self._policy.sample_batch(observations, state=state, generator=generator)
             else:

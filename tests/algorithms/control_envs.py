@@ -59,6 +59,77 @@ class Echo(Identity):
         return super().step(action)
 
 
+class Picky(gymnasium.Env[Any, Any]):
+    """Do what you see, one of the choices that are allowed. One that is not is an error, and at the end none is.
+
+    `stuck` is the step before which nothing is allowed.
+    """
+
+    def __init__(self, kind: str = "discrete", steps: int = 8, stuck: int | None = None) -> None:
+        self.action_space = deepcopy(ACTIONS[kind])
+        self._sizes = [3] if kind == "discrete" else [2, 3]
+        mask = spaces.MultiBinary(sum(self._sizes))
+        self.observation_space = spaces.Dict({"asked": ACTIONS[kind], "action_mask": mask})
+        self._steps, self._stuck = steps, stuck
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._taken = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        chosen = np.ravel(action) - (1 if len(self._sizes) == 1 else 0)
+        allowed = [bool(mask[one]) for mask, one in zip(self._masks, chosen, strict=True)]
+        if not all(allowed):
+            raise ValueError(f"{action} is not allowed: {self._masks}")
+        right = float((chosen == self._asked).mean())
+        self._taken += 1
+        is_over = self._taken >= self._steps
+        parts = {"right": right, "first": float(chosen[0] == 0)}
+        return self._seen(is_over=is_over), right, is_over, False, {"parts": parts}
+
+    def _seen(self, *, is_over: bool = False) -> Any:
+        self._masks = [self.np_random.integers(2, size=size) for size in self._sizes]
+        self._asked = np.array([self.np_random.integers(size) for size in self._sizes])
+        for mask, one in zip(self._masks, self._asked, strict=True):
+            mask[one] = 1
+        if is_over or self._taken + 1 == self._stuck:
+            self._masks = [np.zeros_like(mask) for mask in self._masks]
+        asked = self._asked if len(self._sizes) > 1 else self._asked[0] + 1
+        return {"asked": asked, "action_mask": np.concatenate(self._masks).astype(np.int8)}
+
+
+class PickyTeam:
+    """A PettingZoo `ParallelEnv` of two of them, each with a mask of its own."""
+
+    possible_agents = ("left", "right")
+
+    def __init__(self) -> None:
+        self._each = {name: Picky() for name in self.possible_agents}
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return self._each[agent].observation_space
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return self._each[agent].action_space
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.agents = self.possible_agents
+        begun = {
+            name: one.reset(seed=None if seed is None else seed + 9 * at)
+            for at, (name, one) in enumerate(self._each.items())
+        }
+        return {name: seen for name, (seen, _) in begun.items()}, {}
+
+    def step(self, actions: Any) -> Any:
+        told = {name: one.step(actions[name]) for name, one in self._each.items()}
+        seen, rewards, terminated, truncated, _ = ({name: one[at] for name, one in told.items()} for at in range(5))
+        return seen, rewards, terminated, truncated, {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class Countdown(gymnasium.Env[Any, Any]):
     """Shows how many steps are left, pays the same for each; ends, or is cut short, at 0. All is known exactly."""
 
@@ -147,7 +218,7 @@ class Mortal(Identity):
 
 def register() -> None:
     """Make these known to RLlib, by their names and with `env_config` for keywords."""
-    for made in (Identity, Echo, Countdown, Pictures, Misbehaving, Mortal):
+    for made in (Identity, Echo, Picky, Countdown, Pictures, Misbehaving, Mortal):
         register_env(made.__name__, partial(_create, made))
 
 

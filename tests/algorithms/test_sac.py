@@ -144,10 +144,10 @@ def test_what_runners_collect_is_counted_once_and_by_weights_of_the_last_update_
 
 def age(net: Any, rollout: Rollout, known: list[Weights]) -> int:
     """By how many updates the weights that a rollout was taken with are not the latest that are known."""
-    inputs = torch.from_numpy(rollout.inputs)
+    inputs, seen = torch.from_numpy(rollout.inputs), torch.from_numpy(rollout.seen[:-1])
     for updates, state in enumerate(reversed(known)):
         net.load_state_dict({name.removeprefix("net."): one for name, one in state.items() if name.startswith("net.")})
-        if torch.allclose(net.decide(net.features(torch.from_numpy(rollout.seen[:-1]))), inputs, atol=1e-6):
+        if torch.allclose(net.decide(net.features(seen), seen), inputs, atol=1e-6):
             return updates
     raise AssertionError("by no weights that are known")
 

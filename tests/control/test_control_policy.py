@@ -86,7 +86,7 @@ def as_environment_takes(policy: ControlPolicy, observations: Any) -> Any:
     net = policy._net
     with torch.inference_mode():
         seen_B = torch.from_numpy(np.array(flatten(policy.observation_space)(observations)))
-        drawn = net.distribution.mode(net.decide(net.features(seen_B)))
+        drawn = net.distribution.mode(net.decide(net.features(seen_B), seen_B))
     return translator(acts(policy.action_space))(drawn.numpy())
 
 
@@ -371,9 +371,10 @@ def test_onnx_says_what_the_network_says(observed: str, acted: str, network: str
     made.to_onnx(tmp_path / "policy.onnx")
     batch = together(OBSERVED[observed], some(OBSERVED[observed]))
     model = onnx.load(tmp_path / "policy.onnx")
-    inputs, actions = ReferenceEvaluator(model).run(None, {"seen": flatten(OBSERVED[observed])(batch)})
+    flat = flatten(OBSERVED[observed])(batch)
+    inputs, actions = ReferenceEvaluator(model).run(None, {"seen": flat})
     with torch.inference_mode():
-        expected = made._net.decide(made._net.features(torch.from_numpy(flatten(OBSERVED[observed])(batch)))).numpy()
+        expected = made._net.decide(made._net.features(torch.from_numpy(flat)), torch.from_numpy(flat)).numpy()
     np.testing.assert_allclose(inputs, expected, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(expected).max()))
     taken = translator(acts(ACTED[acted]))(actions)
     np.testing.assert_allclose(taken, made.act_batch(batch), rtol=1e-4, atol=1e-5)

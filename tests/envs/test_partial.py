@@ -6,7 +6,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import VectorEnv
 
-from loomrl.envs.partial import BLIND, MAZE, BlindCartPole, TMaze
+from loomrl.envs.partial import BLIND, KEYS, MAZE, BlindCartPole, Keys, TMaze
 
 
 def test_the_blind_pole_is_the_pole_without_velocities() -> None:
@@ -35,7 +35,7 @@ def test_many_of_them_at_once_are_gymnasiums_own() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*alternative")
-@pytest.mark.parametrize("id", [BLIND, MAZE])
+@pytest.mark.parametrize("id", [BLIND, MAZE, KEYS])
 def test_they_are_as_gymnasium_wants_them(id: str) -> None:
     check_env(gymnasium.make(id).unwrapped, skip_render_check=True)
 
@@ -75,3 +75,40 @@ def test_walls_cost_and_time_runs_out() -> None:
 def test_a_corridor_without_length_is_refused() -> None:
     with pytest.raises(ValueError, match="length=0"):
         TMaze(length=0)
+
+
+def test_keys_open_the_doors_that_they_were_shown_for() -> None:
+    made = gymnasium.make(KEYS, keys=4, doors=2).unwrapped
+    told, _ = made.reset(seed=1)
+    right = []
+    for _ in range(2):
+        assert told["action_mask"].tolist() == [1, 0, 0, 0, 0]
+        right.append(int(told["observation"][:4].argmax()))
+        told, *_ = made.step(0)
+    assert told["action_mask"].tolist() == [0, 1, 1, 1, 1]
+    told, paid, *_ = made.step(1 + right[0])
+    assert paid == 0.5
+    assert told["action_mask"][1 + right[0]] == 0
+    wrong = next(key for key in range(4) if key not in right)
+    told, paid, over, _, info = made.step(1 + wrong)
+    assert (paid, over, info["is_success"]) == (0.0, True, 0.5)
+    assert not told["action_mask"].any()
+    with pytest.raises(ValueError, match="doors=5"):
+        Keys(keys=4, doors=5)
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_what_is_not_allowed_costs_a_step_and_opens_nothing(is_masked: bool) -> None:
+    made = Keys(keys=4, doors=1, is_masked=is_masked)
+    made.reset(seed=1)
+    told, paid, *_ = made.step(1)
+    assert paid == -0.05
+    made.step(0)
+    told, paid, *_ = made.step(0)
+    assert paid == -0.05
+    assert isinstance(told, dict) == is_masked
+    for _ in range(4):
+        *_, over, late, info = made.step(0)
+        assert (over, late, info) == (False, False, {})
+    *_, over, late, info = made.step(0)
+    assert (over, late, info) == (False, True, {"is_success": 0.0})

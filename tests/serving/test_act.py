@@ -200,3 +200,20 @@ def test_a_body_without_a_place_for_the_state_is_refused() -> None:
     refuse_forgetting(Acting(control_policy(), version="v", number=0).about, ask)
     with pytest.raises(Refusal, match="no place in a"):
         refuse_forgetting(Acting(control_policy(memory="gru"), version="v", number=0).about, ask)
+
+
+@pytest.mark.parametrize("memory", [None, "lstm"])
+@pytest.mark.parametrize("explore", [False, True])
+async def test_an_act_obeys_its_mask(memory: str | None, explore: bool) -> None:
+    observed = spaces.Dict({"action_mask": spaces.MultiBinary(2), "observation": spaces.Box(-4, 4, (4,))})
+    acting = Acting(control_policy(observed, memory=memory), version="run/3", number=3)
+    for allowed in (0, 1):
+        mask = [int(choice == allowed) for choice in (0, 1)]
+        body = {"observations": {"action_mask": [mask] * 4, "observation": SEEN}, "explore": explore, "seed": 1}
+        ask = read_act(json.dumps(body).encode(), JSON, {})
+        answer = json.loads(write_act(ask, await acting.act(ask.act), HEADING))
+        assert answer["actions"] == [allowed] * 4
+        assert answer.get("logprobs", [0.0] * 4) == [0.0] * 4
+    nothing = {"observation": {"action_mask": [0, 0], "observation": SEEN[0]}, "explore": explore}
+    with pytest.raises(Refusal, match="the action_mask of observation 0 allows nothing"):
+        await acting.act(read_act(json.dumps(nothing).encode(), JSON, {}).act)

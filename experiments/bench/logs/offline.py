@@ -140,7 +140,7 @@ def _clone(algo: Any, policy: Any) -> None:
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     for _ in range(CLONING):
         drawn = torch.randint(len(seen_S), (256,), generator=chance)
-        mean, log_std = net.decide(net.features(seen_S[drawn])).chunk(2, -1)
+        mean, log_std = net.decide(net.features(seen_S[drawn]), seen_S[drawn]).chunk(2, -1)
         loss = (mean.tanh() - wanted_S[drawn]).square().mean() + 0.01 * (log_std + 2).square().mean()
         optimizer.zero_grad()
         loss.backward()
