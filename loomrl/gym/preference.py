@@ -40,8 +40,8 @@ def shown(observation: Observation, preference: Preference | None) -> Observatio
 
 
 def line(preference: Preference) -> str:
-    """The preference in words."""
-    return f"Preference: {', '.join(f'{name} {percent}' for name, percent in percents(preference).items())}."
+    """The preference in words, in alphabetical order: records keep no other."""
+    return f"Preference: {', '.join(f'{name} {percent}' for name, percent in sorted(percents(preference).items()))}."
 
 
 def percents(preference: Preference) -> dict[str, int]:

@@ -69,6 +69,7 @@ def test_a_preference_is_a_line_of_the_system_message() -> None:
     assert shown((user,), preference) == (Message("system", "Preference: right 70, short 30."), user)
     assert shown((system, user), preference)[0].content == "Be kind.\nPreference: right 70, short 30."
     assert shown((user,), None) == (user,)
+    assert shown((user,), {"short": 0.3, "right": 0.7}) == shown((user,), preference)
 
 
 @pytest.mark.parametrize(
