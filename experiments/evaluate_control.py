@@ -160,9 +160,9 @@ def render(result: ControlResult, console: Console) -> None:
     console.print(table(title, ("", "mean>", "least>", "greatest>", "steps>"), rows))
     if trials := max((len(report.trials) for report in result.reports), default=0):
         shown = shown_trials(trials)
-        rows = [(report.policy, *(f"{report.trials[n - 1]:.2f}" for n in shown)) for report in result.reports]
+        by_trial = [(report.policy, *(f"{report.trials[n - 1]:.2f}" for n in shown)) for report in result.reports]
         console.print()
-        console.print(table("Mean return by trial", ("", *(f"{n}>" for n in shown)), rows))
+        console.print(table("Mean return by trial", ("", *(f"{n}>" for n in shown)), by_trial))
     for report in result.reports:
         if isinstance(report, FrontReport):
             console.print()

@@ -52,8 +52,8 @@ class Trials(gymnasium.Env[Seen, Any]):
         flat = [_flat(self._shown, "observations")]
         if recall:
             flat += [_scaled(self.action_space), spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(0.0, 1.0, (1,))]
-        self.observation_space = spaces.Box(*(np.concatenate([getattr(box, end) for box in flat]).astype(np.float32)
-                                              for end in ("low", "high")))  # fmt: skip
+        low, high = (np.concatenate([getattr(box, end) for box in flat], dtype=np.float32) for end in ("low", "high"))
+        self.observation_space = spaces.Box(low, high)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         """Begin the first trial at a new task, which `info` tells."""

@@ -20,7 +20,7 @@ Told = tuple[int, float, bool, bool, dict[str, Any]]
 class Bandit(gymnasium.Env[int, np.int64]):
     """Arms that pay 1 with probabilities of their own. An episode is one pull."""
 
-    observation_space = spaces.Discrete(1)
+    observation_space: spaces.Space[Any] = spaces.Discrete(1)
 
     def __init__(self, probabilities: Sequence[float]) -> None:
         if not probabilities or not all(0 <= each <= 1 for each in probabilities):
@@ -39,7 +39,8 @@ class Bandit(gymnasium.Env[int, np.int64]):
 
 
 class Grid(gymnasium.Env[int, np.int64]):
-    """A square of cells with a goal that is not shown. The way begins in the middle, the goal pays 1, a step costs 0.02.
+    """A square of cells, one of which is a goal that is not shown: it pays 1 and ends the trial. A trial begins in the
+    middle, and a step costs 0.02.
 
     `turn` quarter turns lie between an action and the direction in which it leads.
     """

@@ -158,8 +158,12 @@ def test_a_pole_has_the_physics_that_it_is_given_and_a_negative_force_turns_it_r
 )
 def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        for seed in range(20):
-            Trials(**{**CELLS, **changes}).reset(seed=seed)
+        drawn_often(**{**CELLS, **changes})
+
+
+def drawn_often(**settings: Any) -> None:
+    for seed in range(20):
+        Trials(**settings).reset(seed=seed)
 
 
 def test_arms_without_probabilities_are_refused() -> None:

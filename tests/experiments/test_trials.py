@@ -175,9 +175,9 @@ def test_options_of_a_transfer_are_refused_without_one_and_language_is_too() -> 
     assert "--seed=2 is of --transfer FROM" in repr(alone.exception)
     beside = CliRunner().invoke(app, ["evaluate", "--transfer", "a", "control/cartpole", "--policy", "random"])
     assert "--policy=random: --transfer evaluates what it trains" in repr(beside.exception)
-    with pytest.raises(ConfigError, match="is one of language; name one of control"):
+    with pytest.raises(ConfigError, match="is one of language"):
         transfer(resolve(["language/math_tiny"]), ["a"], seeds=[1])
-    with pytest.raises(ConfigError, match="train.stop.evaluated=3 has no effect with several objectives"):
+    with pytest.raises(ConfigError, match=r"train\.stop\.evaluated=3 has no effect with several objectives"):
         resolve(["control/minecart", "train.stop.evaluated=3"])
 
 
@@ -187,5 +187,5 @@ def test_a_parent_that_an_earlier_version_recorded_beside_the_data_is_read(tmp_p
     del older["parent"]
     read = ControlExperiment.parse(older, recorded=True)
     assert read.parent == "first/20"
-    with pytest.raises(ConfigError, match="data.parent='first/20': no such setting here"):
+    with pytest.raises(ConfigError, match=r"data\.parent='first/20': no such setting here"):
         ControlExperiment.parse(older)
