@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from loomrl.config import ControlExperiment
 from loomrl.control.play import Acts
@@ -177,5 +178,5 @@ def _known(size: Size) -> dict[str, Score]:
     assert isinstance(experiment, ControlExperiment), "it ships as one"
     chances_NK = np.array([task["probabilities"] for task in _tasks(experiment, size.bandits, 0)])
     pulls = experiment.environment.settings["trials"]
-    told = {name: _of_trials(pulled(choose, chances_NK, pulls, seed=UNSEEN).mean(0)) for name, choose in KNOWN.items()}
+    told = {name: _of_trials(pulled(choose, chances_NK, pulls, seed=UNSEEN)) for name, choose in KNOWN.items()}
     return told | {"best_arm": dict.fromkeys(("first", "last", "all"), float(chances_NK.max(1).mean()))}
