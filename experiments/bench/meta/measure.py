@@ -151,7 +151,7 @@ def _score(policy: Acts, experiment: ControlExperiment) -> Score:
 
 
 def _of_trials(returns_NT: ArrayLike) -> Score:
-    mean_T = np.mean(returns_NT, 0)
+    mean_T = np.asarray(returns_NT, np.float64).mean(0)
     ends = max(1, len(mean_T) // 10)
     return {"first": float(mean_T[:ends].mean()), "last": float(mean_T[-ends:].mean()), "all": float(mean_T.mean())}
 
