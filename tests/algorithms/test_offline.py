@@ -186,7 +186,7 @@ def test_weights_of_another_network_are_not_begun_with(tmp_path: Path) -> None:
     algo = bc().build_algo()
     algo.save_to_path(tmp_path / "checkpoint")
     other = iql().build_algo()
-    with pytest.raises(ArtifactError, match="these weights are of another network: critics"):
+    with pytest.raises(ArtifactError, match=r"do not fit: .*module is ControlModule there and IQLModule here"):
         other.begin_with(tmp_path / "checkpoint")
     with pytest.raises(ArtifactError, match="has no weights of a policy of control"):
         other.begin_with(tmp_path)
