@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,13 +29,13 @@ from typing_extensions import override
 from loomrl.algorithms.learner import OURS, Work
 from loomrl.algorithms.learners import own_settings, training_data, unwrapped
 from loomrl.algorithms.module import ActorModule
-from loomrl.algorithms.origin import origin, peeked, refuse_another
+from loomrl.algorithms.origin import MODULE, origin, peeked, refuse_another, refuse_unfit
 from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.rollout import Rollout, Window
 from loomrl.algorithms.runner import ArrayRunner
 from loomrl.control.policy import ControlPolicy
-from loomrl.errors import ConfigError, EpisodeError
+from loomrl.errors import ArtifactError, ConfigError, EpisodeError
 from loomrl.telemetry.metric import Metric
 
 Brought = tuple[list[Any], Any]
@@ -87,6 +88,11 @@ class ControlStep(Placed):
         if self.is_alone:
             return
         with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)), self.phases(Metric.TIME_PUBLISH):
+            self.hand_out()
+
+    def hand_out(self) -> None:
+        """Give runners, if they have a copy, the learner's weights."""
+        if not self.is_alone:
             self.env_runner_group.sync_weights(
                 from_worker_or_learner_group=self.learner_group, policies={DEFAULT_MODULE_ID}, inference_only=True
             )
@@ -246,6 +252,22 @@ class ControlStep(Placed):
         """Continue from a checkpoint with other settings: its weights, moments and counters, with our settings."""
         with own_settings(self.learner_group):
             self.restore_from_path(path)
+
+    def begin_with(self, folder: Path) -> None:
+        """Begin with the weights of another run's checkpoint, and with nothing else of it; an ArtifactError if they
+        are of other spaces or another network.
+        """
+        if self.config.fallback_reasons:
+            why = "; ".join(self.config.fallback_reasons)
+            raise ConfigError(f"parent: only our runner and learner begin with weights, and not with {why}.")
+        weights = peeked(folder / MODULE, "module_state")
+        if not weights:
+            raise ArtifactError(f"parent: the checkpoint in {folder} has no weights of a policy of control.")
+        refuse_unfit(peeked(folder, self.STATE_FILE_NAME), origin(self.config, self.get_module()))
+        state = self.learner_group.get_state()
+        state["learner"]["rl_module"][DEFAULT_MODULE_ID] = weights
+        self.learner_group.set_state(state)
+        self.hand_out()
 
     def _refuse_another(self, state: Mapping[str, Any]) -> None:
         if not self.config.fallback_reasons:

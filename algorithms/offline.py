@@ -7,7 +7,6 @@ generator, which is part of checkpoints; the data are not, and are read again.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,7 +21,6 @@ from loomrl.algorithms.control import ControlStep
 from loomrl.algorithms.control_config import ControlConfig
 from loomrl.algorithms.learner import OURS, PartsLearner, Work
 from loomrl.algorithms.learners import training_data, unwrapped
-from loomrl.algorithms.origin import peeked
 from loomrl.algorithms.replay import Ring
 from loomrl.config import ControlExperiment, LoggedData
 from loomrl.config.control import Replay
@@ -33,8 +31,6 @@ from loomrl.feedback.logged import read_logged
 from loomrl.telemetry.metric import Metric
 
 Batch = dict[str, Tensor]
-MODULE = Path("learner_group", "learner", "rl_module", DEFAULT_MODULE_ID)
-"""Place of the module in a checkpoint of RLlib."""
 LOG_STD = (-5.0, 2.0)
 """Bounds of log standard deviations, those of the IQL paper."""
 
@@ -233,23 +229,6 @@ class LoggedStep(ControlStep):
         self.updates += count
         self.hand_out()
 
-    def hand_out(self) -> None:
-        """Give runners, if any, the learner's weights."""
-        if not self.is_alone:
-            self.env_runner_group.sync_weights(
-                from_worker_or_learner_group=self.learner_group, policies={DEFAULT_MODULE_ID}, inference_only=True
-            )
-
-    def begin_with(self, folder: Path) -> None:
-        """Begin with the weights of another run's checkpoint, and with nothing else of it."""
-        weights = peeked(folder / MODULE, "module_state")
-        if not weights:
-            raise ArtifactError(f"data.parent: the checkpoint in {folder} has no weights of a policy of control.")
-        state = self.learner_group.get_state()
-        state["learner"]["rl_module"][DEFAULT_MODULE_ID] = weights
-        self.learner_group.set_state(state)
-        self.hand_out()
-
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The state, with the data's digest."""
@@ -265,7 +244,7 @@ class LoggedStep(ControlStep):
         if theirs is not None and theirs != self.logged_digest:
             raise ArtifactError(
                 f"data set {self.config.logs.name!r} is not what this run began with (SHA-256): was it recorded anew? "
-                "Restore it, or begin a run of its own with data.parent."
+                "Restore it, or begin a run of its own with parent."
             )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from loomrl.errors import LoomError
+from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.commands import ab as cli_ab
 from loomrl.experiments.commands import analytics as cli_analytics
 from loomrl.experiments.commands import archives as cli_archives
@@ -149,7 +149,7 @@ def show(words: Words = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def evaluate(
+def evaluate(  # noqa: PLR0913 - a command with its options
     words: Words = None,
     policy: Annotated[
         list[str] | None,
@@ -158,6 +158,11 @@ def evaluate(
     env: Annotated[str | None, typer.Option(help="Evaluate on this environment instead of the experiment's.")] = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="How many held-out tasks.")] = None,
     temperature: Annotated[float, typer.Option(min=0, help="Of language policies; 0 is greedy.")] = 0.0,
+    transfer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FROM", help="Train EXPERIMENT from this version, and from scratch; may be repeated."),
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Of --transfer, by default 1, 2 and 3.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate policies on held-out tasks: success with confidence intervals, per family and level.
@@ -166,7 +171,14 @@ def evaluate(
     status is 1 then, unless evaluation.may_fail=SHARE allows for them.
 
     The first word may also be a RUN or a model's folder: then that is evaluated, on the run's own environments.
+
+    `--transfer FROM EXPERIMENT` trains instead, and tells after how many steps an evaluation's return is
+    train.stop.evaluated, or train.stop.target.
     """
+    if transfer:
+        return _transfer(words or [], transfer, seeds=seed or [1, 2, 3], policy=policy, as_json=as_json)
+    if seed:
+        raise ConfigError(f"--seed={seed[0]} is of --transfer FROM, which is not given. Say seed={seed[0]}.")
     from loomrl.config import ControlExperiment
     from loomrl.experiments.shipped import judged_words
 
@@ -179,8 +191,7 @@ def evaluate(
 
         result = evaluate_control.evaluate_control(experiment, policies)
         shown = evaluate_control.as_result(result)
-        emit(shown, as_json=as_json, show=lambda console: evaluate_control.render(result, console))
-        return
+        return emit(shown, as_json=as_json, show=lambda console: evaluate_control.render(result, console))
     from loomrl.experiments.evaluate import as_result, evaluate_policies, render, too_many_failed
 
     evaluation = evaluate_policies(experiment, policies, temperature=temperature)
@@ -189,6 +200,22 @@ def evaluate(
     if trouble is not None:
         print(f"loomrl: {trouble}", file=sys.stderr)
         raise typer.Exit(1)
+    return None
+
+
+def _transfer(
+    words: list[str], parents: list[str], *, seeds: list[int], policy: list[str] | None, as_json: bool
+) -> None:
+    from loomrl.experiments.shipped import CONTROL, resolve
+
+    if policy:
+        raise ConfigError(f"--policy={policy[0]}: --transfer evaluates what it trains, and no other policy.")
+    experiment = resolve(words, default=CONTROL)
+    beginning(f"transfer to {experiment.name}")
+    from loomrl.experiments.transfer import render, transfer
+
+    result = transfer(experiment, parents, seeds=seeds)
+    emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
 
 
 @app.command()

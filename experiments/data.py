@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, DataSelection, Experiment, LoggedData
+from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, DataSelection, Experiment
 from loomrl.config.suite import LanguageSuite
 from loomrl.errors import ConfigError, DataError, unknown
 from loomrl.experiments.gate.suite import resolve_suite
@@ -16,6 +16,7 @@ from loomrl.store.datasets import Dataset, Part, find_dataset, read_rows, traine
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.feedback import feedback_of
 from loomrl.store.runs import list_runs
+from loomrl.types import PolicyVersion
 
 PRODUCTION = "production:"
 PARTS: tuple[Part, ...] = ("train", "holdout")
@@ -50,27 +51,33 @@ def described(db: LoomDB, made: Dataset) -> dict[str, Any]:
 
 def settled(experiment: AnyExperiment) -> AnyExperiment:
     """The experiment with its data set and the policy that it begins with by their ids, so that both are on record."""
-    if experiment.data is None:
+    if experiment.data is None and not (isinstance(experiment, ControlExperiment) and experiment.parent):
         return experiment
     with open_store(experiment.store_url) as db:
         if isinstance(experiment, ControlExperiment):
-            return experiment.override(_logged(experiment.data, db))
+            return experiment.override(_named(experiment, db))
+        assert experiment.data is not None, "there is a data set"
         dataset = find_dataset(db, experiment.data.dataset)
         return experiment.override({"data.dataset": dataset.id, **_beginning(experiment, dataset, db)})
 
 
-def _logged(data: LoggedData, db: LoomDB) -> dict[str, str]:
+def _named(experiment: ControlExperiment, db: LoomDB) -> dict[str, str]:
     """The settings that name the data set of LoomDB, and the version whose weights a control policy begins with."""
     found: dict[str, str] = {}
-    if data.dataset is not None:
-        found["data.dataset"] = find_dataset(db, data.dataset).id
-    if data.parent is not None:
-        version = find_version(data.parent, db)
-        if version is None:
-            known = [run.id for run in list_runs(db, kind="train")]
-            raise ConfigError("data.parent: " + unknown("version", data.parent, known))
-        found["data.parent"] = version.id
+    if experiment.data is not None and experiment.data.dataset is not None:
+        found["data.dataset"] = find_dataset(db, experiment.data.dataset).id
+    if experiment.parent is not None:
+        found["parent"] = version_named(experiment.parent, db, what="parent").id
     return found
+
+
+def version_named(text: str, db: LoomDB, *, what: str) -> PolicyVersion:
+    """The version `RUN` or `RUN/NUMBER`; a ConfigError that names the setting and the nearest run, if there is none."""
+    version = find_version(text, db)
+    if version is None:
+        known = [run.id for run in list_runs(db, kind="train")]
+        raise ConfigError(f"{what}: " + unknown("version", text, known))
+    return version
 
 
 def _beginning(experiment: Experiment, dataset: Dataset, db: LoomDB) -> dict[str, str | None]:

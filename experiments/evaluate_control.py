@@ -12,7 +12,7 @@ from rich.console import Console
 
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
-from loomrl.control.play import Acts, Idle, RandomPolicy, Scripted, play
+from loomrl.control.play import Acts, Idle, Outcome, RandomPolicy, Scripted, play
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front_report import FrontReport
@@ -32,6 +32,8 @@ AT_ONCE = 16
 """Environments played side by side."""
 HELD_OUT = 0x10035
 """Mixed into the seed, so that no environment starts as one in training did."""
+COLUMNS = 8
+"""Most trials in a table."""
 RANDOM = "random"
 FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a policy's folder"]
 
@@ -52,25 +54,24 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnR
     """The policy's return in the environment of the last stage. Equal policies get equal reports."""
     if experiment.objectives:
         return judge_front.judged(policy, experiment, name=name, seed=_seed(experiment))
-    returns, steps = played(policy, experiment)
-    return judge_returns(name, returns, steps, confidence=experiment.evaluation.confidence)
+    returns, steps, trials = played(policy, experiment)
+    return judge_returns(name, returns, steps, trials=trials, confidence=experiment.evaluation.confidence)
 
 
 def idle_return(experiment: ControlExperiment) -> float | None:
     """The return of doing nothing in the same episodes; None if no action means that, or with several objectives."""
-    choice = experiment.environment
+    choice = experiment.judged_in
     if experiment.objectives:
         return None
     with closing(open_environments(choice, agents_in(choice, choice.settings), choice.settings)) as one:
         if not Idle.can(one.single_action_space):
             return None
-    returns, _ = played(Idle(), experiment)
-    return float(np.mean(returns))
+    return float(np.mean(played(Idle(), experiment).returns))
 
 
-def played(policy: Acts, experiment: ControlExperiment) -> tuple[list[float], list[int]]:
-    """Returns and lengths of the evaluation's episodes."""
-    settings, choice = experiment.evaluation, experiment.environment
+def played(policy: Acts, experiment: ControlExperiment) -> Outcome:
+    """The evaluation's episodes."""
+    settings, choice = experiment.evaluation, experiment.judged_in
     agents = agents_in(choice, choice.settings)
     count = min(settings.episodes, AT_ONCE) * agents
     with closing(open_environments(choice, count, choice.settings)) as environments:
@@ -86,10 +87,10 @@ def evaluate_control(
 ) -> ControlResult:
     """Evaluate each policy, or a random one if none is named, record run and reports in LoomDB, draw fronts."""
     with open_store(experiment.store_url) as db:
-        settings = experiment.environment.settings
+        settings = experiment.judged_in.settings
         found = [find_acts(text, settings, db) for text in policies or [RANDOM]]
         run, started = run_id(None, experiment.name), clock()
-        environments = snapshot(experiment.environment)
+        environments = snapshot(experiment.judged_in)
         with recorded(db, experiment, environments, id=run, kind="evaluate", clock=clock) as result:
             reports = [judged(policy, experiment, name=name) for name, policy, _ in found]
             for report, (name, _, version) in zip(reports, found, strict=True):
@@ -103,9 +104,9 @@ def evaluate_control(
         return ControlResult(run, label(experiment.environment), clock() - started, tuple(reports), drawn)
 
 
-def play_named(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[list[float], list[int]]:
-    """Returns and lengths of the episodes that this policy plays; what `--policy` takes."""
-    _, policy, _ = find_acts(text, experiment.environment.settings, db)
+def play_named(text: str, experiment: ControlExperiment, db: LoomDB) -> Outcome:
+    """The episodes that this policy plays; what `--policy` takes."""
+    _, policy, _ = find_acts(text, experiment.judged_in.settings, db)
     return played(policy, experiment)
 
 
@@ -158,6 +159,11 @@ def render(result: ControlResult, console: Console) -> None:
     first = result.reports[0]
     title = f"Return in {result.environment}, {first.overall.episodes} episodes, {first.confidence:.0%} confidence"
     console.print(table(title, ("", "mean>", "least>", "greatest>", "steps>"), rows))
+    if trials := max((len(report.trials) for report in result.reports), default=0):
+        shown = shown_trials(trials)
+        by_trial = [(report.policy, *(f"{report.trials[n - 1]:.2f}" for n in shown)) for report in result.reports]
+        console.print()
+        console.print(table("Mean return by trial", ("", *(f"{n}>" for n in shown)), by_trial))
     for report in result.reports:
         if isinstance(report, FrontReport):
             console.print()
@@ -165,6 +171,15 @@ def render(result: ControlResult, console: Console) -> None:
     if result.picture:
         console.print(f"\npicture: {result.picture}", highlight=False)
     console.print(f"\n{result.seconds:.1f} s, recorded as run {result.run}", highlight=False)
+
+
+def shown_trials(count: int) -> list[int]:
+    """The trials that a table shows: all of a few; of many the first, the last, and some on a logarithmic scale."""
+    return (
+        sorted({round(count ** (step / (COLUMNS - 1))) for step in range(COLUMNS)})
+        if count > COLUMNS
+        else [*range(1, count + 1)]
+    )
 
 
 def returned(score: Mapping[str, Any]) -> str:

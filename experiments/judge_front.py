@@ -40,7 +40,7 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int)
 
 
 def _opened(experiment: ControlExperiment, weights: tuple[float, ...]) -> Preferred:
-    choice, algorithm = experiment.environment, experiment.algorithm
+    choice, algorithm = experiment.judged_in, experiment.algorithm
     assert isinstance(algorithm, Weave)
     steering = Steering.of(algorithm, source=Always(weights))
     return Preferred(open_environment(choice, choice.settings), steering)

@@ -73,7 +73,7 @@ class ControlTraining:
     ) -> Self:
         """The run on record, and what is trained in it."""
         logs = experiment.data
-        parent = taken["version"] if taken is not None else None if logs is None else logs.parent
+        parent = taken["version"] if taken is not None else experiment.parent
         about = {} if logs is None else logs.source
         environments = snapshot(experiment.environment)
         claim = begin_run(db, experiment, environments, id=run, kind="train", parent=parent)
@@ -99,11 +99,12 @@ class ControlTraining:
 
     def begin(self) -> None:
         """Resume; without any checkpoint, judge and keep what training begins with."""
-        logs = self._experiment.data
+        parent = self._experiment.parent
         if not self._resume():
-            if logs is not None and logs.parent is not None and self._ledger.parent == logs.parent:
-                self.algo.begin_with(copied(show_policy(self._ledger.db, logs.parent), self._ledger.db) / "algorithm")
+            if parent is not None and self._ledger.parent == parent:
+                self.algo.begin_with(copied(show_policy(self._ledger.db, parent), self._ledger.db) / "algorithm")
             self.judged["first"] = self._evaluate()
+            self.stopped = self._enough(self.judged["first"])
             self._checkpoint()
 
     def update(self) -> None:
@@ -117,6 +118,7 @@ class ControlTraining:
         if self.stopped is not None or self._passes(self._experiment.evaluation.every, before):
             with phases(Metric.TIME_EVALUATE):
                 report = self._evaluate()
+                self.stopped = self.stopped or self._enough(report)
                 metrics[Metric.RETURN_EVALUATED] = report["overall"]["reward"]["mean"]
                 if self._idle is not None:
                     metrics[Metric.RETURN_IDLE] = self._idle
@@ -150,6 +152,13 @@ class ControlTraining:
                 self.algo.move_to(self._experiment.stages[self.stage][0])
         steps = self._experiment.train.steps
         return stop or (f"all {self.done:,} {self._unit} done" if self.done >= steps else None)
+
+    def _enough(self, report: Mapping[str, Any]) -> str | None:
+        """The reason to stop once an evaluation's return is high enough."""
+        wanted = self._experiment.train.stop.evaluated
+        if wanted is None or not reaches(mean := report["overall"]["reward"]["mean"], wanted):
+            return None
+        return f"level reached: {mean:.3f} in an evaluation, asked for {wanted:g}"
 
     def _enough_success(self) -> str | None:
         """The reason to stop once enough episodes succeed; a ConfigError where the environment reports no success."""

@@ -229,6 +229,19 @@ def steer(
 
 
 @app.command()
+def meta(
+    only: Annotated[list[str] | None, typer.Option(help="bandit, grid or cartpole; may be repeated.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Return by trial on held-out tasks: with a memory, without one, fine-tuned; bandits also by known algorithms."""
+    from loomrl.experiments.bench.meta.measure import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL, only or ())
+    _tell(figures, as_json=as_json, shown=_rounded, left_out="_runs")
+
+
+@app.command()
 def offline(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,

@@ -222,9 +222,9 @@ class _Control:
         experiment = self._experiment.override({"evaluation.episodes": episodes})
         if isinstance(policy, str):
             with open_store(experiment.store_url) as db:
-                returns, steps = play_named(policy, experiment, db)
+                returns, steps, _ = play_named(policy, experiment, db)
         else:
-            returns, steps = played(Scripted(policy), experiment)
+            returns, steps, _ = played(Scripted(policy), experiment)
         return PipelineResult(
             step=0,
             report=judge_returns(name, returns, steps, confidence=experiment.evaluation.confidence),

@@ -1,9 +1,9 @@
 """The Experiment of control policies: one whole run as frozen data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Seed, Share
 from loomrl.config.control import SAC, ControlPPO
@@ -11,7 +11,7 @@ from loomrl.config.offline import BC, IQL, LoggedData, offline_faults
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.config.weave import Weave
-from loomrl.schema import Config, merge
+from loomrl.schema import RECORDED, Config, merge
 
 
 class GymnasiumEnvironment(Config):
@@ -113,6 +113,8 @@ class ReturnPatience(Config):
 
     target: float | None = None
     """Stop once the return reaches this."""
+    evaluated: float | None = None
+    """Stop once an evaluation's mean return reaches this; the first one, of what training begins with, too."""
     success: Share | None = None
     """Mean `info["is_success"]` that ends the run, where environments tell it with an episode's last step."""
     plateau: PositiveInt | None = None
@@ -142,6 +144,8 @@ class ControlEvaluation(Config):
     """
     episodes: Episodes = 20
     """Episodes; with several objectives, per preference."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment in evaluations, on top of `environment.settings`."""
     preferences: PositiveInt | None = None
     """Maximum number of evenly spread preferences for evaluating a policy of several objectives; None takes 101."""
     picture: Annotated[str, Field(pattern=r"\.svg$")] | None = None
@@ -169,6 +173,8 @@ class ControlExperiment(Training):
     """The algorithm, with its network and settings."""
     data: LoggedData | None = None
     """Logged episodes to learn from; bc and iql need them."""
+    parent: str | None = None
+    """The policy version whose weights the run begins with: `RUN`, or `RUN/20000`."""
     rollout: ControlRollout = ControlRollout()
     learners: ControlLearners = ControlLearners()
     train: ControlTrain = ControlTrain()
@@ -181,6 +187,25 @@ class ControlExperiment(Training):
         refuse_empty("placement.learner", placement.learner, "learners.count", self.learners.count)
         if placement.engine != Place():
             raise ValueError("placement.engine has no effect: control policies have no engine. Leave it out")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parent_was_of_the_data(cls, raw: Any, info: ValidationInfo) -> Any:
+        """Earlier versions recorded it as `data.parent`."""
+        data = raw.get("data") if info.context == RECORDED and isinstance(raw, Mapping) else None
+        if not isinstance(data, Mapping) or "parent" not in data:
+            return raw
+        return {**raw, "parent": data["parent"], "data": {key: data[key] for key in data if key != "parent"}}
+
+    @model_validator(mode="after")
+    def _check_evaluated(self) -> Self:
+        wanted = self.train.stop.evaluated
+        if wanted is not None and self.objectives:
+            raise ValueError(
+                f"train.stop.evaluated={wanted:g} has no effect with several objectives: an evaluation has a return "
+                "for every preference. Leave it out"
+            )
         return self
 
     @model_validator(mode="after")
@@ -219,6 +244,12 @@ class ControlExperiment(Training):
                 f"{always}, and judged by that one alone. Leave it out, or set it to null"
             )
         return self
+
+    @property
+    def judged_in(self) -> ControlEnvironment:
+        """The environment of evaluations."""
+        settings = merge(self.environment.settings, self.evaluation.settings)
+        return self.environment.model_copy(update={"settings": settings})
 
     @property
     def objectives(self) -> tuple[str, ...]:

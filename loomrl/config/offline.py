@@ -16,8 +16,6 @@ class LoggedData(Config):
     """Its id in Minari, such as `cartpole/mixed-v0`."""
     dataset: str | None = None
     """A data set of LoomDB (`loomrl data freeze`) by id or name: the sessions of a control policy that was served."""
-    parent: str | None = None
-    """The policy version whose weights the run begins with: `RUN`, or `RUN/20000`."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

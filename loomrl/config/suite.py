@@ -189,12 +189,6 @@ class LoggedReturn(Config):
     effective: Positive = 200.0
     """Episodes of the policy's own that the logs must be worth; of fewer no interval is to be trusted."""
 
-    @model_validator(mode="after")
-    def _only_data(self) -> Self:
-        if self.data.parent is not None:
-            raise ValueError("data.parent has no effect: nothing is trained here. Leave it out")
-        return self
-
 
 class Cost(Config):
     """Limits on what an answer, or an action, costs. Medians; the baseline is measured side by side."""

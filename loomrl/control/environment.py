@@ -23,6 +23,9 @@ from loomrl.named import named
 NATIVE, SYNC = (str(mode.value) for mode in (gymnasium.VectorizeMode.VECTOR_ENTRY_POINT, gymnasium.VectorizeMode.SYNC))
 """Gymnasium's names for an environment's own vector form, and for one after the other."""
 
+TRIAL_RETURNS = "trial_returns"
+"""Key in the `info` of an episode's last step: the returns of its trials, where an episode has several."""
+
 
 def label(choice: ControlEnvironment) -> str:
     """The environment's name."""

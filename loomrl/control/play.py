@@ -1,13 +1,14 @@
 """Whole episodes of a control policy for evaluation: greedy, without RLlib."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from loomrl.control.environment import TRIAL_RETURNS
 from loomrl.control.mask import mask_in, refuse_stuck
 from loomrl.control.memory import MemoryState
 from loomrl.control.preference import unfinite
@@ -78,18 +79,22 @@ class Scripted:
         return self._call(observations)
 
 
-def play(
-    policy: Acts, environments: VectorEnv[Any, Any, Any], episodes: int, *, seed: int
-) -> tuple[list[float], list[int]]:
-    """Returns and lengths of `episodes` episodes; every environment plays its share, so that short ones count
-    no more.
-    """
+class Outcome(NamedTuple):
+    """Finished episodes, in the order in which they ended."""
+
+    returns: list[float]
+    lengths: list[int]
+    trials: list[list[float]]
+    """Returns by trial, of episodes that have several (`TRIAL_RETURNS`)."""
+
+
+def play(policy: Acts, environments: VectorEnv[Any, Any, Any], episodes: int, *, seed: int) -> Outcome:
+    """The outcome of `episodes` episodes; every environment plays its share, so that short ones count no more."""
     state = policy.begin(environments, seed=seed)
     count = environments.num_envs
     left_N = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
     earned_N, steps_N, over_N = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, bool)
-    returns: list[float] = []
-    lengths: list[int] = []
+    told = Outcome([], [], [])
     check = refuse_stuck(environments)
     observations, _ = environments.reset(seed=seed)
     while (left_N > 0).any():
@@ -97,7 +102,7 @@ def play(
         actions = policy.act_batch(observations, state=state)
         if state is not None:
             state.forget(over_N)
-        observations, rewards, terminated, truncated, _ = environments.step(actions)
+        observations, rewards, terminated, truncated, info = environments.step(actions)
         if not np.isfinite(rewards).all():
             raise EpisodeError(f"the environment gave a reward of {rewards}: nothing can be judged by it.")
         earned_N += np.where(over_N, 0.0, rewards)  # a step after an end only begins anew
@@ -105,11 +110,13 @@ def play(
         over_N = np.asarray(terminated) | np.asarray(truncated)
         for n in np.flatnonzero(over_N):
             if left_N[n] > 0:
-                returns.append(float(earned_N[n]))
-                lengths.append(int(steps_N[n]))
+                told.returns.append(float(earned_N[n]))
+                told.lengths.append(int(steps_N[n]))
+                if TRIAL_RETURNS in info:
+                    told.trials.append([float(each) for each in info[TRIAL_RETURNS][n]])
             left_N[n] -= 1
             earned_N[n], steps_N[n] = 0.0, 0
-    return returns, lengths
+    return told
 
 
 def play_each(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from loomrl.evaluation.statistics import Interval, deviation, mean_interval
@@ -30,19 +30,30 @@ class ReturnReport:
     policy: str
     confidence: float
     overall: ReturnScore
+    trials: tuple[float, ...] = field(default=(), kw_only=True)
+    """Mean return by trial, of episodes that have several."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values; infinite bounds are null."""
+        """Plain JSON values; infinite bounds are null, and no trials are left out."""
         data = asdict(self)
+        if not self.trials:
+            del data["trials"]
         interval = data["overall"]["reward"]
         interval |= {name: interval[name] if math.isfinite(interval[name]) else None for name in ("low", "high")}
         return data
 
 
 def judge_returns(
-    policy: str, rewards: Sequence[float], steps: Sequence[int], *, confidence: float = 0.95
+    policy: str,
+    rewards: Sequence[float],
+    steps: Sequence[int],
+    *,
+    trials: Sequence[Sequence[float]] = (),
+    confidence: float = 0.95,
 ) -> ReturnReport:
-    """The report over finished episodes: each one's sum of rewards and number of steps, in the same order."""
+    """The report over finished episodes: each one's sum of rewards, number of steps and returns by trial, if it has
+    several, in the same order.
+    """
     if len(rewards) != len(steps):
         raise ValueError(f"{len(rewards)} returns and {len(steps)} lengths: give both for every episode.")
     returns = [float(reward) for reward in rewards]
@@ -54,4 +65,5 @@ def judge_returns(
         steps=sum(map(int, steps)) / len(steps) if len(steps) else None,
         episodes=len(returns),
     )
-    return ReturnReport(policy, confidence, score)
+    means = tuple(math.fsum(each) / len(each) for each in zip(*trials, strict=True))
+    return ReturnReport(policy, confidence, score, trials=means)

@@ -41,7 +41,7 @@ def _of(config: LoggedConfig, kind: str, settings: dict[str, Any]) -> LoggedConf
 
 def greedy(algo: Any, kind: str = "discrete") -> float:
     """Mean reward of a step."""
-    returns, steps = play(algo.policy(), SyncVectorEnv([lambda: Identity(kind)] * 8), 32, seed=3)
+    returns, steps, _ = play(algo.policy(), SyncVectorEnv([lambda: Identity(kind)] * 8), 32, seed=3)
     return sum(returns) / sum(steps)
 
 
@@ -186,7 +186,7 @@ def test_weights_of_another_network_are_not_begun_with(tmp_path: Path) -> None:
     algo = bc().build_algo()
     algo.save_to_path(tmp_path / "checkpoint")
     other = iql().build_algo()
-    with pytest.raises(ArtifactError, match="these weights are of another network: critics"):
+    with pytest.raises(ArtifactError, match=r"do not fit: .*module is ControlModule there and IQLModule here"):
         other.begin_with(tmp_path / "checkpoint")
     with pytest.raises(ArtifactError, match="has no weights of a policy of control"):
         other.begin_with(tmp_path)

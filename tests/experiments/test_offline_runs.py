@@ -110,15 +110,15 @@ def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
 def test_a_run_goes_on_online_from_another_ones_version(tmp_path: Path) -> None:
     recorded(tmp_path, steps=200)
     train(experiment(tmp_path), run="offline")
-    online = experiment(tmp_path, **{"data.parent": "offline", "algorithm.online": {"updates_per_step": 0.5}})
+    online = experiment(tmp_path, **{"parent": "offline", "algorithm.online": {"updates_per_step": 0.5}})
     result = train(online, run="online")
     assert result.stopped == "all 60 steps done"
     assert result.before == train(experiment(tmp_path), run="offline").after
     with open_store(online.store_url) as db:
         first = list_policies(db, run="online")[-1]
         assert (first.id, first.parent) == ("online/0", "offline/60")
-    with pytest.raises(ConfigError, match=r"data.parent: version='oflin' is unknown.*Did you mean 'offline'"):
-        train(online.override({"data.parent": "oflin"}), run="lost")
+    with pytest.raises(ConfigError, match=r"parent: version='oflin' is unknown.*Did you mean 'offline'"):
+        train(online.override({"parent": "oflin"}), run="lost")
 
 
 def test_a_policy_is_judged_by_the_log_of_another(tmp_path: Path) -> None:

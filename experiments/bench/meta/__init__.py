@@ -1,0 +1,1 @@
+"""`loomrl bench meta`: adaptation within an episode."""
