@@ -12,8 +12,8 @@ from loomrl.config import EvaluationConfig, Experiment, LanguageWeave
 from loomrl.control.preference import lattice
 from loomrl.evaluation.front_report import FrontReport, attempted, judge_front
 from loomrl.evaluation.report import Report, Score, failures_in, judge
+from loomrl.experiments.commands.front_view import render_front
 from loomrl.experiments.commands.output import table
-from loomrl.experiments.front_view import render_front
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.pool import LoomRLGym
