@@ -212,7 +212,7 @@ def test_a_mask_that_allows_nothing_is_refused_where_it_is_decided() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_episodes_obey_masks_and_may_end_with_none(kind: str) -> None:
     environments = SyncVectorEnv([lambda: Picky(kind)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
-    returns, lengths = play(RandomPolicy(), environments, 9, seed=1)
+    returns, lengths, _ = play(RandomPolicy(), environments, 9, seed=1)
     assert lengths == [8] * 9
     assert min(returns) > 0
     stuck = SyncVectorEnv([lambda: Picky(kind, stuck=3)] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)
@@ -258,7 +258,7 @@ def test_the_mask_of_an_info_becomes_a_part_of_the_observation() -> None:
     assert taxis.single_observation_space == one.observation_space
     told, info = one.reset(seed=3)
     np.testing.assert_array_equal(told["action_mask"], info["action_mask"])
-    returns, _ = play(RandomPolicy(), taxis, 3, seed=1)
+    returns, *_ = play(RandomPolicy(), taxis, 3, seed=1)
     assert min(returns) > -300  # a pick-up or a delivery in the wrong place, which costs 10, is never allowed
     taxis.close()
 

@@ -6,7 +6,13 @@ from loomrl.experiments.check_envs import check_all
 from loomrl.gym.catalogue import names
 from tests.needs import need
 
-NEED_SETTINGS = {"Harness": "no agent", "OpenEnv": "Set servers", "Prompts": "set file", "Verifiers": "Set modules"}
+NEED_SETTINGS = {
+    "Harness": "no agent",
+    "McpTools": "set command",
+    "OpenEnv": "Set servers",
+    "Prompts": "set file",
+    "Verifiers": "Set modules",
+}
 """Adapters of things that lie elsewhere: their own tests check them, with servers and modules."""
 NEED_PROGRAMS = {"Code": "a sandbox", "Game": "Stockfish"}
 LONG = {"ReasoningGym"}

@@ -82,7 +82,12 @@ def template_of(folder, environment, family, **parameters):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in names() if name not in ("Harness", "OpenEnv", "Prompts", "Verifiers", "ReasoningGym")]
+    "name",
+    [
+        name
+        for name in names()
+        if name not in ("Harness", "McpTools", "OpenEnv", "Prompts", "Verifiers", "ReasoningGym")
+    ],
 )
 def test_a_template_that_would_change_nothing_is_refused_for_every_family(tmp_path, name):
     environment = make(name)
