@@ -5,6 +5,8 @@ INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
+LAB := $(wildcard tests/cluster/lab/test_*.py)
+LONGEST := %/test_lab_serving.py
 
 .PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow test-cluster gpu-check docs wheel clean
 
@@ -78,8 +80,9 @@ test: setup ## all tests that take seconds
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m "slow and not lab" -n 3 --dist loadfile --no-loadscope-reorder --durations=40
 
+# The longest file comes first: last, it would be waited for alone.
 test-cluster: setup ## the tests on hosts of a lab: root, and `loomrl lab` (docs/lab.md)
-	$(BIN)/python -m pytest -q -m lab -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+	$(BIN)/python -m pytest -q -m lab -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(filter $(LONGEST),$(LAB)) $(filter-out $(LONGEST),$(LAB))
 
 gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
 	PYTHONPATH=.tree $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)

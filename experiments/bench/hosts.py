@@ -30,6 +30,8 @@ SLOW, FAST, USUAL = 20, 1000, 100
 """Mbit/s."""
 LIMIT = 0.2
 """Largest error of the model for a configuration that it has not seen."""
+CORES = os.cpu_count() or 1
+"""Of this machine, which the hosts share: with more hosts than cores they compute by turns."""
 TOKEN = "only-in-this-lab-" + "x" * 32
 PART = ("python", "-P", "-m", "loomrl.experiments.bench.host_part")
 PATIENCE_S = 600.0
@@ -276,7 +278,7 @@ def _until(is_so: Any, log: Path) -> None:
 
 
 def _model(updates: Sequence[Update]) -> dict[str, Any]:
-    """Seconds = own + shared · hosts + megabytes / bandwidth · factor, fitted to relative errors; and left-out ones."""
+    """Seconds = own · hosts to a core + megabytes / bandwidth · factor; fitted, and the errors of left-out ones."""
     fitted = _fit(updates)
     errors = {}
     for left in updates:
@@ -284,7 +286,7 @@ def _model(updates: Sequence[Update]) -> dict[str, Any]:
         said = float(_terms(left) @ _fit(others))
         errors[f"{left.hosts} hosts, {left.mbit} Mbit/s"] = round(said / left.seconds - 1, 3)
     worst = max(map(abs, errors.values()))
-    names = ("own_s", "per_host_s", "wire_factor")
+    names = ("own_s", "wire_factor")
     return {
         "model": {name: round(float(value), 4) for name, value in zip(names, fitted, strict=True)},
         "left_out_errors": errors,
@@ -294,7 +296,7 @@ def _model(updates: Sequence[Update]) -> dict[str, Any]:
 
 
 def _terms(update: Update) -> Any:
-    return np.array([1.0, update.hosts, 8 * update.megabytes / update.mbit])
+    return np.array([max(1.0, update.hosts / CORES), 8 * update.megabytes / update.mbit])
 
 
 def _fit(updates: Sequence[Update]) -> Any:

@@ -7,6 +7,7 @@ Thousands of actors share a few processes, which answer at once with recorded tr
 counted, not waited for. Not included: a network, and contention between thousands of processes.
 """
 
+import gc
 import json
 import os
 import platform
@@ -81,6 +82,8 @@ def measure(size: Size = FULL) -> dict[str, Any]:
         _say("recording a short real run")
         recording = record(Path(name), size)
         rows = []
+        gc.collect()
+        gc.freeze()  # as a training does, before its first update
         hosts = [ray.remote(Host).options(num_cpus=0).remote(recording.trajectories) for _ in range(HOSTS)]
         for count in size.actors:
             rows.append(simulate(Path(name) / str(count), recording, hosts, count=count, rounds=size.rounds))

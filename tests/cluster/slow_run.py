@@ -43,7 +43,7 @@ def assert_each_attempt_counts_once(experiment: Experiment, run: str, *, store_u
     assert not failures, failures
     counts = Counter(attempt.id for attempt in found)
     missing, other = sorted(planned - counts.keys()), {id: n for id, n in counts.items() if n > 1 or id not in planned}
-    assert (missing, other) == ([], {})
+    assert (missing, other) == ([], {}), (missing, other)
     assert sum(line.acked for line in stats.environments.values()) == updates * GROUPS
     with open_store(store_url) as db:
         versions = list_policies(db, run=run, limit=updates + 2)

@@ -6,19 +6,23 @@ every fault: how long it took until the next two versions, and that nothing was 
 
 import json
 import os
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from loomrl.config import Experiment
-from loomrl.store.runs import RunStatus
-from tests.cluster.lab.hosts import ENV, Hosts
+from loomrl.store.runs import BY_A_PERSON, RunStatus
+from tests.cluster.lab.hosts import ENV, Hosts, hosts
 from tests.cluster.lab.lab_support import python
 from tests.cluster.slow_run import assert_each_attempt_counts_once, small
 
-UPDATES, MANY, STRUCK_AT = 6, 20, 2
+UPDATES, STRUCK_AT = 6, 2
+ENDLESS = 500
+"""Updates of a run that is stopped."""
 KINDS: dict[str, dict[str, float]] = {
     "one": {"learner": 1},
     "two": {"learner": 1},
@@ -34,6 +38,16 @@ free, kind = available_resources_per_node(), sys.argv[1]
 alive = [node for node in ray.nodes() if node["Alive"] and kind in node["Resources"]]
 print(*(node["NodeManagerHostname"] for node in alive if not free[node["NodeID"]].get(kind)))
 """
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Hosts]:
+    """Every host, with Ray on it."""
+    with hosts(folder, "head", "laptop", *KINDS) as found:
+        found.start_ray("head", head=True, cpus=0)
+        for host in ("laptop", *KINDS):
+            join(found, host)
+        yield found
 
 
 def join(site: Hosts, host: str) -> None:
@@ -62,10 +76,13 @@ def told(name: str, **figures: float) -> None:
 
 
 def assert_finished(site: Hosts, wanted: Experiment, run: str) -> None:
+    """It did what was wanted of it, or was stopped."""
     found = site.run(run)
     assert found is not None
     assert found.status is RunStatus.FINISHED
-    assert_each_attempt_counts_once(wanted, run, store_url=site.store_url)
+    done = site.newest(run)
+    assert done == wanted.train.updates or found.result["stopped"].startswith(BY_A_PERSON)
+    assert_each_attempt_counts_once(wanted.override({"train.updates": done}), run, store_url=site.store_url)
 
 
 def goes_on(site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[], None]) -> None:
@@ -93,20 +110,18 @@ def nothing() -> None:
 
 def rejoined(site: Hosts, host: str) -> None:
     """A node that the head has given up ends by itself; it is started again."""
-    site.lab.run(host, ["sh", "-c", "pkill -KILL raylet; sleep 1; pkill -KILL -f ray; true"], check=False)
+    ray_ended(site, host)
     join(site, host)
 
 
-def resumes(
-    site: Hosts,
-    run: str,
-    strike: Callable[[], None],
-    meanwhile: Callable[[], None] = nothing,
-    *,
-    updates: int = MANY,
-) -> None:
+def ray_ended(site: Hosts, host: str) -> None:
+    """No process of Ray is left on a host."""
+    site.lab.run(host, ["sh", "-c", "pkill -KILL raylet; sleep 1; pkill -KILL -f ray; true"], check=False)
+
+
+def resumes(site: Hosts, run: str, strike: Callable[[], None], meanwhile: Callable[[], None] = nothing) -> None:
     """The run ends, by itself and with an error; the same command resumes it, after what is done meanwhile."""
-    wanted = experiment(site, updates)
+    wanted = experiment(site, ENDLESS)
     process = site.train("laptop", wanted, run)
     site.until_version(run, STRUCK_AT, process)
     begun = time.monotonic()
@@ -117,6 +132,12 @@ def resumes(
     again = site.train("laptop", wanted, run)
     site.until_version(run, site.newest(run) + 1, again)
     took = time.monotonic() - begun
-    assert site.ended(again, run) == 0, site.log(run)[-5000:]
-    assert_finished(site, wanted, run)
+    stopped(site, again, wanted, run)
     told(run, ended_after_s=ended, next_version_s=took)
+
+
+def stopped(site: Hosts, process: "subprocess.Popen[str]", wanted: Experiment, run: str) -> None:
+    """The run is asked to stop, and does, whole."""
+    site.stop(run)
+    assert site.ended(process, run) == 0, site.log(run)[-5000:]
+    assert_finished(site, wanted, run)

@@ -14,7 +14,7 @@ from loomrl.errors import StoreError
 from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import Run, find_run
+from loomrl.store.runs import Run, ask_to_stop, find_run
 from tests.cluster.lab.lab_support import RAY, TOKEN, a_name, a_network
 from tests.needs import ROOT, postgres_binaries
 
@@ -34,6 +34,8 @@ ENV = {
     "PYTHONPATH": str(ROOT),
     "HF_HUB_OFFLINE": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
+    "RAY_worker_niceness": "0",  # what else runs on this machine takes no turn from them
+    "RAY_prestart_worker_first_driver": "0",  # a worker is started when something runs in it
     # A host that is gone is known to be gone after five seconds, not thirty.
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
@@ -169,6 +171,11 @@ class Hosts:
         with open_store(self.store_url) as db:
             return find_run(db, run)
 
+    def stop(self, run: str) -> None:
+        """The run ends after its present update."""
+        with open_store(self.store_url) as db:
+            ask_to_stop(db, run, who="a test", why="it has shown what it had to", at=time.time())
+
     def until(self, is_so: Callable[[], bool], what: str) -> None:
         """Wait for it. A database that does not answer, which some tests want, says nothing yet."""
 
@@ -181,7 +188,7 @@ class Hosts:
         deadline = time.monotonic() + PATIENCE_S
         while not known():
             assert time.monotonic() < deadline, f"{what} within {PATIENCE_S:g} s\n{self._tails()}"
-            time.sleep(0.1)
+            time.sleep(0.4)  # each look opens LoomDB
 
     def until_version(self, run: str, number: int, process: "subprocess.Popen[str]") -> None:
         """Wait until the run has this version; the process must not end before."""

@@ -1,7 +1,7 @@
-"""`python -m tests.cluster.lab.learning EXPERIMENT UPDATES`: train on the cluster, and say what every learner has then.
+"""`python -m tests.cluster.lab.learning EXPERIMENT UPDATES`: train on the cluster, and say what every learner has.
 
-One line of JSON: of every learner its host and a hash of its parameters. The weights that the driver gathers of a
-language policy are in EXPERIMENT.npz.
+A line of JSON after every update: of every learner its host and a hash of its parameters. The weights that the driver
+gathers of a language policy are in EXPERIMENT-UPDATE.npz.
 """
 
 import hashlib
@@ -36,13 +36,12 @@ def main(file: str, updates: str) -> None:
     with open_store(experiment.store_url):
         pass  # makes its tables
     algo = open_algorithm(experiment, run=Path(file).stem).build_algo()
-    for _ in range(int(updates)):
+    for update in range(1, int(updates) + 1):
         algo.train()
-    learners = [each.get() for each in algo.learner_group.foreach_learner(found)]
-    if experiment.kind == "language":
-        np.savez(Path(file).with_suffix(".npz"), **weights(algo))
+        print(json.dumps([each.get() for each in algo.learner_group.foreach_learner(found)]), flush=True)
+        if experiment.kind == "language":
+            np.savez(Path(file).with_name(f"{Path(file).stem}-{update}.npz"), **weights(algo))
     algo.stop()
-    print(json.dumps(learners))
 
 
 if __name__ == "__main__":

@@ -59,4 +59,4 @@ def test_without_redis_the_run_ends_and_is_resumed_on_another_cluster(site: Host
     """It trains on until its nodes give the head up, which takes Ray a minute."""
     site.lab.power_off("head")
     restarted(site)
-    resumes(site, "head-off", lambda: site.lab.power_off("head"), lambda: restarted(site), updates=100)
+    resumes(site, "head-off", lambda: site.lab.power_off("head"), lambda: restarted(site))

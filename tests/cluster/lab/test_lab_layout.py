@@ -1,4 +1,4 @@
-"""A run changes its learners between checkpoints: two hosts, one, and two again, by the command that resumes it."""
+"""A run changes its learners between checkpoints: two hosts or one, replicated or sharded."""
 
 import signal
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.cluster.slow_run import small
 from tests.needs import needs
 
 pytestmark = [pytest.mark.lab, needs("a lab"), needs("PostgreSQL"), pytest.mark.timeout(900)]
-TWO = ["algorithm.learners.count=2"]
+SHARDED = ["algorithm.learners.count=2", "algorithm.learners.sharding=fsdp"]
 ONE = ["algorithm.learners.count=1", "algorithm.learners.sharding=replicate"]
 
 
@@ -27,21 +27,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield found
 
 
-@pytest.mark.parametrize("sharding", ["replicate", "fsdp"])
-def test_learners_are_two_then_one_then_two(site: Hosts, sharding: str) -> None:
-    run = f"layout-{sharding}"
-    learners: dict[str, Any] = {
-        "algorithm.learners.count": 2,
-        "algorithm.learners.sharding": sharding,
-        "placement.learner.resources": {"learner": 1},
-    }
-    wanted = site.settled(small(Path("/tmp/shared"), 6, **learners))
-    process = site.train("head", wanted, run)
-    for number, layout in ((2, ONE), (4, [*TWO, f"algorithm.learners.sharding={sharding}"])):
-        site.until_version(run, number, process)
+def test_learners_are_two_then_one_then_two_with_a_shard_each_and_one_again(site: Hosts) -> None:
+    learners: dict[str, Any] = {"algorithm.learners.count": 2, "placement.learner.resources": {"learner": 1}}
+    wanted = site.settled(small(Path("/tmp/shared"), 8, **learners))
+    process = site.train("head", wanted, "layout")
+    for number, layout in ((2, ONE), (4, SHARDED), (6, ONE)):
+        site.until_version("layout", number, process)
         process.send_signal(signal.SIGTERM)
-        site.ended(process, run)
-        process = site.resume("head", wanted, run, layout)
-    assert site.ended(process, run) == 0, site.log(run)[-5000:]
-    assert_finished(site, wanted, run)
-    told(run, versions=site.newest(run))
+        site.ended(process, "layout")
+        process = site.resume("head", wanted, "layout", layout)
+    assert site.ended(process, "layout") == 0, site.log("layout")[-5000:]
+    assert_finished(site, wanted, "layout")
+    told("layout", versions=site.newest("layout"))

@@ -8,15 +8,17 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 
 from loomrl.config import ServingExperiment
+from loomrl.errors import ClusterError
 from loomrl.experiments.bench.served import save_language
 from loomrl.store import open_store
 from loomrl.store.service.replicas import ReplicaRole, live_replicas
-from tests.cluster.lab.faults import nothing, told
+from tests.cluster.lab.faults import nothing, ray_ended, told
 from tests.cluster.lab.hosts import BUCKET, ENV, STORE, Hosts, hosts
 from tests.needs import needs
 from tests.serving.callers import Seen, calling, calls_on_record
@@ -71,6 +73,12 @@ def join(site: Hosts, host: str) -> None:
     site.start_ray(host, cpus=2, policy=1)
 
 
+def rejoined(site: Hosts, host: str) -> None:
+    """A node that the head may have given up is started again."""
+    ray_ended(site, host)
+    join(site, host)
+
+
 def seen_while(endpoint: Endpoint, strike: Callable[[], None]) -> tuple[Seen, float]:
     """What callers saw, and the seconds from the fault until the last of them had trouble."""
 
@@ -96,7 +104,7 @@ def assert_callers_are_served(
     mend()
     failed = sum(seen.statuses.values()) - len(seen.answered)
     told(name, calls=sum(seen.statuses.values()), failed=failed, trouble_s=trouble_s, longest_s=seen.longest_s)
-    print(name, dict(seen.statuses), f"trouble {trouble_s:.1f} s, longest {seen.longest_s:.1f} s")
+    print(name, dict(seen.statuses), f"trouble {trouble_s:.1f} s, longest {seen.longest_s:.1f} s", dict(seen.refusals))
     with open_store(endpoint.site.store_url) as db:
         kept = Counter(calls_on_record(db))
     assert {call: kept[call] for call in seen.answered if kept[call] != 1} == {}
@@ -133,15 +141,34 @@ def test_a_host_with_a_gateway_and_a_replica_loses_its_power(endpoint: Endpoint)
     assert_callers_are_served(endpoint, "serving-host-off", lambda: endpoint.site.lab.power_off(lost), mend)
 
 
-def test_its_cable_is_pulled_for_ten_seconds(endpoint: Endpoint) -> None:
+@pytest.mark.parametrize("seconds", [10, 60])
+def test_its_cable_is_pulled_for_a_while(endpoint: Endpoint, seconds: int) -> None:
     lost = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
 
     def strike() -> None:
         endpoint.site.lab.link(lost, up=False)
-        time.sleep(10)
+        time.sleep(seconds)
         endpoint.site.lab.link(lost, up=True)
 
-    assert_callers_are_served(endpoint, "serving-cut-10s", strike, nothing)
+    assert_callers_are_served(endpoint, f"serving-cut-{seconds}s", strike, lambda: rejoined(endpoint.site, lost))
+
+
+def test_it_is_heard_by_the_head_no_more_though_it_hears_it(endpoint: Endpoint) -> None:
+    lost = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
+
+    def strike() -> None:
+        endpoint.site.lab.cut(lost, "head")
+        time.sleep(20)
+        endpoint.site.lab.heal(lost, "head")
+
+    assert_callers_are_served(endpoint, "serving-one-way-cut", strike, lambda: rejoined(endpoint.site, lost))
+
+
+def test_its_link_is_slow(endpoint: Endpoint) -> None:
+    slow = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
+    mend = lambda: endpoint.site.lab.link(slow, mbit=None) and None  # noqa: E731
+    strike = lambda: endpoint.site.lab.link(slow, mbit=20) and None  # noqa: E731
+    assert_callers_are_served(endpoint, "serving-20mbit", strike, mend)
 
 
 def test_a_link_is_long_and_loses(endpoint: Endpoint) -> None:
@@ -161,3 +188,15 @@ def test_the_database_is_restarted(endpoint: Endpoint) -> None:
         endpoint.site.start_database()
 
     assert_callers_are_served(endpoint, "serving-postgresql-restarted", strike, nothing)
+
+
+def test_the_databases_disk_is_full_for_a_moment(endpoint: Endpoint) -> None:
+    def strike() -> None:
+        endpoint.site.lab.fill("db")
+        time.sleep(5)
+        endpoint.site.lab.free("db")
+        with suppress(ClusterError):  # it may have ended by itself
+            endpoint.site.stop_database()
+        endpoint.site.start_database()
+
+    assert_callers_are_served(endpoint, "serving-disk-full", strike, nothing)
