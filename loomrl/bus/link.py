@@ -4,11 +4,10 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
@@ -16,6 +15,7 @@ from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from loomrl.bus.bus import Message
+from loomrl.bus.wait import ID, NO_RESPONDERS, STATUS, Batch, NotThere, Wait
 from loomrl.errors import BusAway, BusError, BusRefused, TooLarge
 
 T = TypeVar("T")
@@ -26,56 +26,10 @@ ACK_S = 5.0
 """Longest time without a sign of the broker."""
 VIOLATION = re.compile(r'permissions violation for (\w+) to "([^"]*)"', re.IGNORECASE)
 AUTHORIZATION = re.compile(r"authori[sz]ation|authentication|credentials", re.IGNORECASE)
-ID, STATUS, DESCRIPTION = "Nats-Msg-Id", "Status", "Description"
-NO_RESPONDERS = "503"
+RESETS = 5
+"""Times that a connection is tried while the broker resets it."""
 ANSWERING = "rl-trainers"
 """Queue group of those who answer requests."""
-
-
-class NotThere(BusError):
-    """A stream or a consumer that does not exist."""
-
-
-class Wait:
-    """Something that waits for the broker's answers about some subjects. It may fail before they come."""
-
-    def __init__(self, about: Iterable[str]) -> None:
-        self.about = {subject.lower() for subject in about}
-        self.signs = 0
-        """Answers so far."""
-        self.changed = asyncio.Event()
-        self.error: BusError | None = None
-
-    def fail(self, error: BusError) -> None:
-        """Wait no longer."""
-        self.error = self.error or error
-        self.changed.set()
-
-
-class Batch(Wait):
-    """Messages on their way."""
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        super().__init__({message.subject for message in messages})
-        self.is_new = [False] * len(messages)
-        self.open = 0
-        self.target = 0
-        """`changed` is set once no more than this are open."""
-        self.tokens: set[str] = set()
-
-    def take(self, place: int, answer: Msg, subject: str) -> None:
-        """The broker's answer about one of them."""
-        self.signs += 1
-        self.open -= 1
-        if answer.headers and answer.headers.get(STATUS) == NO_RESPONDERS:
-            return self.fail(NotThere(f"no stream takes subject {subject!r}"))
-        said = msgspec.json.decode(answer.data)
-        if "error" in said:
-            return self.fail(BusError(f"{subject}: the broker refused a message: {said['error'].get('description')}."))
-        self.is_new[place] = not said.get("duplicate", False)
-        if self.open <= self.target:
-            self.changed.set()
-        return None
 
 
 class Link:
@@ -86,6 +40,8 @@ class Link:
         self.user = urlsplit(url).username or ""
         self.refused: BusRefused | None = None
         """The broker does not let this account hear the answers in this inbox."""
+        self.was_reset = False
+        """The broker closed it without letting us read to the end."""
         self._url, self._inbox = url, inbox
         self._client = Client()
         self._waiting: set[Wait] = set()
@@ -115,7 +71,8 @@ class Link:
             await self._client.subscribe(f"{self._answers}.*", cb=self._answered)
             await self._client.flush(timeout=max(int(connect_s), 1))
         except (Error, OSError, TimeoutError, ValueError) as error:
-            self._said = self._said or str(error)
+            if not self._said:
+                self._take(error)
             await self.close()
             raise self.fault() from None
 
@@ -272,7 +229,7 @@ class Link:
         text = str(error)
         found = VIOLATION.search(text)
         if found is None:
-            self._said = text or type(error).__name__
+            self._take(error)
             if self._first is not None:
                 self._first.changed.set()
             return
@@ -286,6 +243,12 @@ class Link:
         for wait in [*self._waiting]:
             if subject in wait.about:
                 wait.fail(refusal)
+
+    def _take(self, error: Exception) -> None:
+        """Remember why. What the broker said before it closed tells more than that it did."""
+        if not (isinstance(error, OSError) and self._said):
+            self._said = str(error) or type(error).__name__
+            self.was_reset = isinstance(error, ConnectionResetError)
 
     async def _lost(self) -> None:
         for wait in [*self._waiting]:
@@ -372,13 +335,25 @@ async def open_link(url: str, connect_s: float) -> Link:
     user = urlsplit(url).username or ""
     inboxes = [f"_INBOX_{user}", "_INBOX"] if re.fullmatch(r"[\w-]+", user) else ["_INBOX"]
     for inbox in inboxes:
-        link = Link(url, inbox=inbox)
-        await link.open(connect_s)
+        link = await _opened(url, inbox, connect_s)
         if link.refused is None:
             return link
         await link.close()
     assert link.refused is not None
     raise link.refused
+
+
+async def _opened(url: str, inbox: str, connect_s: float) -> Link:
+    """Tried again if the broker reset the connection: that can lose the reason, which was sent just before."""
+    for tries_left in reversed(range(RESETS)):
+        link = Link(url, inbox=inbox)
+        try:
+            await link.open(connect_s)
+            break
+        except BusAway:
+            if not (link.was_reset and tries_left):
+                raise
+    return link
 
 
 def place_of(url: str) -> str:

@@ -11,7 +11,7 @@ from loomrl.store.events import Event
 from loomrl.store.policies import show_policy
 from loomrl.store.releases import read_release
 from loomrl.store.runs import recorded_experiment, show_run
-from loomrl.store.service.replicas import ReplicaRole, live_replicas, url_of
+from loomrl.store.service.replicas import front_of
 from loomrl.store.trainings import find_training
 from loomrl.store.verdicts import list_verdicts
 
@@ -40,8 +40,7 @@ def deployment_on_record(db: LoomDB, event: Event) -> dict[str, Any]:
 
 def _endpoint_url(db: LoomDB, endpoint: str) -> str:
     """The address of an endpoint's front; a name where none is up."""
-    fronts = live_replicas(db, role=ReplicaRole.FRONT, endpoint=endpoint)
-    return url_of(fronts[0].address) if fronts else f"urn:loomrl:endpoint:{endpoint or 'unknown'}"
+    return front_of(db, endpoint) or f"urn:loomrl:endpoint:{endpoint or 'unknown'}"
 
 
 def _base_model(db: LoomDB, run: str) -> str:

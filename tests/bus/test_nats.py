@@ -1,3 +1,6 @@
+import socket
+import socketserver
+import struct
 import threading
 import time
 import uuid
@@ -74,6 +77,30 @@ def test_a_wrong_password_is_a_refusal(server: NatsServer) -> None:
     url = server.url.replace(":p", ":wrong", 1)
     with open_bus(url) as bus, pytest.raises(BusRefused, match=r"refuses user 'coordinator'.*[Aa]uthorization"):
         bus.publish([message(foreign_event())])
+
+
+def test_a_refusal_whose_words_a_reset_took_along_is_asked_for_again(unused_tcp_port: int) -> None:
+    resets = [True, True, False]
+
+    class Refusing(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(b'INFO {"server_id":"s","version":"2.10.0","proto":1,"max_payload":1048576}\r\n')
+            self.request.recv(1 << 16)
+            if resets.pop(0):
+                self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            else:
+                self.request.sendall(b"-ERR 'Authorization Violation'\r\n")
+            self.request.close()
+
+    with socketserver.TCPServer(("127.0.0.1", unused_tcp_port), Refusing) as broker:
+        threading.Thread(target=broker.serve_forever, daemon=True).start()
+        with (
+            open_bus(f"nats://coordinator:wrong@127.0.0.1:{unused_tcp_port}") as bus,
+            pytest.raises(BusRefused, match=r"refuses user 'coordinator'.*Authorization"),
+        ):
+            bus.publish([message(foreign_event())])
+        broker.shutdown()
+    assert not resets
 
 
 @pytest.mark.parametrize(
