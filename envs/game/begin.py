@@ -8,38 +8,51 @@ from loomrl.envs.game.board import BOARDS, rules_of
 from loomrl.envs.game.judge import SolverJudge
 from loomrl.envs.game.match import Match, Setup
 from loomrl.envs.game.opening import find_opening
-from loomrl.envs.game.opponent import Opponent, open_opponent
+from loomrl.envs.game.opponent import Opponent, PolicyPlayer, open_opponent
 from loomrl.envs.game.play import Play
 from loomrl.envs.game.puzzle import PUZZLES, Riddle
-from loomrl.envs.game.setting import BOARD_LADDER, CHESS_LADDER, GameSettings, LadderOpponent, RealOpponent
+from loomrl.envs.game.setting import GameSettings, RandomOpponent, real
 from loomrl.envs.game.spiel import open_state
 from loomrl.envs.game.stockfish import open_stockfish
+from loomrl.errors import EpisodeError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.generate import rng_of
+from loomrl.gym.opponent import SCRIPTED, Rival, opponent_of
 from loomrl.types import Task
 
 FAMILIES = (*BOARDS, chess.FAMILY, *PUZZLES)
 
 
-def opponent_of(settings: GameSettings, task: Task) -> RealOpponent | None:
-    """The opponent of this task; None in a puzzle."""
+def can_be_foretold(settings: GameSettings, task: Task, rival: Rival | None) -> bool:
+    """True if the opponent's replies follow from the position."""
     if task.family in PUZZLES:
-        return None
-    if not isinstance(settings.opponent, LadderOpponent):
-        return settings.opponent
-    return (CHESS_LADDER if task.family == chess.FAMILY else BOARD_LADDER)[task.level - 1]
+        return False
+    return rival is not None or not isinstance(real(settings.opponent, task), RandomOpponent)
 
 
-async def begin(task: Task, environment: BaseEnvironment, settings: GameSettings) -> Play:
-    """The first position of this task."""
-    choice = opponent_of(settings, task)
-    if choice is None:
+async def begin(task: Task, environment: BaseEnvironment, settings: GameSettings, rival: Rival | None = None) -> Play:
+    """The first position of this task; `rival` has the second seat instead of the opponent of the settings."""
+    if task.family in PUZZLES:
         return Riddle(PUZZLES[task.family](task.level, rng_of(task)))
+    _refuse_absent(task, rival)
     game = "chess" if task.family == chess.FAMILY else BOARDS[task.family].sizes[task.level - 1].game
     chance = f"{task.family} {task.level} {task.seed}"
-    rng = Random(f"player {chance}")
-    opponent = open_opponent(choice, game=game, program=settings.stockfish, environment=environment, rng=rng)
+    if rival is not None:
+        opponent: Opponent = PolicyPlayer(rival)
+    else:
+        choice, rng = real(settings.opponent, task), Random(f"player {chance}")
+        opponent = open_opponent(choice, game=game, program=settings.stockfish, environment=environment, rng=rng)
     return Match(await _chess(task, settings, opponent) if game == "chess" else _board(task, game, opponent), chance)
+
+
+def _refuse_absent(task: Task, rival: Rival | None) -> None:
+    """Another opponent than the one that the task names would make it another task."""
+    opponent = opponent_of(task)
+    if rival is None and opponent is not None and opponent["kind"] != SCRIPTED:
+        raise EpisodeError(
+            f"the task is against {opponent}, and nobody has seated it: only the run's own runners have its weights. "
+            "Leave the opponent out of the task's parameters, and it is against the one of the settings."
+        )
 
 
 def _board(task: Task, game: str, opponent: Opponent) -> Setup:

@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from loomrl.envs.game.begin import FAMILIES, begin, opponent_of
+from loomrl.envs.game.begin import FAMILIES, begin, can_be_foretold
 from loomrl.envs.game.hack import hacked
 from loomrl.envs.game.play import COMMAND, LISTED, Play, listed
 from loomrl.envs.game.prediction import FORMAT, VERB, log_score, read_prediction
-from loomrl.envs.game.setting import GameSettings, RandomOpponent
+from loomrl.envs.game.puzzle import PUZZLES
+from loomrl.envs.game.setting import GameSettings, LeagueOpponent
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
+from loomrl.gym.opponent import SLIPS, LeagueSettings, Rival
 from loomrl.types import Message, Observation, Reward, Task
 
 STRATEGY_WEIGHT = 0.1
@@ -29,7 +31,7 @@ class GameEnvironment(BaseEnvironment):
     """
 
     name = "Game"
-    version = "1.0.1"
+    version = "1.1.0"
     families = FAMILIES
     settings_class: ClassVar[type[EnvironmentSettings]] = GameSettings
     reward_range = (-STRATEGY_WEIGHT, 1.2)
@@ -47,21 +49,34 @@ class GameEnvironment(BaseEnvironment):
         "board.y": 0.15,
     }
     """Win rate of random moves over all levels: half against a random opponent, little against the others."""
-    sources = ("loomrl.envs.game", "loomrl.gym.command", "loomrl.gym.generate")
+    sources = ("loomrl.envs.game", "loomrl.gym.command", "loomrl.gym.generate", "loomrl.gym.opponent")
     dependencies = ("open_spiel",)
 
     settings: GameSettings
     _play: Play
+    _rival: Rival | None = None
+
+    @property
+    def league(self) -> LeagueSettings | None:
+        """That of the settings."""
+        return self.settings.opponent if isinstance(self.settings.opponent, LeagueOpponent) else None
+
+    def has_opponent(self, family: str) -> bool:
+        """All but the puzzles have one."""
+        return family not in PUZZLES
+
+    def seat(self, opponent: Rival) -> None:
+        """It plays instead of the opponent of the settings."""
+        self._rival = opponent
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The rules, the position, and how to move."""
         task = task or self.sample_task(Random().getrandbits(31))
-        self._play = await begin(task, self, self.settings)
+        self._play = await begin(task, self, self.settings, self._rival)
         self._steps = self._misses = 0
         self._scores: list[float] = []
         self._worth = await self._play.worth() or 0.0
-        opponent = opponent_of(self.settings, task)
-        foretold = opponent is not None and not isinstance(opponent, RandomOpponent) and task.level > TERSE
+        foretold = can_be_foretold(self.settings, task, self._rival) and task.level > TERSE
         self._foretold = foretold and self.settings.predictions
         return (Message("user", f"{self._play.opening()}\n{self._format()}"),)
 
@@ -94,7 +109,7 @@ class GameEnvironment(BaseEnvironment):
         shaping = STRATEGY_WEIGHT * (outcome - self._worth)
         foresight = sum(self._scores) / len(self._scores) if self._scores and outcome == 1 else 0.0
         parts = dict(zip(self.reward_parts, (outcome, shaping, PREDICTION_WEIGHT * foresight), strict=True))
-        info = {"outcome": outcome, "opponent_slips": self._play.slips}
+        info = {"outcome": outcome, SLIPS: self._play.slips}
         return Step((), Reward(sum(parts.values()), parts, outcome), True, False, info)
 
     def _score(self, reasoning: str) -> None:

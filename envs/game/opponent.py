@@ -27,7 +27,8 @@ from loomrl.envs.game.stockfish import Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError, LoomError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.command import command_format, parse_command
-from loomrl.gym.policy import Policy, PolicyFactory, open_policy
+from loomrl.gym.opponent import Rival
+from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.types import Message
 
 REFUTED, UNCLEAR, HOLDS, WON = range(4)
@@ -124,7 +125,7 @@ class EngineMover:
 class PolicyPlayer:
     """A policy that reads and answers as the trained one does. An illegal answer is replaced by a random move."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Rival) -> None:
         self.slips = 0
         self._policy = policy
         self._conversation: tuple[Message, ...] = ()

@@ -6,8 +6,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loomrl.config import CustomPolicy, LanguagePolicy, OpenAIPolicy
+from loomrl.envs.game import chess
 from loomrl.gym.base import EnvironmentSettings
+from loomrl.gym.opponent import LeagueSettings
 from loomrl.schema import Config
+from loomrl.types import Task
 
 
 class LadderOpponent(Config):
@@ -48,14 +51,28 @@ Player = Annotated[CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discrimin
 
 
 class PolicyOpponent(Config):
-    """Another policy, such as a past version of the one that learns: opened once in a process."""
+    """Another policy, such as one that a run has exported: opened once in a process."""
 
     kind: Literal["policy"] = "policy"
     policy: Player
 
 
-RealOpponent = RandomOpponent | SearchOpponent | MinimaxOpponent | EngineOpponent | PolicyOpponent
-AnyOpponent = Annotated[LadderOpponent | RealOpponent, Field(discriminator="kind")]
+ScriptedOpponent = RandomOpponent | SearchOpponent | MinimaxOpponent | EngineOpponent
+RealOpponent = ScriptedOpponent | PolicyOpponent
+
+
+class LeagueOpponent(LeagueSettings):
+    """In training the run's own past versions, the present one, and a scripted opponent; elsewhere the scripted one."""
+
+    scripted: Annotated[LadderOpponent | ScriptedOpponent, Field(discriminator="kind")] = LadderOpponent()
+
+    def scripted_name(self, task: Task) -> str:
+        """Kind and strength, such as `mcts-100`."""
+        opponent = real(self.scripted, task)
+        return "-".join(str(value) for value in opponent.model_dump().values())
+
+
+AnyOpponent = Annotated[LadderOpponent | RealOpponent | LeagueOpponent, Field(discriminator="kind")]
 
 
 class GameSettings(EnvironmentSettings):
@@ -72,14 +89,23 @@ class GameSettings(EnvironmentSettings):
     """Path of the program; None looks for `stockfish` on the PATH, then in /usr/games."""
 
 
-BOARD_LADDER: Sequence[RealOpponent] = (
+BOARD_LADDER: Sequence[ScriptedOpponent] = (
     RandomOpponent(),
     *(SearchOpponent(simulations=count) for count in (10, 20, 50, 100, 200, 400)),
     *(MinimaxOpponent(positions=count) for count in (50, 100, 200)),
 )
-CHESS_LADDER: Sequence[RealOpponent] = (
+CHESS_LADDER: Sequence[ScriptedOpponent] = (
     RandomOpponent(),
     RandomOpponent(),
     *(EngineOpponent(nodes=count) for count in (10, 30, 100, 300, 1_000, 2_000, 5_000, 10_000)),
 )
 """By level."""
+
+
+def real(choice: AnyOpponent, task: Task) -> RealOpponent:
+    """The opponent of this task; of a league, the scripted one."""
+    if isinstance(choice, LeagueOpponent):
+        choice = choice.scripted
+    if not isinstance(choice, LadderOpponent):
+        return choice
+    return (CHESS_LADDER if task.family == chess.FAMILY else BOARD_LADDER)[task.level - 1]

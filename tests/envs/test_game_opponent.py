@@ -5,10 +5,16 @@ from typing import ClassVar
 
 import pytest
 
+from loomrl.config import LanguagePolicy, RolloutConfig
 from loomrl.envs.game import GameEnvironment
 from loomrl.envs.game.opponent import Minimaxer, RandomMover, TreeSearcher, Turn
 from loomrl.envs.game.solver import outcome
 from loomrl.envs.game.spiel import State, open_state
+from loomrl.errors import ArtifactError, EpisodeError
+from loomrl.gym.catalogue import make
+from loomrl.gym.episode import Attempt
+from loomrl.gym.host.local import LocalHost, Plan
+from loomrl.gym.opponent import with_opponent
 from loomrl.gym.policy import Action
 from loomrl.types import Message
 
@@ -130,9 +136,116 @@ async def test_a_move_that_an_opponent_cannot_make_is_made_by_chance_and_counted
 
 
 async def test_an_opponent_whose_engine_fails_is_no_loss_but_a_failure():
-    from loomrl.errors import EpisodeError
-
     environment = GameEnvironment(against("Broken"))
     await environment.reset(environment.task("board.connect_four", 3, 2))
     with pytest.raises(EpisodeError, match="the engine is gone"):
         await environment.step(environment.oracle())
+
+
+LEAGUE = {"opponent": {"kind": "league", "scripted": {"kind": "mcts", "simulations": 10}}}
+PAST = {"kind": "past", "version": 10, "url": "runs/r/000010"}
+
+
+async def test_who_was_seated_plays_in_a_league_and_its_illegal_moves_are_counted():
+    Player.heard.clear()
+    environment = GameEnvironment(LEAGUE)
+    environment.seat(Player(says="I resign"))
+    await environment.reset(with_opponent(environment.task("board.connect_four", 3, 2), PAST))
+    replies = 0
+    while True:
+        step = await environment.step(environment.oracle())
+        replies += len(step.observation)
+        if step.terminated:
+            break
+    assert step.info["opponent_slips"] == replies > 0
+    assert len(Player.heard) == replies
+
+
+async def test_without_anybody_seated_a_league_plays_its_scripted_opponent_and_no_other_than_the_task_names():
+    environment, plain = GameEnvironment(LEAGUE), GameEnvironment({"opponent": LEAGUE["opponent"]["scripted"]})
+    task = environment.task("board.connect_four", 3, 2)
+    games = []
+    for place, asked in (
+        (environment, task),
+        (environment, with_opponent(task, {"kind": "scripted"})),
+        (plain, task),
+    ):
+        await place.reset(asked)
+        games.append((await place.step(place.oracle())).observation)
+    assert games[0] == games[1] == games[2]
+    with pytest.raises(EpisodeError, match="nobody has seated it"):
+        await environment.reset(with_opponent(task, PAST))
+
+
+def test_scripted_opponents_of_a_league_have_the_names_of_their_strength():
+    environment = GameEnvironment({"opponent": {"kind": "league"}})
+    names = [environment.league.scripted_name(environment.task("board.hex", level, 0)) for level in (1, 2, 8)]
+    assert names == ["random", "mcts-10", "minimax-50"]
+    assert environment.league.scripted_name(environment.task("chess", 3, 0)) == "stockfish-10"
+
+
+async def test_the_host_seats_the_policy_itself_or_the_version_that_the_task_names_with_chances_of_their_own():
+    opened = []
+
+    def opening(choice):
+        opened.append(choice.path)
+
+        def made(environment, rng):
+            seeds.append(rng.random())
+            return Player()
+
+        return made
+
+    environment = GameEnvironment(LEAGUE)
+    host = LocalHost(make, RolloutConfig(turn_timeout_s=10), open_policy=opening)
+    present = LanguagePolicy(path="")
+    seeds: list[float] = []
+    for opponent in ({"kind": "scripted"}, {"kind": "present"}, PAST, PAST, {**PAST, "url": "gone"}):
+        task = with_opponent(environment.task("board.tictactoe", 1, 2), opponent)
+        attempt = Attempt(id="a", task=task, group="g")
+        found = await host.play(Plan(attempt=attempt, policy=present, settings=LEAGUE, seed="s"))
+        assert found.failure is None
+        assert found.extra["opponent_slips"] == 0
+    assert opened == ["", "runs/r/000010", "gone"]
+    assert len(seeds) == 9
+    assert len(set(seeds)) == 2
+
+
+async def test_the_host_keeps_as_many_versions_open_as_the_pool_has_members():
+    opened = []
+
+    def opening(choice):
+        opened.append(choice.version)
+        return lambda environment, rng: Player()
+
+    settings = {"opponent": {"kind": "league", "members": 2}}
+    environment = GameEnvironment(settings)
+    host = LocalHost(make, RolloutConfig(turn_timeout_s=10), open_policy=opening)
+    for version in (1, 2, 1, 3, 1, 2):
+        task = with_opponent(environment.task("board.tictactoe", 1, 2), {**PAST, "version": version})
+        plan = Plan(attempt=Attempt(id="a", task=task, group="g"), policy=LanguagePolicy(path=""), settings=settings)
+        await host.play(plan)
+    assert opened == [-1, 1, 2, 3, 2]
+
+
+async def test_an_opponent_that_cannot_be_opened_or_whose_engine_fails_is_a_failed_attempt_without_a_reward():
+    def opening(choice):
+        if choice.path == "damaged":
+            raise ArtifactError("its marker is damaged")
+        return lambda environment, rng: Broken() if choice.path else Player()
+
+    environment = GameEnvironment(LEAGUE)
+    host = LocalHost(make, RolloutConfig(turn_timeout_s=10), open_policy=opening)
+    for url, said in (("damaged", "opponent: its marker is damaged"), ("runs/r/1", "the engine is gone")):
+        task = with_opponent(environment.task("board.connect_four", 3, 2), {**PAST, "url": url})
+        plan = Plan(attempt=Attempt(id="a", task=task, group="g"), policy=LanguagePolicy(path=""), settings=LEAGUE)
+        found = await host.play(plan)
+        assert found.failure is not None
+        assert found.failure.boundary == EpisodeError.boundary
+        assert said in found.failure.message
+        assert found.reward.total == 0
+
+
+async def test_an_environment_without_a_second_seat_seats_nobody():
+    with pytest.raises(EpisodeError, match="has no second seat"):
+        make("Math", {}).seat(Player())
