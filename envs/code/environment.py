@@ -49,7 +49,7 @@ class CodeEnvironment(BaseEnvironment):
     """
 
     name = "Code"
-    version = "2.0.1"
+    version = "2.0.2"
     families = (*FAMILIES, REVIEW)
     settings_class = CodeSettings
     reward_range = (0.0, 1.2)

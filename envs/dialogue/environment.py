@@ -62,7 +62,7 @@ class DialogueEnvironment(BaseEnvironment):
     """
 
     name = "Dialogue"
-    version = "1.1.0"
+    version = "1.1.1"
     families = tuple(SCENES)
     template_families: ClassVar[Mapping[str, Sequence[str]]] = {SCENARIO: ("type", "context")}
     settings_class = DialogueSettings

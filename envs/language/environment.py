@@ -45,7 +45,7 @@ class LanguageEnvironment(QuestionEnvironment):
     """
 
     name = "Language"
-    version = "1.0.1"
+    version = "1.0.2"
     families = tuple(FAMILIES)
     settings_class = LanguageSettings
     reward_range = (0.0, 1.0 + COHERENCE + DETAIL + FORMAT)

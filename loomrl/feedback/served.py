@@ -39,7 +39,7 @@ class Served(BaseEnvironment):
     """The first messages of a served session; the first answer ends the task."""
 
     name = "Served"
-    version = "1.0.0"
+    version = "1.0.1"
     settings_class: ClassVar[type[EnvironmentSettings]] = ServedSettings
     settings: ServedSettings
     reward_range = (0.0, 1.0)

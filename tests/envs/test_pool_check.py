@@ -11,6 +11,7 @@ NEED_SETTINGS = {
     "McpTools": "set command",
     "OpenEnv": "Set servers",
     "Prompts": "set file",
+    "TaskFolders": "set folder",
     "Verifiers": "Set modules",
 }
 """Adapters of things that lie elsewhere: their own tests check them, with servers and modules."""

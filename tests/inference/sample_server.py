@@ -57,13 +57,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def vllm_server(folder: Path, log: Path, **environment: str) -> Iterator[str]:
+def vllm_server(folder: Path, log: Path, *, positions: int = POSITIONS, **environment: str) -> Iterator[str]:
     """The URL of a real vLLM server on this model, in its development mode."""
     port = free_port()
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder),
         "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32",
-        "--max-model-len", str(POSITIONS), "--max-num-seqs", "32", "--enforce-eager", "--enable-scale-out",
+        "--max-model-len", str(positions), "--max-num-seqs", "32", "--enforce-eager", "--enable-scale-out",
         "--logprobs-mode", "processed_logprobs",
     ]  # fmt: skip
     quiet = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_SERVER_DEV_MODE": "1", "OMP_NUM_THREADS": "1"}

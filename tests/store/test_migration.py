@@ -1,6 +1,7 @@
 import sqlite3
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from loomrl.errors import StoreError
-from loomrl.store import LoomDB, hub_tables, open_store
+from loomrl.store import LoomDB, hub_tables, migration, open_store
 from loomrl.store.db import connect
 from loomrl.store.migration import VERSION_TABLE
 from loomrl.store.view import tables as view_tables
@@ -25,6 +26,18 @@ def test_migrated_schema_equals_the_tables_in_code(store: LoomDB) -> None:
         missing = produce_migrations(context, metadata).upgrade_ops
     assert missing is not None
     assert missing.is_empty(), "add a migration with these operations:\n" + render_python_code(missing)
+
+
+def test_the_second_new_database_of_a_process_is_made_as_the_first_one_was(tmp_path: Path) -> None:
+    def made(name: str) -> list[str]:
+        open_store(f"sqlite:///{tmp_path}/{name}").close()
+        with closing(sqlite3.connect(tmp_path / name)) as connection:
+            return list(connection.iterdump())
+
+    migration._NEW.clear()
+    first = made("first")
+    assert migration._NEW.keys() == {"sqlite"}
+    assert made("second") == first
 
 
 def test_opening_again_keeps_what_is_there(store_url: str) -> None:

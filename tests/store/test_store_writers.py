@@ -140,11 +140,42 @@ def test_a_writer_waits_for_a_thread_only_so_long(store: LoomDB, monkeypatch: py
 def test_postgresql_ends_a_writer_that_hangs(postgres_url: str) -> None:
     db = open_store(postgres_url)
     with db.write() as connection:
-        assert connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one() == "30s"
+        assert connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one() == "8s"
         assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "1min"
     with db.read() as connection:
         assert connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one() == "0"
     db.close()
+
+
+def test_what_a_writer_that_was_ended_began_can_be_repeated(postgres_url: str) -> None:
+    db = open_store(postgres_url)
+    pauses = [0.5, 0.0]
+
+    def append() -> None:
+        pause = pauses.pop(0)
+        with db.write() as connection:
+            connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '50ms'")
+            record(connection, event(str(pause)))
+            time.sleep(pause)
+            record(connection, event("whole"))
+
+    db.again(append)
+    assert [found.subject for _, found in read_events(db)] == ["0.0", "whole"]
+    db.close()
+
+
+SYNCHRONOUS = """
+import sys
+from loomrl.store import open_store
+from sqlalchemy import text
+with open_store(sys.argv[1]) as db, db.write() as connection:
+    print(connection.execute(text("PRAGMA synchronous")).scalar())
+"""
+
+
+def test_sqlite_has_a_commit_on_the_disk_when_it_returns(sqlite_url: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SYNCHRONOUS, sqlite_url], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2", "FULL, but in tests, which do not wait for the disk"
 
 
 def test_postgresql_refuses_a_write_that_goes_past_the_lock(postgres_url: str) -> None:
@@ -160,7 +191,7 @@ def test_a_connection_that_the_server_dropped_is_replaced(postgres_url: str) -> 
     other = open_store(postgres_url)
     others = "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     with other.read() as connection:
-        connection.execute(text(f"SELECT pg_terminate_backend(pid) FROM {others}"))
+        connection.execute(text(f"SELECT pg_terminate_backend(pid, 10000) FROM {others}"))
     append_events(db, [event("after")])
     assert len(read_events(db)) == 1
     db.close()
@@ -174,7 +205,7 @@ def test_a_server_that_is_away_for_a_moment_is_awaited_by_whoever_asked_for_it(p
         with elsewhere.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text(f"ALTER DATABASE postgres ALLOW_CONNECTIONS {really}"))
             connection.execute(
-                text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres'")
+                text("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = 'postgres'")
             )
 
     try:

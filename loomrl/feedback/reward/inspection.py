@@ -1,19 +1,22 @@
-"""Components that take time: a judge's opinion of completion, and code that is measured in the sandbox."""
+"""Components that take time: judges' opinions, of completion and by rubrics, and code measured in the sandbox."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from functools import cached_property
 
 from loomrl.config.pipeline import RewardPipeline
-from loomrl.errors import ScorerError
+from loomrl.config.rubric import RubricPart
+from loomrl.errors import JudgeError, ScorerError
 from loomrl.feedback.reward.code import Inspected, code_quality, submission
 from loomrl.feedback.reward.completion import is_told, own_completion, worth
 from loomrl.feedback.reward.laboratory import Laboratory
 from loomrl.feedback.reward.pipeline import COMPLETION, QUALITY
 from loomrl.feedback.reward.score import Score, inapplicable, known, missing
-from loomrl.gym.judge.judge import Inquiry, Judge, OpenAIJudgeConfig
+from loomrl.gym.judge.judge import Inquiry, Judge, OpenAIJudgeConfig, conversation
 from loomrl.gym.judge.open import open_judge
-from loomrl.types import End, Message, Trajectory
+from loomrl.gym.rubric.judge import Grade, open_rubric
+from loomrl.types import End, Trajectory
 
 QUESTION = "Did the assistant do what the user asked for?"
 CHOICES = ("not at all", "in part", "completely")
@@ -26,22 +29,29 @@ class Inspection:
 
     def __init__(self, settings: RewardPipeline) -> None:
         self._settings = settings
+        self._rubrics = {part.name: open_rubric(part) for part in settings.parts if isinstance(part, RubricPart)}
 
     def takes_time(self, trajectory: Trajectory) -> bool:
         """True if somebody or something has to look at this trajectory."""
-        if self._is_asked(trajectory):
+        if self._is_asked(trajectory) or (self._rubrics and _has_words(trajectory)):
             return True
         return self._settings.code == "auto" and submission(trajectory) is not None and not self._laboratory.refusal
 
     def inspect(self, trajectories: Sequence[Trajectory]) -> dict[str, dict[str, Score]]:
         """By trajectory: the scores that were found. A judge or a sandbox that fails is no judgement."""
         found: dict[str, dict[str, Score]] = {one.id: {} for one in trajectories}
+        spoken = [one for one in trajectories if _has_words(one)]
+        begun = {
+            (one.id, name): rubric.begin(conversation(one)) for one in spoken for name, rubric in self._rubrics.items()
+        }
         for id, score in self._qualities(trajectories).items():
             found[id][QUALITY] = score
         asked = [one for one in trajectories if self._is_asked(one)]
         if asked:
             for id, score in asyncio.run(_opinions(self._judge, asked)).items():
                 found[id][COMPLETION] = score
+        for (id, name), grade in begun.items():
+            found[id][name] = _graded(grade)
         return found
 
     def _qualities(self, trajectories: Sequence[Trajectory]) -> dict[str, Score]:
@@ -53,7 +63,7 @@ class Inspection:
         return {id: _quality(found) for id, found in self._laboratory.inspect(submissions).items()}
 
     def _is_asked(self, trajectory: Trajectory) -> bool:
-        if self._settings.judge is None or trajectory.end is End.FAILED or not trajectory.turns:
+        if self._settings.judge is None or not _has_words(trajectory):
             return False
         return not is_told(own_completion(trajectory))
 
@@ -90,8 +100,18 @@ async def _opinions(judge: Judge, trajectories: Sequence[Trajectory]) -> Mapping
     return dict(zip([one.id for one in trajectories], await asyncio.gather(*map(ask, trajectories)), strict=True))
 
 
-def conversation(trajectory: Trajectory) -> tuple[Message, ...]:
-    """The main thread as messages."""
-    return tuple(
-        message for turn in trajectory.turns for message in (*turn.observation, Message("assistant", turn.action))
-    )
+def _graded(begun: "Future[Grade]") -> Score:
+    """A rubric's score. Reasons may quote what was said, and what is on record of a reward leaves by bus."""
+    try:
+        grade = begun.result()
+    except JudgeError as error:
+        return missing(f"the judge gave no verdict: {error!s:.300}")
+    except ScorerError:
+        return missing("the judge gave no verdict: its answer could not be read")
+    shares = dict(grade.shares)
+    told = ", ".join(f"{name} {share:g}" for name, share in shares.items())
+    return known(grade.score, f"{grade.who} judges: {told}", judge=grade.who, raw=grade.raw, criteria=shares)
+
+
+def _has_words(trajectory: Trajectory) -> bool:
+    return trajectory.end is not End.FAILED and bool(trajectory.turns)

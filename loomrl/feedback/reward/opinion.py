@@ -13,12 +13,13 @@ DERIVED = ("asked_again", "corrected", "left")
 def user_feedback(feedback: Sequence[Feedback]) -> Score:
     """The mean of what was said, oldest first: of each kind about each answer the newest. It goes before signals."""
     for kinds, source, what in ((SAID, "human", "people said"), (DERIVED, "automated", "their behaviour says")):
-        if newest := _newest(feedback, kinds):
-            return _mean(newest, source, what)  # type: ignore[arg-type]
+        if found := newest(feedback, kinds):
+            return _mean(found, source, what)  # type: ignore[arg-type]
     return missing("silence: nobody said anything")
 
 
-def _newest(feedback: Sequence[Feedback], kinds: tuple[str, ...]) -> list[Feedback]:
+def newest(feedback: Sequence[Feedback], kinds: tuple[str, ...]) -> list[Feedback]:
+    """Of each of these kinds about each answer the newest; `feedback` is oldest first."""
     found: dict[tuple[object, ...], Feedback] = {}
     for each in feedback:
         if each.kind in kinds:
@@ -27,9 +28,9 @@ def _newest(feedback: Sequence[Feedback], kinds: tuple[str, ...]) -> list[Feedba
     return list(found.values())
 
 
-def _mean(newest: Sequence[Feedback], source: Source, what: str) -> Score:
-    value = fsum(each.value for each in newest) / len(newest)
-    told = ", ".join(f"{each.kind} {each.value:g}" for each in newest[:5])
-    more = f" and {len(newest) - 5} more" if len(newest) > 5 else ""
-    signals = [{"id": each.id, "kind": each.kind, "value": each.value} for each in newest]
+def _mean(given: Sequence[Feedback], source: Source, what: str) -> Score:
+    value = fsum(each.value for each in given) / len(given)
+    told = ", ".join(f"{each.kind} {each.value:g}" for each in given[:5])
+    more = f" and {len(given) - 5} more" if len(given) > 5 else ""
+    signals = [{"id": each.id, "kind": each.kind, "value": each.value} for each in given]
     return known(min(max(value, 0.0), 1.0), f"{what}: {told}{more}", source=source, signals=signals)

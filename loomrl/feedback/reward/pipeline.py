@@ -16,6 +16,7 @@ from loomrl.feedback.reward.opinion import user_feedback
 from loomrl.feedback.reward.score import DIGITS, NEUTRAL, Score, inapplicable, known, missing, score_of
 from loomrl.feedback.reward.trail import Spread, Trail
 from loomrl.gym.rewards import RewardComponent, open_component
+from loomrl.gym.rubric.judge import RubricJudge
 from loomrl.store.rewards import StoredReward
 from loomrl.types import End, Feedback, Trajectory
 
@@ -78,12 +79,14 @@ class Pipeline:
     @cached_property
     def sha256(self) -> str:
         """Content hash of the settings that decide a reward."""
-        return content_hash({name: value for name, value in self.settings.plain.items() if name != "watch"})
+        settings = {name: value for name, value in self.settings.plain.items() if name != "watch"}
+        rubrics = [part.compute_fn.sha256 for part in self._parts if isinstance(part.compute_fn, RubricJudge)]
+        return content_hash([settings, rubrics] if rubrics else settings)
 
     def case(
         self, trajectory: Trajectory, *, before: StoredReward | None = None, found: Mapping[str, Score] | None = None
     ) -> Case:
-        """What a trajectory tells, with what an inspection found: its completion, where nobody told it, and quality."""
+        """What a trajectory tells, with what an inspection found: completion that nobody told, quality, rubrics."""
         found = found or {}
         own = own_completion(trajectory)
         opinion = found.get(COMPLETION)
@@ -91,7 +94,7 @@ class Pipeline:
             own = opinion
         none = inapplicable("there is no Python code in its answers")
         scores = {COMPLETION: own, QUALITY: found.get(QUALITY, none)}
-        scores |= {part.name: _score(part, trajectory) for part in self._parts}
+        scores |= {part.name: found.get(part.name) or _score(part, trajectory) for part in self._parts}
         session: Mapping[str, Any] = trajectory.extra.get("session") or {}
         return Case(
             trajectory=trajectory.id,
@@ -218,6 +221,8 @@ def _score(part: RewardComponent[Trajectory], trajectory: Trajectory) -> Score:
     """A component of somebody's own; what goes wrong in it is no judgement."""
     if trajectory.end is End.FAILED:
         return missing("the attempt failed, which says nothing of the policy")
+    if isinstance(part.compute_fn, RubricJudge) and not trajectory.turns:
+        return inapplicable("nothing was said that could be judged")
     try:
         value = part.score(trajectory)
     except ScorerError as error:

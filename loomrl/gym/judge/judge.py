@@ -4,13 +4,14 @@ A judge never decides whether a task was solved. Without an opinion, for whateve
 the episode is masked.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from loomrl.canonical import content_hash
 from loomrl.config.basic import PositiveInt, Seconds, ServerUrl, StoreUrl
 from loomrl.schema import Config
-from loomrl.types import Message
+from loomrl.types import Message, Trajectory
 
 LONGEST = 8000
 """Characters of one message shown to a judge; longer ones lose their middle."""
@@ -78,9 +79,28 @@ class HumanJudgeConfig(Config):
     """Time limit of an episode's wait for its answer. Keep it below `rollout.turn_timeout_s`; raise both for people."""
 
 
+def conversation(trajectory: Trajectory) -> tuple[Message, ...]:
+    """The main thread as messages."""
+    return tuple(
+        message for turn in trajectory.turns for message in (*turn.observation, Message("assistant", turn.action))
+    )
+
+
+def quoted(messages: Sequence[Message], *, fence: str) -> str:
+    """A conversation as material: every line of a message stands behind a mark, all of it between two fences.
+
+    So no message can begin another one, whatever it says, nor end the quotation.
+    """
+    lines = [f"===={fence}===="]
+    for message in messages:
+        lines += [f"[{message.role}]", *(f"| {line}" for line in shown(message.text).splitlines() or [""])]
+    return "\n".join([*lines, lines[0]])
+
+
 def shown(text: str) -> str:
-    """A message as a judge sees it: whole, or its start and end."""
-    if len(text) <= LONGEST:
-        return text
+    """A message as a judge sees it: whole, or its start and end; without characters that UTF-8 does not have."""
+    sound = text.encode(errors="replace").decode()
+    if len(sound) <= LONGEST:
+        return sound
     half = LONGEST // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+    return f"{sound[:half]}\n[{len(sound) - 2 * half} characters left out]\n{sound[-half:]}"

@@ -164,12 +164,12 @@ async def readable(fd: int) -> None:
 def guest_command(executable: Path, limits: Limits) -> list[str]:
     """The command that runs the guest: no site, no user packages, UTF-8, no bytecode, and the guest's source."""
     numbers = (
-        limits.wall_s,
         limits.cpu_s,
         limits.memory_mb,
         limits.processes,
         limits.output_bytes,
         limits.scratch_mb,
+        int(limits.keeps_files),
     )
     return [str(executable), "-s", "-S", "-B", "-X", "utf8", "-c", GUEST.read_text(), *map(str, numbers)]
 

@@ -31,13 +31,17 @@ DROP = ("--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """Opens boxes. `drop` gives up root: bubblewrap started by root itself leaves the kernel's settings writable."""
+    """Opens boxes. `drop` gives up root: bubblewrap started by root itself leaves the kernel's settings writable.
+
+    Only the folders in `writable` can be written to; /tmp is always one of them.
+    """
 
     executable: str
     drop: tuple[str, ...]
     interpreter: Interpreter
     slots: Slots
     filter: bytes
+    writable: tuple[str, ...] = ("/tmp",)
     shares_kernel = True
 
     async def open(self, limits: Limits) -> "Bubble":
@@ -61,7 +65,7 @@ class Bubblewrap:
 
     def command(self, uid: int | None, limits: Limits, *, filter_fd: int, status_fd: int, go_fd: int) -> list[str]:
         """The whole command line of a box."""
-        python = self.interpreter
+        python, size = self.interpreter, str(limits.scratch_mb << 20)
         return [
             *(HEEDING if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN else ()),
             *([word.format(uid=uid) for word in self.drop] if uid is not None else ()),
@@ -73,7 +77,7 @@ class Bubblewrap:
             *flat(("--symlink", target, str(name)) for target, name in python.links),
             *flat(("--size", "4096", "--tmpfs", str(place), "--remount-ro", str(place)) for place in python.hidden),
             *flat(("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in DEVICES),
-            *("--perms", "0700", "--size", str(limits.scratch_mb << 20), "--tmpfs", "/tmp"),
+            *flat(("--perms", "0700", "--size", size, "--tmpfs", folder) for folder in self.writable),
             *("--remount-ro", "/", "--chdir", "/tmp"),
             *("--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--block-fd", str(go_fd)),
             *guest_command(python.executable, limits),
@@ -87,7 +91,8 @@ class Bubble(Box):
         self.place = place
         self._said = bytearray()
         self._is_known = False
-        self._scratch: int | None = None
+        self._writable = bubblewrap.writable
+        self._scratch: list[int] = []
         self._status, status = socket.socketpair()
         self._status.setblocking(False)
         wait, self._go = os.pipe()
@@ -114,8 +119,10 @@ class Bubble(Box):
         os.write(self._go, b"1")
 
     def started(self) -> None:
-        """Open its scratch directory while no program can yet replace it."""
-        self._scratch = os.open(f"/proc/{self.first}/root/tmp", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        """Open its scratch directories while no program can yet replace them."""
+        for folder in self._writable:
+            path = f"/proc/{self.first}/root{folder}"
+            self._scratch.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
     async def ended_inside(self) -> bool:
         """Bubblewrap reports an exit code only for a guest that started and whose end it saw."""
@@ -126,10 +133,12 @@ class Bubble(Box):
         return self.place.cgroup is not None and self.place.cgroup.out_of_memory()
 
     def overflows(self, limits: Limits) -> bool:
-        """Always counts files, which nothing else limits; counts memory only without a cgroup."""
-        assert self._scratch is not None, "overflows() before started()"
-        scratch = os.fstatvfs(self._scratch)
-        if scratch.f_files - scratch.f_ffree > limits.scratch_files:
+        """Always counts files, which nothing else limits for all folders together; memory only without a cgroup."""
+        assert self._scratch, "overflows() before started()"
+        every = [os.fstatvfs(folder) for folder in self._scratch]
+        if sum(each.f_files - each.f_ffree for each in every) > limits.scratch_files:
+            return True
+        if sum((each.f_blocks - each.f_bfree) * each.f_frsize for each in every) > limits.scratch_mb << 20:
             return True
         return self.place.cgroup is None and super().overflows(limits)
 
@@ -137,8 +146,8 @@ class Bubble(Box):
         """Release the slot and its cgroup."""
         self._status.close()
         os.close(self._go)
-        if self._scratch is not None:
-            os.close(self._scratch)
+        for folder in self._scratch:
+            os.close(folder)
         self.place.give_back(clean=dead and self._is_known)
 
     async def end(self) -> None:

@@ -13,7 +13,8 @@ class Limits:
     `cpu_s` and `memory_mb` apply to each process and to all of them together: the time of ended processes counts, and
     memory includes scratch files beyond `scratch_mb`.
 
-    `output_bytes` limits standard output; of standard error only the tail is kept.
+    `output_bytes` limits standard output; of standard error only the tail is kept. With `keeps_files` the programs of a
+    session find the files of those before them; otherwise each finds none.
     """
 
     wall_s: float = 3.0
@@ -22,6 +23,7 @@ class Limits:
     processes: int = 32
     output_bytes: int = 1 << 20
     scratch_mb: int = 64
+    keeps_files: bool = False
 
     @property
     def memory_bytes(self) -> int:
@@ -60,8 +62,8 @@ class Execution:
 class Session(Protocol):
     """A warm interpreter for the programs of one episode: each runs in a fork, isolated from the others."""
 
-    async def run(self, program: str, stdin: bytes = b"") -> Execution:
-        """Run the text of a Python program to its end or to its limits."""
+    async def run(self, program: str, stdin: bytes = b"", *, wall_s: float | None = None) -> Execution:
+        """Run the text of a Python program to its end or to its limits; `wall_s` replaces that of the limits."""
         ...
 
 

@@ -17,7 +17,7 @@ import struct
 import sys
 import time
 
-SIZES = struct.Struct("<II")
+SIZES = struct.Struct("<IId")
 EXECUTION = struct.Struct("<cB?dII")
 EXITED, SIGNALLED, TIMEOUT, OVERFLOW = b"E", b"S", b"T", b"O"
 CHUNK = 1 << 16
@@ -30,7 +30,7 @@ CLOSED = -1
 NOBODY = 65534
 SCRATCH = "/tmp"
 
-WALL_S, CPU_S, MEMORY_MB, PROCESSES, OUTPUT_BYTES, SCRATCH_MB = (float(text) for text in sys.argv[1:7])
+CPU_S, MEMORY_MB, PROCESSES, OUTPUT_BYTES, SCRATCH_MB, KEEPS_FILES = (float(text) for text in sys.argv[1:7])
 
 
 def take(count: int) -> bytes:
@@ -75,9 +75,9 @@ def scratch_state() -> tuple[int, list[str]]:
 class Run:
     """One program's process and the three pipes to it."""
 
-    def __init__(self, child: int, stdin: bytes, ours: tuple[int, int, int]) -> None:
+    def __init__(self, child: int, stdin: bytes, wall_s: float, ours: tuple[int, int, int]) -> None:
         feed, output, errors = ours
-        self.child, self.stdin = child, memoryview(stdin)
+        self.child, self.stdin, self.wall_s = child, memoryview(stdin), wall_s
         self.feed = feed
         self.sinks = {output: bytearray(), errors: bytearray()}
         self.output, self.errors = self.sinks[output], self.sinks[errors]
@@ -95,7 +95,7 @@ class Run:
         ending: bytes | None = None
         nap = LOOK_S
         while ending is None and not self.reaped:
-            left = WALL_S - (time.monotonic() - start)
+            left = self.wall_s - (time.monotonic() - start)
             if left <= 0:
                 ending = TIMEOUT
             elif self.sinks:
@@ -299,8 +299,8 @@ def serve() -> bytes:
     clean = scratch_state()
     give(b"R")
     while True:
-        lengths = SIZES.unpack(take(SIZES.size))
-        program, stdin = take(lengths[0]), take(lengths[1])
+        program_size, stdin_size, wall_s = SIZES.unpack(take(SIZES.size))
+        program, stdin = take(program_size), take(stdin_size)
         (stdin_r, stdin_w), (stdout_r, stdout_w), (stderr_r, stderr_w) = os.pipe(), os.pipe(), os.pipe()
         theirs, ours = (stdin_r, stdout_w, stderr_w), (stdin_w, stdout_r, stderr_r)
         child = make_process(theirs)
@@ -312,12 +312,12 @@ def serve() -> bytes:
             for fd in ours:
                 os.close(fd)
             continue
-        run = Run(child, stdin, ours)
+        run = Run(child, stdin, wall_s, ours)
         ending, status, wall_s = run.watch()
         run.drain()
         if ending == EXITED and len(run.output) > OUTPUT_BYTES:
             ending, status = OVERFLOW, signal.SIGKILL
-        reusable = alone() and scratch_state() == clean
+        reusable = alone() and (bool(KEEPS_FILES) or scratch_state() == clean)
         output, errors = bytes(run.output[: int(OUTPUT_BYTES)]), bytes(run.errors)
         give(b"F", EXECUTION.pack(ending, status, reusable, wall_s, len(output), len(errors)), output, errors)
 

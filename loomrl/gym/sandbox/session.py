@@ -12,7 +12,7 @@ from loomrl.errors import SandboxError
 from loomrl.gym.sandbox.box import START_S, Box
 from loomrl.gym.sandbox.contract import DEFAULT_LIMITS, Ending, Execution, Limits
 
-SIZES = struct.Struct("<II")
+SIZES = struct.Struct("<IId")
 EXECUTION = struct.Struct("<cB?dII")
 """As in guest.py, which cannot import it."""
 
@@ -70,7 +70,9 @@ class BoxedSandbox:
 
 
 class WarmSession:
-    """Forks of one warm guest, one program at a time. A guest damaged by a program is replaced."""
+    """Forks of one warm guest, one program at a time. A guest damaged by a program is replaced; with `keeps_files` the
+    session is then over.
+    """
 
     def __init__(self, boxes: Boxes, *, preload: str, limits: Limits) -> None:
         self._boxes = boxes
@@ -78,14 +80,21 @@ class WarmSession:
         self._limits = limits
         self._box: Box | None = None
         self._turn = asyncio.Lock()
+        self._began = False
 
-    async def run(self, program: str, stdin: bytes = b"") -> Execution:
-        """Run the text of a Python program to its end or to its limits."""
+    @property
+    def is_lost(self) -> bool:
+        """True if the files that this session was to keep are gone: a program's end was the end of its box."""
+        return self._limits.keeps_files and self._began and self._box is None
+
+    async def run(self, program: str, stdin: bytes = b"", *, wall_s: float | None = None) -> Execution:
+        """Run the text of a Python program to its end or to its limits; `wall_s` replaces that of the limits."""
+        wall_s = self._limits.wall_s if wall_s is None else wall_s
         text = program.encode("utf-8", "surrogatepass")  # what is no UTF-8 is the program's own syntax error
-        request = SIZES.pack(len(text), len(stdin)) + text + stdin
+        request = SIZES.pack(len(text), len(stdin), wall_s) + text + stdin
         async with self._turn:
             try:
-                return await self._run(request)
+                return await self._run(request, wall_s)
             except BaseException:
                 await self.close()
                 raise
@@ -96,15 +105,18 @@ class WarmSession:
         if box is not None:
             await box.end()
 
-    async def _run(self, request: bytes) -> Execution:
+    async def _run(self, request: bytes, wall_s: float) -> Execution:
         if self._box is not None and await _answer(self._box, request) != b"S":
             await self.close()  # without a process nothing that went wrong can be this program's doing
+        if self.is_lost:
+            raise SandboxError("the box of this session is gone, and the files with it that it was to keep.")
         if self._box is None:
+            self._began = True
             self._box = await self._boxes.open(self._limits)
             await self.warm_up(self._box, self._preload)
             if await _answer(self._box, request) != b"S":
                 raise SandboxError(f"a fresh sandbox made no process. {self._box.complaint()}")
-        execution, reusable = await self._execution(self._box)
+        execution, reusable = await self._execution(self._box, wall_s)
         if not reusable:
             await self.close()
         return execution
@@ -113,16 +125,16 @@ class WarmSession:
     async def warm_up(box: Box, preload: str) -> None:
         """Have a fresh guest run `preload` and wait until it is ready."""
         text = preload.encode()
-        if await _answer(box, SIZES.pack(len(text), 0) + text) != b"R":
+        if await _answer(box, SIZES.pack(len(text), 0, 0.0) + text) != b"R":
             raise SandboxError(f"the sandbox did not start. It said: {box.complaint() or 'nothing'}")
         box.started()
 
-    async def _execution(self, box: Box) -> tuple[Execution, bool]:
+    async def _execution(self, box: Box, wall_s: float) -> tuple[Execution, bool]:
         """The program's outcome, and whether the box can be reused."""
         start = time.monotonic()
         reply = asyncio.ensure_future(_reply(box))
         try:
-            ending = await self._watch(box, reply)
+            ending = await self._watch(box, reply, wall_s)
         finally:
             reply.cancel()
             await asyncio.wait({reply})
@@ -132,9 +144,9 @@ class WarmSession:
             raise SandboxError(f"the sandbox broke under a program. It said: {box.complaint() or 'nothing'}")
         return Execution(ending or Ending.SIGNALLED, signal.SIGKILL, b"", b"", time.monotonic() - start), False
 
-    async def _watch(self, box: Box, reply: "asyncio.Task[Reply]") -> Ending | None:
+    async def _watch(self, box: Box, reply: "asyncio.Task[Reply]", wall_s: float) -> Ending | None:
         """The reason to kill the program from here, or None once the guest has answered or is dead."""
-        deadline = time.monotonic() + self._limits.wall_s + GRACE_S
+        deadline = time.monotonic() + wall_s + GRACE_S
         before = box.cpu_seconds()
         while not reply.done():
             left = deadline - time.monotonic()

@@ -1,0 +1,1 @@
+"""Rubrics: a judge's verdicts by criteria as a part of the reward."""

@@ -1,0 +1,2 @@
+#!/bin/bash
+sed "s/.*/$GREETING, &!/" guests.txt > out/greeting.txt

@@ -1,0 +1,4 @@
+#!/bin/bash
+cat > tally.sh <<'END'
+grep -c '^error' "$1"
+END
