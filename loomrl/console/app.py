@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loomrl.console import (
     audit,
+    chat,
     endpoint,
     environment,
     explore,
@@ -134,7 +135,7 @@ def console_app(
     pages.post("/sign-in", _sign_in, role=Role.NOBODY)
     pages.post("/sign-out", _sign_out, role=Role.VIEWER)
     pages.get("/live", _live)
-    for chapter in (run, trajectory, policy, environment, sweep, endpoint, release, feedback, audit):
+    for chapter in (run, trajectory, policy, environment, sweep, endpoint, chat, release, feedback, audit):
         chapter.add_to(pages)
     launch.add_to(pages, launcher)
     explorer = Explorer(source.url, analytics)

@@ -19,7 +19,7 @@ from loomrl.store.events import last_event, recent_events
 from loomrl.store.observations import Observation, latest_observations, read_observations
 from loomrl.store.quarantine import Quarantine, quarantined, record_quarantine
 from loomrl.store.releases import list_releases
-from loomrl.store.service.replicas import live_replicas
+from loomrl.store.service.replicas import front_of, live_replicas
 
 ROWS = 500
 """Rows of observations that the traffic is drawn from."""
@@ -62,6 +62,7 @@ def _show(visit: Visit) -> Response:
     return visit.page(
         "endpoint.html",
         endpoint=past[0],
+        is_served=front_of(db, name) is not None,
         shares=shares_of(past[0].arms),
         replicas=live_replicas(db, endpoint=name),
         past=past,

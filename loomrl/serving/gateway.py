@@ -299,9 +299,14 @@ class Gateway:
         name = head.path.removeprefix("/v1/models").removeprefix("/")
         if name:
             endpoints = [self._endpoint(name)]
-        listed = [(each.name, each.created_at) for each in endpoints]
-        answer = models.one(*listed[0], anthropic=is_anthropic) if name else models.many(listed, anthropic=is_anthropic)
+        listed = [models.Listed(each.name, each.created_at, self._objectives(each)) for each in endpoints]
+        answer = models.one(listed[0], anthropic=is_anthropic) if name else models.many(listed, anthropic=is_anthropic)
         await reply.whole(200, self._encode(answer))
+
+    def _objectives(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """Those of which its first policy that is up reads a preference."""
+        policies = (policy for arm in endpoint.arms for policy in self._exchange.view.replicas(arm.policy))
+        return next((policy.about.weighs for policy in policies), ())
 
     async def _refuse(self, shape: Shape, refusal: Refusal, reply: Reply) -> None:
         if self._meter is not None:

@@ -3,11 +3,14 @@
 `LOOMRL_PICTURES=docs/pictures` keeps pictures of the pages.
 """
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import new_metrics
 from tests.console.console_samples import url_in
+from tests.console.test_console_chat import PAGE, Chatting
 from tests.needs import needs
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, needs("Chromium")]
@@ -170,6 +174,49 @@ def test_on_a_narrow_screen_nothing_is_wider_than_it(chromium: Any, address: tup
         visitor.visit(PAGES["trajectory"])
         visitor.page.screenshot(path=Path(folder) / "console-narrow.png")
     visitor.context.close()
+
+
+@contextmanager
+def gateway(url: str) -> Iterator[None]:
+    """A gateway on a thread of its own: Playwright has this one's event loop."""
+    begun, over = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with Chatting(url):
+            begun.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert begun.wait(60)
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_chat_goes_by_its_sliders(chromium: Any, address: tuple[str, str]) -> None:
+    with gateway(address[0]):
+        for scheme, width in (("light", 1280), ("dark", 360)):
+            visitor = Visitor(chromium, address[1], scheme=scheme, width=width)
+            visitor.visit(PAGE)
+            visitor.page.fill("input[name='weight.right']", "75")
+            visitor.page.fill("input[name='weight.short']", "25")
+            assert visitor.page.locator("output").all_inner_texts() == ["75", "25"]
+            for number, said in enumerate(("What is 19 + 23?", "<b>And now?</b>"), 1):
+                visitor.page.fill("textarea", said)
+                visitor.page.click("text=Send")
+                visitor.until(f"document.querySelectorAll('.piece small').length === {number}")
+                assert said in visitor.page.locator("pre.text").all_inner_texts()
+            assert visitor.page.locator("small", has_text="right 75 %, short 25 %").count() == 2
+            assert visitor.page.locator("output").all_inner_texts() == ["75", "25"], "sliders stay where they were"
+            assert visitor.page.evaluate("document.documentElement.scrollWidth") <= width
+            assert visitor.wrong + visitor.faults() == []
+            if folder := os.environ.get("LOOMRL_PICTURES"):
+                end = "" if scheme == "light" else "-dark"
+                visitor.page.screenshot(path=Path(folder) / f"console-chat{end}.png")
+            visitor.context.close()
 
 
 def test_hostile_content_is_text_and_does_nothing(chromium: Any, address: tuple[str, str]) -> None:

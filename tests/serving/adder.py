@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -61,6 +61,15 @@ class Adder:
 
     def _call(self, name: str, arguments: object) -> ToolCall:
         return ToolCall(id=f"call_{len(self.asked)}", name=name, arguments=json.dumps(arguments))
+
+
+class Weigher(Adder):
+    """Reads a preference."""
+
+    @property
+    def about(self) -> About:
+        """Its description."""
+        return replace(super().about, version="weigher/1", weighs=("right", "short"))
 
 
 def _rendered(continuation: Continuation) -> str:

@@ -27,6 +27,8 @@ class Seen:
     began: float = field(default_factory=time.monotonic)
     last_trouble_s: float = 0.0
     """Seconds from the beginning to the end of the last call that got no answer."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """What was said instead of an answer."""
 
     @property
     def http(self) -> set[str]:
@@ -42,6 +44,8 @@ async def caller(client: httpx.AsyncClient, seen: Seen, number: int, done: async
         try:
             answer = await client.post("/v1/chat/completions", json={**body, "stream": rng.random() < 0.5})
             seen.statuses[str(answer.status_code)] += 1
+            if answer.status_code != 200:
+                seen.refusals[answer.text[:300]] += 1
             is_answered = answer.status_code == 200 and note(answer, seen)
         except httpx.TransportError as error:  # an answer that had begun broke off with its gateway
             seen.statuses[type(error).__name__] += 1

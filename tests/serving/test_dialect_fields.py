@@ -186,9 +186,10 @@ def test_result_that_is_an_error_says_so() -> None:
 
 
 def test_models_are_listed_for_both_kinds_of_clients() -> None:
-    assert models.many([("a", 1.5)])["data"] == [models.one("a", 1.5)]
-    assert models.one("a", 1.5) == {"id": "a", "object": "model", "created": 1, "owned_by": "loomrl"}
-    listed = models.many([("a", 1.5), ("b", 2)], anthropic=True)
+    first, second = models.Listed("a", 1.5), models.Listed("b", 2)
+    assert models.many([first])["data"] == [models.one(first)]
+    assert models.one(first) == {"id": "a", "object": "model", "created": 1, "owned_by": "loomrl"}
+    listed = models.many([first, second], anthropic=True)
     assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("a", "b", False)
     assert listed["data"][0]["created_at"] == "1970-01-01T00:00:01Z"
     assert models.many([], anthropic=True)["data"] == []

@@ -1,24 +1,14 @@
 """The preference of a request, as a policy behind the gateway reads it."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from loomrl.serving.local import LocalGateway
-from loomrl.serving.policy import About
 from loomrl.serving.recorder import Memory
-from tests.serving.adder import Adder
-
-
-class Weigher(Adder):
-    """Reads a preference."""
-
-    @property
-    def about(self) -> About:
-        return replace(super().about, version="weigher/1", weighs=("right", "short"))
+from tests.serving.adder import Adder, Weigher
 
 
 @pytest.fixture
@@ -83,3 +73,14 @@ async def test_what_is_no_preference_of_this_policy_is_refused(
     assert refused.status_code == 400
     assert refused.json()["error"]["param"].startswith("preference")
     assert says in refused.json()["error"]["message"]
+
+
+async def test_the_list_of_models_names_the_objectives(url: str) -> None:
+    async with httpx.AsyncClient(base_url=url) as client:
+        steered, plain = [(await client.get(f"/v1/models/{name}")).json() for name in ("steered", "plain")]
+        listed = (await client.get("/v1/models")).json()["data"]
+        theirs = (await client.get("/v1/models/steered", headers={"anthropic-version": "2023-06-01"})).json()
+    assert steered["objectives"] == ["right", "short"]
+    assert "objectives" not in plain
+    assert listed == [steered, plain]
+    assert "objectives" not in theirs

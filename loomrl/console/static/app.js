@@ -55,6 +55,11 @@ document.addEventListener('click', event => {
   location.href = row.dataset.href
 })
 
+// A slider says where it is.
+document.addEventListener('input', event => {
+  if (event.target.matches('[data-told]')) event.target.parentElement.querySelector('output').textContent = event.target.value
+})
+
 const UNITS = [[31536000, 'y'], [86400, 'd'], [3600, 'h'], [60, 'min']]
 function grow() {
   for (const each of document.querySelectorAll('time[data-at]')) {

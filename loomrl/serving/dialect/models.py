@@ -2,23 +2,34 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 OWNER = "loomrl"
 
 
-def many(listed: Sequence[tuple[str, float]], *, anthropic: bool = False) -> dict[str, Any]:
-    """All endpoints, by name and time of creation: `GET /v1/models`."""
-    data = [one(name, created, anthropic=anthropic) for name, created in listed]
+class Listed(NamedTuple):
+    """An endpoint."""
+
+    name: str
+    created_at: float
+    objectives: tuple[str, ...] = ()
+    """Those of which its policy reads a preference."""
+
+
+def many(listed: Sequence[Listed], *, anthropic: bool = False) -> dict[str, Any]:
+    """All endpoints: `GET /v1/models`."""
+    data = [one(each, anthropic=anthropic) for each in listed]
     if not anthropic:
         return {"object": "list", "data": data}
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
     return {"data": data, "has_more": False} | ends
 
 
-def one(name: str, created: float, *, anthropic: bool = False) -> dict[str, Any]:
+def one(listed: Listed, *, anthropic: bool = False) -> dict[str, Any]:
     """One endpoint: `GET /v1/models/NAME`."""
+    name, created = listed.name, int(listed.created_at)
     if not anthropic:
-        return {"id": name, "object": "model", "created": int(created), "owned_by": OWNER}
-    date = datetime.fromtimestamp(int(created), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        made = {"id": name, "object": "model", "created": created, "owned_by": OWNER}
+        return made | ({"objectives": [*listed.objectives]} if listed.objectives else {})
+    date = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"type": "model", "id": name, "display_name": name, "created_at": date, "lifecycle": "active"}

@@ -1,0 +1,148 @@
+"""The console's chat with an endpoint, through a real gateway that asks for keys."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from html import unescape
+from typing import Any
+
+import pytest
+
+from loomrl.serving.act import ActAsk
+from loomrl.serving.call import Ask
+from loomrl.serving.deployment.key import StoredKeys
+from loomrl.serving.local import LocalGateway
+from loomrl.serving.recorder import Memory
+from loomrl.store import open_store
+from loomrl.store.service.keys import list_keys
+from loomrl.store.service.replicas import Replica, ReplicaRole, beat
+from tests.console.console_support import Browser, console, key
+from tests.serving.adder import Adder, Weigher
+
+PAGE = "/endpoints/steered/chat"
+
+
+class Watched(Memory):
+    """Knows which calls it took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.took: list[bool] = []
+
+    async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
+        self.took.append(await super().takes(endpoint, ask))
+        return self.took[-1]
+
+
+class Chatting:
+    """A gateway with two endpoints, of which LoomDB knows the front."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.db, self.policy, self.recorder = url, open_store(url), Weigher(), Watched()
+        keys = StoredKeys(self.db, required=True)
+        self.gateway = LocalGateway({"steered": self.policy, "plain": Adder()}, self.recorder, keys=keys)
+
+    async def __aenter__(self) -> "Chatting":
+        await self.gateway.__aenter__()
+        for name in ("steered", "plain"):
+            self.front(name, self.gateway.url)
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.gateway.__aexit__(None, None, None)
+        self.db.close()
+
+    def front(self, endpoint: str, address: str) -> None:
+        beat(
+            self.db,
+            Replica(id=endpoint, role=ReplicaRole.FRONT, endpoint=endpoint, address=address, node="here", pid=1),
+        )
+
+    async def browse(self, visit: Callable[[Browser], None], *scopes: str) -> None:
+        """Visit the console as somebody, open where there are no scopes."""
+
+        def visiting() -> None:
+            with console(self.url) as (source, app), Browser(app) as browser:
+                if scopes:
+                    browser.sign_in(key(source, *scopes)[0])
+                visit(browser)
+
+        await asyncio.to_thread(visiting)
+
+
+@pytest.fixture
+async def chatting(sqlite_url: str) -> AsyncIterator[Chatting]:
+    async with Chatting(sqlite_url) as opened:
+        yield opened
+
+
+def say(browser: Browser, text: str, *, page: str = PAGE, said: str = "", **weights: int) -> Any:
+    fields = {f"weight.{name}": str(weight) for name, weight in weights.items()}
+    return browser.submit(page, page=page, text=text, said=said, **fields)
+
+
+def said_in(page: str) -> str:
+    """The conversation that a page carries."""
+    found = re.search(r'name="said" value="([^"]*)"', page)
+    assert found is not None
+    return unescape(found[1])
+
+
+async def test_a_conversation_goes_on_with_the_preference_of_the_sliders(chatting: Chatting) -> None:
+    def visit(browser: Browser) -> None:
+        assert re.findall(r'type="range" data-told name="([^"]+)"', browser.get(PAGE).text) == [
+            "weight.right",
+            "weight.short",
+        ]
+        first = say(browser, "<b>Hello</b> \u202egone", right=30, short=10)
+        assert first.status_code == 200
+        assert "weigher/1 · right 75 %, short 25 %" in first.text
+        assert "&lt;b&gt;Hello&lt;/b&gt;" in first.text
+        again = say(browser, "And now?", said=said_in(first.text), right=0, short=10)
+        assert "right 0 %, short 100 %" in again.text
+
+    await chatting.browse(visit, "rate")
+    asked = [[(each.role, each.text) for each in ask.messages] for ask in chatting.policy.asked]
+    assert asked[0] == [("system", "Preference: right 75, short 25."), ("user", "<b>Hello</b> \u202egone")]
+    assert [role for role, _ in asked[1]] == ["system", "user", "assistant", "user"]
+    assert asked[1][1:2] == asked[0][1:]
+    assert chatting.recorder.took == [False, False], "nothing is recorded"
+    made = [each for each in list_keys(chatting.db) if each.scopes == ("act",)]
+    assert [each.name for each in made] == ["ann at the console"], "one key for all requests of a person"
+
+
+async def test_a_policy_without_objectives_has_no_sliders(chatting: Chatting) -> None:
+    page = "/endpoints/plain/chat"
+
+    def visit(browser: Browser) -> None:
+        assert 'type="range"' not in browser.get(page).text
+        assert say(browser, "1 + 1", page=page).status_code == 200
+        refused = say(browser, "1 + 1", page=page, right=1)
+        assert refused.status_code == 400
+        assert "This policy reads no preference" in refused.text
+
+    await chatting.browse(visit)
+
+
+async def test_what_is_wrong_is_said_and_what_was_written_is_kept(chatting: Chatting) -> None:
+    def visit(browser: Browser) -> None:
+        nothing = say(browser, "Hello", right=0, short=0)
+        assert (nothing.status_code, "One objective at least must count." in nothing.text) == (400, True)
+        assert ">Hello</textarea>" in nothing.text
+        assert "Write something first." in say(browser, " ", right=1).text
+        assert say(browser, "Hello", right=101).status_code == 400
+        assert "Begin anew" in say(browser, "Hello", said="[1]", right=1).text
+        assert "is not served now" in browser.get("/endpoints/nobody/chat").text
+        chatting.front("plain", "127.0.0.1:9")
+        down = browser.get("/endpoints/plain/chat")
+        assert (down.status_code, "no answer" in down.text) == (503, True)
+
+    await chatting.browse(visit)
+    assert chatting.policy.asked == []
+
+
+async def test_whoever_only_looks_does_not_chat(chatting: Chatting) -> None:
+    def visit(browser: Browser) -> None:
+        assert browser.get(PAGE).status_code == 403
+
+    await chatting.browse(visit, "view")
