@@ -80,6 +80,8 @@ app.command()(cli_events.events)
 app.command()(cli_records.runs)
 app.command()(cli_records.stop)
 app.command()(cli_records.lineage)
+app.command()(cli_records.league)
+app.command("import")(cli_records.take_over)
 app.command()(cli_analytics.query)
 app.command()(cli_new.new)
 

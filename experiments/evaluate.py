@@ -10,10 +10,11 @@ from rich.console import Console
 
 from loomrl.config import EvaluationConfig, Experiment, LanguageWeave
 from loomrl.control.preference import lattice
+from loomrl.errors import ConfigError
 from loomrl.evaluation.front_report import FrontReport, attempted, judge_front
 from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.experiments.commands.front_view import render_front
-from loomrl.experiments.commands.output import table
+from loomrl.experiments.commands.output import shown_counts, table
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.pool import LoomRLGym
@@ -51,6 +52,7 @@ def evaluate_policies(
     """Evaluate each policy, or the experiment's own if none is named, and record run and reports in LoomDB."""
     with open_store(experiment.store_url) as db:
         mixture = open_task_mixture(experiment, db)
+        refuse_league(mixture)
         judged = [find_policy(text, db, temperature=temperature) for text in policies]
         judged = judged or [Judged(experiment.policy.kind, experiment.policy)]
         for policy in judged:
@@ -64,6 +66,17 @@ def evaluate_policies(
         return LanguageResult(run, clock() - started, tuple(reports))
 
 
+def refuse_league(mixture: TaskMixture) -> None:
+    """A ConfigError if an opponent would be drawn among the versions of a run: an evaluation belongs to none."""
+    for index, (name, member) in enumerate(mixture.members.items()):
+        if member.environment.league is not None:
+            raise ConfigError(
+                f"environment {name}: opponent.kind=league is of a run that trains, against its own past versions. "
+                f"Name the opponent of the evaluation: environments.{index}.settings.opponent.kind=minimax, or random, "
+                "mcts, ladder, or policy with a folder that `loomrl export` wrote."
+            )
+
+
 async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, judged: Sequence[Judged]) -> list[Report]:
     settings = experiment.evaluation
     rules, shaping = open_text_rules(settings.rules), open_shaping(experiment.rewards)
@@ -73,7 +86,7 @@ async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, jud
         for policy in judged:
             attempts = await _play(gym, policy, mixture, settings, run, asked)
             report = judge(policy.name, attempts, confidence=settings.confidence, rules=rules)
-            reports.append(replace(report, front=front_of(experiment, policy.name, map(shaping.shaped, attempts))))
+            reports.append(replace(report, front=front_of(experiment, policy.name, shaping.all_shaped(attempts))))
     return reports
 
 
@@ -148,6 +161,12 @@ def render(result: LanguageResult, console: Console) -> None:
     episodes = reports[0].overall.success.count + reports[0].overall.failures
     title = f"Success on {episodes} held-out tasks, {reports[0].confidence:.0%} confidence"
     console.print(table(title, columns, rows))
+    turns = max(len(report.solved_within) for report in reports)
+    if turns > 1:
+        shown = shown_counts(turns)
+        within = [(report.policy, *(f"{_within(report, count):.3f}" for count in shown)) for report in reports]
+        console.print()
+        console.print(table("Success within so many turns", ("", *(f"{count}>" for count in shown)), within))
     for report in reports:
         if report.front is not None:
             render_front(report.front, console)
@@ -172,6 +191,11 @@ def too_many_failed(result: LanguageResult, most: float) -> str | None:
         if report.failed > most
     ]
     return f"{'; '.join(said)} (evaluation.may_fail={most:g})" if said else None
+
+
+def _within(report: Report, turns: int) -> float:
+    """Turns later than the last that solved something add nothing."""
+    return report.solved_within[min(turns, len(report.solved_within)) - 1] if report.solved_within else 0.0
 
 
 def _cell(score: Score) -> str:

@@ -19,7 +19,7 @@ from loomrl.evaluation.front_report import FrontReport
 from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.experiments import judge_front
 from loomrl.experiments.commands.front_view import render_front
-from loomrl.experiments.commands.output import table
+from loomrl.experiments.commands.output import shown_counts, table
 from loomrl.experiments.policies import is_control
 from loomrl.named import named
 from loomrl.run.record import recorded
@@ -32,8 +32,6 @@ AT_ONCE = 16
 """Environments played side by side."""
 HELD_OUT = 0x10035
 """Mixed into the seed, so that no environment starts as one in training did."""
-COLUMNS = 8
-"""Most trials in a table."""
 RANDOM = "random"
 FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a policy's folder"]
 
@@ -160,7 +158,7 @@ def render(result: ControlResult, console: Console) -> None:
     title = f"Return in {result.environment}, {first.overall.episodes} episodes, {first.confidence:.0%} confidence"
     console.print(table(title, ("", "mean>", "least>", "greatest>", "steps>"), rows))
     if trials := max((len(report.trials) for report in result.reports), default=0):
-        shown = shown_trials(trials)
+        shown = shown_counts(trials)
         by_trial = [(report.policy, *(f"{report.trials[n - 1]:.2f}" for n in shown)) for report in result.reports]
         console.print()
         console.print(table("Mean return by trial", ("", *(f"{n}>" for n in shown)), by_trial))
@@ -171,15 +169,6 @@ def render(result: ControlResult, console: Console) -> None:
     if result.picture:
         console.print(f"\npicture: {result.picture}", highlight=False)
     console.print(f"\n{result.seconds:.1f} s, recorded as run {result.run}", highlight=False)
-
-
-def shown_trials(count: int) -> list[int]:
-    """The trials that a table shows: all of a few; of many the first, the last, and some on a logarithmic scale."""
-    return (
-        sorted({round(count ** (step / (COLUMNS - 1))) for step in range(COLUMNS)})
-        if count > COLUMNS
-        else [*range(1, count + 1)]
-    )
 
 
 def returned(score: Mapping[str, Any]) -> str:

@@ -120,8 +120,20 @@ def _served(text: str, temperature: float) -> OpenAIPolicy:
     return OpenAIPolicy.parse({"url": url, "model": model, "sampling": sampling}, origin=f"policy {text}")
 
 
+def refuse_full(folder: Path) -> None:
+    """A ConfigError if there is anything in this folder."""
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{str(folder)!r} is not empty: name another folder.")
+
+
 def exported(
-    text: str, db: LoomDB, folder: Path, *, onnx: bool = False, preference: Mapping[str, float] | None = None
+    text: str,
+    db: LoomDB,
+    folder: Path,
+    *,
+    onnx: bool = False,
+    stable_baselines: bool = False,
+    preference: Mapping[str, float] | None = None,
 ) -> str:
     """Copy this version's policy into a folder of its own; returns the version's id.
 
@@ -130,12 +142,12 @@ def exported(
     version = find_version(text, db)
     if version is None:
         raise ConfigError("policy " + unknown("name", text, ["RUN", "RUN/NUMBER", *(run.id for run in list_runs(db))]))
-    if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{str(folder)!r} is not empty: name another folder.")
+    refuse_full(folder)
     checkpoint = copied(version, db)
     inside = checkpoint / "policy"
-    if onnx and not inside.is_dir():
-        raise ConfigError(f"--onnx: {version.id} is a language policy; only those of control are written as ONNX.")
+    asked = [name for name, given in (("--onnx", onnx), ("--stable-baselines", stable_baselines)) if given]
+    if asked and not inside.is_dir():
+        raise ConfigError(f"{asked[0]}: {version.id} is a language policy; only those of control are written so.")
     if preference is not None:
         if inside.is_dir():
             raise ConfigError(
@@ -148,10 +160,15 @@ def exported(
     if (checkpoint / "adapter").is_dir():
         shutil.copytree(checkpoint / "adapter", folder / "adapter")
     shutil.rmtree(checkpoint.parent)
-    if onnx:
+    if asked:
+        from loomrl.control import stable_baselines as theirs
         from loomrl.control.policy import ControlPolicy
 
-        ControlPolicy.load(folder).to_onnx(folder / "policy.onnx")
+        policy = ControlPolicy.load(folder)
+        if onnx:
+            policy.to_onnx(folder / "policy.onnx")
+        if stable_baselines:
+            theirs.write(policy, folder)
     return version.id
 
 

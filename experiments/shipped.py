@@ -15,6 +15,7 @@ from loomrl.config import (
     parse_experiment,
     trained,
 )
+from loomrl.config.rubric import RubricPart
 from loomrl.errors import ConfigError, unknown
 from loomrl.files import is_file
 from loomrl.load import load_any, parse_assignments, read_yaml
@@ -86,6 +87,21 @@ def resolve_rewards(experiment: str | None, assignments: Sequence[str]) -> Rewar
             )
         settings = served.rewards.plain
     return RewardPipeline.parse(merge(settings, parse_assignments(assignments)), origin="rewards")
+
+
+def resolve_rubric(experiment: str, part: str | None, assignments: Sequence[str]) -> RubricPart:
+    """The rubric of this name among an experiment's `rewards.parts`, or the only one."""
+    found = resolve_any([experiment, *assignments])
+    if not isinstance(found, Experiment | ServingExperiment):
+        raise ConfigError(f"experiment {found.name!r} is of kind {found.kind}, which has no rubrics.")
+    rubrics = {one.name: one for one in found.rewards.parts if isinstance(one, RubricPart)}
+    if not rubrics:
+        raise ConfigError(f"experiment {found.name!r} has no part of kind rubric among its rewards.parts.")
+    if part is None and len(rubrics) > 1:
+        raise ConfigError(f"experiment {found.name!r} has several rubrics: say which with --part {'|'.join(rubrics)}.")
+    if part is not None and part not in rubrics:
+        raise ConfigError(unknown("part", part, rubrics))
+    return rubrics[part] if part is not None else next(iter(rubrics.values()))
 
 
 def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:

@@ -112,8 +112,10 @@ class Artifacts:
         self._fetch(name, marker, ONLY_FILE, buffer)
         return buffer.getvalue()
 
-    def get_folder(self, name: str, into: Path) -> Path:
-        """Copy the folder of this artifact to `into`, a new path: whole or not at all."""
+    def get_folder(self, name: str, into: Path, *, below: str = "") -> Path:
+        """Copy the folder of this artifact to `into`, a new path: whole or not at all. With `below`, of its files only
+        those whose path begins so.
+        """
         marker = self._complete_marker(name, kind="folder")
         if into.exists():
             raise ArtifactError(f"artifact {name!r}: {into} exists already. Give a path that is free.")
@@ -122,6 +124,8 @@ class Artifacts:
             with self._translated(name):
                 for file in marker.files:
                     _refuse_elsewhere(name, file)
+                    if not file.startswith(below):
+                        continue
                     (staged / file).parent.mkdir(parents=True, exist_ok=True)
                     with (staged / file).open("wb") as sink:
                         self._fetch(name, marker, file, sink)

@@ -31,6 +31,10 @@ class StoreError(LoomError):
     boundary = "store"
 
 
+class StoreAway(StoreError):
+    """The database's server went away in a transaction. What may be done twice may be repeated."""
+
+
 class RunTaken(StoreError):
     """A run that another process has resumed since: this one must end, and nothing of its counts any more."""
 
@@ -67,6 +71,12 @@ class ScorerError(LoomError):
     """A scorer that gave no answer in time. Never a score of 0."""
 
     boundary = "scorer"
+
+
+class JudgeError(ScorerError):
+    """A judge that is not there, too late, or refuses. No environment is blamed for it."""
+
+    boundary = "judge"
 
 
 class SandboxError(LoomError):

@@ -169,7 +169,7 @@ def _walk(root: type[BaseModel], raw: Any, loc: tuple[int | str, ...]) -> tuple[
         present = isinstance(raw, Mapping) and key in raw
         index = isinstance(key, int)
         variant = [] if present or index else [m for m in models if _kind_of(m) == key]
-        if variant and isinstance(raw, Mapping) and raw.get("kind") == key:
+        if variant and isinstance(raw, Mapping) and raw.get("kind", key) == key:
             models = variant
             continue
         path.append(str(key))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.canonical import content_hash
+from loomrl.pickled import quickly
 from loomrl.picture import label
 
 NO_VERSION = -1
@@ -63,6 +64,7 @@ class Message(NamedTuple):
 Observation = tuple[Message, ...]
 
 
+@quickly
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task to attempt. Built from picklable data only, so that the same task can be attempted anywhere."""
@@ -90,6 +92,7 @@ class Failure:
     message: str
 
 
+@quickly
 @dataclass(frozen=True, slots=True)
 class Reward:
     """A total, its named parts (weighted, so that they sum to the unclipped total), and success in 0..1.
@@ -105,6 +108,7 @@ class Reward:
         return self.total
 
 
+@quickly
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
     """Token ids as sampled, with a mask of the policy's tokens, log-probabilities, and sampling versions.
@@ -154,6 +158,7 @@ class Tokens:
         )
 
 
+@quickly
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The policy's new observation, its action, and the reward.
@@ -168,6 +173,7 @@ class Turn:
     tokens: Tokens | None = None
 
 
+@quickly
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps:
     """The steps of a control policy, in order: `_T` is the step.
@@ -209,6 +215,7 @@ def _same(mine: Any, theirs: Any) -> bool:
     return np.array_equal(mine, theirs)
 
 
+@quickly
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
     """One finished attempt at a task. Written once, never edited; later judgements are `Feedback`."""
@@ -230,7 +237,7 @@ class Trajectory:
     started_at: float = 0.0
     finished_at: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Data of an outside protocol, returned unchanged, and the `memory` left for later attempts.
+    """Data of an outside protocol, returned unchanged, the `memory` left for later attempts, and grades by `rubric`.
 
     JSON values and NumPy arrays.
     """

@@ -1,26 +1,32 @@
 """Databases for every test: SQLite in a temporary folder, and a real PostgreSQL that the session starts and stops."""
 
 import atexit
+import gc
 import getpass
 import inspect
 import os
 import pwd
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
+from httpx._transports import default
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 
-from loomrl.store import LoomDB, open_store
+from loomrl import artifacts
+from loomrl.store import LoomDB, db, open_store
 from tests.needs import need, postgres_binaries
 
 pytest_plugins = ["tests.costs"]
@@ -29,18 +35,45 @@ PASSWORD = "only-on-loopback"
 SLOW_MOST_S = 1800
 COMES_NEXT = pytest.StashKey[pytest.Function | None]()
 
+gc.disable()  # what is imported and collected stays
+
 # Ray joins a cluster that it finds in this folder: tests that run beside each other must not find each other's.
 # (Sockets lie in it, whose paths must be short.)
 os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="loom-", dir="/tmp")
 atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
 # Ray's processes are nicer than all others by default, and would starve beside other tests.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# A worker is started when something runs in it. Ray starts one for every core at once, and most tests need none.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 
 # A busy machine is no reason to fail a property; in CI the examples are the same every time.
 settings.register_profile(
     "loomrl", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("loomrl")
+
+
+def _hurry_httpx() -> None:
+    """Every client reads the certificates of the whole world, which takes longer than what most of them ask."""
+    real = default.create_ssl_context
+
+    @cache
+    def shared(*_: str | None) -> ssl.SSLContext:
+        return real()
+
+    def made(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+        if verify is True and cert is None and trust_env:
+            return shared(*map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
+        return real(verify, cert, trust_env)
+
+    default.create_ssl_context = made
+
+
+_hurry_httpx()
+
+# Processes die in tests, the machine does not: nothing waits for the disk.
+db._PRAGMAS = (*db._PRAGMAS, "synchronous=OFF")
+artifacts._fsync = lambda path: None
 
 
 def _one_thread() -> Iterator[None]:
@@ -61,6 +94,8 @@ one_thread_in_module = pytest.fixture(scope="module")(_one_thread)
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Files that use the shared Ray come first, and in them the tests that do: a process of tests starts it once.
 
+    Then come the files beside this one, some of which are a minute long: last, they would be waited for alone.
+
     A slow test without a limit of its own has SLOW_MOST_S: on a busy machine it takes several times as long.
     """
     for item in items:
@@ -69,7 +104,22 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     without = {item: "ray_cluster" not in item.fixturenames for item in items}
     files = {item.path: number for number, item in enumerate(reversed(items))}
     users = {item.path for item in items if not without[item]}
-    items.sort(key=lambda item: (item.path not in users, -files[item.path], without[item]))
+    here = Path(__file__).parent
+    items.sort(key=lambda item: (item.path not in users, item.path.parent != here, -files[item.path], without[item]))
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay until the end: nobody looks through them again for what might go."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _told_nothing_yet() -> None:
+    """What is logged once in a process is logged for every test."""
+    debug = sys.modules.get("ray.util.debug")
+    if debug is not None:
+        debug.reset_log_once()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -105,10 +155,7 @@ def control_environments() -> None:
 
 @pytest.fixture(scope="session")
 def postgres_server(unused_tcp_port_factory: Callable[[], int]) -> Iterator[str]:
-    """The base URL of a PostgreSQL server of our own; append a database name.
-
-    Processes die in tests, the machine does not: nothing waits for the disk.
-    """
+    """The base URL of a PostgreSQL server of our own; append a database name."""
     need("PostgreSQL")
     binaries = postgres_binaries()
     assert binaries is not None
@@ -168,9 +215,9 @@ def recorded_store_url(store_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def store(store_url: str) -> Iterator[LoomDB]:
     """An open LoomDB, on both databases."""
-    db = open_store(store_url)
-    yield db
-    db.close()
+    opened = open_store(store_url)
+    yield opened
+    opened.close()
 
 
 def _hurry_rllib() -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -24,6 +25,7 @@ MAY_IMPORT = {
 LAYERS = [
     "canonical",
     "files",
+    "pickled",
     "picture",
     "threshold",
     "types",
@@ -122,8 +124,13 @@ SOURCES = [path for top in TOP for path in sorted((ROOT / top).rglob("*.py"))]
 ids = [str(path.relative_to(ROOT)) for path in SOURCES]
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> tuple[str, ...]:
     """Absolute names of all that a file imports, inside functions too."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

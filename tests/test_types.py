@@ -65,6 +65,19 @@ def test_trajectory_of_a_scripted_policy_has_no_tokens() -> None:
     assert trajectory(Turn((), "a"), Turn((), "b")).tokens is None
 
 
+def test_what_is_pickled_is_what_was_there_and_what_an_earlier_version_pickled_too() -> None:
+    task = Task("Math", "1", "calculus", 2, 7, {"a": [1]})
+    there = trajectory(Turn((), "x", Reward(0.5, {"brevity": 0.5}), span(1, 2)))
+    read = pickle.loads(pickle.dumps((task, there)))
+    assert read[0] == task
+    assert content_hash(read[1].turns[0].reward.parts) == content_hash(there.turns[0].reward.parts)
+    assert replace(read[1], turns=()) == replace(there, turns=())
+    assert read[1].tokens.ids_T.tolist() == [1, 2]
+    earlier = object.__new__(Task)
+    earlier.__setstate__(["Math", "1", "calculus", 2, 7, {"a": [1]}])
+    assert earlier == task
+
+
 def test_token_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="one length"):
         Tokens.of([1, 2], [True], [0.0, 0.0], [0, 0])

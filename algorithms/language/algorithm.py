@@ -16,6 +16,7 @@ from typing_extensions import override
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
 from loomrl.algorithms.language.collector import Collector, opened_collector
 from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.league import open_league
 from loomrl.algorithms.language.lesson import Lesson
 from loomrl.algorithms.language.measure import queue_wait, staleness
 from loomrl.algorithms.language.pace import Pace
@@ -119,6 +120,7 @@ class Language(Placed):
         rate = self._schedule.rate(collector.done)
         lesson = collector.lesson(groups, algorithm)
         metrics: dict[str, float] = {Metric.LEARNING_RATE: rate, Metric.GROUPS_DROPPED: float(lesson.dropped)}
+        metrics |= lesson.metrics
         if not lesson.samples:
             return metrics
         started = time.perf_counter()
@@ -178,6 +180,7 @@ class Language(Placed):
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url, reconnect_s=RECONNECT_S))
         self._mixture = open_task_mixture(self._experiment, self._db)
+        open_league(self._experiment, self._mixture)  # refused before anything is built
         ensure_origin(config.resolved, self._mixture, self._db)
         self._collector: Collector | ServedCollector | None = None
         self._stream: Stream | None = None
@@ -240,7 +243,7 @@ class Language(Placed):
         if came_from is None:
             self._resume()
         else:
-            self._load_progress({**came_from, "cursor": 0})
+            self._load_progress({**came_from, "cursor": 0, "replay": {}})  # the hub is another one, and empty
             self._ledger.load_state_dict(came_from)
         return collector
 
@@ -256,6 +259,7 @@ class Language(Placed):
                 self.config.resolved, self._weights(), self._first_of(lambda learner: learner.adapter()), folder
             )
             self._ledger.offer(self.collector.done, self.collector.score(self._stopper.mean))
+            self.collector.admit(self._ledger.checkpoints.url(self.collector.done))
             self._ledger.commit(self.collector.done, folder, self._progress())
         self._last_checkpoint_s = time.perf_counter() - begun
 

@@ -10,12 +10,16 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
+from loomrl.algorithms.language.league import League, held, open_league
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure
 from loomrl.algorithms.language.origin import stops_of
+from loomrl.algorithms.language.replay import Replay
+from loomrl.algorithms.language.replay import measured as replayed
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.steering import Steered
 from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
@@ -32,7 +36,7 @@ from loomrl.hub.shard import MOST_AT_ONCE
 from loomrl.run.ledger import Ledger
 from loomrl.store import RECONNECT_S, LoomDB, beside, open_store
 from loomrl.store.notes import Notes
-from loomrl.store.runs import Claim
+from loomrl.store.runs import Claim, hold
 from loomrl.types import Failure, Group, Trajectory
 
 _log = logging.getLogger(__name__)
@@ -81,8 +85,14 @@ class Collector:
     """Memories that groups leave to later ones."""
     steered: Steered | None = None
     """Draws preferences, if there are several objectives."""
+    replay: Replay | None = None
+    """Groups to learn from again, if there is replay."""
+    league: League | None = None
+    """Draws opponents, if an environment's settings ask for it."""
     stream: Ahead | None = None
     """Groups begun beyond the present update, if rollouts do not wait for it."""
+    still_ours: Callable[[], None] = lambda: None
+    """RunTaken once another process leads the run."""
 
     def attempt(
         self, policy: LanguagePolicy, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]
@@ -99,7 +109,7 @@ class Collector:
             stored = list(self.hub.replay(after=self.cursor, selection=Selection(run=self.run)))
             attempts = {t.id: t for _, t in stored if t.id in plans}
             fresh = play([plan for id, plan in plans.items() if id not in attempts])
-            played = self.store(sorted(map(self.shaping.shaped, fresh), key=_by_plan))
+            played = self.store(sorted(self.shaping.all_shaped(fresh), key=_by_plan))
             self.reach(c for c, t in stored if t.id in plans)
             everything = [*attempts.values(), *played]
             failures += [attempt.failure for attempt in everything if attempt.failure is not None]
@@ -122,22 +132,26 @@ class Collector:
         return f"all {self.done} updates done" if self.done >= self.limit else None
 
     def lesson(self, groups: Sequence[Group], algorithm: Algorithms) -> Lesson:
-        """The samples of this update."""
+        """The samples of this update: those of its groups, and of replayed ones."""
         skips = isinstance(algorithm, PolicyGradient) and algorithm.cut_off == "skip"
         stop = stops_of(Resolved(self.experiment, algorithm).origin) if skips else None
-        made = lesson_of(algorithm, groups, version=self.done, stop=stop)
+        again = self.replay.draw(self.done) if self.replay else []
+        made = lesson_of(algorithm, groups, version=self.done, stop=stop, again=again)
         multipliers = () if self.steered is None else self.steered.multipliers
         dropped = made.dropped + self.experiment.rollout.groups_per_update - len(groups)
-        return replace(made, dropped=dropped, multipliers=multipliers)
+        metrics = replayed(groups, again, self.done) if self.replay else {}
+        return replace(made, dropped=dropped, multipliers=multipliers, metrics=metrics)
 
     def measured(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:
         """Metrics of this update's attempts."""
         found = measure(groups, failures, family_of=self.mixture.family_of)
-        return found if self.steered is None else found | self.steered.measured(usable(groups))
+        for part in (self.steered, self.league):
+            found |= {} if part is None else part.measured(usable(groups))
+        return found
 
     def score(self, mean: float | None) -> float | None:
-        """By which the best version is chosen: the mean success of the latest attempts."""
-        return mean
+        """By which the best version is chosen: the mean success of the latest attempts, or the rating in a league."""
+        return mean if self.league is None else self.league.rating
 
     def advance(self, groups: Sequence[Group]) -> None:
         """Update `done + 1` was made from these groups."""
@@ -147,10 +161,19 @@ class Collector:
         self.shaping.observe(attempts)
         if self.steered is not None:
             self.steered.observe(attempts)
+        if self.replay is not None:
+            self.replay.observe(groups, self.done)
+        if self.league is not None:
+            self.league.observe(groups)
         for group in groups:
             self.memories.commit(group)
         self.done += 1
         self.cursor = self.reached
+
+    def admit(self, url: str) -> None:
+        """The present version gets a checkpoint at this URL, so that it may join the league."""
+        if self.league is not None:
+            self.league.admit(self.done, url)
 
     def store(self, played: Sequence[Trajectory]) -> list[Trajectory]:
         """Put attempts into the hub, and reach them.
@@ -183,18 +206,20 @@ class Collector:
                 self.leases[id] = self.hub.renew(id)
 
     def _lease(self, groups: Collection[str]) -> Lease:
-        """Those of these groups that can be trained; what a killed process left of later updates stays in the hub.
+        """Those of these groups that can be trained; what a killed process left of later updates stays in the hub."""
+        return self.lent(partial(self.hub.lease, len(groups), groups=list(groups)))
 
-        A lease that the killed process held is taken over, a lost one replaced.
+    def lent(self, lend: Callable[..., Lease]) -> Lease:
+        """The present update's lease: one that a killed process held is taken over, a lost one replaced.
+
+        RunTaken if it was lost to another process that leads the run now.
         """
         for attempt in count():
             id = f"{self.run}/{self.done}/{attempt}"
             try:
-                return self.hub.lease(
-                    len(groups), version=self.done, consumer=self.run, lease_id=id, groups=list(groups)
-                )
+                return lend(version=self.done, consumer=self.run, lease_id=id)
             except LeaseLost:
-                continue
+                self.still_ours()
         raise AssertionError("unreachable")
 
     def _plans(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
@@ -210,10 +235,14 @@ class Collector:
         return plans
 
     def draw(self, rng: random.Random) -> Draw:
-        """The curriculum's next task, with the memory that its family has now."""
+        """The curriculum's next task, with the memory that its family has now, a preference and an opponent."""
         drawn = self.curriculum.draw(rng)
-        preference = None if self.steered is None else self.steered.draw(rng)
-        return replace(drawn, memory=self.memories.snapshot(drawn.family.key), preference=preference)
+        return replace(
+            drawn,
+            memory=self.memories.snapshot(drawn.family.key),
+            preference=None if self.steered is None else self.steered.draw(rng),
+            opponent=None if self.league is None else self.league.draw(rng, drawn),
+        )
 
     def siblings(self, name: str, draw: Draw, policy: LanguagePolicy) -> list[Plan]:
         """The attempts of a group; what they are follows from its name in the run, and the draw."""
@@ -248,6 +277,7 @@ class Collector:
 
     def ledger(self, db: LoomDB, claim: Claim) -> Ledger:
         """The run's versions, each of which counts once the hub has the acks of what it was trained on."""
+        self.still_ours = partial(hold, db, claim)
         return Ledger(
             experiment=self.experiment,
             db=db,
@@ -256,6 +286,7 @@ class Collector:
             file="line.json",  # the name in checkpoints of every version
             data=lambda state: {"leases": state["leases"], "cursor": state["cursor"]},
             settle=self.settle,
+            held=held,
         )
 
     def take(self, lease: Lease) -> None:
@@ -290,6 +321,8 @@ class Collector:
             "memories": self.memories.state_dict(),
             "shaping": self.shaping.state_dict(),
             "steered": self.steered and self.steered.state_dict(),
+            "replay": self.replay and self.replay.state_dict(),
+            "league": self.league and self.league.state_dict(),
             "stream": self.stream and self.stream.state_dict(),
         }
 
@@ -303,6 +336,10 @@ class Collector:
             self.shaping.load_state_dict(state["shaping"])
         if self.steered is not None:
             self.steered.load_state_dict(state["steered"])
+        if self.replay is not None:
+            self.replay.load_state_dict(state.get("replay") or {})  # it may be new here
+        if self.league is not None and state.get("league") and state.get("run", self.run) == self.run:  # or a new one
+            self.league.load_state_dict(state["league"])
         if self.stream is not None:
             self.stream.load_state_dict(state["stream"])
 
@@ -337,6 +374,8 @@ def open_collector(
         quarantine=quarantine,
         shaping=open_shaping(experiment.rewards),
         steered=steered,
+        replay=None if (replay := experiment.rollout.replay) is None else Replay(replay, hub, experiment.seed),
+        league=open_league(experiment, mixture),
         clock=time.time,
     )
 

@@ -95,6 +95,8 @@ class LanguageConfig(NamedConfig):
                 f"data.parent={experiment.data.parent!r} and algorithm.model.path={self.algorithm.model.path!r}: a run "
                 "begins with one policy. Give one of them; `loomrl train` takes the data set's own."
             )
+        if experiment.rollout.replay is not None:
+            experiment.rollout.replay.check_algorithm(self.algorithm)  # one of the user's own was not seen before
         for environment in experiment.environments:
             known(environment.id)
         self.registrations = (*registrations(), *announced(each.id for each in experiment.environments))

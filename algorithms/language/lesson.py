@@ -1,7 +1,7 @@
 """One update's samples, and how they are learnt from."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class Lesson:
     """Groups that teach nothing."""
     multipliers: tuple[float, ...] = ()
     """Weight of every objective in addition to each sample's preference."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of what was added to the update's own attempts."""
 
     def shares(self, optimizer: Optimizer, rate: float, *, learners: int, rng: np.random.Generator) -> list[Work]:
         """The work of each learner."""
@@ -49,18 +51,25 @@ class Lesson:
 
 
 def lesson_of(
-    algorithm: Algorithms, groups: Sequence[Group], *, version: int, stop: Collection[int] | None = None
+    algorithm: Algorithms,
+    groups: Sequence[Group],
+    *,
+    version: int,
+    stop: Collection[int] | None = None,
+    again: Sequence[Group] = (),
 ) -> Lesson:
-    """The attempts of groups, for policy `version` to learn from; with `stop`, but for those that were cut off."""
+    """The attempts of groups, and of those `again` to learn from, for policy `version`; with `stop`, but for those that
+    were cut off.
+    """
     drops = isinstance(algorithm, PolicyGradient) and algorithm.dynamic_sampling
-    kept = [group for group in groups if not drops or signal(group)]
+    kept = [group for group in (*groups, *again) if not drops or signal(group)]
     tree = algorithm.tree if isinstance(algorithm, LanguageWeave) else Objectives.of(())
     samples, names = samples_of(
         kept, clip=algorithm.reward_clip, version=version, stop=stop, parts=tree.leaves, objectives=tree.names
     )
     if not any(sample.size.targets for sample in samples):
         return Lesson(kind="reinforce", samples=(), dropped=len(groups))
-    dropped = len(groups) - len(kept)
+    dropped = sum(drops and not signal(group) for group in groups)
     if isinstance(algorithm, DPO):
         samples, units = preferences(kept, samples, names, pairs=algorithm.pairs, margin=algorithm.margin)
         return Lesson(kind="prefer", samples=samples, units=units, dropped=dropped)

@@ -1,10 +1,14 @@
-"""Metrics of an update's attempts."""
+"""Metrics of an update's attempts.
+
+Axis: `_K` tokens that the policy wrote.
+"""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loomrl.algorithms.advantage import has_signal
 from loomrl.telemetry.metric import Metric
@@ -39,14 +43,19 @@ def measure(
     return metrics
 
 
-def staleness(groups: Iterable[Group], version: int) -> dict[str, float]:
-    """Age in versions of the tokens from which policy `version` learns."""
+def ages(groups: Iterable[Group], version: int) -> NDArray[np.int32]:
+    """Age in versions of every token that policy `version` learns from."""
     rows = [joined(turns) for group in groups for attempt in group.usable for turns in attempt.sequences]
     each = [version - tokens.versions_T[tokens.mask_T] for tokens in rows if tokens is not None]
-    ages = np.concatenate([np.zeros(0, np.int32), *each])
-    if not ages.size:
+    return np.concatenate([np.zeros(0, np.int32), *each])
+
+
+def staleness(groups: Iterable[Group], version: int) -> dict[str, float]:
+    """Age in versions of the tokens from which policy `version` learns."""
+    ages_K = ages(groups, version)
+    if not ages_K.size:
         return {}
-    return {Metric.STALENESS_MEAN: float(ages.mean()), Metric.STALENESS_MAX: float(ages.max())}
+    return {Metric.STALENESS_MEAN: float(ages_K.mean()), Metric.STALENESS_MAX: float(ages_K.max())}
 
 
 def queue_wait(groups: Sequence[Group], now: float) -> float:

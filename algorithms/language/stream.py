@@ -10,11 +10,12 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from loomrl.algorithms.language.collector import TRIES, Collector
 from loomrl.config import LanguagePolicy
-from loomrl.errors import HubError, LeaseLost
+from loomrl.errors import HubError
 from loomrl.gym.curriculum import Draw
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host.local import Plan
@@ -174,7 +175,7 @@ class Stream:
         fresh = [t for t in finished if t.group in self._flights and t.id in self._flights[t.group].missing]
         if not fresh:
             return False
-        fresh = self._collector.store([self._collector.shaping.shaped(attempt) for attempt in fresh])
+        fresh = self._collector.store(list(self._collector.shaping.all_shaped(fresh)))
         self._arrived += fresh
         for trajectory in fresh:
             del self._flights[trajectory.group].missing[trajectory.id]
@@ -201,23 +202,11 @@ class Stream:
 
     def _lease(self, count: int, *, hopeless: bool) -> Lease:
         """A lease of an update's groups, noted, or an empty one; of fewer groups if there cannot be more."""
-        hub, least = self._collector.hub, 1 if hopeless else count
-        lease = self._ask(lambda id: hub.lease(count, **self._terms(id), at_least=least))
+        least = 1 if hopeless else count
+        lease = self._collector.lent(partial(self._collector.hub.lease, count, at_least=least))
         if lease.groups:
             self._collector.notes.keep(self._update_note(), json.dumps([group.id for group in lease.groups]))
         return lease
-
-    def _ask(self, lease: Callable[[str], Lease]) -> Lease:
-        """A lease under the update's name; a lost one is replaced."""
-        for tries in range(10**6):
-            try:
-                return lease(f"{self._collector.run}/{self._collector.done}/{tries}")
-            except LeaseLost:
-                continue
-        raise AssertionError("unreachable")
-
-    def _terms(self, id: str) -> dict[str, Any]:
-        return {"version": self._collector.done, "consumer": self._collector.run, "lease_id": id}
 
     # -- after a crash ----------------------------------------------------------------------------------------------
 
@@ -243,9 +232,8 @@ class Stream:
         if noted is None:
             return None
         groups = json.loads(noted)
-        lease = self._ask(
-            lambda id: self._collector.hub.lease(len(groups), **self._terms(id), at_least=len(groups), groups=groups)
-        )
+        lend = partial(self._collector.hub.lease, len(groups), at_least=len(groups), groups=groups)
+        lease = self._collector.lent(lend)
         return lease if lease.groups else None
 
     def _plans_note(self) -> str:
@@ -255,7 +243,7 @@ class Stream:
         return f"{self._collector.run}/update/{self._collector.done}"
 
     def _drawn(self, note: Sequence[Any]) -> Draw:
-        key, level, seed, *given = note  # the preference is missing in notes of earlier versions
+        key, level, seed, *given = note  # preference and opponent are missing in notes of earlier versions
         family = next(family for family in self._collector.mixture.families if family.key == key)
         return Draw(family, level, seed, *given)
 
@@ -270,7 +258,7 @@ class Stream:
 
 
 def _note(draw: Draw) -> list[Any]:
-    return [draw.family.key, draw.level, draw.seed, draw.memory, draw.preference]
+    return [draw.family.key, draw.level, draw.seed, draw.memory, draw.preference, draw.opponent]
 
 
 def _released(stats: HubStats) -> int:

@@ -52,7 +52,7 @@ class MetaReasoningEnvironment(BaseEnvironment):
     """
 
     name = "MetaReasoning"
-    version = "1.1.0"
+    version = "1.1.1"
     families = tuple(FAMILIES)
     settings_class = MetaReasoningSettings
     reward_range = (-CALIBRATION_WEIGHT, 1.0 + REASONING_WEIGHT)

@@ -229,6 +229,28 @@ def steer(
 
 
 @app.command()
+def replay(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Success per generated token with experience replay, against fresh attempts only."""
+    from loomrl.experiments.bench.replay import FULL, QUICK, measure
+
+    _tell(measure(QUICK if quick else FULL), as_json=as_json, shown=_rounded, left_out="_runs")
+
+
+@app.command()
+def league(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Self-play in a league against a frozen first version, random moves, and rewards by a coin, at equal samples."""
+    from loomrl.experiments.bench.league import FULL, QUICK, measure
+
+    _tell(measure(QUICK if quick else FULL), as_json=as_json, left_out="_runs", shown=_rounded)
+
+
+@app.command()
 def meta(
     only: Annotated[list[str] | None, typer.Option(help="bandit, grid or cartpole; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,

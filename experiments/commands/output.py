@@ -12,6 +12,8 @@ from rich.table import Table
 
 WIDTH = 160
 """Columns of output that does not go to a terminal."""
+COLUMNS = 8
+"""Most counts in a table."""
 _FLUSH_RIGHT: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on the last line of stdout.")]
@@ -38,3 +40,12 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     for row in rows:
         drawn.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
     return drawn
+
+
+def shown_counts(most: int) -> list[int]:
+    """The columns of a table from 1 to `most`: all of a few; of many the first, the last, and some between."""
+    return (
+        sorted({round(most ** (step / (COLUMNS - 1))) for step in range(COLUMNS)})
+        if most > COLUMNS
+        else [*range(1, most + 1)]
+    )

@@ -1,9 +1,10 @@
-"""`loomrl runs`, `loomrl lineage` and `loomrl export`: recorded runs and policy versions."""
+"""`loomrl runs`, `loomrl lineage`, `loomrl league` and `loomrl export`: recorded runs and policy versions."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -97,11 +98,71 @@ def lineage(
     emit(found, as_json=as_json, show=render)
 
 
+def league(
+    run: Annotated[str, typer.Argument(help="A run whose opponents are drawn by a league.")],
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Show ratings of a run's versions and scripted opponents, and who won against whom, as of its last checkpoint."""
+    import json
+
+    from loomrl.algorithms.language.league import standings
+    from loomrl.errors import ConfigError
+    from loomrl.run.version import file_of, find_version
+    from loomrl.store import open_store
+
+    with open_store(store) as db:
+        version = find_version(run, db)
+        state = None if version is None else file_of(version, db, "line.json")
+    if version is None:
+        raise ConfigError(f"there is no version of a run {run!r} in {store}: `loomrl runs` lists them.")
+    if state is None:
+        raise ConfigError(f"the checkpoint of {version.id} is gone: name the run, {version.run}, for that of its last.")
+    kept = json.loads(state).get("league")
+    if not kept:
+        raise ConfigError(f"run {version.run} has no league: its experiment says nowhere opponent.kind=league.")
+    found = {"version": version.id, **standings(kept)}
+    emit(found, as_json=as_json, show=lambda console: _render_league(found, console))
+
+
+def _render_league(found: Mapping[str, Any], console: Console) -> None:
+    """Ratings, then a row for whoever had the first seat, with its share of points and the number of games."""
+    ratings = found["ratings"]
+    title = f"Ratings as of {found['version']}, in Elo with 95% intervals"
+    columns = ("player", "rating>", "interval>", "games>", "in the pool")
+    rated = [
+        (one["player"], f"{one['rating']:.0f}", _between(one), one["games"], "yes" if one["member"] else "")
+        for one in ratings
+    ]
+    console.print(table(title, columns, rated))
+    console.print(
+        f"\nThe first seat is worth {found['advantage']['rating']:.0f} {_between(found['advantage'])}.\n",
+        highlight=False,
+    )
+    met = {(each["player"], each["opponent"]): each for each in found["results"]}
+    names = [each["player"] for each in ratings]
+    firsts, seconds = ([name for name in names if any(pair[seat] == name for pair in met)] for seat in (0, 1))
+    rows = [(first, *(_points(met.get((first, second))) for second in seconds)) for first in firsts]
+    console.print(table("Share of points, and games", ("", *(f"{name}>" for name in seconds)), rows))
+
+
+def _between(rating: Mapping[str, float]) -> str:
+    return f"[{rating['low']:.0f}, {rating['high']:.0f}]"
+
+
+def _points(result: Mapping[str, Any] | None) -> str:
+    return "" if result is None else f"{result['points'] / result['games']:.2f} ({result['games']})"
+
+
 @exports.command(DEFAULT)
-def export(
+def export(  # noqa: PLR0913 - a command with its options
     policy: Annotated[str, typer.Argument(help="RUN (its last version) or RUN/NUMBER.")],
     folder: Annotated[Path, typer.Argument(help="Target folder; must be empty if it exists.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="Of control: also policy.onnx, its greedy path.")] = False,
+    stable_baselines: Annotated[
+        bool,
+        typer.Option("--stable-baselines", help="Of control: also stable_baselines.zip, for its PPO.load."),
+    ] = False,
     preference: Annotated[
         str | None,
         typer.Option(help="Of a language policy that reads one: have it always, as correctness=0.7,brevity=0.3."),
@@ -116,9 +177,30 @@ def export(
 
     with open_store(store) as db:
         asked = None if preference is None else parse_preference(preference)
-        version = exported(policy, db, folder, onnx=onnx, preference=asked)
+        version = exported(policy, db, folder, onnx=onnx, stable_baselines=stable_baselines, preference=asked)
     result = {"policy": version, "folder": str(folder)}
     emit(result, as_json=as_json, show=lambda console: console.print(f"{version} is in {folder}", highlight=False))
+
+
+def take_over(
+    file: Annotated[Path, typer.Argument(help="A zip file that Stable-Baselines3 wrote: PPO, A2C or SAC.")],
+    folder: Annotated[Path, typer.Argument(help="Target folder; must be empty if it exists.")],
+    environment: Annotated[str, typer.Option(help="The environment that it was made for, such as CartPole-v1.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take over a policy of Stable-Baselines3: a folder to evaluate, serve and gate. Nothing pickled is read."""
+    from contextlib import closing
+
+    from loomrl.config import GymnasiumEnvironment
+    from loomrl.control.environment import open_environment
+    from loomrl.control.stable_baselines import read
+    from loomrl.experiments.policies import refuse_full
+
+    refuse_full(folder)
+    with closing(open_environment(GymnasiumEnvironment(id=environment), {})) as place:
+        read(file, place.observation_space, place.action_space).save(folder)
+    result = {"file": str(file), "folder": str(folder), "environment": environment}
+    emit(result, as_json=as_json, show=lambda console: console.print(f"{file} is in {folder}", highlight=False))
 
 
 @exports.command()
@@ -137,14 +219,13 @@ def tensorzero(
     from loomrl.experiments.tensorzero import configuration
     from loomrl.store import open_store
     from loomrl.store.endpoints import show_endpoint
-    from loomrl.store.service.replicas import ReplicaRole, live_replicas, url_of
+    from loomrl.store.service.replicas import front_of
 
     with open_store(store) as db:
         present = show_endpoint(db, endpoint)
-        fronts = live_replicas(db, role=ReplicaRole.FRONT, endpoint=endpoint)
-    if url is None and not fronts:
+        url = url or front_of(db, endpoint)
+    if url is None:
         raise ConfigError(f"endpoint {endpoint!r} is not served now: say where it will be, --url http://HOST:8000.")
-    url = url or url_of(fronts[0].address)
     file.write_text(configuration(present, url=url, key_variable=key_variable), encoding="utf-8")
     result = {"endpoint": endpoint, "revision": present.revision, "url": url, "file": str(file)}
     emit(result, as_json=as_json, show=lambda console: console.print(f"{endpoint} is in {file}", highlight=False))

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +18,11 @@ from loomrl.experiments.commands.records import Limit, StoreUrl
 
 if TYPE_CHECKING:
     from loomrl.config import RewardPipeline
+    from loomrl.evaluation.statistics import Interval
+    from loomrl.feedback.calibration.calibrate import Report
+    from loomrl.feedback.content import Contents
     from loomrl.feedback.reward.judging import Judged, Judging
+    from loomrl.hub import Hub
     from loomrl.store import LoomDB
     from loomrl.store.rewards import StoredReward
 
@@ -26,6 +32,17 @@ app = typer.Typer(
 PAUSE_S = 0.1
 """Between two looks at whether there is anything new."""
 Of = Annotated[str | None, typer.Option(help="Only those of this endpoint.")]
+Where = Annotated[str, typer.Argument(metavar="NAME", help="An endpoint, a run, or somebody else's agent.")]
+WithRubric = Annotated[str, typer.Option(help="The experiment whose rewards.parts have the rubric.")]
+Part = Annotated[str | None, typer.Option(help="The rubric's name, if there are several.")]
+Settings = Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Over the experiment's.")]
+
+
+class By(StrEnum):
+    """Where people's ratings come from."""
+
+    FEEDBACK = "feedback"
+    INBOX = "inbox"
 
 
 @app.command()
@@ -123,6 +140,115 @@ def alarms(
         as_json=as_json,
         show=lambda console: console.print(table("", columns, rows) if rows else f"No alarms in {store}."),
     )
+
+
+@app.command()
+def ask(  # noqa: PLR0913 - a command with its options
+    name: Where,
+    experiment: WithRubric,
+    settings: Settings = None,
+    part: Part = None,
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="Trajectories to ask about.")] = 50,
+    days: Annotated[float, typer.Option(min=0.01, max=365, help="How long the questions wait.")] = 14.0,
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Ask people what a rubric asks its judge: a question for every criterion, in the inbox (`loomrl feedback list`).
+
+    Repeated with the same count it asks about the same trajectories, and nothing twice.
+    """
+    from loomrl.experiments.shipped import resolve_rubric
+    from loomrl.feedback.calibration.rating import ask_people
+    from loomrl.feedback.content import Contents
+    from loomrl.store import open_store
+
+    rubric = resolve_rubric(experiment, part, settings or [])
+    with open_store(store) as db, Contents(store) as contents:
+        asked = ask_people(db, _hub_of(db, contents, name), rubric.criteria, count=count, days=days)
+    result = {"trajectories": asked, "questions": asked * len(rubric.criteria)}
+    said = f"{result['questions']} questions about {asked} trajectories wait for {days:g} days."
+    emit(result, as_json=as_json, show=lambda console: console.print(said, highlight=False))
+
+
+@app.command()
+def calibrate(  # noqa: PLR0913 - a command with its options
+    name: Where,
+    experiment: WithRubric,
+    settings: Settings = None,
+    out: Annotated[Path, typer.Option(help="The map, as JSON; a rubric names it as `calibration`.")] = Path(
+        "calibration.json"
+    ),
+    part: Part = None,
+    by: Annotated[
+        By, typer.Option(help="People's ratings: feedback on record, or answers to `rewards ask`.")
+    ] = By.FEEDBACK,
+    count: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Rated trajectories at most; each costs two grades.")
+    ] = 500,
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Compare a rubric's judge with people, and fit the map from its score to theirs. Ends with 1 if there is none."""
+    from loomrl.experiments.shipped import resolve_rubric
+    from loomrl.feedback.calibration.calibrate import compare
+    from loomrl.feedback.calibration.rating import from_feedback, from_inbox
+    from loomrl.feedback.content import Contents
+    from loomrl.store import open_store
+
+    rubric = resolve_rubric(experiment, part, settings or [])
+    with open_store(store) as db, Contents(store) as contents:
+        hub = _hub_of(db, contents, name)
+        ratings = from_feedback(db, hub) if by is By.FEEDBACK else from_inbox(db, rubric.criteria, hub)
+    report, made = compare(rubric, ratings.some(count), by=by.value, at=time.time())
+    if made is not None:
+        made.write(out)
+    result = {"report": report.data(), "file": str(out) if made else None}
+    emit(result, as_json=as_json, show=lambda console: _render_report(report, str(out) if made else None, console))
+    raise typer.Exit(0 if made else 1)
+
+
+def _hub_of(db: "LoomDB", contents: "Contents", name: str) -> "Hub":
+    """The hub of an endpoint, of somebody else's agent, or of a run."""
+    from loomrl.bus.agent import hub_name, known_agents
+    from loomrl.errors import ConfigError, unknown
+    from loomrl.store.endpoints import list_endpoints
+    from loomrl.store.runs import list_runs
+
+    endpoints, agents = [one.name for one in list_endpoints(db)], known_agents(db)
+    runs = [one.id for one in list_runs(db, limit=1000)]
+    hubs = {
+        **{one: one for one in runs},
+        **{one: hub_name(one) for one in agents},
+        **{one: f"endpoint-{one}" for one in endpoints},
+    }
+    if name not in hubs:
+        raise ConfigError(unknown("name", name, hubs))
+    return contents.hub(hubs[name])
+
+
+def _render_report(report: "Report", file: str | None, console: Console) -> None:
+    def shown(one: "Interval | None") -> str:
+        if one is None or one.mean is None:
+            return "not defined"
+        return f"{one.mean:.2f} [{one.low:.2f}, {one.high:.2f}] of {one.count}"
+
+    rows = [
+        ("rank correlation with people", shown(report.rank)),
+        ("kappa of upper and lower half", shown(report.kappa)),
+        ("choices that the judge would make", shown(report.pairs) if report.pairs else "people made none"),
+        *((f"{name}: {one.measure}", shown(one.found)) for name, one in report.criteria.items()),
+        ("verdicts that the order changes", shown(report.changed)),
+        ("score in the opposite order, more by", shown(report.shift)),
+        ("goes with length, more by", shown(report.length)),
+        *((f"squared error of the {name}", f"{value:.4f}") for name, value in report.errors.items()),
+    ]
+    console.print(table("", ("judge against people", "found"), rows))
+    if report.failed:
+        console.print(f"No verdict on {len(report.failed)}, such as {report.failed[0]}", markup=False, highlight=False)
+    if report.gone:
+        console.print(f"{report.gone} rated trajectories are no longer in the hub.", highlight=False)
+    said = f"Written: {file}" if file else "No map: it is not proved that the judge's score rises with people's."
+    console.print(said, highlight=False, markup=False)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from loomrl.config.control_experiment import (
     ReturnPatience,
     ReturnThreshold,
 )
-from loomrl.config.data import DataSelection, DatasetConfig
+from loomrl.config.data import DataSelection, DatasetConfig, ReplayConfig
 from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.evaluation import EvaluationConfig
 from loomrl.config.experiment import (
@@ -189,6 +189,7 @@ __all__ = [
     "Recording",
     "Records",
     "Reinforce",
+    "ReplayConfig",
     "ReturnPatience",
     "ReturnThreshold",
     "RewardPipeline",

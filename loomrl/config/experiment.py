@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Level, PathText, Positive, PositiveInt, Seconds, Share
-from loomrl.config.data import DatasetConfig
+from loomrl.config.data import DatasetConfig, ReplayConfig
 from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.evaluation import EvaluationConfig
 from loomrl.config.language import (
@@ -189,6 +189,8 @@ class RolloutConfig(Config):
     """Attempts at each task."""
     groups_per_update: PositiveInt = 8
     """Groups that an update learns from."""
+    replay: ReplayConfig | None = None
+    """Groups of earlier updates that it learns from again; None: none."""
     publish_every: PositiveInt = 1
     """Updates between publications of new weights to the engines."""
     turn_timeout_s: Seconds = 60.0
@@ -292,6 +294,7 @@ class Experiment(Training):
             "algorithm.warm_start.steps": isinstance(algorithm, LanguageAlgorithm) and algorithm.warm_start.steps,
             "algorithm.model.build": isinstance(algorithm, LanguageAlgorithm) and algorithm.model.build,
             "rewards.parts": self.rewards.parts,
+            "rollout.replay": self.rollout.replay,
             "train.stop.target": stop.target,
             "train.stop.plateau": stop.plateau,
             "train.stop.decline": stop.decline,
@@ -327,6 +330,14 @@ class Experiment(Training):
                 f"{promise}, but algorithm.importance_cap is null, so nothing corrects for tokens of older policies: "
                 "set it to 2.0"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_replay(self) -> Self:
+        if (replay := self.rollout.replay) is not None:
+            replay.check_promise(max_staleness=self.hub.max_staleness, fresh=self.rollout.groups_per_update)
+            if isinstance(self.algorithm, LanguageAlgorithm):
+                replay.check_algorithm(self.algorithm)
         return self
 
     @model_validator(mode="after")

@@ -1,12 +1,14 @@
 """The judgement of what was served as frozen data: components, weights, and what they are compared with."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from loomrl.config.basic import NonNegative
+from loomrl.config.judge import JudgeModel
 from loomrl.config.rewards import CustomPart
-from loomrl.config.suite import JudgeModel
+from loomrl.config.rubric import RubricPart
 from loomrl.schema import Config
 
 
@@ -34,12 +36,22 @@ class RewardWatch(Config):
     """Chance of any false alarm, however long the watch lasts."""
 
 
+def _custom_by_default(raw: Any) -> Any:
+    return {"kind": "custom", **raw} if isinstance(raw, Mapping) else raw
+
+
+Part = Annotated[
+    Annotated[CustomPart | RubricPart, Field(discriminator="kind")],
+    BeforeValidator(_custom_by_default),
+]
+
+
 class RewardPipeline(Config):
     """The pipeline that turns what was served into rewards between 0 and 1; 0.5 is what says nothing."""
 
     weights: RewardWeights = RewardWeights()
-    parts: tuple[CustomPart, ...] = ()
-    """Components of your own (`loomrl.rewards.RewardComponent`), with scores within 0..1."""
+    parts: tuple[Part, ...] = ()
+    """Rubrics, and components of your own (`loomrl.rewards.RewardComponent`), with scores within 0..1."""
     normalization: Literal["z_score", "min_max", "none"] = "z_score"
     """Of every component, against the trajectories judged before. `z_score`: two deviations below their mean are 0,
     two above are 1. `min_max`: their least score is 0, their highest is 1.
@@ -60,7 +72,8 @@ class RewardPipeline(Config):
             raise ValueError("weights: all are 0, and nothing would count. Give one of them a weight above 0")
         if self.least > self.window:
             raise ValueError(f"least={self.least} must not be above window={self.window}: nothing would be normalised")
-        unweighted = [part.entry_point for part in self.parts if part.weight is not None and part.weight < 0]
+        custom = [part for part in self.parts if isinstance(part, CustomPart)]
+        unweighted = [part.entry_point for part in custom if part.weight is not None and part.weight < 0]
         if unweighted:
             raise ValueError(f"parts: {unweighted[0]} has a negative weight. Let the score fall instead")
         return self

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from loomrl.config.basic import EntryPoint, NonNegative, Positive, PositiveInt
+from loomrl.config.rubric import RubricPart
 from loomrl.config.rule import TextRuleChoice
 from loomrl.schema import Config
 
@@ -61,7 +62,10 @@ class RewardConfig(Config):
     """Parts of the reward beside the environments' own, in training only; success stays what it is."""
 
     parts: tuple[
-        Annotated[CustomPart | NoveltyPart | EfficiencyPart | BrevityPart | RulesPart, Field(discriminator="kind")],
+        Annotated[
+            CustomPart | NoveltyPart | EfficiencyPart | BrevityPart | RulesPart | RubricPart,
+            Field(discriminator="kind"),
+        ],
         ...,
     ] = ()
     """Further parts of the reward."""

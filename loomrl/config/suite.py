@@ -6,9 +6,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.canonical import content_hash
-from loomrl.config.basic import EntryPoint, Episodes, Level, NonNegative, Positive, PositiveInt, Seed, ServerUrl, Share
+from loomrl.config.basic import EntryPoint, Episodes, Level, NonNegative, Positive, PositiveInt, Seed, Share
 from loomrl.config.control_experiment import ControlEnvironment, GymnasiumEnvironment
 from loomrl.config.experiment import EnvironmentConfig
+from loomrl.config.judge import JudgeModel
 from loomrl.config.offline import LoggedData
 from loomrl.schema import Config
 
@@ -59,17 +60,6 @@ class Regression(Config):
 
     margin: float = Field(0.05, gt=0, lt=1)
     """Accepted loss of a family's mean success."""
-
-
-class JudgeModel(Config):
-    """A model behind a server that speaks OpenAI's chat completions."""
-
-    url: ServerUrl
-    """Such as http://127.0.0.1:8000/v1."""
-    model: str
-    """The model's name on that server."""
-    key_variable: str = "OPENAI_API_KEY"
-    """The environment variable that holds the key, if one is needed."""
 
 
 class Probing(Config):

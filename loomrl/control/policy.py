@@ -45,7 +45,7 @@ class ControlPolicy:
 
     def __init__(self, net: Actor, observation_space: Space, action_space: Space, network: Network) -> None:
         self.observation_space, self.action_space = observation_space, action_space
-        self._net, self._network = net, network
+        self.net, self.network = net, network
         squashed, normalize = not isinstance(net, ActorCritic), net.normalizer is not None
         kind: dict[str, Any] = {"normalize": normalize, "squashed": squashed, "threads": _threads(net)}
         blueprint = _blueprint(observation_space, action_space, network, **kind)
@@ -74,7 +74,7 @@ class ControlPolicy:
 
     def state(self, count: int = 1) -> MemoryState | None:
         """The memory's state in so many episodes that begin, to act with until they end; None without a memory."""
-        memory = self._net.memory
+        memory = self.net.memory
         return None if memory is None else MemoryState(np.zeros((count, memory.state), np.float32))
 
     # -- acting -----------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class ControlPolicy:
         inputs_BI = self._decided(self._seen(observations, one=False), state)
         with torch.inference_mode():
             drawn = self._drawn(inputs_BI, generator)
-            logprobs_B = self._net.distribution.logp(inputs_BI, drawn)
+            logprobs_B = self.net.distribution.logp(inputs_BI, drawn)
         return self._in_space(drawn), logprobs_B.numpy()
 
     def chances(self, seen_B: Array, *, greedy: bool) -> Array:
@@ -144,7 +144,7 @@ class ControlPolicy:
                 f"probabilities are of one choice among several, and this policy does {self.action_space}."
             )
         inputs_BI = self._decided(torch.from_numpy(np.array(seen_B)), None)
-        distribution, choices = self._net.distribution, torch.arange(int(self.action_space.n))
+        distribution, choices = self.net.distribution, torch.arange(int(self.action_space.n))
         with torch.inference_mode():
             logp_BA = torch.stack([distribution.logp(inputs_BI, one.expand(len(inputs_BI))) for one in choices], 1)
             likeliest_B = distribution.mode(inputs_BI)
@@ -153,22 +153,22 @@ class ControlPolicy:
 
     def value(self, observation: Any, *, state: MemoryState | None = None) -> float:
         """The expected discounted return; a ConfigError if that is not one number. The state stays as it is."""
-        if not isinstance(self._net, ActorCritic):
+        if not isinstance(self.net, ActorCritic):
             raise ConfigError("this policy has no value function: its algorithm (sac) judges actions, not states.")
         if is_steered(self.observation_space):
             raise ConfigError("this policy has several objectives: no single number is expected from here.")
         with torch.inference_mode():
             features_BF, _ = self._recalled(self._seen(observation, one=True), state)
-            return float(self._net.value(features_BF)[0])
+            return float(self.net.value(features_BF)[0])
 
     def _seen(self, observations: Any, *, one: bool) -> Tensor:
         flat = self._flatten(as_batch(self.observation_space, observations, one=one))
         owned = np.array(flat, order="C")  # torch takes no array that is read-only or runs backwards
-        return torch.from_numpy(owned).to(next(self._net.parameters()).device)
+        return torch.from_numpy(owned).to(next(self.net.parameters()).device)
 
     def _taken(self, inputs_BI: Tensor, explore: bool, generator: torch.Generator | None) -> Array:
         with torch.inference_mode():
-            drawn = self._drawn(inputs_BI, generator) if explore else self._net.distribution.mode(inputs_BI)
+            drawn = self._drawn(inputs_BI, generator) if explore else self.net.distribution.mode(inputs_BI)
         return self._in_space(drawn)
 
     def _decided(self, seen_B: Tensor, state: MemoryState | None) -> Tensor:
@@ -176,15 +176,15 @@ class ControlPolicy:
             features_BF, after_BS = self._recalled(seen_B, state)
             if state is not None and after_BS is not None:
                 state.numbers_BS = after_BS.cpu().numpy()
-            return self._net.decide(features_BF, seen_B).cpu()
+            return self.net.decide(features_BF, seen_B).cpu()
 
     def _recalled(self, seen_B: Tensor, state: MemoryState | None) -> tuple[Tensor, Tensor | None]:
         """Features, and the state after this step."""
-        check_state(state, self._net.memory, count=len(seen_B))
-        return self._net.recall(seen_B, None if state is None else torch.from_numpy(state.numbers_BS).to(seen_B.device))
+        check_state(state, self.net.memory, count=len(seen_B))
+        return self.net.recall(seen_B, None if state is None else torch.from_numpy(state.numbers_BS).to(seen_B.device))
 
     def _drawn(self, inputs_BI: Tensor, generator: torch.Generator | None) -> Tensor:
-        distribution = self._net.distribution
+        distribution = self.net.distribution
         return distribution.sample(inputs_BI, distribution.noise(len(inputs_BI), generator=generator))
 
     def _in_space(self, drawn: Tensor) -> Array:
@@ -200,7 +200,7 @@ class ControlPolicy:
 
         If killed in the middle, it leaves the older policy, or a folder that `load` refuses.
         """
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self._net.state_dict().items()}
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.net.state_dict().items()}
         packed = safetensors.torch.save(tensors)
         write(folder / TENSORS, packed)
         write(folder / MANIFEST, canonical_json(self._manifest(packed).model_dump(mode="json")))
@@ -240,8 +240,8 @@ class ControlPolicy:
             import onnx
         except ImportError as error:
             raise ConfigError(f"onnx cannot be imported ({error}). Install: pip install 'loomrl[onnx]'.") from error
-        example = torch.zeros(2, *seen(self.observation_space).shape, device=next(self._net.parameters()).device)
-        if self._net.pixels is not None:
+        example = torch.zeros(2, *seen(self.observation_space).shape, device=next(self.net.parameters()).device)
+        if self.net.pixels is not None:
             example = example.byte()
         examples: tuple[Tensor, ...] = (example,)
         takes, gives = ["seen"], ["inputs", "actions"]
@@ -252,7 +252,7 @@ class ControlPolicy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # the exporter that follows it needs onnxscript
             torch.onnx.export(
-                _Greedy(self._net),
+                _Greedy(self.net),
                 examples,
                 buffer,  # type: ignore[arg-type]
                 input_names=takes,
@@ -269,13 +269,13 @@ class ControlPolicy:
 
     def _manifest(self, packed: bytes) -> Manifest:
         return Manifest(
-            network=self._network,
-            normalize=self._net.normalizer is not None,
-            squashed=not isinstance(self._net, ActorCritic),
-            threads=_threads(self._net),
+            network=self.network,
+            normalize=self.net.normalizer is not None,
+            squashed=not isinstance(self.net, ActorCritic),
+            threads=_threads(self.net),
             observation_space=space_to_json(self.observation_space),
             action_space=space_to_json(self.action_space),
-            sizes=_sizes(self._net, self.observation_space, self.action_space),
+            sizes=_sizes(self.net, self.observation_space, self.action_space),
             sha256=hashlib.sha256(packed).hexdigest(),
         )
 

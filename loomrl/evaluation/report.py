@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
@@ -46,6 +47,8 @@ class Report:
     """Kind of failure → an example message, with the remedy if there is one."""
     violations: Mapping[str, Interval] = field(default_factory=dict)
     """Rule → share of attempts in which a turn breaks it."""
+    solved_within: tuple[float, ...] = ()
+    """Share of attempts that were solved within 1, 2, … turns, up to the most that one took."""
     front: FrontReport | None = None
     """The same by preference, of a policy of several objectives."""
 
@@ -86,7 +89,15 @@ def judge(
         failures=dict(Counter(_kind(t.failure) for t in attempts if t.failure)),
         causes={kind: min(said) for kind, said in _said(attempts).items()},
         violations=_violations(attempts, rules, confidence),
+        solved_within=_solved_within(attempts),
     )
+
+
+def _solved_within(attempts: Iterable[Trajectory]) -> tuple[float, ...]:
+    valid = [attempt for attempt in attempts if attempt.end is not End.FAILED]
+    solved = Counter(len(attempt.turns) for attempt in valid if attempt.reward.success >= 1)
+    turns = range(1, max(solved, default=0) + 1)
+    return tuple(count / len(valid) for count in accumulate(solved[turn] for turn in turns))
 
 
 def _violations(

@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from loomrl.errors import ConfigError, did_you_mean, unknown
+from loomrl.errors import ConfigError, EpisodeError, did_you_mean, unknown
+from loomrl.gym.opponent import LeagueSettings, Rival
 from loomrl.schema import Config
 from loomrl.types import Observation, Reward, Task
 
@@ -113,6 +114,19 @@ class BaseEnvironment(ABC):
         """A task at the difficulty of the settings, any family."""
         rng = random.Random(seed)
         return self.task(rng.choice(self.families), rng.choice(levels_of(self.settings.difficulty)), seed)
+
+    @property
+    def league(self) -> LeagueSettings | None:
+        """The league that draws opponents, if the settings have one; None where nobody has a second seat."""
+        return None
+
+    def has_opponent(self, family: str) -> bool:
+        """True if tasks of this family have a second seat."""
+        return False
+
+    def seat(self, opponent: Rival) -> None:
+        """Give the second seat to this policy, before `reset`."""
+        raise EpisodeError(f"{type(self).__name__} has no second seat, so that nobody can play against the policy.")
 
     async def enter(self, task: Task) -> None:
         """Wait until an attempt at this task can begin, where not all can at once. Most wait for nothing.

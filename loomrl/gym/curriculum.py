@@ -54,6 +54,8 @@ class Draw:
     """The memory that its attempts begin with, if an earlier group left one."""
     preference: Mapping[str, float] | None = field(default=None, hash=False)
     """The preference among objectives that its attempts begin with, if there are several objectives."""
+    opponent: Mapping[str, Any] | None = field(default=None, hash=False)
+    """Who has the second seat, if a league draws opponents."""
 
 
 @dataclass(frozen=True, slots=True)

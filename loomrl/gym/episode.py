@@ -18,8 +18,10 @@ from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
 from loomrl.gym.host.alarm import Deadline, Hang, alarm_ready, interruptible
 from loomrl.gym.memory import MEMORY
+from loomrl.gym.opponent import SLIPS
 from loomrl.gym.policy import Action, Policy
 from loomrl.gym.preference import preference_of, shown
+from loomrl.pickled import quickly
 from loomrl.types import NO_VERSION, End, Failure, Message, Reward, Source, Task, Trajectory, Turn
 
 T = TypeVar("T")
@@ -35,6 +37,7 @@ LONGEST_WAIT_S = 86_400.0
 """Time limit for a turn to begin. Environments in which attempts wait have a shorter limit of their own."""
 
 
+@quickly
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """An attempt to make: the task, and the labels its trajectory will carry."""
@@ -73,8 +76,8 @@ class _Record:
 
     turns: list[Turn] = field(default_factory=list)
     waiting_for: type[LoomError] = EpisodeError
-    memory: Mapping[str, Any] | None = None
-    """The memory that the attempt leaves for later ones."""
+    left: dict[str, Any] = field(default_factory=dict)
+    """What goes into the trajectory's `extra`: the memory for later attempts, illegal moves of an opponent."""
 
 
 async def run_episode(
@@ -99,8 +102,8 @@ async def run_episode(
         outcome: End | Failure = Failure(record.waiting_for.boundary, "TimeoutError", message)
     else:
         outcome = playing.result()
-    if record.memory is not None and not overdue:
-        attempt = replace(attempt, extra={**attempt.extra, MEMORY: record.memory})
+    if record.left and not overdue:
+        attempt = replace(attempt, extra={**attempt.extra, **record.left})
     return _trajectory(attempt, tuple(record.turns), outcome, started_at, clock())
 
 
@@ -165,7 +168,9 @@ async def _play(
             record.turns[-1] = replace(record.turns[-1], reward=step.reward)
             if step.terminated or step.truncated:
                 leaving = interruptible(guarded.memory(), turn_timeout_s)
-                record.memory = await _cross(EpisodeError, "memory()", leaving, turn_timeout_s)
+                memory = await _cross(EpisodeError, "memory()", leaving, turn_timeout_s)
+                record.left = {MEMORY: memory} if memory is not None else {}
+                record.left |= {SLIPS: step.info[SLIPS]} if SLIPS in step.info else {}
                 return End.TERMINATED if step.terminated else End.TRUNCATED
             observation = step.observation
             conversation += (Message("assistant", action.text), *observation)

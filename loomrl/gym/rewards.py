@@ -1,4 +1,4 @@
-"""Further parts of the reward in training, beside the environment's own: yours, novelty, and efficiency.
+"""Further parts of the reward in training, beside the environment's own: yours, rubrics, novelty, and efficiency.
 
 A part never changes success, which is what curricula and evaluations read. A part that raises, or gives no finite
 number, fails the attempt: that is no reward of 0.
@@ -7,12 +7,16 @@ number, fails the attempt: that is no reward of 0.
 import hashlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from loomrl.config.rewards import BrevityPart, CustomPart, EfficiencyPart, RewardConfig, RulesPart
+from loomrl.config.rubric import RubricPart
 from loomrl.errors import ConfigError, ScorerError, failure_from
+from loomrl.gym.judge.judge import conversation
+from loomrl.gym.rubric.judge import Grade, RubricJudge, open_rubric
 from loomrl.named import named
 from loomrl.safety.attempt import broken
 from loomrl.safety.open import open_text_rules
@@ -20,10 +24,13 @@ from loomrl.safety.rule import TextRule
 from loomrl.types import End, Reward, Trajectory, Turn
 
 X = TypeVar("X")
+Grades = Mapping[str, "Future[Grade]"]
 REMEMBERED = 4096
 """Answers that novelty remembers; the oldest are forgotten first."""
 HALF_AT = 100
 """Words at which an efficient solution is worth half."""
+RUBRIC = "rubric"
+"""Under this name an attempt's `extra` has the grades of its rubrics, by part."""
 
 
 @dataclass(frozen=True)
@@ -127,25 +134,43 @@ class Shaping:
 
     def shaped(self, attempt: Trajectory) -> Trajectory:
         """The attempt with the parts added to its last turn's reward; one that cannot be scored has failed."""
+        return self._shaped(attempt, self._begun(attempt))
+
+    def all_shaped(self, attempts: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """As `shaped`, once all have come: judges are asked about the first while the others are still being played."""
+        begun = [(attempt, self._begun(attempt)) for attempt in attempts]
+        for attempt, grades in begun:
+            yield self._shaped(attempt, grades)
+
+    def _begun(self, attempt: Trajectory) -> Grades:
+        """What judges are asked about this attempt, by part."""
+        if attempt.failure is not None or not attempt.turns:
+            return {}
+        return {name: judge.begin(conversation(attempt)) for name, judge in self._rubrics().items()}
+
+    def _shaped(self, attempt: Trajectory, begun: Grades) -> Trajectory:
         if not self.components or attempt.failure is not None or not attempt.turns:
             return attempt
         own = self.weights.keys() & attempt.reward.parts.keys()
         if own:
             raise ConfigError(f"rewards.parts: {min(own)!r} is a part of {attempt.task.environment}'s own. Rename it.")
         try:
-            parts = {one.name: self.weights[one.name] * one.score(attempt) for one in self.components}
+            grades = {name: grade.result().data() for name, grade in begun.items()}
+            graded = replace(attempt, extra={**attempt.extra, RUBRIC: grades}) if grades else attempt
+            parts = {one.name: self.weights[one.name] * _score(one, graded) for one in self.components}
         except ScorerError as error:
             failure = failure_from(error, boundary=ScorerError.boundary)
             return replace(attempt, end=End.FAILED, failure=failure, reward=Reward())
-        *earlier, last = attempt.turns
+        *earlier, last = graded.turns
         turns = (*earlier, replace(last, reward=_with(last.reward, parts)))
-        return replace(attempt, turns=turns, reward=_with(attempt.reward, parts))
+        return replace(graded, turns=turns, reward=_with(graded.reward, parts))
 
     def observe(self, attempts: Iterable[Trajectory]) -> None:
         """Learn from the attempts of an update, once it is made: what is no longer new, and which part is behind."""
         trained = list(attempts)
         if trained and self.adaptation:
-            self._adapt({c.name: math.fsum(map(c.score, trained)) / len(trained) for c in self.components})
+            means = {c.name: math.fsum(_score(c, one) for one in trained) / len(trained) for c in self.components}
+            self._adapt(means)
         for novelty in self._novelties():
             for attempt in trained:
                 novelty.observe(attempt)
@@ -156,17 +181,29 @@ class Shaping:
         scale = math.fsum(self.weights.values()) / math.fsum(raised.values())
         self.weights = {name: weight * scale for name, weight in raised.items()}
 
+    def _rubrics(self) -> dict[str, RubricJudge]:
+        return {c.name: c.compute_fn for c in self.components if isinstance(c.compute_fn, RubricJudge)}
+
+    def _rubrics_by(self) -> dict[str, str]:
+        return {name: judge.sha256 for name, judge in self._rubrics().items()}
+
     def _novelties(self) -> list[Novelty]:
         return [c.compute_fn for c in self.components if isinstance(c.compute_fn, Novelty)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and what is known, as JSON."""
-        return {"weights": dict(self.weights), "novelty": [one.state_dict() for one in self._novelties()]}
+        """Weights, what is known, and what rubrics are judged by, as JSON."""
+        novelty = [one.state_dict() for one in self._novelties()]
+        return {"weights": dict(self.weights), "novelty": novelty, "rubrics": self._rubrics_by()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; a state of other components is refused."""
         if set(state["weights"]) != set(self.weights):
             raise ConfigError(f"reward state of {sorted(state['weights'])} does not fit {sorted(self.weights)}.")
+        if state.get("rubrics", {}) != self._rubrics_by():
+            raise ConfigError(
+                "rewards.parts: a rubric's calibration is another file than the one that the run began with. Put that "
+                "one back, or begin a new run."
+            )
         self.weights = dict(state["weights"])
         for novelty, seen in zip(self._novelties(), state["novelty"], strict=True):
             novelty.load_state_dict(seen)
@@ -176,7 +213,7 @@ def open_shaping(config: RewardConfig) -> Shaping:
     """The parts that an experiment names."""
     components: list[RewardComponent[Trajectory]] = []
     for part in config.parts:
-        if isinstance(part, CustomPart):
+        if isinstance(part, CustomPart | RubricPart):
             components.append(open_component(part))
         elif isinstance(part, RulesPart):
             components.append(RewardComponent("rules", part.weight, Constraint(open_text_rules(part.rules))))
@@ -189,8 +226,10 @@ def open_shaping(config: RewardConfig) -> Shaping:
     return Shaping(components, adaptation=config.adaptation)
 
 
-def open_component(part: CustomPart) -> RewardComponent[Trajectory]:
-    """A component of one's own, in training or in the pipeline of what was served."""
+def open_component(part: CustomPart | RubricPart) -> RewardComponent[Trajectory]:
+    """A component of one's own, or a rubric, in training or in the pipeline of what was served."""
+    if isinstance(part, RubricPart):
+        return RewardComponent(part.name, part.weight, open_rubric(part))
     found = named(part.entry_point, what="rewards.parts.entry_point")
     try:
         made = found(**part.settings) if isinstance(found, type) else found
@@ -202,6 +241,12 @@ def open_component(part: CustomPart) -> RewardComponent[Trajectory]:
             "loomrl.rewards.RewardComponent, and call super().__init__(name=…, weight=…, compute_fn=…)."
         )
     return made if part.weight is None else RewardComponent(made.name, part.weight, made.compute_fn)
+
+
+def _score(component: RewardComponent[Trajectory], attempt: Trajectory) -> float:
+    """The component's score; that of a rubric is on record once the attempt is shaped, and nobody is asked again."""
+    is_known = isinstance(component.compute_fn, RubricJudge) and RUBRIC in attempt.extra
+    return float(attempt.extra[RUBRIC][component.name]["score"]) if is_known else component.score(attempt)
 
 
 def _with(reward: Reward, parts: Mapping[str, float]) -> Reward:

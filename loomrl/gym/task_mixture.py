@@ -13,6 +13,7 @@ from loomrl.gym.curriculum import Draw, Family, family_key
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.memory import with_memory
+from loomrl.gym.opponent import with_opponent
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.preference import with_preference
 from loomrl.gym.registry import Registry, make, register_environment
@@ -52,7 +53,12 @@ class Member:
         template = self.templates.get(draw.family.name)
         task = self.environment.task(template.family if template else draw.family.name, draw.level, draw.seed)
         task = with_memory(template.task(task) if template else task, draw.memory)
-        return with_preference(task, draw.preference)
+        return with_opponent(with_preference(task, draw.preference), draw.opponent)
+
+    def has_opponent(self, family: Family) -> bool:
+        """True if tasks of this family, or of the template of this name, have a second seat."""
+        template = self.templates.get(family.name)
+        return self.environment.has_opponent(template.family if template else family.name)
 
     def _chosen(self, family: str) -> bool:
         return not self.config.families or any(fnmatchcase(family, pattern) for pattern in self.config.families)

@@ -9,12 +9,12 @@ import httpx
 import msgspec
 from typing_extensions import override
 
-from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, StoreError
+from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, StoreAway, StoreError
 from loomrl.http.tls import trusted
 from loomrl.hub import wire
 from loomrl.hub.remote import RemoteHub
 
-ERRORS = {error.__name__: error for error in (Conflict, CorruptPayload, HubError, LeaseLost, StoreError)}
+ERRORS = {error.__name__: error for error in (Conflict, CorruptPayload, HubError, LeaseLost, StoreAway, StoreError)}
 LONGEST_PAUSE_S = 1.0
 
 

@@ -78,15 +78,19 @@ class Committer:
 
     def _commit(self, batch: list[Job]) -> None:
         try:
-            with self._db.write() as connection:
-                ledger = Ledger(connection, self._clock())
-                results = [result for work, jobs in groupby(batch, _work) for result in _perform(ledger, work, jobs)]
-                ledger.close()
+            results = self._db.again(lambda: self._written(batch))
         except Exception as error:  # noqa: BLE001 - the boundary of jobs: a failure belongs to who gave the job
             self._fail(batch, error)
             return
         for job, result in zip(batch, results, strict=True):
             job.results.set_result(result)
+
+    def _written(self, batch: list[Job]) -> list[list[Any]]:
+        with self._db.write() as connection:
+            ledger = Ledger(connection, self._clock())
+            results = [result for work, jobs in groupby(batch, _work) for result in _perform(ledger, work, jobs)]
+            ledger.close()
+        return results
 
     def _fail(self, batch: list[Job], error: Exception) -> None:
         """A job that is refused spoils no other: they are tried one by one. A database that fails, fails them all."""

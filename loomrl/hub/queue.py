@@ -6,8 +6,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 from typing_extensions import override
 
 from loomrl.config import HubConfig
@@ -25,6 +26,7 @@ from loomrl.store.db import LoomDB
 from loomrl.store.hub_tables import groups, leases
 from loomrl.types import NO_VERSION, Trajectory
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -122,9 +124,12 @@ class LocalHub(Shard):
     def ready(self, *, limit: int = 1000) -> list[Ready]:
         check_page(0, limit)
         self._sweep()
-        with self._db.read() as connection:
+
+        def look(connection: Connection) -> list[Ready]:
             counters = [Counters.of(row) for row in connection.execute(ALL_COUNTERS)]
             return archive.read_ready(connection, [one.environment for one in counters if one.ready], limit)
+
+        return self._look(look)
 
     @override
     def available(self, *, version: int, groups: Sequence[str] | None = None) -> int:
@@ -154,8 +159,7 @@ class LocalHub(Shard):
         self, after: int = 0, *, limit: int = 100, selection: Selection = EVERYTHING
     ) -> list[tuple[int, Trajectory]]:
         check_page(after, limit)
-        with self._db.read() as connection:
-            return archive.read_page(connection, after, limit, selection)
+        return self._look(lambda connection: archive.read_page(connection, after, limit, selection))
 
     @override
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -166,10 +170,13 @@ class LocalHub(Shard):
     def stats(self, *, version: int = NO_VERSION) -> HubStats:
         self._sweep()
         now, stale = self._clock(), lending.is_stale(self._promises.floor(version))
-        with self._db.read() as connection:
+
+        def look(connection: Connection) -> HubStats:
             counters = [Counters.of(row) for row in connection.execute(ALL_COUNTERS)]
             leaving = connection.scalar(select(func.count()).select_from(groups).where(stale)) or 0
-        return HubStats({one.environment: one.stats(now) for one in counters}, self._promises.capacity, leaving)
+            return HubStats({one.environment: one.stats(now) for one in counters}, self._promises.capacity, leaving)
+
+        return self._look(look)
 
     @override
     def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
@@ -196,15 +203,20 @@ class LocalHub(Shard):
     def undecided(self) -> list[str]:
         self._sweep()
         waiting = (leases.c.state == "pinned") & (leases.c.expires_at <= self._clock())
-        with self._db.read() as connection:
-            return list(connection.scalars(select(leases.c.id).where(waiting)))
+        return self._look(lambda connection: list(connection.scalars(select(leases.c.id).where(waiting))))
 
     @override
     def lease_state(self, lease_id: str) -> tuple[str, int | None]:
         query = select(leases.c.state, leases.c.trained_into).where(leases.c.id == lease_id)
-        with self._db.read() as connection:
-            row = connection.execute(query).one_or_none()
+        row = self._look(lambda connection: connection.execute(query).one_or_none())
         return (row.state, row.trained_into) if row else ("", None)
+
+    def _look(self, look: Callable[[Connection], T]) -> T:
+        def read() -> T:
+            with self._db.read() as connection:
+                return look(connection)
+
+        return self._db.again(read)
 
     def _take_in(self, ledger: Ledger, parcels: list[Parcel]) -> list[int]:
         return self._intake(ledger).store(parcels)
@@ -218,9 +230,7 @@ class LocalHub(Shard):
 
     def _sweep(self) -> None:
         """Write only if there is something to take back or to decide."""
-        with self._db.read() as connection:
-            due = connection.scalar(lending.something_due(self._clock()))
-        if due:
+        if self._look(lambda connection: connection.scalar(lending.something_due(self._clock()))):
             self._committer.run(lending.sweep)
 
     def _clear(self, ledger: Ledger, version: int) -> None:
@@ -239,8 +249,7 @@ class LocalHub(Shard):
             return lending.lent_already(ledger, id) or lending.lend(ledger, replace(loan, positions=pick(ledger)))
 
         loan = self._committer.run(job)
-        with self._db.read() as connection:
-            whole, damaged = archive.read_groups(connection, loan.positions)
+        whole, damaged = self._look(lambda connection: archive.read_groups(connection, loan.positions))
         if damaged:
             log.error("Groups %s have damaged payloads and are released as corrupt.", damaged)
             self._committer.run(lambda ledger: lending.release_corrupt(ledger, damaged))

@@ -6,7 +6,7 @@ repeated. Either it holds and the checkpoint counts, or the checkpoint is delete
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,11 @@ MOST_RELEASED = 10_000
 
 def _nothing(state: State) -> None:
     """Commits nothing."""
+
+
+def _none(state: State) -> Collection[int]:
+    """No version."""
+    return ()
 
 
 def served_numbers(db: LoomDB, run: str) -> set[int]:
@@ -53,6 +58,8 @@ class Ledger:
     """From a state: the data that the version was trained on, as recorded."""
     settle: Callable[[State], None] = _nothing
     """Commits what the state was trained on, as often as it is asked; LeaseLost where that cannot be any more."""
+    held: Callable[[State], Collection[int]] = _none
+    """From a state: versions that the run itself still needs, whose checkpoints stay too."""
     parent: str | None = None
     """The version recorded last."""
     kept: dict[str, int] = field(default_factory=dict)
@@ -136,7 +143,7 @@ class Ledger:
         )
         record_policy(self.db, version, claim=self.claim)
         self.parent, self.kept["last"] = version.id, number
-        self.checkpoints.prune({*self.kept.values(), *served_numbers(self.db, self.run)})
+        self.checkpoints.prune({*self.kept.values(), *self.held(state), *served_numbers(self.db, self.run)})
 
     def _settles(self, state: State) -> bool:
         try:

@@ -9,10 +9,11 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
@@ -21,8 +22,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.schema import CreateSchema
 
-from loomrl.errors import StoreError, unknown
+from loomrl.errors import StoreAway, StoreError, unknown
 
+T = TypeVar("T")
+P = ParamSpec("P")
 BACKENDS = ("sqlite", "postgresql")
 WRITE_LOCK = 0x4C6F6F6D  # "Loom"
 SCHEMA = "schema"
@@ -39,10 +42,15 @@ BUSY_TIMEOUT_S = 60.0
 PAGE_BYTES = 8192
 """Page size of a new SQLite file. Payloads span many pages; twice SQLite's default halves their time in the kernel."""
 RETRY_S = 0.25
+MOST_TIMES = 3
+"""That work is tried under which the server goes away."""
 APART_S = 5.0
 """Leases, schedules and windows are written with the clocks of several hosts, and compared."""
-STUCK_WRITER_S = 30.0
-"""PostgreSQL ends a writer that is silent this long in its transaction (a frozen or unreachable machine)."""
+STUCK_WRITER_S = 8.0
+"""PostgreSQL ends a writer that is silent this long in its transaction: a machine that is frozen, off or cut off.
+
+All others wait for it, so it is less than a caller's usual deadline. What a slow machine loses by it is repeated.
+"""
 
 
 class LoomDB:
@@ -77,6 +85,13 @@ class LoomDB:
                 connection.execute(_TAKE_WRITE_LOCK)
             yield connection
 
+    def again(self, work: Callable[[], T]) -> T:
+        """The result of `work`, repeated if the server goes away under it: it must not matter if it was done before."""
+        for _ in range(MOST_TIMES - 1):
+            with suppress(StoreAway):
+                return work()
+        return work()
+
     @contextmanager
     def _our_turn(self) -> Iterator[None]:
         """Threads of one process queue here, where waiting needs neither a connection nor polling."""
@@ -97,7 +112,8 @@ class LoomDB:
             yield
         except (DBAPIError, PoolTimeout) as error:
             said = " ".join(str(getattr(error, "orig", error)).split())
-            raise StoreError(f"{self.location}: {said}. {_remedy(said)}") from error
+            kind = StoreAway if isinstance(error, DBAPIError) and _is_away(error) else StoreError
+            raise kind(f"{self.location}: {said}. {_remedy(said)}") from error
         except UnicodeEncodeError as error:
             raise StoreError(f"{self.location}: text that is no Unicode cannot be stored: {error}.") from error
 
@@ -128,6 +144,21 @@ _TAKE_WRITE_LOCK = text(
     f"set_config('idle_in_transaction_session_timeout', '{STUCK_WRITER_S:.0f}s', true), "
     f"pg_advisory_xact_lock({WRITE_LOCK}, hashtext(current_schema()))"
 )
+
+
+def repeated(work: Callable[Concatenate[LoomDB, P], T]) -> Callable[Concatenate[LoomDB, P], T]:
+    """`LoomDB.again`, as a decorator."""
+
+    @wraps(work)
+    def patient(db: LoomDB, /, *args: P.args, **named: P.kwargs) -> T:
+        return db.again(lambda: work(db, *args, **named))
+
+    return patient
+
+
+def _is_away(error: DBAPIError) -> bool:
+    """True if the connection was lost: the server ended, or ended it, or is heard no more."""
+    return error.connection_invalidated or str(getattr(error.orig, "sqlstate", None)).startswith(("57P0", "25P03"))
 
 
 def now(db: LoomDB, connection: Connection) -> float:

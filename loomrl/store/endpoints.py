@@ -12,7 +12,7 @@ from enum import StrEnum
 from sqlalchemy import Connection, func, insert, select
 
 from loomrl.errors import StoreError, did_you_mean, there_are
-from loomrl.store.db import LoomDB
+from loomrl.store.db import LoomDB, repeated
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, from_json, to_json
 from loomrl.store.tables import endpoints
@@ -103,6 +103,7 @@ def show_endpoint(db: LoomDB, name: str) -> Endpoint:
     return found
 
 
+@repeated
 def list_endpoints(db: LoomDB) -> list[Endpoint]:
     """Every endpoint as it is now, by name."""
     with db.read() as connection:

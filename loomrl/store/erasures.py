@@ -11,6 +11,7 @@ from loomrl.canonical import as_uuid
 from loomrl.store.bus_messages import remove_by_id
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record
+from loomrl.store.judgements import delete_about
 from loomrl.store.notes import find_note
 from loomrl.store.observations import unit_hash
 from loomrl.store.participants import leave, sessions_of
@@ -75,12 +76,14 @@ def erase(db: LoomDB, trajectories: Sequence[str]) -> dict[str, int]:
 
 
 def delete_judgements(connection: Connection, trajectories: Sequence[str]) -> dict[str, int]:
-    """Delete feedback on these trajectories, numbers of placeholders in it, and their rewards, also from our bus."""
+    """Delete feedback on these trajectories, numbers of placeholders in it, questions to people about them, and their
+    rewards, also from our bus.
+    """
     made = select(rewards.c.id).where(rewards.c.trajectory.in_(trajectories))
     told = (events.c.kind == "reward.made") & events.c.subject.in_(made)
     origin = find_note(connection, ORIGIN)
     ids = [f"{origin}-{position}" for position in connection.scalars(select(events.c.position).where(told))]
-    counts = {"messages": remove_by_id(connection, ids)}
+    counts = {"messages": remove_by_id(connection, ids), "questions": delete_about(connection, trajectories)}
     for table in (feedback, rewards):
         done = connection.execute(delete(table).where(table.c.trajectory.in_(trajectories)))
         counts[table.name] = done.rowcount

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from loomrl.store.db import LoomDB
+from loomrl.store.db import LoomDB, repeated
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, columns_of, from_json, insert_once, require, to_json
 from loomrl.store.tables import evaluations, policies, runs
@@ -23,6 +23,7 @@ class Evaluation:
     policy: str | None = None
 
 
+@repeated
 def record_evaluation(db: LoomDB, evaluation: Evaluation) -> None:
     """Store an evaluation once. Its run and policy must be stored; the same id with other content is a StoreError."""
     report = to_json(dict(evaluation.report), what=f"evaluation {evaluation.id!r} report")

@@ -1,17 +1,23 @@
 """Questions for people's judgement, and their answers; the first answer counts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import select, update
+from sqlalchemy import Connection, delete, select, update
 
+from loomrl.canonical import content_hash
 from loomrl.errors import StoreError, unknown
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, columns_of, find, insert_once, require, to_json
 from loomrl.store.tables import judgements
 from loomrl.types import Message
+
+MOST = 1000
+"""Ids in one question to the database."""
+ABOUT = "about:"
+"""How ids of questions about a trajectory on record begin. They are deleted with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,34 @@ def waiting(db: LoomDB, *, now: float, limit: int = 50) -> list[Judgement]:
     query = select(judgements).where(is_open).order_by(judgements.c.position).limit(limit)
     with db.read() as connection:
         return [_judgement_of(row) for row in connection.execute(query).mappings()]
+
+
+def id_about(trajectory: str, question: str) -> str:
+    """The id of a question about a trajectory on record: the same one is asked once."""
+    return f"{ABOUT}{content_hash(question)[:16]}:{trajectory}"
+
+
+def trajectory_of(id: str) -> str:
+    """The trajectory that an id of `id_about` is about."""
+    return id.split(":", 2)[2]
+
+
+def answered_about(db: LoomDB, questions: Collection[str]) -> list[Judgement]:
+    """The answered ones of these questions, about whatever trajectories, oldest first."""
+    mine = judgements.c.id.startswith(ABOUT) & judgements.c.question.in_(questions) & judgements.c.choice.is_not(None)
+    with db.read() as connection:
+        rows = connection.execute(select(judgements).where(mine).order_by(judgements.c.position)).mappings()
+        return [_judgement_of(row) for row in rows]
+
+
+def delete_about(connection: Connection, trajectories: Collection[str]) -> int:
+    """Delete all questions about these trajectories, which have their text; how many."""
+    found = connection.scalars(select(judgements.c.id).where(judgements.c.id.startswith(ABOUT)))
+    gone = set(trajectories)
+    ids = [id for id in found if trajectory_of(id) in gone]
+    for first in range(0, len(ids), MOST):
+        connection.execute(delete(judgements).where(judgements.c.id.in_(ids[first : first + MOST])))
+    return len(ids)
 
 
 def answer(db: LoomDB, id: str, choice: str, *, who: str, comment: str = "", at: float) -> Judgement:

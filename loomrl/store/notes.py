@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, delete, insert, select
 
-from loomrl.store.db import LoomDB
+from loomrl.store.db import LoomDB, repeated
 from loomrl.store.hub_tables import hub_notes
 
 
@@ -14,21 +14,36 @@ class Notes:
 
     def keep(self, key: str, text: str) -> None:
         """Keep the text under the key, in place of an earlier one."""
-        with self._db.write() as connection:
-            put_note(connection, key, text)
+        _keep(self._db, key, text)
 
     def keep_first(self, key: str, text: str) -> str:
         """The text under the key: the first that anybody kept."""
-        with self._db.write() as connection:
-            there: str | None = connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
-            if there is None:
-                connection.execute(insert(hub_notes).values(key=key, text=text))
-        return text if there is None else there
+        return _keep_first(self._db, key, text)
 
     def find(self, key: str) -> str | None:
         """The text last kept under the key."""
-        with self._db.read() as connection:
-            return find_note(connection, key)
+        return _find(self._db, key)
+
+
+@repeated
+def _keep(db: LoomDB, key: str, text: str) -> None:
+    with db.write() as connection:
+        put_note(connection, key, text)
+
+
+@repeated
+def _keep_first(db: LoomDB, key: str, text: str) -> str:
+    with db.write() as connection:
+        there = find_note(connection, key)
+        if there is None:
+            connection.execute(insert(hub_notes).values(key=key, text=text))
+    return text if there is None else there
+
+
+@repeated
+def _find(db: LoomDB, key: str) -> str | None:
+    with db.read() as connection:
+        return find_note(connection, key)
 
 
 def put_note(connection: Connection, key: str, text: str) -> None:

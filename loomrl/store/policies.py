@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, select, update
 
 from loomrl.errors import StoreError
-from loomrl.store.db import LoomDB
+from loomrl.store.db import LoomDB, repeated
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, columns_of, find, from_json, insert_once, require, to_json
 from loomrl.store.runs import Claim, held
@@ -11,6 +11,7 @@ from loomrl.store.tables import policies, runs
 from loomrl.types import PolicyVersion, Stage
 
 
+@repeated
 def record_policy(db: LoomDB, policy: PolicyVersion, *, claim: Claim | None = None) -> None:
     """Store a version once. Its run and its parent must be stored; the same id with other content is a StoreError.
 
@@ -47,12 +48,14 @@ def move(connection: Connection, id: str, *, stage: Stage, moved_at: float, reas
     record(connection, Event(kind="policy.moved", subject=id, data=data, created_at=moved_at))
 
 
+@repeated
 def show_policy(db: LoomDB, id: str) -> PolicyVersion:
     """The version of this id."""
     with db.read() as connection:
         return policy_of(require(connection, policies, id))
 
 
+@repeated
 def list_policies(
     db: LoomDB, *, limit: int = 50, run: str | None = None, stage: Stage | None = None
 ) -> list[PolicyVersion]:

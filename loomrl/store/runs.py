@@ -19,7 +19,7 @@ import loomrl
 from loomrl.errors import ConfigError, RunTaken, StoreError
 from loomrl.load import parse_yaml
 from loomrl.schema import Difference, differences
-from loomrl.store.db import LoomDB
+from loomrl.store.db import LoomDB, repeated
 from loomrl.store.events import Event, event_of, record
 from loomrl.store.rows import Row, columns_of, find, from_json, require, to_json
 from loomrl.store.tables import events, policies, runs
@@ -124,6 +124,7 @@ def start_run(db: LoomDB, run: Run) -> Claim:
         return Claim(run.id, len(_beginnings(connection, run.id)), run.code)
 
 
+@repeated
 def hold(db: LoomDB, claim: Claim) -> None:
     """RunTaken if the run was resumed by another process since."""
     with db.read() as connection:
@@ -158,6 +159,7 @@ def ask_to_stop(db: LoomDB, id: str, *, who: str, why: str, at: float) -> None:
         record(connection, Event(kind=STOP_ASKED, subject=id, data={"by": who, "why": why}, created_at=at))
 
 
+@repeated
 def asked_to_stop(db: LoomDB, id: str) -> Event | None:
     """The wish that the run be stopped, if there is one since it was started or resumed."""
     kinds = (STOP_ASKED, *BEGUN)
@@ -167,6 +169,7 @@ def asked_to_stop(db: LoomDB, id: str) -> Event | None:
     return None if row is None or row.kind != STOP_ASKED else event_of(row)
 
 
+@repeated
 def finish_run(
     db: LoomDB,
     id: str,
@@ -187,12 +190,14 @@ def finish_run(
         record(connection, Event(kind=f"run.{status.value}", subject=id, created_at=finished_at))
 
 
+@repeated
 def show_run(db: LoomDB, id: str) -> Run:
     """The run of this id."""
     with db.read() as connection:
         return run_of(require(connection, runs, id))
 
 
+@repeated
 def find_run(db: LoomDB, id: str) -> Run | None:
     """The run of this id, if there is one."""
     with db.read() as connection:

@@ -77,6 +77,14 @@ class Metric(StrEnum):
     PREFERENCE = "preference", "Weight of an objective that adapts to those that lag; only by objective."
     CONSTRAINT = "constraint", "Multiplier of an objective that is held above a threshold; only by objective."
 
+    LEAGUE_POINTS = (
+        "league/points",
+        "Mean points of a game, a draw being half of one; also by opponent: past, present, scripted.",
+    )
+    LEAGUE_RATING = "league/rating", "Rating of the present policy in Elo, the first version's is 0; also low and high."
+    LEAGUE_MEMBERS = "league/members", "Past versions in the pool."
+    LEAGUE_ILLEGAL = "league/illegal", "Mean illegal moves of an opponent in a game, which were replaced by chance."
+
     NODE_STEPS = "node/steps", "Environment steps that a runner brought; only by runner."
     NODE_RETURN = "node/return", "Mean return of the episodes that ended in a runner; only by runner."
     NODE_PREFERENCE = "node/preference", "Mean weight of the first objective in a runner's steps; only by runner."
@@ -122,7 +130,10 @@ class Metric(StrEnum):
 
     OVERLAP = "overlap", "Share of the update in which engines and learner computed at the same time."
     STALENESS_MEAN = "staleness/mean", "Mean number of updates since a token was sampled, when it was learnt from."
-    STALENESS_MAX = "staleness/max", "The most updates since any token of the update was sampled."
+    STALENESS_MAX = "staleness/max", "The most updates since any token of the update was sampled; no replayed one."
+    REPLAY_SHARE = "replay/share", "Share of the tokens learnt from that an earlier update had learnt from already."
+    REPLAY_AGE_MEAN = "replay/age_mean", "Mean number of updates since a replayed token was sampled."
+    REPLAY_AGE_MAX = "replay/age_max", "The most updates since any replayed token was sampled."
 
     ENGINE_TOKENS_PER_S = "throughput/engine_tokens_per_s", "Tokens the engines generated per second of rollout."
     LEARNER_TOKENS_PER_S = "throughput/learner_tokens_per_s", "Tokens learnt from per second of learning, per epoch."

@@ -73,6 +73,15 @@ def success(algo: Any) -> float:
     return float(means[0] / means[1])
 
 
+def learn(algo: Any, bar: float, updates: int) -> None:
+    """Train until the latest episodes succeed so well, in at most so many updates."""
+    for _ in range(updates):
+        algo.train()
+        if success(algo) > bar:
+            return
+    pytest.fail(f"{success(algo):.2f} of {bar} after {updates} updates")
+
+
 def ppo(env: str = "Identity", keywords: Any = None, *, fragment: int = 16, **settings: Any) -> PPOConfig:
     """A small one that learns in seconds."""
     settings = {"learning_rate": 3e-3, "minibatch_size": 64, "gamma": 0.0} | settings

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.opponent import LeagueSettings, Rival
 from loomrl.types import Message, Observation, Reward, Task
 
 
@@ -91,6 +92,39 @@ class DiaryEnvironment(AsciiEnvironment):
 
     def memory(self) -> dict[str, object]:
         return {"day": self._entry["day"] + 1, "said": self._said}
+
+
+class DuelSettings(EnvironmentSettings):
+    opponent: LeagueSettings = LeagueSettings()
+
+
+class DuelEnvironment(AsciiEnvironment):
+    """Who says the larger share of ASCII wins, and is paid the difference; the scripted opponent says half."""
+
+    name = "Duel"
+    families = ("plain",)
+    reward_range = (-1.0, 1.0)
+    settings_class = DuelSettings
+    settings: DuelSettings
+    _rival: Rival | None = None
+
+    @property
+    def league(self) -> LeagueSettings:
+        return self.settings.opponent
+
+    def has_opponent(self, family: str) -> bool:
+        return True
+
+    def seat(self, opponent: Rival) -> None:
+        self._rival = opponent
+
+    async def step(self, action: str) -> Step:
+        own, theirs = (await super().step(action)).reward.total, 0.5
+        if self._rival is not None:
+            said = await self._rival.act((Message("user", "Say something."),))
+            theirs = (await super().step(said.text)).reward.total
+        won = (own > theirs) + (own == theirs) / 2
+        return Step((), Reward(own - theirs, {"lead": own - theirs}, won), True, False, {})
 
 
 class UnevenEnvironment(AsciiEnvironment):

@@ -16,11 +16,12 @@ from loomrl.algorithms.language.collector import Collector, open_collector
 from loomrl.algorithms.language.measure import staleness
 from loomrl.algorithms.language.stream import Stream
 from loomrl.config import Experiment, LanguagePolicy
-from loomrl.errors import HubError
+from loomrl.errors import HubError, RunTaken
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host.local import Plan
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.hub import EVERYTHING, open_hub
+from loomrl.run.record import begin_run
 from loomrl.store import open_store
 from loomrl.store.notes import Notes
 from loomrl.telemetry.metric import Metric
@@ -309,3 +310,32 @@ def test_so_it_is_where_groups_begin_before_their_turn(tmp_path: Path) -> None:
         groups = update(one, Stream(one, players), players)
         said = [attempt.turns[0].action for group in groups for attempt in group.trajectories]
     assert "y" in said
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_who_leads_the_run_no_more_begins_nothing_in_place_of_what_the_other_trained(
+    tmp_path: Path, ahead: bool
+) -> None:
+    def groups_of(one: Collector) -> list[Group]:
+        players = Simulated(lambda plan: 1)
+        if ahead:
+            return update(one, Stream(one, players), players)
+
+        def play(plans: Sequence[Plan]) -> list[Trajectory]:
+            players.start(plans)
+            return players.finished()
+
+        groups, _ = one.attempt(LanguagePolicy(path="", version=0), play)
+        for lease in one.leases:
+            one.hub.ack(lease, version=1)
+        return groups
+
+    with collector(tmp_path) as frozen, collector(tmp_path) as leading, open_store(frozen.experiment.store_url) as db:
+        for one in (frozen, leading):
+            one.ledger(db, begin_run(db, one.experiment, {}, id="r", kind="train"))
+        trained = ids(groups_of(leading))
+        assert len(trained) == GROUPS * SIBLINGS
+        known = {attempt.id for _, attempt in leading.hub.replay(selection=EVERYTHING)}
+        with pytest.raises(RunTaken, match="was resumed on"):
+            groups_of(frozen)
+        assert {attempt.id for _, attempt in leading.hub.replay(selection=EVERYTHING)} == known

@@ -25,7 +25,7 @@ from loomrl.errors import ConfigError, EpisodeError
 from loomrl.experiments.record import Recording, record
 from loomrl.experiments.shipped import resolve
 from tests.algorithms.control_envs import Picky
-from tests.algorithms.control_support import MARKS, ppo, same, success, weights
+from tests.algorithms.control_support import MARKS, learn, ppo, same, weights
 from tests.algorithms.test_memory import KINDS as MEMORIES
 from tests.algorithms.test_ppo_settings import Theirs
 from tests.control.logged_support import minari_folder
@@ -66,16 +66,16 @@ def trained(asked: Any, updates: int) -> Any:
 @pytest.mark.parametrize("memory", [None, *MEMORIES])
 @pytest.mark.parametrize("kind", KINDS)
 def test_ppo_learns_and_does_nothing_that_is_forbidden(kind: str, memory: str | None) -> None:
-    algo = trained(picky(kind, memory, entropy_coefficient=0.01), 40)
-    assert success(algo) > 0.9
+    algo = picky(kind, memory, entropy_coefficient=0.01).build_algo()
+    learn(algo, 0.9, 40)
     algo.stop()
 
 
 @pytest.mark.parametrize("memory", [None, "lstm"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_expert_of_weave_obeys(kind: str, memory: str | None) -> None:
-    algo = trained(weave(kind, memory), 30)
-    assert success(algo) > 0.75  # some of what experts do is random
+    algo = weave(kind, memory).build_algo()
+    learn(algo, 0.75, 30)  # some of what experts do is random
     algo.stop()
 
 
@@ -90,8 +90,8 @@ def test_a_preference_may_stand_around_the_mask(memory: str | None) -> None:
 
 @pytest.mark.slow
 def test_sac_learns_masked_from_its_first_random_step() -> None:
-    algo = trained(sac(target_entropy=0.1), 60)
-    assert success(algo) > 0.85
+    algo = sac(target_entropy=0.1).build_algo()
+    learn(algo, 0.85, 60)
     algo.stop()
 
 
@@ -172,8 +172,8 @@ def test_two_learners_have_the_same_weights(asked: Any) -> None:
 
 @pytest.mark.slow
 def test_a_remote_runner_obeys_too() -> None:
-    algo = trained(picky(memory="lstm").env_runners(num_env_runners=1), 40)
-    assert success(algo) > 0.9
+    algo = picky(memory="lstm").env_runners(num_env_runners=1).build_algo()
+    learn(algo, 0.9, 40)
     algo.stop()
 
 
@@ -185,8 +185,8 @@ def test_agents_that_share_a_policy_have_a_mask_each() -> None:
     experiment = ControlExperiment.parse(
         {"name": "team", "environment": environment, "algorithm": algorithm, "rollout": rollout}, origin="a test"
     )
-    algo = trained(PPOConfig.of(experiment), 25)
-    assert success(algo) > 0.9
+    algo = PPOConfig.of(experiment).build_algo()
+    learn(algo, 0.9, 25)
     (made,) = algo.env_runner.sample()
     masks = made.seen[:-1, :, :3][made.valid.all(1)]
     assert (masks[:, 0] != masks[:, 1]).any()

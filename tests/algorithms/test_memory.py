@@ -18,7 +18,7 @@ from loomrl.config import ControlExperiment
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.experiments.shipped import resolve
-from tests.algorithms.control_support import MARKS, ppo, same, success, weights
+from tests.algorithms.control_support import MARKS, learn, ppo, same, success, weights
 from tests.algorithms.test_ppo_settings import Theirs
 
 pytestmark = MARKS
@@ -38,9 +38,12 @@ def recalling(env: str = "Echo", keywords: Any = None, *, memory: str | None = "
 @pytest.mark.parametrize("memory", [None, *KINDS])
 def test_what_was_seen_before_is_known_with_a_memory_only(memory: str | None) -> None:
     algo = recalling(memory=memory, learning_rate=5e-3).build_algo()
-    for _ in range(60):
-        algo.train()
-    assert success(algo) < 0.6 if memory is None else success(algo) > 0.9
+    if memory is None:
+        for _ in range(60):
+            algo.train()
+        assert success(algo) < 0.6
+    else:
+        learn(algo, 0.9, 60)
     algo.stop()
 
 
@@ -79,7 +82,8 @@ def test_a_memory_goes_on_across_rollouts_and_ends_with_the_episode(memory: str)
     )
     by_step = {step: said[shown[:, 0] == step] for step in range(1, 6)}
     for inputs in by_step.values():
-        np.testing.assert_array_equal(inputs, np.broadcast_to(inputs[0], inputs.shape))
+        # not to the last bit: some processors add the rows of a batch in different orders
+        np.testing.assert_allclose(inputs, np.broadcast_to(inputs[0], inputs.shape), rtol=1e-5)
     assert rollouts[0].state is not None
     assert not rollouts[0].state.any()
     assert rollouts[1].state.any()
@@ -123,9 +127,7 @@ def test_two_learners_have_the_same_weights(memory: str) -> None:
 @pytest.mark.slow
 def test_a_remote_runner_learns_what_the_one_in_this_process_does() -> None:
     algo = recalling(learning_rate=5e-3).env_runners(num_env_runners=1).build_algo()
-    for _ in range(60):
-        algo.train()
-    assert success(algo) > 0.9
+    learn(algo, 0.9, 60)
     algo.stop()
 
 
@@ -239,9 +241,7 @@ def test_weave_of_one_expert_and_one_critic_is_ppo_with_a_memory_too() -> None:
 
 def test_experts_and_critics_share_a_memory() -> None:
     algo = weave(experts=2, critics=2, wonder=0.1).build_algo()
-    for _ in range(40):
-        algo.train()
-    assert success(algo) > 0.8
+    learn(algo, 0.8, 40)
     algo.stop()
 
 

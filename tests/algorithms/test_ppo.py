@@ -13,7 +13,7 @@ from loomrl.algorithms.advantage import gae
 from loomrl.algorithms.rollout import Episode
 from loomrl.errors import ConfigError, EpisodeError, LearnerError
 from tests.algorithms.control_envs import ACTIONS
-from tests.algorithms.control_support import MARKS, ppo, same, success, weights
+from tests.algorithms.control_support import MARKS, learn, ppo, same, weights
 
 pytestmark = MARKS
 
@@ -21,9 +21,7 @@ pytestmark = MARKS
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_every_kind_of_action_is_mastered(kind: str) -> None:
     algo = ppo(keywords={"kind": kind}).build_algo()
-    for _ in range(100):
-        algo.train()
-    assert success(algo) > (0.8 if kind == "box" else 0.95)
+    learn(algo, 0.8 if kind == "box" else 0.95, 100)
     algo.stop()
 
 
@@ -36,9 +34,7 @@ def test_a_second_algorithm_of_one_process_warns_of_nothing() -> None:
 
 def test_pictures_are_understood() -> None:
     algo = ppo("Pictures").build_algo()
-    for _ in range(30):
-        algo.train()
-    assert success(algo) > 0.9
+    learn(algo, 0.9, 30)
     algo.stop()
 
 

@@ -19,7 +19,7 @@ from loomrl.algorithms.ppo import PPO
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.telemetry.metric import Metric
-from tests.algorithms.control_support import MARKS, ppo, same, success, weights
+from tests.algorithms.control_support import MARKS, learn, ppo, same, weights
 
 pytestmark = MARKS
 
@@ -67,9 +67,7 @@ def test_an_adaptive_rate_answers_to_how_far_the_policy_moved() -> None:
 )
 def test_every_shape_of_network_learns(network: Any) -> None:
     algo = ppo(network=network).build_algo()
-    for _ in range(25):
-        algo.train()
-    assert success(algo) > 0.9
+    learn(algo, 0.9, 25)
     algo.stop()
 
 
@@ -89,10 +87,8 @@ class Theirs(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
 
 def test_a_module_of_ones_own_takes_the_fast_way() -> None:
     algo = ppo().rl_module(rl_module_spec=RLModuleSpec(module_class=Theirs)).build_algo()
-    for _ in range(30):
-        algo.train()
+    learn(algo, 0.9, 30)
     assert algo.config.fallback_reasons == ()
-    assert success(algo) > 0.9
     with pytest.raises(ConfigError, match=r"teaches a Theirs\. .* algo.get_module\(\)"):
         algo.policy()
     algo.stop()
@@ -246,8 +242,8 @@ def test_what_was_learnt_leaves_with_its_normaliser_and_learns_no_further(tmp_pa
     policy.save(tmp_path)
     algo.train()
     loaded = ControlPolicy.load(tmp_path)
-    assert float(loaded._net.normalizer.count) == float(policy._net.normalizer.count)
-    assert float(algo.policy()._net.normalizer.count) > float(policy._net.normalizer.count)
+    assert float(loaded.net.normalizer.count) == float(policy.net.normalizer.count)
+    assert float(algo.policy().net.normalizer.count) > float(policy.net.normalizer.count)
     seen = np.arange(1, 4)
     assert [loaded.act(one) for one in seen] == [policy.act(one) for one in seen]
     algo.stop()

@@ -14,7 +14,7 @@ from loomrl.algorithms.learner import Work
 from loomrl.algorithms.rollout import Rollout
 from loomrl.algorithms.sac import SAC, SACConfig, SACLearner
 from loomrl.errors import ArtifactError, ConfigError, EpisodeError
-from tests.algorithms.control_support import MARKS, STEP_S, Sleepy, Weights, same, success, weights
+from tests.algorithms.control_support import MARKS, STEP_S, Sleepy, Weights, learn, same, weights
 
 pytestmark = MARKS
 
@@ -40,9 +40,7 @@ def test_what_is_seen_is_done(kind: str, bar: float, prioritized: Any) -> None:
     replay = {"capacity": 5000, "prioritized": prioritized}
     entropy = 0.2 if kind == "discrete" else -4.0
     algo = config(keywords={"kind": kind}, replay=replay, target_entropy=entropy).build_algo()
-    for _ in range(10):
-        algo.train()
-    assert success(algo) > bar
+    learn(algo, bar, 10)
     algo.stop()
 
 
@@ -129,7 +127,7 @@ def test_what_runners_collect_is_counted_once_and_by_weights_of_the_last_update_
     asked = config(keywords={"kind": "discrete"}, batch=32, warmup=16)
     asked = asked.env_runners(num_env_runners=2, rollout_fragment_length=8)
     algo = asked.reporting(min_sample_timesteps_per_iteration=1).build_algo()
-    net, learner = algo.policy()._net, algo.learner_group._learner
+    net, learner = algo.policy().net, algo.learner_group._learner
     known, met = [weights(algo)], []
     algo.work = lambda share: met.append(share) or Work(share)
     for _ in range(12):

@@ -13,7 +13,7 @@ from loomrl.control.space import acts, seen
 from loomrl.control.weave import Threads, WeaveNet, fit_doubt
 from loomrl.errors import ConfigError
 from tests.algorithms.control_envs import ACTIONS
-from tests.algorithms.control_support import MARKS, Weights, ppo, same, success, weights
+from tests.algorithms.control_support import MARKS, Weights, learn, ppo, same, success, weights
 
 pytestmark = MARKS
 ERRORS = "net.errors_MC"
@@ -129,14 +129,12 @@ def test_a_critic_is_trusted_where_it_is_right() -> None:
 def test_experts_that_explore_in_their_own_ways_learn_repeat_and_resume(settings: Any, tmp_path: Path) -> None:
     asked = weave(experts=3, critics=3, **settings)
     whole, again = asked.build_algo(), asked.copy(copy_frozen=False).build_algo()
-    for _ in range(50):
-        whole.train()
+    learn(whole, 0.95, 50)
     whole.save_to_path(tmp_path / "checkpoint")
     again.restore_from_path(tmp_path / "checkpoint")
     for _ in range(2):
         told, _ = whole.measured(whole.train()), again.train()
     assert same(weights(whole), weights(again))
-    assert success(whole) > 0.95
     assert told["expert/imbalance"] < 0.3
     assert told["expert/diversity"] > -1e-6
     assert told["value/calibration"] > 0
@@ -158,9 +156,7 @@ def test_the_experts_that_are_curious_learn_what_is_new() -> None:
 
 def test_squashed_actions_stay_within_their_bounds() -> None:
     algo = weave(keywords={"kind": "box"}, experts=2, critics=2, squashed=True).build_algo()
-    for _ in range(100):
-        algo.train()
-    assert success(algo) > 0.8
+    learn(algo, 0.8, 100)
     (rollout,) = algo.env_runner.sample()
     assert abs(rollout.actions).max() <= 1
     algo.stop()

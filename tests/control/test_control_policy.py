@@ -83,7 +83,7 @@ def together(space: Space, ones: list[Any]) -> Any:
 
 def as_environment_takes(policy: ControlPolicy, observations: Any) -> Any:
     """The mode of what the network says, by the parts that training uses."""
-    net = policy._net
+    net = policy.net
     with torch.inference_mode():
         seen_B = torch.from_numpy(np.array(flatten(policy.observation_space)(observations)))
         drawn = net.distribution.mode(net.decide(net.features(seen_B), seen_B))
@@ -145,10 +145,10 @@ def test_the_statistics_of_the_normaliser_survive(tmp_path: Path) -> None:
     saved.save(tmp_path)
     loaded = ControlPolicy.load(tmp_path)
     for name in ("count", "mean", "variance"):
-        assert torch.equal(getattr(loaded._net.normalizer, name), getattr(saved._net.normalizer, name))
-    assert float(loaded._net.normalizer.count) == 7.0
+        assert torch.equal(getattr(loaded.net.normalizer, name), getattr(saved.net.normalizer, name))
+    assert float(loaded.net.normalizer.count) == 7.0
     one = some(OBSERVED["box"])[0]
-    loaded._net.normalizer.mean.zero_()
+    loaded.net.normalizer.mean.zero_()
     assert loaded.value(one) != saved.value(one)
 
 
@@ -349,7 +349,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_settings_of_another_network_are_refused_before_they_are_saved(network: Network, words: str) -> None:
     made = policy(OBSERVED["box"], ACTED["box"])
     with pytest.raises(ConfigError, match=words):
-        ControlPolicy(made._net, made.observation_space, made.action_space, network)
+        ControlPolicy(made.net, made.observation_space, made.action_space, network)
 
 
 def test_acting_needs_no_ray() -> None:
@@ -374,7 +374,7 @@ def test_onnx_says_what_the_network_says(observed: str, acted: str, network: str
     flat = flatten(OBSERVED[observed])(batch)
     inputs, actions = ReferenceEvaluator(model).run(None, {"seen": flat})
     with torch.inference_mode():
-        expected = made._net.decide(made._net.features(torch.from_numpy(flat)), torch.from_numpy(flat)).numpy()
+        expected = made.net.decide(made.net.features(torch.from_numpy(flat)), torch.from_numpy(flat)).numpy()
     np.testing.assert_allclose(inputs, expected, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(expected).max()))
     taken = translator(acts(ACTED[acted]))(actions)
     np.testing.assert_allclose(taken, made.act_batch(batch), rtol=1e-4, atol=1e-5)
@@ -434,6 +434,6 @@ def test_a_trained_module_acts_outside_rllib_as_inside(kind: str, tmp_path: Path
         expected = translator(acts(ACTIONS[kind]))(module.net.distribution.mode(out).numpy())
     algo.stop()
     loaded = ControlPolicy.load(tmp_path)
-    assert float(loaded._net.normalizer.count) > 0
+    assert float(loaded.net.normalizer.count) > 0
     np.testing.assert_array_equal(loaded.act_batch(batch), expected)
     assert all(ACTIONS[kind].contains(loaded.act(one)) for one in some(ACTIONS[kind]))

@@ -10,11 +10,11 @@ from loomrl.evaluation.statistics import wilson
 from loomrl.types import End, Failure, Reward, Task, Trajectory, Turn
 
 
-def attempt(success: float, *, family: str = "a", level: int = 1, failed: bool = False) -> Trajectory:
+def attempt(success: float, *, family: str = "a", level: int = 1, failed: bool = False, turns: int = 1) -> Trajectory:
     return Trajectory(
         id="t",
         task=Task("Math", "1.0.0", family, level, 0),
-        turns=(Turn((), "x"),),
+        turns=(Turn((), "x"),) * turns,
         end=End.FAILED if failed else End.TERMINATED,
         reward=Reward() if failed else Reward(success + 0.1, {"correctness": success, "format": 0.1}, success),
         group="g",
@@ -51,6 +51,12 @@ def test_failed_attempts_are_counted_and_never_averaged() -> None:
     assert (report.overall.success.count, report.overall.failures) == (2, 1)
     assert report.overall.parts == {"correctness": 0.5, "format": pytest.approx(0.1)}
     assert report.failures == {"environment: TimeoutError": 1}
+
+
+def test_success_is_told_by_turns() -> None:
+    attempts = [attempt(1.0), attempt(1.0, turns=3), attempt(0.0, turns=5), attempt(0.5), attempt(0.0, failed=True)]
+    assert judge("p", attempts).solved_within == (0.25, 0.25, 0.5)
+    assert judge("p", [attempt(0.0, turns=2)]).solved_within == ()
 
 
 def test_without_a_single_valid_attempt_nothing_is_claimed() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -83,7 +84,7 @@ async def test_the_client_gives_feedback_once_and_says_what_was_refused(
                 feedback.give("nobody", thumb="up")
         with FeedbackClient(served.local.url) as stranger, pytest.raises(FeedbackError, match="key"):
             stranger.give("s", thumb="up")
-        monkeypatch.setattr(client.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(client, "time", SimpleNamespace(sleep=lambda seconds: None))
         with FeedbackClient("http://127.0.0.1:9") as nobody, pytest.raises(FeedbackError, match="Is the gateway up"):
             nobody.give("s", thumb="up")
 
@@ -102,7 +103,7 @@ def test_the_client_tries_again_with_the_same_id(monkeypatch: pytest.MonkeyPatch
             raise outcome
         return outcome if outcome.status_code != 200 else httpx.Response(200, json={"new": 1})
 
-    monkeypatch.setattr(client.time, "sleep", pauses.append)
+    monkeypatch.setattr(client, "time", SimpleNamespace(sleep=pauses.append))  # Tune's thread sleeps too
     with FeedbackClient("http://test") as feedback:
         feedback._http = httpx.Client(base_url="http://test", transport=httpx.MockTransport(answer))
         assert feedback.give("s", thumb="up") == {"new": 1}

@@ -105,8 +105,8 @@ def kill_in_the_middle(words: list[str], folder: Path, delay_s: float) -> None:
     process.wait()
 
 
-def killed_again_and_again(folder: Path, kills: int) -> None:
-    settings: Experiment = experiment(folder, "ppo", **{"hub.lease_s": 20.0})
+def killed_again_and_again(folder: Path, kills: int, **changes: object) -> None:
+    settings: Experiment = experiment(folder, "ppo", **{"hub.lease_s": 20.0, **changes})
     (folder / "e.yaml").write_text(json.dumps(settings.model_dump(mode="json")))
     rng = random.Random(kills)
     for _ in range(kills):
@@ -149,6 +149,7 @@ def test_run_that_was_stopped_is_resumed_as_if_it_never_had_been(tmp_path: Path)
     assert same(weights(tmp_path, "parts"), weights(tmp_path, "whole"))
 
 
+@pytest.mark.usefixtures("one_thread")  # as remote learners and runners have
 def test_a_run_is_resumed_with_other_learners_but_not_with_other_settings(tmp_path: Path) -> None:
     settings = experiment(tmp_path, "ppo", **{"train.updates": 3})
 
@@ -179,6 +180,12 @@ def test_killed_run_resumes_as_if_it_never_stopped(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_run_that_is_killed_again_and_again_equals_one_that_never_stopped(tmp_path: Path) -> None:
     killed_again_and_again(tmp_path, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_run_with_replay_that_is_killed_replays_the_same_groups(tmp_path: Path) -> None:
+    killed_again_and_again(tmp_path, 2, **{"rollout.replay": {"groups": 8, "max_age": 4}})
 
 
 def test_killed_neighbour_does_not_hold_up_a_run(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def checkpoints(folder: Path, run: str) -> Checkpoints:
 def policy_of(folder: Path, run: str) -> dict[str, torch.Tensor]:
     stored = checkpoints(folder, run)
     copy = stored.get(stored.stored()[-1][1], folder / f"copy-{run}")
-    return ControlPolicy.load(copy / "policy")._net.state_dict()
+    return ControlPolicy.load(copy / "policy").net.state_dict()
 
 
 def history(settings: ControlExperiment, run: str) -> list[dict[str, float]]:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from loomrl.config import ControlExperiment
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.experiments.cli import app
-from loomrl.experiments.evaluate_control import shown_trials
+from loomrl.experiments.commands.output import shown_counts
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import train
 from loomrl.experiments.transfer import transfer
@@ -77,9 +77,9 @@ def test_a_memory_finds_the_arm_that_pays_and_without_past_half_of_all_pulls_do(
 
 
 def test_many_trials_are_shown_from_the_first_to_the_last() -> None:
-    assert shown_trials(5) == [1, 2, 3, 4, 5]
-    assert shown_trials(8) == list(range(1, 9))
-    assert shown_trials(100) == [1, 2, 4, 7, 14, 27, 52, 100]
+    assert shown_counts(5) == [1, 2, 3, 4, 5]
+    assert shown_counts(8) == list(range(1, 9))
+    assert shown_counts(100) == [1, 2, 4, 7, 14, 27, 52, 100]
 
 
 def test_a_run_over_trials_that_broke_off_goes_on_as_if_it_never_had(

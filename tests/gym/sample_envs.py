@@ -1,5 +1,6 @@
 """Small complete environments that tests play in until and beside the real ones."""
 
+import os
 import random
 import time
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ class GuessEnvironment(BaseEnvironment):
 
 
 class SlowToLoad(GuessEnvironment):
-    """Loads something large before its first episode in a process."""
+    """Loads something large before its first episode in a process, and dies of a text."""
 
     name = "SlowToLoad"
     loaded = False
@@ -69,6 +70,11 @@ class SlowToLoad(GuessEnvironment):
             time.sleep(1.5)  # noqa: ASYNC251 - imports block, too
             SlowToLoad.loaded = True
         return await super().reset(task)
+
+    async def step(self, action: str) -> Step:
+        if action == "nan":
+            os._exit(9)
+        return await super().step(action)
 
 
 def open_sample(name: str, settings) -> BaseEnvironment:

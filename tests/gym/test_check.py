@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.errors import ConfigError
-from loomrl.gym.check import run
 from loomrl.gym.check.play import MOST, enough, interval
 from loomrl.gym.check.run import _Probe, check_environment
 
@@ -34,11 +33,13 @@ def test_a_sound_environment_passes_every_check_with_figures():
 
 
 def test_what_loads_once_is_not_held_against_the_first_hostile_text(monkeypatch):
-    started = []
-    monkeypatch.setattr(run, "_Probe", lambda *words, **more: started.append(words) or _Probe(*words, **more))
-    report = check_environment(sample_envs.SlowToLoad, only=["hostile"], step_limit_s=0.1)
-    assert report.passed, str(report)
-    assert len(started) == 2, "one process for the contract, one for all hostile texts"
+    started, start = [], _Probe._start
+    monkeypatch.setattr(_Probe, "_start", lambda probe: started.append(probe) or start(probe))
+    report = check_environment(sample_envs.SlowToLoad, only=["hostile"], step_limit_s=0.15)
+    assert len(started) == 2, "one process, and another one after its end"
+    (contract, hostile) = report.checks
+    assert contract.passed
+    assert hostile.detail == "hostile text 'not a number', above, level 5, seed 0: the process died (exit code 9)"
 
 
 def only(check):

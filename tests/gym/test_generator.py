@@ -86,7 +86,7 @@ def template_of(folder, environment, family, **parameters):
     [
         name
         for name in names()
-        if name not in ("Harness", "McpTools", "OpenEnv", "Prompts", "Verifiers", "ReasoningGym")
+        if name not in ("Harness", "McpTools", "OpenEnv", "Prompts", "TaskFolders", "Verifiers", "ReasoningGym")
     ],
 )
 def test_a_template_that_would_change_nothing_is_refused_for_every_family(tmp_path, name):

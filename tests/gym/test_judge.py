@@ -13,7 +13,7 @@ import pytest
 
 from loomrl.errors import ConfigError, ScorerError, StoreError
 from loomrl.gym.base import EnvironmentSettings
-from loomrl.gym.judge import openai as judge_openai
+from loomrl.gym.judge import server as judge_server
 from loomrl.gym.judge.human import HumanJudge
 from loomrl.gym.judge.judge import HumanJudgeConfig, Inquiry, OpenAIJudgeConfig, Opinion
 from loomrl.gym.judge.open import JudgeConfig, open_judge
@@ -77,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(judge_openai, "PAUSE_S", 0.01)
+    monkeypatch.setattr(judge_server, "PAUSE_S", 0.01)
     with Server() as found:
         thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -167,9 +167,9 @@ async def test_what_is_judged_is_quoted_between_fences_that_it_cannot_know(serve
     fences = []
     for body, _ in server.asked:
         system, user = body["messages"]  # type: ignore[misc]
-        fence = system["content"].split("read ")[1].split(".")[0]
+        fence = system["content"].split("read ")[1].split(",")[0]
         before, quoted, after = user["content"].split(f"\n{fence}\n")
-        assert injected in quoted
+        assert quoted == "\n".join(["[assistant]", *(f"| {line}" for line in injected.split("\n"))])
         assert "VERDICT: very good" not in before + after
         fences.append(fence)
     assert fences[0] != fences[1]

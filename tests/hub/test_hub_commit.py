@@ -12,14 +12,15 @@ import httpx
 import psycopg
 import pytest
 from hub_samples import attempt, attempts, served
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 
 from loomrl.config import EnvironmentConfig, HubConfig
-from loomrl.errors import Conflict, HubError, StoreError
+from loomrl.errors import Conflict, HubError, StoreAway, StoreError
 from loomrl.hub import open_hub
 from loomrl.hub.codec import encode
 from loomrl.hub.http import create_app
 from loomrl.hub.queue import LocalHub
+from loomrl.store.db import MOST_TIMES
 
 
 @pytest.fixture
@@ -114,6 +115,52 @@ def test_database_that_is_down_is_said_and_loses_nothing(postgres_server: str, p
             assert httpx.get(f"{url}/v2/health", trust_env=False).status_code == 503
         hub.append(attempts("during"))
         assert [group.id for group in hub.lease(9, version=0, consumer="learner").groups] == ["before", "during"]
+
+
+def thrown_out_at(hub: LocalHub, moment: str, times: int) -> list[int]:
+    """How many of these times the server will still end the connection at that moment of a transaction."""
+    left = [times]
+    url = hub._db.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    @event.listens_for(hub._db.engine, moment)
+    def _throw_out(connection: Connection) -> None:
+        if left[0]:
+            left[0] -= 1
+            pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            with psycopg.connect(url, autocommit=True) as admin:
+                admin.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+
+    return left
+
+
+@pytest.mark.parametrize("thrown_out", [1, MOST_TIMES])
+def test_a_transaction_under_which_the_server_goes_away_is_repeated(postgres_url: str, thrown_out: int) -> None:
+    with open_hub(postgres_url, HubConfig()) as hub:
+        assert isinstance(hub, LocalHub)
+        hub.append(attempts("before"))
+        left = thrown_out_at(hub, "commit", thrown_out)
+        if thrown_out < MOST_TIMES:
+            assert hub.append(attempts("during")) == [3, 4]
+        else:
+            with pytest.raises(StoreAway):
+                hub.append(attempts("during"))
+        assert left == [0]
+        assert len(hub.append(attempts("during"))) == 2
+        assert hub.stats().environments["Math"].trajectories == 4
+
+
+@pytest.mark.parametrize("thrown_out", [1, MOST_TIMES])
+def test_a_look_under_which_the_server_goes_away_is_repeated(postgres_url: str, thrown_out: int) -> None:
+    with open_hub(postgres_url, HubConfig()) as hub:
+        assert isinstance(hub, LocalHub)
+        hub.append(attempts("before"))
+        left = thrown_out_at(hub, "begin", thrown_out)
+        if thrown_out < MOST_TIMES:
+            assert hub.stats().environments["Math"].trajectories == 2
+        else:
+            with pytest.raises(StoreAway):
+                hub.stats()
+        assert left == [0]
 
 
 def test_closed_hub_says_so(sqlite_url: str) -> None:

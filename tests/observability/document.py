@@ -1,4 +1,4 @@
-"""The tables of metrics in `docs/monitoring.md`. `python -P -m tests.observability.document` writes them."""
+"""The tables of metrics in `docs/monitoring.md`. `python -m tests.observability.document` writes them."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import exposed_family
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/monitoring.md"
-FAMILIES = "<!-- families: made by `python -P -m tests.observability.document` -->"
+FAMILIES = "<!-- families: made by `python -m tests.observability.document` -->"
 ORIGINS = {"record": "the record", "gateway": "a gateway", "bus": "a bus", "trainer": "a training"}
 
 

@@ -159,7 +159,7 @@ def assert_exact(scraped: Prometheus) -> None:
 
 def test_tables_of_the_document_are_those_of_the_code() -> None:
     page = document.PAGE.read_text()
-    assert document.told(page) == page, "python -P -m tests.observability.document"
+    assert document.told(page) == page, "python -m tests.observability.document"
     assert all(f"`{each.name}`" in page for each in family.families())
 
 

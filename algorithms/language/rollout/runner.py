@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +15,8 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from typing_extensions import override
 
 from loomrl.algorithms.language.rollout.playing import Life, Playing
-from loomrl.config import Experiment, LanguagePolicy, PolicyChoice
+from loomrl.artifacts import open_artifacts
+from loomrl.config import Experiment, LanguagePolicy, PolicyChoice, TorchEngineConfig
 from loomrl.gym.catalogue import Registration, register
 from loomrl.gym.host.local import LocalHost, Plan
 from loomrl.gym.policy import PolicyFactory, open_policy
@@ -52,7 +54,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
         origin = self.config.origin
         self._chat = Chat(open_tokenizer(origin), open_vision(origin))
         self._context = algorithm.model.context
-        opening = Opening(
+        self._opening = Opening(
             origin=origin,
             context=self._context,
             slots=experiment.rollout.concurrency + (experiment.engine.checks.probes if experiment.asynchronous else 0),
@@ -60,7 +62,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
             device=_device(self.config),
             shared=self.config.shared_engine,
         )
-        self.engine = open_engine(experiment.engine, opening)
+        self.engine = open_engine(experiment.engine, self._opening)
         self._hold = Hold(self.engine)
         self._agents = AgentGateway(deadline_s=experiment.rollout.episode_timeout_s)
         self.admitted: int | None = None
@@ -119,8 +121,18 @@ class LanguageRunner(EnvRunner, Checkpointable):
     def _open_policy(self, choice: PolicyChoice) -> PolicyFactory:
         if not isinstance(choice, LanguagePolicy):
             return self._agents.serving(open_policy(choice))
+        if choice.path:
+            return self._past(choice)
         voice = Voice(self._hold, self._chat, choice.sampling, self._context)
         return self._agents.serving(speakers(voice), Speech(voice), sampling=choice.sampling)
+
+    def _past(self, choice: LanguagePolicy) -> PolicyFactory:
+        """The version whose checkpoint has this path below `artifact_url`, on an engine of its own."""
+        artifacts = open_artifacts(self.config.experiment.artifact_url)
+        with tempfile.TemporaryDirectory(prefix="loomrl-past-") as name:
+            folder = artifacts.get_folder(choice.path, Path(name) / "version", below="model/")
+            engine = open_engine(TorchEngineConfig(), replace(self._opening, origin=folder / "model"))
+        return speakers(Voice(engine, self._chat, choice.sampling, choice.context))
 
     @override
     def assert_healthy(self) -> None:

@@ -45,10 +45,10 @@ class RunnerGroup:
             return
         far = self._group.num_remote_env_runners() > 0
         self._given = _Given(sealed.version, ray.put(sealed) if far else sealed)  # pickled once, whoever gets it
-        self._everyone(self._given)  # which finds out who is dead
+        self._everyone(self._given.hand_over)
         if far and not self._group.healthy_env_runner_ids():
             self._able()
-        self._everyone(self._given.hand_over)
+            self._everyone(self._given.hand_over)
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """The answers of each engine, held or not."""

@@ -59,6 +59,9 @@ class ServedCollector:
         self._plan = [batch for epoch in range(settings.epochs) for batch in self._pass(items, epoch)]
         self._refuse_stale()
 
+    def admit(self, url: str) -> None:
+        """No league: nothing is played."""
+
     @property
     def limit(self) -> int:
         """Updates in all."""

@@ -7,6 +7,7 @@ judged by the same preferences on the same held-out tasks.
 Axes: `_P` preferences, `_H` objectives.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,13 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 
 from loomrl.evaluation.front import hypervolume, undominated
+from loomrl.feedback.calibration.agreement import rank_correlation
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.progress import progress
 
 EXPERIMENT = "language/steer_tiny"
+STAGES = ("ppo", "steered", "fixed", "soups")
+"""Of a seed, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Size:
     """The amount of work."""
 
     seeds: tuple[int, ...] = (1, 2, 3)
-    updates: int = 60
+    updates: int = 120
     """Of each contender, in all."""
     preferences: int = 6
     tasks: int = 200
@@ -56,11 +60,11 @@ QUICK = Size(
 def measure(size: Size = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench steer`: medians over the seeds, and each seed's own."""
     seeds = []
-    with progress("bench steer", len(size.seeds)) as report:
-        for done, seed in enumerate(size.seeds, 1):
+    with progress("bench steer", len(size.seeds) * len(STAGES)) as report:
+        stages = itertools.count(1)
+        for seed in size.seeds:
             with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder:
-                seeds.append(_Bench(size, seed, Path(folder)).figures())
-            report(done)
+                seeds.append(_Bench(size, seed, Path(folder)).figures(lambda note: report(next(stages), note)))
     figures = {
         name: statistics.median(one[name] for one in seeds) for name in seeds[0] if isinstance(seeds[0][name], float)
     }
@@ -79,28 +83,41 @@ class _Bench:
         shares = np.linspace(0, 1, size.preferences)
         self._preferences = [(float(share), float(1 - share)) for share in shares]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self, told: Callable[[str], None]) -> dict[str, Any]:
         """The contenders' fronts, how the steerable one obeys, and what an update of it costs."""
         self._train("warm", 1)
         begin = self._exported("warm")
-        steered = self._judged(self._train("steered", self._size.updates, begin), None)
-        each = max(1, self._size.updates // self._size.preferences)
-        fixed = [
-            self._judged(self._train(f"fixed-{index}", each, begin, preference), preference)[0]
+        self._train("ppo", 6, begin, words=_PPO)
+        told("ppo")
+        fronts: dict[str, list[list[float]]] = {}
+        volumes: dict[str, float] = {}
+        for name, front in (("steered", self._steered), ("fixed", self._one_for_each), ("soups", self._soups)):
+            fronts[name] = front(begin)
+            volumes[name] = _volume(fronts[name])
+            told(f"{name} {volumes[name]:.3f}")
+        figures: dict[str, Any] = {f"{name}_hypervolume": volume for name, volume in volumes.items()}
+        figures["steered_vs_best"] = volumes["steered"] / max(volumes["fixed"], volumes["soups"])
+        obeyed = [_rank_correlation(self._preferences, fronts["steered"], h) for h in range(2)]
+        figures["obeys"] = float(np.mean(obeyed))
+        figures["cost_ratio"] = self._speed("ppo") / self._speed("steered")
+        return figures | fronts
+
+    def _steered(self, begin: Path) -> list[list[float]]:
+        return self._judged(self._train("steered", self._size.updates, begin), None)
+
+    def _one_for_each(self, begin: Path) -> list[list[float]]:
+        updates = max(1, self._size.updates // self._size.preferences)
+        return [
+            self._judged(self._train(f"fixed-{index}", updates, begin, preference), preference)[0]
             for index, preference in enumerate(self._preferences)
         ]
+
+    def _soups(self, begin: Path) -> list[list[float]]:
         ends = [
             self._exported(self._train(f"end-{index}", self._size.updates // 2, begin, preference))
             for index, preference in enumerate(((1.0, 0.0), (0.0, 1.0)))
         ]
-        soups = [self._judged(self._soup(ends, preference), preference)[0] for preference in self._preferences]
-        self._train("ppo", 6, begin, words=_PPO)
-        volumes = {name: _volume(points) for name, points in (("steered", steered), ("fixed", fixed), ("soups", soups))}
-        told = {f"{name}_hypervolume": volume for name, volume in volumes.items()}
-        told["steered_vs_best"] = volumes["steered"] / max(volumes["fixed"], volumes["soups"])
-        told["obeys"] = float(np.mean([_rank_correlation(self._preferences, steered, h) for h in range(2)]))
-        told["cost_ratio"] = self._speed("ppo") / self._speed("steered")
-        return told | {"steered": steered, "fixed": fixed, "soups": soups}
+        return [self._judged(self._soup(ends, preference), preference)[0] for preference in self._preferences]
 
     def _train(
         self,
@@ -147,7 +164,7 @@ class _Bench:
         return statistics.median(told)
 
 
-_PPO = ("algorithm.objectives=[]", "algorithm.reference=null")
+_PPO = ("algorithm.objectives=[]", "algorithm.reference=null", "algorithm.shown={}")
 
 
 def _fixed(preference: Sequence[float]) -> str:
@@ -160,9 +177,7 @@ def _volume(points_PH: Sequence[Sequence[float]]) -> float:
 
 def _rank_correlation(preferences: Sequence[Sequence[float]], returns_PH: Sequence[Sequence[float]], h: int) -> float:
     """Spearman's, between the weight of an objective and what it returned."""
-    from scipy.stats import spearmanr  # type: ignore[import-untyped,unused-ignore]
-
-    return float(spearmanr([one[h] for one in preferences], [one[h] for one in returns_PH]).statistic)
+    return rank_correlation(np.array([one[h] for one in preferences]), np.array([one[h] for one in returns_PH]))
 
 
 def _loomrl(*words: str) -> Any:

@@ -1,4 +1,4 @@
-"""The process in which checks run: one request as its argument, JSON lines out."""
+"""The process in which checks run: the environment as its argument, a job a line in, JSON lines out."""
 
 import asyncio
 import importlib
@@ -31,9 +31,10 @@ JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
 
 
 def main() -> None:
-    """Run the request's jobs. The environment's own output goes to standard error."""
-    output = os.fdopen(os.dup(1), "w", buffering=1)
+    """Do the jobs. The environment's own output goes to standard error, and it has no input."""
+    output, jobs = os.fdopen(os.dup(1), "w", buffering=1), os.fdopen(os.dup(0))
     os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     request = json.loads(sys.argv[1])
 
     def tell(place: str) -> None:
@@ -41,9 +42,11 @@ def main() -> None:
 
     kind = _find(request["entry_point"])
     probe = Probe(kind, request["settings"], tell, request["step_limit_s"], request["share"])
-    if any(job.startswith("hostile") for job in request["jobs"]):
-        asyncio.run(_warm_up(probe))
-    for job in request["jobs"]:
+    is_warm = False
+    for job in (line.rstrip("\n") for line in jobs):
+        if job.startswith("hostile") and not is_warm:
+            asyncio.run(_warm_up(probe))
+            is_warm = True
         tell(job)
         output.write(json.dumps(asdict(asyncio.run(_do(job, probe)))) + "\n")
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import IO, Any, Self
 
 from loomrl.errors import ConfigError, unknown
@@ -71,26 +72,31 @@ def check_environment(
     environment = make(target, settings or {}) if isinstance(target, str) else target(settings)
     subject = Subject.of(environment, share)
     name = environment.name or type(environment).__name__
-    return CheckReport(name, environment.version, tuple(_checks(subject, only, step_limit_s, watch)))
+    with _Probe(subject, step_limit_s=step_limit_s) as probe:
+        return CheckReport(name, environment.version, tuple(_checks(probe, only, step_limit_s, watch)))
 
 
-def _checks(subject: Subject, only: Sequence[str], step_limit_s: float, watch: Watch) -> Iterator[Check]:
-    contract = _one(subject, "contract")
+def _checks(probe: "_Probe", only: Sequence[str], step_limit_s: float, watch: Watch) -> Iterator[Check]:
+    def watched(job: str) -> Check:
+        check = probe.check(job)
+        watch(check)
+        return check
+
+    contract = probe.check("contract")
     yield contract
     if not contract.passed:
         return
-    found = {check.name: check for check in _all(subject, [name for name in _PLAIN if name in only], watch)}
-    if "determinism" in found and found["determinism"].passed:
-        found["determinism"] = _compare_processes(subject, found["determinism"])
-    yield from found.values()
+    for name in _PLAIN:
+        if name in only:
+            check = watched(name)
+            yield _compare_processes(probe, check) if name == "determinism" and check.passed else check
     if "opponents" in only:
-        hacks = [f"hack {index}" for index in range(int(contract.figures["hacks"]))]
-        random, constant, *tried = _all(subject, ["random", "constant", *hacks], watch)
-        yield from (random, constant, _summary(tried))
+        yield from (watched("random"), watched("constant"))
+        yield _summary([watched(f"hack {index}") for index in range(int(contract.figures["hacks"]))])
     if "hostile" in only:
-        yield _hostile(subject, step_limit_s)
+        yield _hostile(probe, step_limit_s)
     if "sandbox" in only and contract.figures["sandboxed"]:
-        yield _one(subject, "sandbox")
+        yield probe.check("sandbox")
 
 
 def _summary(hacks: list[Check]) -> Check:
@@ -103,9 +109,10 @@ def _summary(hacks: list[Check]) -> Check:
     return Check("hacking", not faults, "; ".join(faults[:3]) or detail, figures)
 
 
-def _compare_processes(subject: Subject, check: Check) -> Check:
+def _compare_processes(probe: "_Probe", check: Check) -> Check:
     """Replay in processes with different hash seeds, where sets and hashes have another order."""
-    first, second = (_one(subject, "fingerprint", hash_seed=seed) for seed in (1, 2))
+    with probe.sibling(hash_seed=1) as sibling:
+        first, second = (each.check("fingerprint") for each in (probe, sibling))
     if not (first.passed and second.passed):
         return Check("determinism", False, first.detail if not first.passed else second.detail)
     ours, theirs = json.loads(first.detail), json.loads(second.detail)
@@ -126,100 +133,88 @@ def _difference(ours: str, theirs: str) -> str:
     return f"…{ours[span]!r} and …{theirs[span]!r}"
 
 
-def _hostile(subject: Subject, step_limit_s: float) -> Check:
+def _hostile(probe: "_Probe", step_limit_s: float) -> Check:
     """All hostile texts; a process that hangs on one is killed, and a fresh one continues with the next."""
-    jobs = [f"hostile {name}" for name in TEXTS]
     faults, slowest = [], 0.0
     kills = 0
-    while jobs and kills < KILLS:
-        probe = _Probe(subject, jobs, silence_s=step_limit_s * _HANG_FACTOR, step_limit_s=step_limit_s)
-        for check in probe.checks():
-            jobs.pop(0)
-            slowest = max(slowest, check.figures.get("slowest_s", 0.0))
-            kills += "died" in check.figures
-            if not check.passed:
-                faults.append(check.detail)
-    if jobs:
-        faults.append(f"{kills} hangs are enough: {len(jobs)} more texts were not tried")
+    for tried, name in enumerate(TEXTS):
+        if kills == KILLS:
+            faults.append(f"{kills} hangs are enough: {len(TEXTS) - tried} more texts were not tried")
+            break
+        check = probe.check(f"hostile {name}", silence_s=step_limit_s * _HANG_FACTOR)
+        slowest = max(slowest, check.figures.get("slowest_s", 0.0))
+        kills += "died" in check.figures
+        if not check.passed:
+            faults.append(check.detail)
     if faults:
         return Check("hostile", False, "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if faults[4:] else ""))
     detail = f"{len(TEXTS)} kinds of hostile text got a typed answer, the slowest after {slowest * 1000:.0f} ms"
     return Check("hostile", True, detail, {"slowest_s": slowest})
 
 
-def _one(subject: Subject, job: str, *, hash_seed: int = 0) -> Check:
-    (check,) = _Probe(subject, [job], silence_s=SILENCE_S, hash_seed=hash_seed).checks()
-    return check
-
-
-def _all(subject: Subject, jobs: list[str], watch: Watch) -> Iterator[Check]:
-    """Every job's check; one that crashes or hangs its process fails, and a fresh process continues after it."""
-    while jobs:
-        for check in _Probe(subject, jobs, silence_s=SILENCE_S).checks():
-            watch(check)
-            yield check
-            jobs = jobs[1:]
-
-
 class _Probe:
-    """A process that runs `jobs` in order, and is killed if it reports nothing for `silence_s`."""
+    """A process that does one job after another. A job that ends or hangs it fails, and the next has a fresh one."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        jobs: Sequence[str],
-        *,
-        silence_s: float,
-        step_limit_s: float = STEP_LIMIT_S,
-        hash_seed: int = 0,
-    ) -> None:
-        self._jobs = tuple(jobs)
-        self._silence_s = silence_s
-        self._request = json.dumps(
-            {
-                "entry_point": subject.entry_point,
-                "settings": dict(subject.settings),
-                "jobs": list(jobs),
-                "step_limit_s": step_limit_s,
-                "share": subject.share,
-            }
-        )
+    def __init__(self, subject: Subject, *, step_limit_s: float = STEP_LIMIT_S, hash_seed: int = 0) -> None:
+        self._subject = subject
+        self._request = json.dumps(asdict(subject) | {"step_limit_s": step_limit_s})
         self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path),
             "PYTHONHASHSEED": str(hash_seed),
         }
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: queue.Queue[str] = queue.Queue()
 
-    def checks(self) -> Iterator[Check]:
-        """The jobs' checks in order, up to the first that ends the process, which fails."""
-        command = [sys.executable, "-m", "loomrl.gym.check.child", self._request]
-        lines: queue.Queue[str] = queue.Queue()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self._environment) as process:
-            reader = threading.Thread(target=_pass_on, args=(process.stdout, lines))
-            reader.start()
-            try:
-                yield from self._read(process, lines)
-            finally:
-                process.kill()
-                reader.join()
+    def __enter__(self) -> Self:
+        return self
 
-    def _read(self, process: subprocess.Popen[str], lines: "queue.Queue[str]") -> Iterator[Check]:
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def sibling(self, *, hash_seed: int) -> "_Probe":
+        """One like this, in which sets and hashes have another order."""
+        return _Probe(self._subject, hash_seed=hash_seed)
+
+    def check(self, job: str, *, silence_s: float = SILENCE_S) -> Check:
+        """The job's check; it fails if nothing is reported for `silence_s`."""
+        process = self._process or self._start()
+        assert process.stdin is not None
+        with suppress(OSError):  # it died after its last job: there will be no answer
+            process.stdin.write(f"{job}\n")
+            process.stdin.flush()
         place, patience_s = "the start", SILENCE_S
-        for job in self._jobs:
-            while True:
-                try:
-                    line = lines.get(timeout=patience_s)
-                except queue.Empty:
-                    yield _death(job, f"{place}: no answer within {patience_s:g} s, killed")
-                    return
-                if not line:
-                    yield _death(job, f"{place}: the process died (exit code {process.wait()})")
-                    return
-                message = json.loads(line)
-                if "at" not in message:
-                    break
-                place, patience_s = message["at"], self._silence_s
-            yield Check(**message)
+        while True:
+            try:
+                line = self._lines.get(timeout=patience_s)
+            except queue.Empty:
+                self._end()
+                return _death(job, f"{place}: no answer within {patience_s:g} s, killed")
+            if not line:
+                code = process.wait()
+                self._end()
+                return _death(job, f"{place}: the process died (exit code {code})")
+            message = json.loads(line)
+            if "at" not in message:
+                return Check(**message)
+            place, patience_s = message["at"], silence_s
+
+    def _start(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "loomrl.gym.check.child", self._request]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
+        )
+        self._lines = queue.Queue()
+        self._reader = threading.Thread(target=_pass_on, args=(self._process.stdout, self._lines))
+        self._reader.start()
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(BrokenPipeError), process:
+                process.kill()
+                self._reader.join()
 
 
 def _death(job: str, detail: str) -> Check:

@@ -1,25 +1,29 @@
 """Attempts to play, and a host that plays them in this process. Actors use it too (`loomrl.gym.host.actor`)."""
 
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
-from loomrl.errors import ConfigError, EpisodeError, PolicyError, RegistryError, failure_from
+from loomrl.errors import ConfigError, EpisodeError, LoomError, PolicyError, RegistryError, failure_from
 from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.adapters.harness.play import play_agent
 from loomrl.gym.adapters.harness.session import sessions_of
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.episode import Attempt, Limits, close_environment, failed_trajectory, hang, run_episode
 from loomrl.gym.host.alarm import Hang, Watch
+from loomrl.gym.opponent import rival_of
 from loomrl.gym.policy import OpenPolicy, PolicyFactory, open_policy
+from loomrl.pickled import quickly
 from loomrl.types import Task, Trajectory
 
 Make = Callable[[str, Mapping[str, Any]], BaseEnvironment]
 """Opens an environment by id (`name@version`) and settings."""
 
 
+@quickly
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """An attempt to make, its policy, and the environment's settings. Picklable."""
@@ -62,13 +66,17 @@ class Host(Protocol):
 
 
 class LocalHost:
-    """Plays in this process, each episode in its own environment. A policy with weights is opened once."""
+    """Plays in this process, each episode in its own environment. A policy with weights is opened once.
+
+    Of past versions in a second seat those that were met last stay open, as many as the league has members.
+    """
 
     def __init__(self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy = open_policy) -> None:
         self._make = make
         self._open_policy = open_policy
         self._limits = Limits(rollout.turn_timeout_s, rollout.episode_timeout_s)
         self._opened: dict[str, PolicyFactory] = {}
+        self._rivals: OrderedDict[str, PolicyFactory] = OrderedDict()
 
     async def play(self, plan: Plan) -> Trajectory:
         """Play one episode. Only configuration errors are raised."""
@@ -80,6 +88,8 @@ class LocalHost:
                 environment = self._make(f"{task.environment}@{task.version}", plan.settings)
             boundary = PolicyError.boundary
             policy = self._factory(plan.policy)(environment, random.Random(plan.seed or plan.attempt.id))
+            boundary = EpisodeError.boundary
+            self._seat_rival(environment, plan)
         except (ConfigError, RegistryError):
             raise
         except Hang as error:
@@ -94,6 +104,27 @@ class LocalHost:
 
     async def close(self) -> None:
         """There is nothing to release."""
+
+    def _seat_rival(self, environment: BaseEnvironment, plan: Plan) -> None:
+        """Give the second seat to the policy that the task names, if it names one."""
+        choice = rival_of(plan.attempt.task, plan.policy)
+        if choice is None:
+            return
+        factory = self._factory(choice) if choice == plan.policy else self._rival(choice, environment)
+        environment.seat(factory(environment, random.Random(f"{plan.seed or plan.attempt.id}/opponent")))
+
+    def _rival(self, choice: PolicyChoice, environment: BaseEnvironment) -> PolicyFactory:
+        """A past version. Trouble with it is no mistake in the configuration, but fails the attempt."""
+        key = choice.model_dump_json()
+        if key not in self._rivals:
+            try:
+                self._rivals[key] = self._open_policy(choice)
+            except LoomError as error:
+                raise EpisodeError(f"opponent: {error}") from error
+        self._rivals.move_to_end(key)
+        while environment.league is not None and len(self._rivals) > environment.league.members:
+            self._rivals.popitem(last=False)
+        return self._rivals[key]
 
     def _factory(self, choice: PolicyChoice) -> PolicyFactory:
         if isinstance(choice, ScriptedPolicy):

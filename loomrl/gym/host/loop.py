@@ -4,6 +4,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -25,11 +26,15 @@ class PrivateLoop:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`; it is cancelled when the caller is interrupted."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.start(work)
         try:
             return future.result()
         finally:
             future.cancel()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Begin `work`; its result comes later."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
         """End the thread. May be called again."""

@@ -104,6 +104,12 @@ def live_replicas(
         return [_replica_of(row) for row in rows]
 
 
+def front_of(db: LoomDB, endpoint: str) -> str | None:
+    """The URL at which an endpoint is served; None if it is not."""
+    fronts = live_replicas(db, role=ReplicaRole.FRONT, endpoint=endpoint)
+    return url_of(fronts[0].address) if fronts else None
+
+
 def bury(db: LoomDB, *, dead_s: float = DEAD_S) -> list[str]:
     """Remove the rows of the dead, and return their ids. It writes only if somebody died."""
     with db.read() as connection:

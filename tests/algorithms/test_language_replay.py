@@ -1,0 +1,348 @@
+"""Experience replay of token policies: what is replayed, its age, what it teaches, and that it repeats exactly."""
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loomrl.algorithms.language import learner as learning
+from loomrl.algorithms.language.algorithm import METRICS, Language
+from loomrl.algorithms.language.learner import ADVANTAGE
+from loomrl.algorithms.language.lesson import lesson_of
+from loomrl.algorithms.language.replay import Replay, measured
+from loomrl.algorithms.language.sample import AGE, ENGINE
+from loomrl.algorithms.language.stream import Stream
+from loomrl.config import GRPO, HubConfig, ReplayConfig
+from loomrl.errors import ConfigError
+from loomrl.experiments.algorithms import open_algorithm
+from loomrl.hub import EVERYTHING, Hub, open_hub
+from loomrl.store import beside
+from loomrl.telemetry.metric import Metric
+from loomrl.types import End, Failure, Group, Message, Reward, Task, Tokens, Trajectory, Turn
+from tests.algorithms.language_support import build, experiment, weights
+from tests.algorithms.test_language_stream import Simulated, collector, update
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+with_ray = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster")]
+
+REPLAY = {"rollout.replay": {"groups": 8, "max_age": 2}}
+RAISED = Failure("environment", "RuntimeError", "no mood for this")
+
+
+# -- what is replayed -------------------------------------------------------------------------------------------------
+
+
+def attempt(group: str, sibling: int, reward: float, *, version: int, failed: bool = False) -> Trajectory:
+    tokens = Tokens.of(range(4), [False, True, True, True], [0.0, -0.5, -1.5, -0.25], [-1, version, version, version])
+    turn = Turn((Message("user", "?"),), "x", Reward(reward, {}, reward), tokens)
+    return Trajectory(
+        id=f"{group}/{sibling}",
+        task=Task("Ascii", "0.1.0", "plain", 1, 0),
+        turns=(turn,),
+        end=End.FAILED if failed else End.TERMINATED,
+        reward=Reward() if failed else turn.reward,
+        group=group,
+        group_size=3,
+        first_version=version,
+        last_version=version,
+        run="r",
+        failure=RAISED if failed else None,
+    )
+
+
+def a_group(name: str, *, version: int, rewards: Sequence[float] = (0.0, 1.0)) -> Group:
+    """One whose last attempt failed."""
+    usable = [attempt(name, sibling, reward, version=version) for sibling, reward in enumerate(rewards)]
+    return Group(name, (*usable, attempt(name, len(rewards), 0.0, version=version, failed=True)))
+
+
+@contextmanager
+def replayed_from(folder: Path, groups: int = 4, max_age: int = 2) -> Iterator[tuple[Hub, Replay]]:
+    with open_hub(f"sqlite:///{folder}/hub.db", HubConfig(), groups_per_update=100) as hub:
+        yield hub, Replay(ReplayConfig(groups=groups, max_age=max_age), hub, seed=7)
+
+
+def learn(hub: Hub, replay: Replay, version: int, groups: Sequence[Group]) -> None:
+    hub.append([attempt for group in groups for attempt in group.trajectories])
+    replay.observe(groups, version)
+
+
+def test_a_replayed_group_is_what_was_learnt_from_as_it_is_on_record(tmp_path: Path) -> None:
+    with replayed_from(tmp_path) as (hub, replay):
+        groups = [a_group(f"r/0/{index}", version=0) for index in range(6)]
+        assert replay.draw(0) == []
+        learn(hub, replay, 0, groups)
+        drawn = replay.draw(1)
+        assert len({group.id for group in drawn}) == 4
+        by_name = {group.id: group for group in groups}
+        assert all(group.trajectories == by_name[group.id].usable for group in drawn)
+        assert [group.id for group in replay.draw(1)] == [group.id for group in drawn]
+        assert [group.id for group in replay.draw(2)] != [group.id for group in drawn]
+
+
+def test_where_groups_without_signal_are_dropped_replayed_ones_are_too_and_are_not_counted_again() -> None:
+    fresh = [a_group("r/1/0", version=1), a_group("r/1/1", version=1, rewards=(1.0, 1.0))]
+    again = [a_group("r/0/0", version=0), a_group("r/0/1", version=0, rewards=(0.0, 0.0))]
+    made = lesson_of(GRPO(dynamic_sampling=True), fresh, version=1, again=again)
+    assert [*dict.fromkeys(made.groups)] == ["r/1/0", "r/0/0"]
+    assert made.dropped == 1
+    assert {*lesson_of(GRPO(), fresh, version=1, again=again).groups} == {"r/0/0", "r/0/1", "r/1/0", "r/1/1"}
+
+
+def test_a_group_of_which_an_attempt_was_deleted_is_replayed_no_more(tmp_path: Path) -> None:
+    with replayed_from(tmp_path, max_age=9) as (hub, replay):
+        learn(hub, replay, 0, [a_group("r/0/0", version=0), a_group("r/0/1", version=0)])
+        hub.delete(["r/0/0/1"])
+        assert [group.id for group in replay.draw(1)] == ["r/0/1"]
+        assert replay.state_dict().keys() == {"r/0/1"}
+
+
+@settings(max_examples=8)
+@given(
+    max_age=st.integers(1, 4),
+    asked=st.integers(1, 12),
+    late=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=6, max_size=6),
+)
+def test_no_replayed_token_is_older_than_the_bound_and_a_resumed_run_draws_the_same(
+    tmp_path_factory: pytest.TempPathFactory, max_age: int, asked: int, late: list[list[int]]
+) -> None:
+    """`late`: by update, the age at which each of its groups is first learnt from."""
+
+    def fresh(version: int, ages: list[int]) -> list[Group]:
+        return [a_group(f"r/{version}/{i}", version=version - age) for i, age in enumerate(ages)]
+
+    with replayed_from(tmp_path_factory.mktemp("replay"), asked, max_age) as (hub, replay):
+        kept: dict[str, Any] = {}
+        drawn: list[list[str]] = []
+        for version, ages in enumerate(late):
+            if version == 3:
+                kept = json.loads(json.dumps(replay.state_dict()))
+            again = replay.draw(version)
+            drawn.append([group.id for group in again])
+            assert len(again) <= asked
+            assert all(int(group.id.split("/")[1]) < version for group in again)
+            groups = fresh(version, ages)
+            found = measured(groups, again, version)
+            assert found.get(Metric.REPLAY_AGE_MAX, 0) <= max_age
+            assert found[Metric.REPLAY_SHARE] == pytest.approx(len(again) / (len(again) + len(groups)))
+            learn(hub, replay, version, groups)
+        resumed = Replay(replay.settings, hub, seed=7)
+        resumed.load_state_dict(kept)
+        for version in range(3, len(late)):
+            assert [group.id for group in resumed.draw(version)] == drawn[version]
+            resumed.observe(fresh(version, late[version]), version)
+
+
+@dataclass
+class Unequal(Simulated):
+    """Siblings earn different rewards."""
+
+    def _played(self, *entry: Any) -> Trajectory:
+        played = super()._played(*entry)
+        reward = Reward((zlib.crc32(played.id.encode()) % 7) / 7)
+        return replace(played, reward=reward, turns=(replace(played.turns[0], reward=reward),))
+
+
+def test_where_groups_begin_before_their_turn_updates_are_made_again_with_the_same_replayed_groups(
+    tmp_path: Path,
+) -> None:
+    changes = {"train.checkpoint_every": 10, "rollout.replay": {"groups": 3, "max_age": 3}}
+
+    def made(one: Any, stream: Stream, players: Simulated) -> list[str]:
+        again = one.replay.draw(one.done)
+        fresh = update(one, stream, players, checkpoint=False)
+        assert measured(fresh, again, one.done - 1).get(Metric.REPLAY_AGE_MAX, 0) <= 3
+        assert not {group.id for group in again} & {group.id for group in fresh}
+        return [group.id for group in (*fresh, *again)]
+
+    with collector(tmp_path, **changes) as one:
+        players = Unequal(lambda plan: 1 + zlib.crc32(plan.attempt.id.encode()) % 5)
+        stream = Stream(one, players)
+        for _ in range(3):
+            made(one, stream, players)
+        state = json.loads(json.dumps(one.state_dict()))
+        whole = [made(one, stream, players) for _ in range(3)]
+    with collector(tmp_path, **changes) as one:
+        again = Unequal(lambda plan: 1, version=3)
+        stream = Stream(one, again)
+        one.load_state_dict(state)
+        repeated = []
+        for version in range(3, 6):
+            again.version = version
+            repeated.append(made(one, stream, again))
+        assert repeated == whole
+        assert all(len(names) > 4 for names in whole)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "said"),
+    [
+        ("dpo", {}, r"rollout\.replay with algorithm\.kind=dpo.*leave it out"),
+        ("weave", {}, r"algorithm\.kind=weave, which trusts critics"),
+        ("grpo", {"algorithm.importance_cap": None}, r"importance_cap is null.*set it to 2\.0"),
+        ("grpo", {"algorithm.kl.coefficient": 0.1}, r"kl\.estimator=k3 and place=loss.*Set estimator=k2"),
+        ("grpo", {"rollout.replay.max_age": 1, "rollout.publish_every": 2, "hub.max_staleness": 1}, "set max_age=2"),
+        (
+            "grpo",
+            {"rollout.replay.max_age": 3, "rollout.runners": 1, "hub.max_staleness": 3},
+            r"max_age=3, but hub\.max_staleness=3.*set max_age=4",
+        ),
+        ("grpo", {"rollout.replay.groups": 17}, r"replay\.groups=17: 2 updates \(max_age\) of 8 .* are 16"),
+        (
+            "grpo",
+            {"data": {"dataset": "x"}, "algorithm.model.build": None},
+            r"rollout\.replay has no effect with data\.dataset=x",
+        ),
+    ],
+)
+def test_what_replay_has_no_use_for_or_contradicts_is_refused_by_name(
+    tmp_path: Path, kind: str, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        experiment(tmp_path, kind, **{**REPLAY, **changes})
+
+
+def test_an_algorithm_of_ones_own_is_asked_the_same(tmp_path: Path) -> None:
+    own = {"kind": "custom", "entry_point": "tests.algorithms.own_algorithm:BestConfig"}
+    given = {"settings": {"importance_cap": None}}
+    config = open_algorithm(experiment(tmp_path, **REPLAY, algorithm=own | given))
+    with pytest.raises(ConfigError, match="importance_cap is null"):
+        config.validate()
+    open_algorithm(experiment(tmp_path, **REPLAY, algorithm=own)).validate()
+
+
+# -- what it teaches, and that it repeats -----------------------------------------------------------------------------
+
+
+def train(algo: Any, updates: int | None = None) -> list[dict[str, float]]:
+    history: list[dict[str, float]] = []
+    while algo.stopped is None and (updates is None or len(history) < updates):
+        history.append(algo.train()[METRICS])
+    return history
+
+
+def told(line: dict[str, float]) -> dict[str, float]:
+    """What does not depend on the machine's mood."""
+    return {name: value for name, value in line.items() if not name.startswith(("time", "throughput"))}
+
+
+class TestRuns:
+    pytestmark = with_ray
+
+    def test_replayed_tokens_teach_with_their_recorded_log_probabilities_and_their_own_groups_baseline(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        taught: list[Any] = []
+        columns_of = learning.with_columns
+
+        def seen(samples: Any, columns: Any) -> Any:
+            taught.append(columns_of(samples, columns))
+            return taught[-1]
+
+        monkeypatch.setattr(learning, "with_columns", seen)
+        algo = build(tmp_path, **REPLAY, **{"algorithm.optimizer.minibatches": 2})
+        history = train(algo, 4)
+        record = {t.id: t for _, t in algo.collector.hub.replay(selection=EVERYTHING)}
+        algo.stop()
+        assert [line[Metric.REPLAY_SHARE] > 0 for line in history] == [False, True, True, True]
+        assert max(line.get(Metric.REPLAY_AGE_MAX, 0) for line in history) == 2
+        assert {line[Metric.STALENESS_MAX] for line in history} == {0}
+        by_ids = {t.tokens.ids_T.tobytes(): t for t in record.values() if t.tokens is not None}
+        last = taught[-1]
+        assert len(last) == 16 * 8
+        ages = set()
+        for sample in last:
+            stored = by_ids[sample.ids_T.tobytes()]
+            assert stored.tokens is not None
+            mask_T = sample.mask_T
+            age = 3 - stored.first_version
+            ages.add(age)
+            assert (sample.columns[AGE][mask_T] == age).all()
+        fresh = [t for t in record.values() if t.first_version == 3]
+        assert len(fresh) == 64
+        assert ages == {0, 1, 2}
+        for group in {by_ids[sample.ids_T.tobytes()].group for sample in last[64:]}:
+            siblings = [t for t in record.values() if t.group == group]
+            rewards = np.array([t.reward.total for t in siblings])
+            expected = {t.id: (t.reward.total - rewards.mean()) / rewards.std() for t in siblings}
+            for sample in last[64:]:
+                stored = by_ids[sample.ids_T.tobytes()]
+                if stored.group != group or stored.tokens is None:
+                    continue
+                np.testing.assert_array_equal(sample.columns[ENGINE], stored.tokens.logprobs_T)
+                np.testing.assert_allclose(sample.columns[ADVANTAGE][sample.mask_T], expected[stored.id], rtol=1e-5)
+
+    @pytest.mark.parametrize("kind", ["grpo", "ppo"])
+    def test_resumed_run_equals_one_that_never_stopped_and_nothing_is_fresh_twice(
+        self, tmp_path: Path, kind: str
+    ) -> None:
+        changes = {**REPLAY, "rollout.replay.max_age": 4, "rollout.groups_per_update": 4, "train.checkpoint_every": 3}
+        algo = build(tmp_path / "whole", kind, **changes)
+        history, whole = train(algo), weights(algo)
+        algo.stop()
+        algo = build(tmp_path / "parts", kind, **changes)
+        train(algo, 5)
+        algo.stop()
+        algo = build(tmp_path / "parts", kind, **changes)
+        rest, parts = train(algo), weights(algo)
+        algo.stop()
+        assert all(np.array_equal(whole[name], parts[name]) for name in whole)
+        assert [told(line) for line in history[3:]] == [told(line) for line in rest]
+        with open_hub(beside(f"sqlite:///{tmp_path}/parts/loom.db", "r"), HubConfig()) as hub:
+            stats = hub.stats().environments["Ascii"]
+            assert (stats.acked, stats.trajectories) == (6 * 4, 6 * 32)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kind", ["ppo", "grpo", "rloo", "reinforce"])
+    def test_every_policy_gradient_learns_with_replay(self, tmp_path: Path, kind: str) -> None:
+        history = train(algo := build(tmp_path, kind, **REPLAY, **{"train.updates": 14}))
+        algo.stop()
+        success = [line[Metric.SUCCESS] for line in history]
+        assert np.mean(success[-2:]) > np.mean(success[:2]) + 0.12
+        assert all(line[Metric.REPLAY_AGE_MAX] <= 2 for line in history[1:])
+
+    @pytest.mark.slow
+    def test_two_learners_share_replayed_groups_as_fresh_ones(self, tmp_path: Path) -> None:
+        changes = {**REPLAY, "algorithm.optimizer.learning_rate": 1e-3}
+        one = build(tmp_path / "one", "ppo", **changes)
+        two = build(tmp_path / "two", "ppo", **changes, **{"algorithm.learners.count": 2})
+        for _ in range(2):
+            alone, shared = one.train()[METRICS], two.train()[METRICS]
+        assert alone[Metric.REPLAY_SHARE] == shared[Metric.REPLAY_SHARE] > 0.3
+        for name in (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.GRADIENT_NORM, Metric.POLICY_IMPORTANCE):
+            assert shared[name] == pytest.approx(alone[name], abs=1e-4), name
+        for algo in (one, two):
+            algo.stop()
+
+    @pytest.mark.slow
+    def test_rollouts_that_overlap_replay_within_the_bound(self, tmp_path: Path) -> None:
+        changes = {"hub.max_staleness": 1, "rollout.runners": 1, "rollout.replay": {"groups": 8, "max_age": 3}}
+        history = train(algo := build(tmp_path, "ppo", **changes))
+        algo.stop()
+        assert max(line[Metric.STALENESS_MAX] for line in history) <= 1
+        assert 1 <= max(line.get(Metric.REPLAY_AGE_MAX, 0) for line in history) <= 3
+
+    @pytest.mark.slow
+    def test_a_restored_checkpoint_has_a_record_of_its_own(self, tmp_path: Path, caplog: Any) -> None:
+        algo = build(tmp_path, **REPLAY)
+        train(algo, 2)
+        algo.save_to_path(str(tmp_path / "checkpoint"))
+        algo.stop()
+        restored = Language.from_checkpoint(str(tmp_path / "checkpoint"))
+        shares = [line[Metric.REPLAY_SHARE] for line in train(restored, 2)]
+        restored.stop()
+        assert shares[0] == 0 < shares[1]
+        assert "deleted" not in caplog.text
