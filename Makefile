@@ -85,7 +85,7 @@ test-cluster: setup ## the tests on hosts of a lab: root, and `loomrl lab` (docs
 	$(BIN)/python -m pytest -q -m lab -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(filter $(LONGEST),$(LAB)) $(filter-out $(LONGEST),$(LAB))
 
 gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
-	PYTHONPATH=.tree $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)
+	PYTHONSAFEPATH=1 PYTHONPATH=.tree$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)
 
 docs: setup ## the documentation as a site: site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f docs/mkdocs/mkdocs.yml

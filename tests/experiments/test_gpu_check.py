@@ -19,8 +19,9 @@ class Partly(PathFinder):
     def find_spec(cls, name, path=None, target=None):
         return None if name.split(".")[0] in {ABSENT} else super().find_spec(name, path, target)
 
-sys.meta_path = [Partly if finder is PathFinder else finder for finder in sys.meta_path]
+sys.meta_path = [Partly if finder is PathFinder else finder for finder in sys.meta_path if "editable" not in str(finder)]
 """
+"""Hides what a Python with little more than torch lacks: our dependencies, and LoomRL as an installed package."""
 PLANTED = """
 import ctypes, time
 
@@ -41,17 +42,24 @@ def slow(*, cpu, tiny):
 """
 
 
-def check(*words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    places = [str(place) for place in (path, ROOT) if place]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "loomrl.experiments.gpu.check", *words]
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with a folder of links of its own, and a Python that has little more than torch."""
+    for name in ("Makefile", "loomrl", "algorithms", "cluster", "envs", "experiments"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "sitecustomize.py").write_text(HIDE)
+    return tmp_path
+
+
+def check(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    command = ["make", "-s", "gpu-check", f"PYTHON={sys.executable}", f"ARGS={' '.join(words)}"]
+    return subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.system
-def test_rehearsal_goes_through_every_part_with_little_more_than_torch(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(HIDE)
-    done = check("--cpu", "--tiny", path=tmp_path)
+def test_rehearsal_goes_through_every_part_with_little_more_than_torch(checkout: Path) -> None:
+    done = check(checkout, "--cpu", "--tiny")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["rehearsal"]
@@ -93,11 +101,11 @@ print(gpu_check.main(["--limit-s", "3"]))
 
 
 @pytest.mark.system
-def test_without_a_gpu_it_says_so_at_once() -> None:
+def test_without_a_gpu_it_says_so_at_once(checkout: Path) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    done = check()
+    done = check(checkout)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "no GPU" in done.stderr
