@@ -140,7 +140,7 @@ def chunked_loss(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     """Peak memory and seconds of forward and backward through the output embedding, in chunks and all at once."""
     size = sized(cpu=cpu, tiny=tiny)
     tokens = min(8192, size.micro_batch_tokens)
-    smallest = min(tokens // 16, max(1, LOGITS_AT_ONCE // size.vocabulary))
+    smallest = min(tokens // 16, max(1, LOGITS_AT_ONCE["cpu"] // size.vocabulary))
     _trial(size, tokens, smallest)
     chunks = [chunk for chunk in (smallest, 4 * smallest, 16 * smallest) if chunk < tokens]
     trials = [_trial(size, tokens, chunk) for chunk in (*chunks, tokens)]

@@ -41,6 +41,17 @@ def test_values_and_gradients_are_those_of_a_plain_log_softmax(chunk: int | None
     torch.testing.assert_close(gradients(hidden, head, scores), gradients(hidden, head, expected), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("used", [0, 1], ids=["logprob", "entropy"])
+@pytest.mark.parametrize("chunk", [7, None])
+def test_one_of_the_two_alone_has_the_gradient_of_a_plain_log_softmax(used: int, chunk: int | None) -> None:
+    hidden, head, target = scene()
+    ours, plain = (
+        torch.autograd.grad(scores[used].square().sum(), [hidden, *head.parameters()])
+        for scores in (chosen_logprobs(hidden, head, target, chunk=chunk), naive(hidden, head, target))
+    )
+    torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-5)
+
+
 def test_a_bfloat16_head_still_gets_a_float32_softmax() -> None:
     hidden, head, target = scene()
     low, half = head.bfloat16(), hidden.detach().bfloat16()
@@ -75,7 +86,7 @@ def test_chunks_follow_the_vocabulary() -> None:
 
     def head(part: Tensor) -> Tensor:
         seen.append(len(part))
-        return torch.zeros(1, 1).expand(len(part), LOGITS_AT_ONCE // 4)
+        return torch.zeros(1, 1).expand(len(part), LOGITS_AT_ONCE["cpu"] // 4)
 
     with torch.no_grad():
         chosen_logprobs(hidden, head, target)
