@@ -25,8 +25,8 @@ class Seen:
     """Ids of calls whose answers came to their end."""
     longest_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
-    last_trouble_s: float = 0.0
-    """Seconds from the beginning to the end of the last call that got no answer."""
+    ends: list[tuple[float, bool]] = field(default_factory=list)
+    """Of each call: seconds from the beginning to its end, and whether it was answered."""
     refusals: Counter[str] = field(default_factory=Counter)
     """What was said instead of an answer."""
 
@@ -50,8 +50,7 @@ async def caller(client: httpx.AsyncClient, seen: Seen, number: int, done: async
         except httpx.TransportError as error:  # an answer that had begun broke off with its gateway
             seen.statuses[type(error).__name__] += 1
         seen.longest_s = max(seen.longest_s, time.monotonic() - began)
-        if not is_answered:
-            seen.last_trouble_s = time.monotonic() - seen.began
+        seen.ends.append((time.monotonic() - seen.began, is_answered))
 
 
 def note(answer: httpx.Response, seen: Seen) -> bool:
