@@ -19,7 +19,8 @@ class Partly(PathFinder):
     def find_spec(cls, name, path=None, target=None):
         return None if name.split(".")[0] in {ABSENT} else super().find_spec(name, path, target)
 
-sys.meta_path = [Partly if finder is PathFinder else finder for finder in sys.meta_path if "editable" not in str(finder)]
+others = [finder for finder in sys.meta_path if "editable" not in str(finder)]
+sys.meta_path = [Partly if finder is PathFinder else finder for finder in others]
 """
 """Hides what a Python with little more than torch lacks: our dependencies, and LoomRL as an installed package."""
 PLANTED = """

@@ -36,7 +36,7 @@ class Seen:
         return {status for status in self.statuses if status.isdecimal()}
 
 
-async def caller(client: httpx.AsyncClient, seen: Seen, number: int, done: asyncio.Event) -> None:
+async def caller(client: httpx.AsyncClient, seen: Seen, number: int, done: asyncio.Event, pause_s: float) -> None:
     body: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": str(number)}], "max_tokens": 24}
     rng = random.Random(number)
     while not done.is_set():
@@ -51,6 +51,7 @@ async def caller(client: httpx.AsyncClient, seen: Seen, number: int, done: async
             seen.statuses[type(error).__name__] += 1
         seen.longest_s = max(seen.longest_s, time.monotonic() - began)
         seen.ends.append((time.monotonic() - seen.began, is_answered))
+        await asyncio.sleep(pause_s)
 
 
 def note(answer: httpx.Response, seen: Seen) -> bool:
@@ -68,13 +69,13 @@ def note(answer: httpx.Response, seen: Seen) -> bool:
 
 @asynccontextmanager
 async def calling(
-    url: str, *, callers: int, timeout_s: float, headers: Mapping[str, str] | None = None
+    url: str, *, callers: int, timeout_s: float, headers: Mapping[str, str] | None = None, pause_s: float = 0.0
 ) -> AsyncIterator[Seen]:
-    """That many callers at once until the context ends, with a connection for every call."""
+    """That many callers at once until the context ends, with a connection for every call and a pause after it."""
     seen, done = Seen(), asyncio.Event()
     limits = httpx.Limits(max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, headers=headers) as client:
-        tasks = [asyncio.create_task(caller(client, seen, number, done)) for number in range(callers)]
+        tasks = [asyncio.create_task(caller(client, seen, number, done, pause_s)) for number in range(callers)]
         yield seen
         done.set()
         await asyncio.gather(*tasks)

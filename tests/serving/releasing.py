@@ -104,6 +104,8 @@ class Load:
     path: str = "/v1/act"
     body: Mapping[str, Any] = field(default_factory=lambda: {"observation": [0.0, 0.1, 0.0, 0.1]})
     headers: Mapping[str, str] = field(default_factory=dict)
+    pause_s: float = 0.0
+    """Of each caller after each call."""
     answers: list[Answer] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
     """Calls without an answer, by error."""
@@ -126,6 +128,7 @@ class Load:
                     await client.post(f"/sessions/{session}/complete", json=told)
             except httpx.TransportError as error:
                 self.broken[type(error).__name__] += 1
+            await asyncio.sleep(self.pause_s)
 
     async def _call(self, client: httpx.AsyncClient, session: str, user: str) -> str:
         began = time.time()

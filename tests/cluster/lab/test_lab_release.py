@@ -46,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hosts, Load
             control_policy(seed=seed).save(site.lab.shared / f"v{seed}")
         (site.lab.shared / "plan.yaml").write_text(json.dumps(PLAN))
         url, key = site.serve(service())
-        yield site, Load(url, headers={"authorization": f"Bearer {key}"})
+        yield site, Load(url, headers={"authorization": f"Bearer {key}"}, pause_s=0.02)
 
 
 def service() -> ServingExperiment:

@@ -49,7 +49,7 @@ def test_gateways_answer_without_the_head_and_the_front_is_there_again_with_it(s
     headers = {"authorization": f"Bearer {key}"}
     with open_store(site.store_url) as db:
         gateway = live_replicas(db, role=ReplicaRole.GATEWAY)[0]
-    load = Load(f"http://{gateway.address}", headers=headers)
+    load = Load(f"http://{gateway.address}", headers=headers, pause_s=0.02)
 
     async def play() -> None:
         async with calling(load, callers=2):
