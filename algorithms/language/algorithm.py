@@ -40,6 +40,7 @@ from loomrl.feedback.content import Contents
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.rewards import open_shaping
 from loomrl.gym.task_mixture import open_task_mixture
+from loomrl.gym.turn_limit import check_turn_limit
 from loomrl.inference.weights.sealed import Weights
 from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
@@ -181,6 +182,7 @@ class Language(Placed):
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url, reconnect_s=RECONNECT_S))
         self._mixture = open_task_mixture(self._experiment, self._db)
         open_league(self._experiment, self._mixture)  # refused before anything is built
+        check_turn_limit(self._experiment.rollout.turn_limit, self._mixture)
         ensure_origin(config.resolved, self._mixture, self._db)
         self._collector: Collector | ServedCollector | None = None
         self._stream: Stream | None = None

@@ -235,13 +235,14 @@ class Collector:
         return plans
 
     def draw(self, rng: random.Random) -> Draw:
-        """The curriculum's next task, with the memory that its family has now, a preference and an opponent."""
+        """The curriculum's next task, with the memory that its family has now and all else that is drawn for it."""
         drawn = self.curriculum.draw(rng)
         return replace(
             drawn,
             memory=self.memories.snapshot(drawn.family.key),
             preference=None if self.steered is None else self.steered.draw(rng),
             opponent=None if self.league is None else self.league.draw(rng, drawn),
+            turns=None if (limit := self.experiment.rollout.turn_limit) is None else limit.after(self.done),
         )
 
     def siblings(self, name: str, draw: Draw, policy: LanguagePolicy) -> list[Plan]:
@@ -260,7 +261,7 @@ class Collector:
             Plan(
                 attempt=replace(first, id=f"{group}/{sibling}"),
                 policy=policy,
-                settings=member.config.settings,
+                settings=member.settings(draw),
                 seed=f"{self.experiment.seed}/{name}/{sibling}",
             )
             for sibling in range(size)
@@ -389,11 +390,7 @@ def opened_collector(
     groups = experiment.rollout.groups_per_update * experiment.train.checkpoint_every
     with (
         open_hub(
-            url,
-            experiment.hub,
-            groups_per_update=groups,
-            environments=experiment.environments,
-            reconnect_s=RECONNECT_S,
+            url, experiment.hub, groups_per_update=groups, environments=experiment.environments, reconnect_s=RECONNECT_S
         ) as hub,
         open_store(url, reconnect_s=RECONNECT_S) as store,
     ):

@@ -30,6 +30,7 @@ def measure(
         Metric.FAILURES: float(len(failures)),
         Metric.GROUPS_WITHOUT_SIGNAL: _mean(float(not signal(group)) for group in groups),
         Metric.LENGTH_ACTION: _mean(float(_written(t)) for t in usable),
+        Metric.LENGTH_TURNS: _mean(float(len(t.turns)) for t in usable),
         Metric.LENGTH_PROMPT: _mean(float(_length(t) - _written(t)) for t in usable),
     }
     for boundary, count in Counter(failure.boundary for failure in failures).items():

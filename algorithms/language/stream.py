@@ -243,7 +243,7 @@ class Stream:
         return f"{self._collector.run}/update/{self._collector.done}"
 
     def _drawn(self, note: Sequence[Any]) -> Draw:
-        key, level, seed, *given = note  # preference and opponent are missing in notes of earlier versions
+        key, level, seed, *given = note  # what came later is missing in notes of earlier versions
         family = next(family for family in self._collector.mixture.families if family.key == key)
         return Draw(family, level, seed, *given)
 
@@ -258,7 +258,7 @@ class Stream:
 
 
 def _note(draw: Draw) -> list[Any]:
-    return [draw.family.key, draw.level, draw.seed, draw.memory, draw.preference, draw.opponent]
+    return [draw.family.key, draw.level, draw.seed, draw.memory, draw.preference, draw.opponent, draw.turns]
 
 
 def _released(stats: HubStats) -> int:

@@ -13,7 +13,7 @@ from loomrl.config.control_experiment import (
     ReturnPatience,
     ReturnThreshold,
 )
-from loomrl.config.data import DataSelection, DatasetConfig, ReplayConfig
+from loomrl.config.data import DataSelection, DatasetConfig
 from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.evaluation import EvaluationConfig
 from loomrl.config.experiment import (
@@ -29,8 +29,6 @@ from loomrl.config.experiment import (
     Patience,
     PolicyChoice,
     ProgressiveCurriculum,
-    QuarantineConfig,
-    RolloutConfig,
     ScriptedPolicy,
     StagedCurriculum,
     Threshold,
@@ -63,6 +61,7 @@ from loomrl.config.offline import BC, IQL, LoggedData
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
 from loomrl.config.pipeline import RewardPipeline, RewardWatch, RewardWeights
 from loomrl.config.placement import GpuPlace, Place, Placement
+from loomrl.config.rollout import QuarantineConfig, ReplayConfig, RolloutConfig, TurnLimit
 from loomrl.config.root import CustomAlgorithm, Records, Root, Training, WandB
 from loomrl.config.serving import (
     Gateways,
@@ -210,6 +209,7 @@ __all__ = [
     "TorchServing",
     "TrainConfig",
     "Training",
+    "TurnLimit",
     "VllmEngineConfig",
     "VllmServing",
     "WandB",

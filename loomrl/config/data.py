@@ -1,4 +1,4 @@
-"""What is learnt from beside fresh attempts, or in their place: data sets of what was served, and replayed groups."""
+"""What is learnt from in place of fresh attempts: data sets of what was served."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal, Self
@@ -6,9 +6,6 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from loomrl.config.basic import Fraction, PositiveInt, Share
-from loomrl.config.language import DPO, KTO, RAFT, PolicyGradient
-from loomrl.config.language_weave import LanguageWeave
-from loomrl.errors import ConfigError
 from loomrl.schema import Config
 
 
@@ -89,54 +86,3 @@ class DatasetConfig(Config):
     """Trajectories (pairs, for dpo) in an update."""
     epochs: PositiveInt = 1
     """Passes over the data set; `train.updates` may end the run before."""
-
-
-class ReplayConfig(Config):
-    """Experience replay: an update also learns from groups that earlier updates have learnt from.
-
-    They are drawn evenly, and weighed by the log-probabilities with which they were sampled.
-    """
-
-    groups: PositiveInt = 8
-    """Groups that an update learns from again, beside its fresh ones; fewer while there are no more."""
-    max_age: PositiveInt = 4
-    """Maximum age, in policy versions, of a group's oldest token when it is learnt from again."""
-
-    def check_promise(self, *, max_staleness: int, fresh: int) -> None:
-        """A ConfigError if the bound leaves nothing to replay, or less than was asked for."""
-        if self.max_age <= max_staleness:
-            raise ConfigError(
-                f"rollout.replay.max_age={self.max_age}, but hub.max_staleness={max_staleness} lets a group be that "
-                "old when it is first learnt from, and it is older when it is again: set max_age="
-                f"{max_staleness + 1} or more"
-            )
-        if self.groups > fresh * self.max_age:
-            raise ConfigError(
-                f"rollout.replay.groups={self.groups}: {self.max_age} updates (max_age) of {fresh} fresh groups "
-                f"(rollout.groups_per_update) are {fresh * self.max_age}. Lower it, or raise one of them"
-            )
-
-    def check_algorithm(self, algorithm: PolicyGradient | DPO | KTO | RAFT) -> None:
-        """A ConfigError for an algorithm that cannot learn from tokens of older policies."""
-        if not isinstance(algorithm, PolicyGradient):
-            raise ConfigError(
-                f"rollout.replay with algorithm.kind={algorithm.kind}, which does not weigh tokens by the policy that "
-                "sampled them: leave it out, or take ppo, grpo, rloo or reinforce"
-            )
-        if isinstance(algorithm, LanguageWeave):
-            raise ConfigError(
-                "rollout.replay with algorithm.kind=weave, which trusts critics by their errors on attempts that none "
-                "has learnt from: leave it out, or take ppo"
-            )
-        if algorithm.importance_cap is None:
-            raise ConfigError(
-                "rollout.replay, but algorithm.importance_cap is null, so nothing corrects for tokens of older "
-                "policies: set it to 2.0"
-            )
-        leash = algorithm.kl
-        if leash.coefficient and leash.place == "loss" and leash.estimator != "k2":
-            raise ConfigError(
-                f"rollout.replay with algorithm.kl.estimator={leash.estimator} and place=loss, which is for tokens "
-                "that the present policy sampled: of older ones its pull has no bound. Set estimator=k2, or "
-                "place=reward"
-            )

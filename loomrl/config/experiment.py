@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Level, PathText, Positive, PositiveInt, Seconds, Share
-from loomrl.config.data import DatasetConfig, ReplayConfig
+from loomrl.config.data import DatasetConfig
 from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.evaluation import EvaluationConfig
 from loomrl.config.language import (
@@ -25,6 +25,7 @@ from loomrl.config.language import (
 from loomrl.config.language_weave import LanguageWeave
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.rewards import RewardConfig
+from loomrl.config.rollout import RolloutConfig
 from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.schema import Config
 from loomrl.threshold import reaches
@@ -166,40 +167,6 @@ Algorithm = Annotated[
 ]
 
 
-class QuarantineConfig(Config):
-    """Quarantine of task families whose environment keeps failing. Failures of the policy do not count."""
-
-    window: PositiveInt = 32
-    """Number of a family's latest attempts that are considered."""
-    share: float = Field(0.5, gt=0, le=1)
-    """Share of failed attempts in a window that leads to quarantine."""
-    probation: PositiveInt = 20
-    """Updates until it is retried; doubled after each relapse."""
-
-
-class RolloutConfig(Config):
-    """Collection of attempts."""
-
-    former: ClassVar = {"actors": "runners"}
-    runners: int = Field(0, ge=0)
-    """Ray actors that host episodes; 0 keeps them in this process."""
-    concurrency: PositiveInt = 64
-    """Open episodes per runner."""
-    group_size: PositiveInt = 8
-    """Attempts at each task."""
-    groups_per_update: PositiveInt = 8
-    """Groups that an update learns from."""
-    replay: ReplayConfig | None = None
-    """Groups of earlier updates that it learns from again; None: none."""
-    publish_every: PositiveInt = 1
-    """Updates between publications of new weights to the engines."""
-    turn_timeout_s: Seconds = 60.0
-    """Time limit for an environment's answer to an action."""
-    episode_timeout_s: Seconds = 600.0
-    """Time limit for a whole episode."""
-    quarantine: QuarantineConfig = QuarantineConfig()
-
-
 class HubConfig(Config):
     """Guarantees of the trajectory queue."""
 
@@ -295,6 +262,7 @@ class Experiment(Training):
             "algorithm.model.build": isinstance(algorithm, LanguageAlgorithm) and algorithm.model.build,
             "rewards.parts": self.rewards.parts,
             "rollout.replay": self.rollout.replay,
+            "rollout.turn_limit": self.rollout.turn_limit,
             "train.stop.target": stop.target,
             "train.stop.plateau": stop.plateau,
             "train.stop.decline": stop.decline,

@@ -56,6 +56,8 @@ class Draw:
     """The preference among objectives that its attempts begin with, if there are several objectives."""
     opponent: Mapping[str, Any] | None = field(default=None, hash=False)
     """Who has the second seat, if a league draws opponents."""
+    turns: int | None = None
+    """The limit of its attempts' turns, below the environment's own."""
 
 
 @dataclass(frozen=True, slots=True)

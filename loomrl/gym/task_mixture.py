@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from loomrl.config import EnvironmentConfig, Experiment
 from loomrl.errors import ConfigError, unknown
@@ -54,6 +55,12 @@ class Member:
         task = self.environment.task(template.family if template else draw.family.name, draw.level, draw.seed)
         task = with_memory(template.task(task) if template else task, draw.memory)
         return with_opponent(with_preference(task, draw.preference), draw.opponent)
+
+    def settings(self, draw: Draw) -> Mapping[str, Any]:
+        """The environment's settings for attempts at what was drawn."""
+        if draw.turns is None or draw.turns >= self.environment.settings.max_steps:
+            return self.config.settings
+        return {**self.config.settings, "max_steps": draw.turns}
 
     def has_opponent(self, family: Family) -> bool:
         """True if tasks of this family, or of the template of this name, have a second seat."""

@@ -105,6 +105,7 @@ class Metric(StrEnum):
 
     LENGTH_ACTION = "length/action", "Mean tokens that the policy wrote in an attempt."
     LENGTH_PROMPT = "length/prompt", "Mean tokens of an attempt that the policy did not write."
+    LENGTH_TURNS = "length/turns", "Mean turns of an attempt."
     EPISODE_STEPS = "length/episode", "Mean steps of the latest 100 episodes."
 
     GROUPS_DROPPED = "groups/dropped", "Groups that were attempted and not learnt from."

@@ -32,6 +32,16 @@ class AsciiEnvironment(BaseEnvironment):
         return "<answer>ok</answer>"
 
 
+class TalkativeEnvironment(AsciiEnvironment):
+    """Goes on until the turns are over."""
+
+    name = "Talkative"
+    reward_range = (0.0, 50.0)
+
+    async def step(self, action: str) -> Step:
+        return (await super().step(action))._replace(observation=(Message("user", "And?"),), terminated=False)
+
+
 class PulledEnvironment(AsciiEnvironment):
     """Pays for ASCII and for everything else: who pleases one displeases the other."""
 

@@ -1,0 +1,105 @@
+"""A turn limit that rises: who has how many turns, also after a crash, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomrl.algorithms.language.algorithm import METRICS
+from loomrl.algorithms.language.stream import Stream
+from loomrl.config import LanguagePolicy, TurnLimit
+from loomrl.errors import ConfigError
+from loomrl.gym.task_mixture import open_task_mixture
+from loomrl.gym.turn_limit import check_turn_limit
+from loomrl.hub import EVERYTHING
+from loomrl.store import open_store
+from loomrl.telemetry.metric import Metric
+from loomrl.types import End
+from tests.algorithms.language_support import build, experiment
+from tests.algorithms.test_language_stream import Simulated, collector, update
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+
+RISING = {
+    "environments": [{"id": "tests.algorithms.language_envs:TalkativeEnvironment", "settings": {"max_steps": 4}}],
+    "rollout.turn_limit": {"first": 1, "more": 2, "every": 2},
+}
+TASKS = {"some": {"generate": "os:listdir"}}
+
+
+def test_the_limit_rises_by_steps() -> None:
+    limit = TurnLimit(first=3, more=2, every=4)
+    assert [limit.after(updates) for updates in (0, 3, 4, 7, 8, 40)] == [3, 3, 5, 5, 7, 23]
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+def test_attempts_get_longer_until_they_have_all_turns_of_the_environment(tmp_path: Path) -> None:
+    settings = {**RISING, "algorithm.model.context": 256, "rollout.groups_per_update": 2, "train.updates": 6}
+    algo = build(tmp_path, **settings)
+    assert [algo.train()[METRICS][Metric.LENGTH_TURNS] for _ in range(6)] == [1, 1, 3, 3, 4, 4]
+    ends = {attempt.end for _, attempt in algo._collector.hub.replay(selection=EVERYTHING)}
+    assert ends == {End.TRUNCATED}
+    algo.stop()
+
+
+def test_what_began_before_a_crash_goes_on_with_the_limit_it_began_with(tmp_path: Path) -> None:
+    def limits(players: Simulated) -> dict[str, Any]:
+        return {plan.attempt.id: plan.settings["max_steps"] for plan, _, _ in players.open.values()}
+
+    with collector(tmp_path, **RISING, **{"train.checkpoint_every": 10}) as one:
+        players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3)
+        stream = Stream(one, players)
+        for _ in range(2):
+            update(one, stream, players)
+        state = json.loads(json.dumps(one.state_dict()))
+        begun = limits(players)
+    with collector(tmp_path, **RISING, **{"train.checkpoint_every": 10}) as one:
+        again = Simulated(lambda plan: 10_000)
+        stream = Stream(one, again)
+        one.load_state_dict(state)
+        with pytest.raises(TimeoutError):
+            stream.attempt(LanguagePolicy(path="", version=one.done), _give_up)
+        going_on = limits(again)
+    assert set(begun.values()) == {1}
+    assert {id: going_on[id] for id in begun} == begun
+    assert set(going_on.values()) == {1, 3}
+
+
+def _give_up(ask: Any) -> Any:
+    raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("environments", "limit", "says"),
+    [
+        ([{"id": "Math", "settings": {"max_steps": 2}}], {"first": 2}, "first=2 shortens nothing.*max_steps=2"),
+        ([{"id": "Math", "settings": {"max_steps": 3, "retry": 0.5}}], {"first": 1}, "no second answer"),
+        (
+            [
+                {
+                    "id": "Harness",
+                    "settings": {"agent": {"python": __file__}, "tasks": {"a": {"generate": "os:listdir"}}},
+                }
+            ],
+            {},
+            "no effect on Harness",
+        ),
+    ],
+    ids=["long enough", "too short for retry", "an agent"],
+)
+def test_a_limit_that_changes_nothing_or_cannot_be_is_refused(
+    tmp_path: Path, environments: Any, limit: Any, says: str
+) -> None:
+    given = experiment(tmp_path, environments=environments)
+    with open_store(given.store_url) as db, pytest.raises(ConfigError, match=says):
+        check_turn_limit(TurnLimit(**limit), open_task_mixture(given, db))
+
+
+def test_learning_from_a_data_set_plays_no_attempts(tmp_path: Path) -> None:
+    model = {"algorithm.model.path": "model", "algorithm.model.build": None, "data": {"dataset": "d"}}
+    with pytest.raises(ConfigError, match=r"rollout\.turn_limit has no effect with data\.dataset"):
+        experiment(tmp_path, **model, **{"rollout.turn_limit": {}})
