@@ -234,9 +234,22 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Success per generated token with experience replay, against fresh attempts only."""
-    from loomrl.experiments.bench.replay import FULL, QUICK, measure
+    from loomrl.experiments.bench import contest
 
-    _tell(measure(QUICK if quick else FULL), as_json=as_json, shown=_rounded, left_out="_runs")
+    figures = contest.measure(contest.replay, contest.QUICK if quick else contest.FULL)
+    _tell(figures, as_json=as_json, shown=_rounded, left_out="_runs")
+
+
+@app.command()
+def losses(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Success per generated token with the bounds of PPO, DAPO, GSPO and CISPO, with none, and with one step."""
+    from loomrl.experiments.bench import contest
+
+    figures = contest.measure(contest.losses, contest.QUICK if quick else contest.FULL)
+    _tell(figures, as_json=as_json, shown=_rounded, left_out="_runs")
 
 
 @app.command()
@@ -302,7 +315,7 @@ def scale(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cost of controller, hub and weight publication with 1 to 512 rollout actors, which replay a short real run."""
+    """Cost of controller, hub and weight publication with 1 to 2,048 rollout actors, which replay a short real run."""
     from loomrl.experiments.bench.scale import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL)

@@ -1,14 +1,12 @@
-"""Success per generated token with experience replay, against fresh attempts only.
+"""Success per generated token of language policies that learn from the same beginning in different ways.
 
-All contenders begin with one model that imitated demonstrations. `fresh` is what replay is compared with, at equal
-generated tokens and equal updates; `two_epochs` uses the same tokens twice in their own update; `double` generates
-twice as many, for as large an update as replay's. `few_fresh` and `few_replay` have few fresh groups an update, and the
-latter three times as many replayed ones.
+All contenders of a contest begin with one model that imitated demonstrations. The first is what the others are compared
+with, at equal generated tokens.
 """
 
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,12 @@ from typing import Any
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.progress import progress
 
+Contenders = Mapping[str, Mapping[str, Any]]
+"""Each contender's changes of the experiment."""
 EXPERIMENT = "language/math_tiny_grpo"
 WINDOW = 3
 """Updates over which success is averaged."""
+NARROW = {"low": 3e-4, "high": 4e-4}
 LEVEL = 0.7
 """Success whose price in generated tokens is told."""
 
@@ -42,8 +43,10 @@ FULL = Size()
 QUICK = Size(seeds=(1,), warm_steps=10, updates=2, groups=1, few=1, tasks=4)
 
 
-def contenders(size: Size) -> Mapping[str, Mapping[str, Any]]:
-    """Each contender's changes of the experiment."""
+def replay(size: Size) -> Contenders:
+    """`two_epochs` uses the tokens of `fresh` twice in their own update; `double` generates twice as many, for as large
+    an update as replay's. The last two have few fresh groups an update, and three times as many replayed ones.
+    """
     return {
         "fresh": {},
         "replay": {"rollout.replay": {"groups": size.groups}},
@@ -54,8 +57,23 @@ def contenders(size: Size) -> Mapping[str, Mapping[str, Any]]:
     }
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
-    """Every figure of `loomrl bench replay`: medians over the seeds, and each run's own."""
+def losses(size: Size) -> Contenders:
+    """Four steps an update, so that ratios leave 1; `one_step` needs no bound, and `unbounded` has none."""
+    four = {"algorithm.optimizer": {"epochs": 2, "minibatches": 2}}
+    return {
+        "clip": four,
+        "higher": {**four, "algorithm.clip": {"high": 0.28}},
+        "sequence": {**four, "algorithm.ratio": "sequence", "algorithm.average": "sequence", "algorithm.clip": NARROW},
+        "cispo": {**four, "algorithm.surrogate": "cispo"},
+        "unbounded": {**four, "algorithm.clip": {"low": 0.999, "high": 1000.0}},
+        "by_sequence": {**four, "algorithm.average": "sequence"},
+        "dynamic": {**four, "algorithm.dynamic_sampling": True},
+        "one_step": {"algorithm.optimizer": {"epochs": 1, "minibatches": 1}},
+    }
+
+
+def measure(contenders: Callable[[Size], Contenders], size: Size = FULL) -> dict[str, Any]:
+    """Every figure of a contest: medians over the seeds, and each run's own."""
     from loomrl.experiments.algorithms import ray_running
 
     entrants = contenders(size)
@@ -63,7 +81,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory(prefix="loom-bench-") as name,
         ray_running(1),
-        progress("bench replay", len(entrants) * len(size.seeds)) as report,
+        progress(f"bench {contenders.__name__}", len(entrants) * len(size.seeds)) as report,
     ):
         folder = Path(name)
         begin = _warm(folder, size)
@@ -75,10 +93,11 @@ def measure(size: Size = FULL) -> dict[str, Any]:
 
 
 def figures(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Medians over the seeds. A run's budget is what `fresh` generated with its seed, or less."""
+    """Medians over the seeds. A run's budget is what the first contender generated with its seed, or less."""
     told: dict[str, dict[str, float | None]] = {}
+    first = next(iter(runs.values()))
     for name, of in runs.items():
-        budgets = [fresh["tokens"][-1] for fresh in runs["fresh"]]
+        budgets = [run["tokens"][-1] for run in first]
         told[name] = {
             "held_out": statistics.median(run["held_out"] for run in of),
             "success_at_budget": statistics.median(_at(run, most) for run, most in zip(of, budgets, strict=True)),

@@ -1,4 +1,4 @@
-"""The benchmark of experience replay, whole on little work; its arithmetic; and its control."""
+"""Benchmarks of experience replay and of losses, whole on little work; their arithmetic; and a control."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loomrl.algorithms.language import lesson as language
-from loomrl.experiments.bench.replay import QUICK, figures
+from loomrl.experiments.bench.contest import EXPERIMENT, QUICK, figures, losses, replay
 from loomrl.experiments.cli import app
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import train
@@ -34,18 +34,25 @@ def test_contenders_are_compared_at_the_tokens_that_fresh_attempts_had() -> None
     assert "replayed_share" not in told["fresh"]
 
 
+@pytest.mark.parametrize("contest", [replay, losses])
+def test_every_contender_is_an_experiment(contest: Any) -> None:
+    for changes in contest(QUICK).values():
+        resolve([EXPERIMENT]).override(changes)
+
+
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.timeout(900)
-def test_quick_benchmark_prints_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("contest", [replay, losses])
+def test_quick_benchmark_prints_every_figure(contest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    done = CliRunner().invoke(app, ["bench", "replay", "--quick", "--json"])
+    done = CliRunner().invoke(app, ["bench", contest.__name__, "--quick", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout.splitlines()[-1])
-    contenders = {"fresh", "replay", "two_epochs", "double", "few_fresh", "few_replay"}
-    assert {*told} == {*contenders, "level", "all_runs"}
-    assert all(len(one["success"]) == QUICK.updates for each in told["all_runs"].values() for one in each)
-    assert told["double"]["tokens"] > told["fresh"]["tokens"] > 0
+    assert {*told} == {*contest(QUICK), "level", "all_runs"}
+    runs = told["all_runs"]
+    assert all(len(one["success"]) == QUICK.updates for each in runs.values() for one in each)
+    assert all(told[name]["tokens"] > 0 for name in runs)
 
 
 @pytest.mark.slow
