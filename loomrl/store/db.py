@@ -51,6 +51,15 @@ STUCK_WRITER_S = 8.0
 
 All others wait for it, so it is less than a caller's usual deadline. What a slow machine loses by it is repeated.
 """
+GONE_WRITER = {
+    "tcp_keepalives_idle": "2s",
+    "tcp_keepalives_interval": "1s",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "5s",
+}
+"""PostgreSQL forgets a machine that is off or cut off after five seconds, so that those of its writers that wait do not
+get the lock one after the other, to be silent for `STUCK_WRITER_S` each.
+"""
 
 
 class LoomDB:
@@ -139,11 +148,13 @@ _PRAGMAS = (
     "cache_size=-65536",  # KiB: a large commit stays in memory until it is one
 )
 _NAME = re.compile(r"[\w.-]{1,50}", re.ASCII)
-_TAKE_WRITE_LOCK = text(
-    f"SELECT set_config('lock_timeout', '{BUSY_TIMEOUT_S:.0f}s', true), "
-    f"set_config('idle_in_transaction_session_timeout', '{STUCK_WRITER_S:.0f}s', true), "
-    f"pg_advisory_xact_lock({WRITE_LOCK}, hashtext(current_schema()))"
-)
+_SETTINGS = {
+    "lock_timeout": f"{BUSY_TIMEOUT_S:.0f}s",
+    "idle_in_transaction_session_timeout": f"{STUCK_WRITER_S:.0f}s",
+    **GONE_WRITER,
+}
+_CHOSEN = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _SETTINGS.items())
+_TAKE_WRITE_LOCK = text(f"SELECT {_CHOSEN}, pg_advisory_xact_lock({WRITE_LOCK}, hashtext(current_schema()))")
 
 
 def repeated(work: Callable[Concatenate[LoomDB, P], T]) -> Callable[Concatenate[LoomDB, P], T]:

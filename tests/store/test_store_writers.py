@@ -142,6 +142,7 @@ def test_postgresql_ends_a_writer_that_hangs(postgres_url: str) -> None:
     with db.write() as connection:
         assert connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one() == "8s"
         assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "1min"
+        assert connection.exec_driver_sql("SHOW tcp_user_timeout").scalar_one() == "5000"
     with db.read() as connection:
         assert connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one() == "0"
     db.close()
