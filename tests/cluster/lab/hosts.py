@@ -111,6 +111,7 @@ class Hosts:
     ) -> None:
         """Ray on a host, as by hand."""
         words = ["ray", "start", f"--num-cpus={cpus}", "--object-store-memory=100000000", "--disable-usage-stats"]
+        words += ["--include-log-monitor=false"]  # a process less on every host; logs stay in its /tmp/ray
         words += ["--head", "--port=6379", "--include-dashboard=false"] if head else ["--address=head:6379"]
         words += [f"--resources={json.dumps(resources)}", *options]
         self.lab.run(host, words, env=ENV | dict(env or {}), timeout_s=240)
