@@ -6,7 +6,7 @@ ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
 LAB := $(wildcard tests/cluster/lab/test_*.py)
-LONGEST := %/test_lab_serving.py
+LONGEST := %/test_lab_serving.py %/test_lab_vllm.py
 
 .PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow test-cluster gpu-check docs wheel clean
 
@@ -80,7 +80,7 @@ test: setup ## all tests that take seconds
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m "slow and not lab" -n 3 --dist loadfile --no-loadscope-reorder --durations=40
 
-# The longest file comes first: last, it would be waited for alone.
+# The longest come first: last, they would be waited for alone.
 test-cluster: setup ## the tests on hosts of a lab: root, and `loomrl lab` (docs/lab.md)
 	$(BIN)/python -m pytest -q -m lab -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(filter $(LONGEST),$(LAB)) $(filter-out $(LONGEST),$(LAB))
 

@@ -23,7 +23,7 @@ with open_store(sys.argv[1]) as db:
             time.sleep(60)
 """
 WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-WITHIN_S = 12.0
+WITHIN_S = 16.0
 
 
 def waiting(site: Hosts) -> int:
