@@ -92,7 +92,8 @@ def configuration(settings: FrontSettings, folder: Path, *, threads: int) -> str
     tls = f" ssl crt {folder}/{PEM} alpn h2,http/1.1 ssl-min-ver TLSv1.2" if settings.certificate else ""
     binds = "\n".join(f"    bind {address}{tls}" for address in _addresses(settings.host, settings.port))
     errors = "\n".join(f"    errorfile {status} {folder}/unavailable.http" for status in (500, 502, 503, 504))
-    slots = "\n".join(f"    server g{slot} 127.0.0.1:1 id {slot} disabled" for slot in range(1, SLOTS + 1))
+    silent = f"tcp-ut {_ms(SILENT_S)}"  # on each line: as a default, HAProxy 2.6 takes it and does nothing
+    slots = "\n".join(f"    server g{slot} 127.0.0.1:1 id {slot} {silent} disabled" for slot in range(1, SLOTS + 1))
     return f"""global
     stats socket {folder}/admin.sock mode 600 level admin
     maxconn {settings.connections}
@@ -144,7 +145,6 @@ backend gateways
     http-check send meth GET uri /healthz ver HTTP/1.1 hdr host localhost
     http-check expect status 200
     default-server inter 500ms fastinter 100ms fall 3 rise 1 observe layer4 error-limit 1 on-error mark-down check
-    default-server tcp-ut {_ms(SILENT_S)}
 {slots}
 """
 
