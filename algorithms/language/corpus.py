@@ -74,7 +74,7 @@ def conversations(
     while chunk := list(islice(source, CHUNK)):
         perfect = asyncio.run(_play_all(chunk, flaws, wrong=settings.wrong, seed=seed))
         for said, (environment, task) in perfect:
-            yield flaws.put_into(said, family=f"{environment.name}/{task.family}", preference=preference_of(task))
+            yield flaws.put_into(said, family=_family(environment, task), preference=preference_of(task))
 
 
 async def _play_all(
@@ -89,7 +89,8 @@ async def _play_all(
             if isinstance(environment, Harness):
                 played += [(said, (environment, task)) for said in next(told)]
             else:
-                played.append((await play(environment, task, slip=flaws.slip), (environment, task)))
+                said = await play(environment, task, slip=flaws.slip, stumble=flaws.stumble)
+                played.append((said, (environment, task)))
         return played
     finally:
         for environment in {id(environment): environment for environment, _ in draws}.values():
@@ -98,14 +99,35 @@ async def _play_all(
 
 Slip = Callable[[BaseEnvironment], str | None]
 """An action to take in place of the oracle's, or None."""
+Stumble = Callable[[str, str], str | None]
+"""Family and right answer → a wrong answer to give before it, or None."""
 
 
-async def play(environment: BaseEnvironment, task: Task, *, slip: Slip = lambda environment: None) -> Conversation:
+async def play(
+    environment: BaseEnvironment,
+    task: Task,
+    *,
+    slip: Slip = lambda environment: None,
+    stumble: Stumble = lambda family, action: None,
+) -> Conversation:
     """The oracle's conversation up to its first answer between tags, its first wrong action, or the end."""
     said: Conversation = shown(tuple(await environment.reset(task)), preference_of(task))
+    has_stumbled = False
     while True:
         action = environment.oracle()
         is_answer = parse_submission(action) is not None
+        if is_answer and not has_stumbled:
+            has_stumbled = True
+            wrong = stumble(_family(environment, task), action)
+            if wrong is not None:
+                step = await environment.step(wrong)
+                if step.terminated or step.truncated:
+                    raise ConfigError(
+                        f"algorithm.warm_start.again: {environment.name} ends with the first answer. Set its retry and "
+                        "max_steps, or leave `again` out."
+                    )
+                said += (Message("assistant", wrong), *step.observation)
+                continue
         slipped = None if is_answer else slip(environment)
         said += (Message("assistant", action if slipped is None else slipped),)
         if is_answer or slipped is not None:
@@ -129,6 +151,16 @@ class Flaws:
     def slip(self, environment: BaseEnvironment) -> str | None:
         """A random action, with the probability of a wrong one."""
         return environment.random_action(self._rng) if self._rng.random() < self._settings.wrong else None
+
+    def stumble(self, family: str, action: str) -> str | None:
+        """A wrong answer to give before this one, with the probability that is asked for."""
+        if not self._settings.again or self._rng.random() >= self._settings.again:
+            return None
+        submission = parse_submission(action)
+        assert submission is not None, "it is an answer"
+        work, right = submission.reasoning.strip(), submission.answer
+        work, answer = self._spoilt(work, right, self._answers.get(family, right))
+        return None if answer == right else f"{work}\n<answer>{answer}</answer>".strip()
 
     def put_into(self, said: Conversation, *, family: str, preference: Preference | None = None) -> Conversation:
         """The episode with another last action; an action without an answer between tags stays as it is."""
@@ -170,6 +202,10 @@ class Flaws:
         digit = self._rng.choice([d for d in "123456789" if d != answer[at]])
         wrong = answer[:at] + digit + answer[at + 1 :]
         return work.removesuffix(answer) + wrong if work.endswith(answer) else work, wrong
+
+
+def _family(environment: BaseEnvironment, task: Task) -> str:
+    return f"{environment.name}/{task.family}"
 
 
 def _encode_all(

@@ -53,7 +53,6 @@ from loomrl.config.language import (
     PolicyGradient,
     Reinforce,
     Sampling,
-    WarmStart,
 )
 from loomrl.config.language_weave import LanguageWeave
 from loomrl.config.loop import LoopExperiment
@@ -75,6 +74,7 @@ from loomrl.config.serving import (
     TorchServing,
     VllmServing,
 )
+from loomrl.config.warm_start import WarmStart
 from loomrl.config.weave import Weave
 from loomrl.errors import ConfigError, unknown
 from loomrl.schema import Tree

@@ -1,12 +1,12 @@
 """Settings of language policies and their algorithms: model, sampling, warm start, optimizer."""
 
-from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt, Seconds, ServerUrl, Share
 from loomrl.config.optimizer import Clip, ConstantRate, Schedule
+from loomrl.config.warm_start import WarmStart
 from loomrl.schema import Config
 
 
@@ -116,28 +116,6 @@ class Sampling(Config):
     """Maximum tokens of one action."""
     entropies: bool = False
     """Record the entropy of the distribution behind every token, for the console. Four bytes a token; kind=torch."""
-
-
-Formats = tuple[str, ...]
-
-
-class WarmStart(Config):
-    """Supervised steps on imperfect demonstrations of the environments' oracles, before reinforcement learning."""
-
-    steps: int = Field(0, ge=0)
-    """Number of steps; 0 leaves the warm start out."""
-    batch_size: PositiveInt = 128
-    """Demonstrations per step."""
-    learning_rate: Positive = 1e-3
-    """Learning rate of these steps."""
-    formats: Formats | Mapping[str, Formats] = ("{work}\n<answer>{answer}</answer>",)
-    """Formats of a demonstration's end, in equal shares; `{work}` and `{answer}` are the oracle's. Or formats for
-    families by pattern (`Math/calculus.*`), the first that fits.
-    """
-    wrong: Share = 0.0
-    """Share of wrong answers, and of random other actions, which end the demonstration."""
-    tasks: PositiveInt | None = None
-    """Demonstrations are of this many tasks, again and again. None: of a new task each, which is slow for agents."""
 
 
 class KL(Config):

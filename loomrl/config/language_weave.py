@@ -5,7 +5,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import Positive, PositiveInt
-from loomrl.config.language import PPO, Formats
+from loomrl.config.language import PPO
+from loomrl.config.warm_start import Formats
 from loomrl.config.weave import Woven
 
 

@@ -77,6 +77,28 @@ def test_without_flaws_every_demonstration_is_right_in_work_and_answer() -> None
         assert answer == f"<answer>{right}</answer>"
 
 
+def test_the_asked_share_is_right_after_a_wrong_answer_that_the_environment_told() -> None:
+    patient, rng = MathEnvironment({"max_steps": 3, "retry": 0.5}), random.Random(0)
+    source = ((patient, patient.task("arithmetic.sum", 1, rng.randrange(1000))) for _ in range(400))
+    told = list(demonstrations(source, WarmStart(again=0.4), TOKENIZER, seed=0))
+    twice = [demonstration for demonstration in told if len(demonstration.messages) == 4]
+    assert 120 < len(twice) < 200
+    for demonstration in twice:
+        _, wrong, said, right = demonstration.messages
+        assert said.content == "That is not right. Answer again."
+        first, second = (parse_submission(message.content) for message in (wrong, right))
+        assert first is not None
+        assert second is not None
+        assert first.answer != second.answer
+        left, _, _ = second.reasoning.strip().partition(" = ")
+        assert sum(map(int, left.split(" + "))) == int(second.answer)
+
+
+def test_an_environment_that_ends_with_the_first_answer_is_refused_with_again() -> None:
+    with pytest.raises(ConfigError, match=r"again: Math ends with the first answer"):
+        made(WarmStart(again=1.0), 1)
+
+
 def test_the_asked_share_is_wrong_and_its_work_agrees_with_it() -> None:
     wrong = 0
     for demonstration in made(WarmStart(wrong=0.3)):
