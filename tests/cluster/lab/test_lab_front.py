@@ -45,9 +45,8 @@ def test_calls_on_idle_connections_to_a_host_that_is_gone_are_answered_by_the_ot
                  for line in text.splitlines()]  # fmt: skip
         (front / "haproxy.cfg").write_text("\n".join([*lines, ""]))
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        for host in ("one", "two"):
-            lab.start(host, ["python", "-c", GATEWAY, host], env={}, **quiet)
-        lab.start("head", ["haproxy", "-db", "-f", "/tmp/shared/front/haproxy.cfg"], env={}, **quiet)
+        programs = [lab.start(host, ["python", "-c", GATEWAY, host], env={}, **quiet) for host in ("one", "two")]
+        programs += [lab.start("head", ["haproxy", "-db", "-f", "/tmp/shared/front/haproxy.cfg"], env={}, **quiet)]
 
         def call(number: int) -> dict[str, str]:
             told = '{"status": "%{http_code}", "seconds": "%{time_total}"}'
@@ -63,5 +62,7 @@ def test_calls_on_idle_connections_to_a_host_that_is_gone_are_answered_by_the_ot
                 time.sleep(0.2)
             lab.power_off("one")
             answers = list(callers.map(call, range(CALLS, 2 * CALLS)))
+    for program in programs:
+        program.wait(timeout=20)  # the lab has ended them
     assert {each["status"] for each in answers} == {"200"}
     assert max(float(each["seconds"]) for each in answers) < DEADLINE_S / 3
