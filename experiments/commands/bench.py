@@ -10,6 +10,7 @@ from rich.console import Console
 from loomrl.experiments.commands.output import AsJson, emit, table
 
 app = typer.Typer(help="Measure this machine; the figures in docs/benchmarks.md come from here.", no_args_is_help=True)
+Quick = Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")]
 
 
 @app.command()
@@ -28,7 +29,7 @@ def hub(
 
 @app.command()
 def language(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="A model of half a billion parameters on a GPU.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +43,7 @@ def language(
 
 @app.command()
 def serve(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Seconds to the first answer, acts per second, what the gateway adds to the bare engine, many open streams."""
@@ -54,7 +55,7 @@ def serve(
 
 @app.command()
 def hosts(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Seconds and bytes of an update by hosts and bandwidth, all-reduce, weights by Nexus and whole, a hub over the
@@ -68,7 +69,7 @@ def hosts(
 
 @app.command()
 def monitor(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """CPU time of the monitor's rules for an answer and for an action."""
@@ -80,7 +81,7 @@ def monitor(
 
 @app.command()
 def metrics(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """CPU time of a call with and without a gateway's metrics, and of a scrape."""
@@ -92,7 +93,7 @@ def metrics(
 
 @app.command()
 def rewards(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Trajectories judged per second, and milliseconds from feedback on record to its reward on record."""
@@ -104,7 +105,7 @@ def rewards(
 
 @app.command()
 def analytics(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Trajectories per second that are loaded as columns from LoomDB, and the time of the standard questions."""
@@ -116,7 +117,7 @@ def analytics(
 
 @app.command()
 def console(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Milliseconds of the console's pages over a million trajectories, and from a commit to the browser."""
@@ -128,7 +129,7 @@ def console(
 
 @app.command()
 def bus(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Trajectories per second that agents publish on NATS and that are then durable in their hubs, and the delay of
@@ -145,7 +146,7 @@ def loop(
     seed: Annotated[list[int], typer.Option(help="May be repeated.")] = [1],  # noqa: B006 - typer's way
     control: Annotated[bool, typer.Option("--control", help="Also a production with shuffled feedback.")] = False,
     page: Annotated[Path | None, typer.Option(help="Write the story as an HTML file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """People's satisfaction before and after the next version was trained from their feedback; then they flip it."""
@@ -159,7 +160,7 @@ def loop(
 @app.command()
 def envs(
     only: Annotated[list[str] | None, typer.Option(help="An environment; may be repeated. By default all.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Tasks and turns per second of every environment, and of 10,000 episodes of all that two actors hold at once."""
@@ -180,7 +181,7 @@ def envs(
 
 @app.command("async")
 def asynchronous(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Seconds until equal success, with rollouts that overlap with learning and with rollouts that alternate
@@ -194,7 +195,7 @@ def asynchronous(
 
 @app.command()
 def control(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """PPO and SAC against RLlib's own and, if installed, Stable-Baselines3: steps per second of CPU time."""
@@ -207,7 +208,7 @@ def control(
 @app.command()
 def weave(
     only: Annotated[str | None, typer.Option(help="One part, as ablations, which are not measured otherwise.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """WEAVE's fronts on the shipped experiments, against PGMORL if installed, and its cost against PPO's."""
@@ -219,7 +220,7 @@ def weave(
 
 @app.command()
 def steer(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """One steerable language policy against a policy for every preference and mixed weights, at equal samples."""
@@ -230,7 +231,7 @@ def steer(
 
 @app.command()
 def replay(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Success per generated token with experience replay, against fresh attempts only."""
@@ -242,7 +243,7 @@ def replay(
 
 @app.command()
 def losses(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Success per generated token with the bounds of PPO, DAPO, GSPO and CISPO, with none, and with one step."""
@@ -254,7 +255,7 @@ def losses(
 
 @app.command()
 def league(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Self-play in a league against a frozen first version, random moves, and rewards by a coin, at equal samples."""
@@ -266,7 +267,7 @@ def league(
 @app.command()
 def meta(
     only: Annotated[list[str] | None, typer.Option(help="bandit, grid or cartpole; may be repeated.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Return by trial on held-out tasks: with a memory, without one, fine-tuned; bandits also by known algorithms."""
@@ -278,7 +279,7 @@ def meta(
 
 @app.command()
 def offline(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """IQL and behaviour cloning on half good, half random episodes of Pendulum, and how they go on online."""
@@ -289,7 +290,7 @@ def offline(
 
 @app.command()
 def estimates(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Coverage and error of estimates from logged probabilities, in a bandit whose value is known."""
@@ -300,7 +301,7 @@ def estimates(
 
 @app.command()
 def sync(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Transfer of weights to engines: the cost of checks, the size of deltas, the time to a first token."""
@@ -312,7 +313,7 @@ def sync(
 
 @app.command()
 def scale(
-    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Cost of controller, hub and weight publication with 1 to 2,048 rollout actors, which replay a short real run."""
