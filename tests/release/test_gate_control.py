@@ -81,11 +81,11 @@ def make_drifting(**settings: Any) -> Any:
 
 
 def make_jittery(**settings: Any) -> Any:
-    """Lets the last digits of what it sees decide, where it is safe to."""
+    """Lets the last digits of what it sees decide, until the pole has nearly fallen."""
 
     def act(observations: NDArray[np.float32]) -> NDArray[np.int64]:
         digits = np.modf(np.abs(observations[:, 0]) * 1e5)[0] > 0.5
-        return np.where(np.abs(observations[:, 2]) < 0.06, digits, balance(observations)).astype(np.int64)
+        return np.where(np.abs(observations[:, 2]) < 0.15, digits, balance(observations)).astype(np.int64)
 
     return act
 
