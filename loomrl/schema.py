@@ -94,11 +94,13 @@ def nest(dotted: Mapping[str, Any]) -> Tree:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
-    """`over` on top of `base`. A branch whose `kind` changes is replaced whole; `{"0": …}` reaches into a list."""
+    """`over` on top of `base`. A branch whose `kind` changes, or that is empty, replaces what was there; `{"0": …}`
+    reaches into a list.
+    """
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(old, Mapping) and not _switches_kind(old, value):
+        if isinstance(value, Mapping) and isinstance(old, Mapping) and not _replaces(old, value):
             merged[key] = merge(old, value)
         elif isinstance(value, Mapping) and isinstance(old, list | tuple) and _are_indices(value):
             merged[key] = _merge_list(key, list(old), value)
@@ -119,8 +121,8 @@ def _are_indices(value: Mapping[str, Any]) -> bool:
     return bool(value) and all(str(key).isdecimal() for key in value)
 
 
-def _switches_kind(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    return "kind" in new and new["kind"] != old.get("kind")
+def _replaces(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return not new or ("kind" in new and new["kind"] != old.get("kind"))
 
 
 def _roots(faults: list[ErrorDetails]) -> list[ErrorDetails]:

@@ -139,7 +139,7 @@ def test_merging_keeps_every_leaf_of_the_later_tree_and_all_that_it_leaves_alone
     merged = merge(base, over)
     assert merge(merged, over) == merged
     assert all(merged[key] == base[key] for key in base.keys() - over.keys())
-    assert all(merged[key] == over[key] for key in over if not isinstance(over[key], dict))
+    assert all(merged[key] == over[key] for key in over if over[key] == {} or not isinstance(over[key], dict))
 
 
 @given(st.dictionaries(st.from_regex(r"[a-c](\.[a-c]){0,2}", fullmatch=True), st.integers(), max_size=4))

@@ -33,6 +33,10 @@ STAGES = ("ppo", "steered", "fixed", "soups")
 """Of a seed, in this order."""
 
 
+PPO = ("algorithm.objectives=[]", "algorithm.reference=null", "algorithm.shown={}")
+"""Changes after which it is language PPO."""
+
+
 @dataclass(frozen=True, slots=True)
 class Size:
     """The amount of work."""
@@ -65,9 +69,8 @@ def measure(size: Size = FULL) -> dict[str, Any]:
         for seed in size.seeds:
             with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder:
                 seeds.append(_Bench(size, seed, Path(folder)).figures(lambda note: report(next(stages), note)))
-    figures = {
-        name: statistics.median(one[name] for one in seeds) for name in seeds[0] if isinstance(seeds[0][name], float)
-    }
+    told = [name for name, value in seeds[0].items() if isinstance(value, float) and all(name in one for one in seeds)]
+    figures = {name: statistics.median(one[name] for one in seeds) for name in told}
     return figures | {"samples": size.updates, "seeds_runs": seeds}
 
 
@@ -87,7 +90,7 @@ class _Bench:
         """The contenders' fronts, how the steerable one obeys, and what an update of it costs."""
         self._train("warm", 1)
         begin = self._exported("warm")
-        self._train("ppo", 6, begin, words=_PPO)
+        self._train("ppo", 6, begin, words=PPO)
         told("ppo")
         fronts: dict[str, list[list[float]]] = {}
         volumes: dict[str, float] = {}
@@ -96,7 +99,8 @@ class _Bench:
             volumes[name] = _volume(fronts[name])
             told(f"{name} {volumes[name]:.3f}")
         figures: dict[str, Any] = {f"{name}_hypervolume": volume for name, volume in volumes.items()}
-        figures["steered_vs_best"] = volumes["steered"] / max(volumes["fixed"], volumes["soups"])
+        if best := max(volumes["fixed"], volumes["soups"]):
+            figures["steered_vs_best"] = volumes["steered"] / best
         obeyed = [_rank_correlation(self._preferences, fronts["steered"], h) for h in range(2)]
         figures["obeys"] = float(np.mean(obeyed))
         figures["cost_ratio"] = self._speed("ppo") / self._speed("steered")
@@ -162,9 +166,6 @@ class _Bench:
         lines = map(json.loads, (self._folder / "runs" / run / "metrics.jsonl").read_text().splitlines())
         told: list[float] = [line[Metric.LEARNER_TOKENS_PER_S] for line in lines if Metric.LEARNER_TOKENS_PER_S in line]
         return statistics.median(told)
-
-
-_PPO = ("algorithm.objectives=[]", "algorithm.reference=null", "algorithm.shown={}")
 
 
 def _fixed(preference: Sequence[float]) -> str:
