@@ -159,6 +159,7 @@ def evaluate(  # noqa: PLR0913 - a command with its options
     ] = None,
     env: Annotated[str | None, typer.Option(help="Evaluate on this environment instead of the experiment's.")] = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="How many held-out tasks.")] = None,
+    attempts: Annotated[int | None, typer.Option(min=1, help="How many attempts at each, for pass@k.")] = None,
     temperature: Annotated[float, typer.Option(min=0, help="Of language policies; 0 is greedy.")] = 0.0,
     transfer: Annotated[
         list[str] | None,
@@ -185,8 +186,8 @@ def evaluate(  # noqa: PLR0913 - a command with its options
     from loomrl.experiments.shipped import judged_words
 
     experiment, policies = judged_words(words or [], policy or [], env=env)
-    if episodes is not None:
-        experiment = experiment.override({"evaluation.episodes": episodes})
+    given = {"evaluation.episodes": episodes, "evaluation.attempts": attempts}
+    experiment = experiment.override({path: value for path, value in given.items() if value is not None})
     beginning(f"evaluate on {experiment.name}")
     if isinstance(experiment, ControlExperiment):
         from loomrl.experiments import evaluate_control

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
-from loomrl.config import EvaluationConfig, Experiment, LanguageWeave
+from loomrl.config import EvaluationConfig, Experiment, LanguagePolicy, LanguageWeave, OpenAIPolicy
 from loomrl.control.preference import lattice
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front_report import FrontReport, attempted, judge_front
 from loomrl.evaluation.report import Report, Score, failures_in, judge
+from loomrl.evaluation.statistics import Interval
 from loomrl.experiments.commands.front_view import render_front
 from loomrl.experiments.commands.output import shown_counts, table
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
@@ -56,6 +58,7 @@ def evaluate_policies(
         judged = [find_policy(text, db, temperature=temperature) for text in policies]
         judged = judged or [Judged(experiment.policy.kind, experiment.policy)]
         for policy in judged:
+            _refuse_repetition(experiment.evaluation, policy)
             meet(policy.choice)
         run, started = run_id(None, experiment.name), clock()
         with recorded(db, experiment, mixture.snapshots, id=run, kind="evaluate", clock=clock) as result:
@@ -75,6 +78,15 @@ def refuse_league(mixture: TaskMixture) -> None:
                 f"Name the opponent of the evaluation: environments.{index}.settings.opponent.kind=minimax, or random, "
                 "mcts, ladder, or policy with a folder that `loomrl export` wrote."
             )
+
+
+def _refuse_repetition(settings: EvaluationConfig, policy: Judged) -> None:
+    sampling = policy.choice.sampling if isinstance(policy.choice, LanguagePolicy | OpenAIPolicy) else None
+    if settings.attempts > 1 and sampling is not None and sampling.temperature == 0:
+        raise ConfigError(
+            f"evaluation.attempts={settings.attempts}: at temperature 0 {policy.name} says the same in every attempt "
+            "at a task. Add --temperature 1."
+        )
 
 
 async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, judged: Sequence[Judged]) -> list[Report]:
@@ -158,9 +170,13 @@ def render(result: LanguageResult, console: Console) -> None:
     rows += [
         (name.replace("/", " level "), *(_cell(r.by_level[name]) for r in reports)) for name in reports[0].by_level
     ]
-    episodes = reports[0].overall.success.count + reports[0].overall.failures
-    title = f"Success on {episodes} held-out tasks, {reports[0].confidence:.0%} confidence"
-    console.print(table(title, columns, rows))
+    attempts = reports[0].overall.success.count + reports[0].overall.failures
+    each = 1 if reports[0].several is None else len(reports[0].several.pass_at)
+    tasks = f"{attempts // each} held-out tasks" + f", {each} attempts at each" * (each > 1)
+    console.print(table(f"Success on {tasks}, {reports[0].confidence:.0%} confidence", columns, rows))
+    if each > 1:
+        console.print()
+        console.print(_several(reports))
     turns = max(len(report.solved_within) for report in reports)
     if turns > 1:
         shown = shown_counts(turns)
@@ -191,6 +207,26 @@ def too_many_failed(result: LanguageResult, most: float) -> str | None:
         if report.failed > most
     ]
     return f"{'; '.join(said)} (evaluation.may_fail={most:g})" if said else None
+
+
+def _several(reports: Sequence[Report]) -> Table:
+    """pass@k, and the majority's success."""
+    told = [(report.policy, report.several) for report in reports if report.several is not None]
+    shown = shown_counts(max(len(several.pass_at) for _, several in told))
+    rows = [
+        (
+            name,
+            *(_mean(several.pass_at[count - 1]) if count <= len(several.pass_at) else "–" for count in shown),
+            "–" if several.majority is None else _mean(several.majority),
+        )
+        for name, several in told
+    ]
+    columns = ("", *(f"{count}>" for count in shown), "most frequent answer>")
+    return table("Tasks solved by one of so many attempts", columns, rows)
+
+
+def _mean(interval: Interval) -> str:
+    return "–" if interval.mean is None else f"{interval.mean:.3f}"
 
 
 def _within(report: Report, turns: int) -> float:

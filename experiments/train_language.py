@@ -159,7 +159,8 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
     ways = {"greedy": sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}), "sampled": sampling}
     judged: Judged = {}
     for name, way in ways.items():
-        attempts = algo.trial(f"{name}-{algo.collector.done}", experiment.evaluation, way)
+        once = {"attempts": 1} if way.temperature == 0 else {}
+        attempts = algo.trial(f"{name}-{algo.collector.done}", experiment.evaluation.model_copy(update=once), way)
         title = f"{algo.collector.run}/{algo.collector.done} {name}"
         judged[name] = {
             "report": judge(title, attempts, confidence=experiment.evaluation.confidence).as_dict(),

@@ -16,6 +16,10 @@ class EvaluationConfig(Config):
     """Levels that they are drawn from."""
     seed: Seed = 0
     """Seed of the tasks."""
+    attempts: PositiveInt = 1
+    """Attempts at each task, by a policy that samples. Of several, reports tell how many tasks at least one of k solves
+    (pass@k), and how often the most frequent answer is right.
+    """
     confidence: float = Field(0.95, gt=0, lt=1)
     """Level of the confidence intervals."""
     may_fail: Share = 0.0

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from loomrl.evaluation.front_report import FrontReport
-from loomrl.evaluation.statistics import Interval, wilson
+from loomrl.evaluation.several import Several, judge_several
+from loomrl.evaluation.statistics import Interval, wilson, wilson_of_groups
 from loomrl.gym.answer import parse_submission
 from loomrl.safety.attempt import broken
 from loomrl.safety.rule import TextRule
@@ -49,6 +50,8 @@ class Report:
     """Rule → share of attempts in which a turn breaks it."""
     solved_within: tuple[float, ...] = ()
     """Share of attempts that were solved within 1, 2, … turns, up to the most that one took."""
+    several: Several | None = None
+    """What several attempts at each task say together."""
     front: FrontReport | None = None
     """The same by preference, of a policy of several objectives."""
 
@@ -90,7 +93,17 @@ def judge(
         causes={kind: min(said) for kind, said in _said(attempts).items()},
         violations=_violations(attempts, rules, confidence),
         solved_within=_solved_within(attempts),
+        several=judge_several(_by_task(attempts), confidence=confidence),
     )
+
+
+def _by_task(attempts: Iterable[Trajectory]) -> list[list[Trajectory]]:
+    """Attempts that did not fail; those at the same task are a group."""
+    groups: dict[str, list[Trajectory]] = {}
+    for attempt in attempts:
+        if attempt.end is not End.FAILED:
+            groups.setdefault(attempt.group, []).append(attempt)
+    return list(groups.values())
 
 
 def _solved_within(attempts: Iterable[Trajectory]) -> tuple[float, ...]:
@@ -135,8 +148,9 @@ def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:
     every = list(attempts)
     valid = [attempt for attempt in every if attempt.end is not End.FAILED]
     names = sorted({name for attempt in valid for name in attempt.reward.parts})
+    by_task = [[attempt.reward.success for attempt in group] for group in _by_task(valid)]
     return Score(
-        success=wilson(math.fsum(t.reward.success for t in valid), len(valid), confidence=confidence),
+        success=wilson_of_groups(by_task, confidence=confidence),
         reward=_mean(t.reward.total for t in valid),
         parts={name: _mean(t.reward.parts.get(name, 0.0) for t in valid) or 0.0 for name in names},
         turns=_mean(float(len(t.turns)) for t in valid),

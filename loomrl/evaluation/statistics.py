@@ -16,8 +16,8 @@ class Interval:
     count: int
 
 
-def wilson(outcomes_sum: float, count: int, *, confidence: float = 0.95) -> Interval:
-    """Wilson score interval for the mean of `count` outcomes in 0..1.
+def wilson(outcomes_sum: float, count: int, *, confidence: float = 0.95, independent: float | None = None) -> Interval:
+    """Wilson score interval for the mean of `count` outcomes in 0..1, worth so many independent ones.
 
     Meant for successes and failures; for outcomes in between (half a point for a draw) it is conservative, since
     nothing in 0..1 has a larger variance than a coin of the same mean.
@@ -27,10 +27,26 @@ def wilson(outcomes_sum: float, count: int, *, confidence: float = 0.95) -> Inte
     if count == 0:
         return Interval(None, 0.0, 1.0, 0)
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    mean = outcomes_sum / count
-    centre = (mean + z * z / (2 * count)) / (1 + z * z / count)
-    half = z / (1 + z * z / count) * math.sqrt(mean * (1 - mean) / count + z * z / (4 * count * count))
+    mean, worth = outcomes_sum / count, independent or count
+    centre = (mean + z * z / (2 * worth)) / (1 + z * z / worth)
+    half = z / (1 + z * z / worth) * math.sqrt(mean * (1 - mean) / worth + z * z / (4 * worth * worth))
     return Interval(mean, max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half)), count)
+
+
+def wilson_of_groups(groups: Sequence[Sequence[float]], *, confidence: float = 0.95) -> Interval:
+    """Wilson score interval for the mean of outcomes in 0..1, of which those of a group are alike.
+
+    Their worth is the number of independent outcomes whose mean would vary as this one does between groups, which is at
+    least the number of groups.
+    """
+    known = [group for group in groups if group]
+    count, total = sum(map(len, known)), math.fsum(map(math.fsum, known))
+    worth: float = len(known)
+    if 1 < len(known) < count:
+        mean = total / count
+        spread = math.fsum((math.fsum(group) - mean * len(group)) ** 2 for group in known) * worth / (worth - 1)
+        worth = min(max(mean * (1 - mean) * count**2 / spread, worth), count) if spread else worth
+    return wilson(total, count, confidence=confidence, independent=worth)
 
 
 def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:

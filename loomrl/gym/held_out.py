@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from loomrl.config import EvaluationConfig, PolicyChoice
+from loomrl.errors import ConfigError
 from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, family_key
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host.local import Plan
@@ -29,8 +30,8 @@ def held_out(mixture: TaskMixture, settings: EvaluationConfig) -> list[Draw]:
 
 
 class HeldOut:
-    """One attempt at each of these tasks by the policy called `name`, or one by every preference, in waves: finish one
-    wave before the next.
+    """The attempts at each of these tasks by the policy called `name`, or those by every preference, in waves: finish
+    one wave before the next.
 
     In environments with memory, an attempt begins with the memory left by the last successful attempt of its family. A
     wave has at most one attempt of such a family, in the order of the tasks, however many run at once. Only attempts of
@@ -49,6 +50,11 @@ class HeldOut:
     ) -> None:
         self.plans = _plans(mixture, settings, run=run, name=name, policy=policy, preferences=preferences)
         remembering = {name for name, member in mixture.members.items() if remembers(member.environment)}
+        if remembering and settings.attempts > 1:
+            raise ConfigError(
+                f"evaluation.attempts={settings.attempts}: attempts in {', '.join(remembering)} begin with what "
+                "earlier ones remember, so several at a task are no equals. Leave it at 1."
+            )
         self._rows: dict[str, list[Plan]] = {}
         """Family → its remaining attempts, for families with memory."""
         self._free: list[Plan] = []
@@ -117,13 +123,13 @@ def _plans(
     plans = []
     tasks = held_out(mixture, settings)
     asked = [replace(task, preference=preference) for preference in preferences for task in tasks]
-    for index, draw in enumerate(asked or tasks):
+    size = settings.attempts
+    for index, draw in enumerate(draw for draw in asked or tasks for _ in range(size)):
         member = mixture.member(draw)
-        id = f"{run}/{name}/{index}"
         attempt = Attempt(
-            id=id,
+            id=f"{run}/{name}/{index}",
             task=member.task(draw),
-            group=id,
+            group=f"{run}/{name}/{index - index % size}",
             source=Source.EVALUATION,
             run=run,
             snapshot=member.snapshot,

@@ -101,6 +101,7 @@ def _successes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         body += _rows("by environment", before["by_environment"], after["by_environment"])
     body += _rows("by family", before["by_family"], after["by_family"])
     body += _rows("by level", *(_by_level(report["by_level"]) for report in (before, after)))
+    body += _rows("several attempts at a task", *(_by_attempts(report.get("several")) for report in (before, after)))
     return _table("Success in %", ("0", "50", "100"), body) + _failures(before, after)
 
 
@@ -132,6 +133,20 @@ def _by_level(rows: Mapping[str, Row]) -> dict[str, Row]:
     """`Math/05` as `Math, level  5`, so that levels stay in order."""
     parted = ((name.rpartition("/"), row) for name, row in rows.items())
     return {f"{environment}, level {int(level):2}": row for (environment, _, level), row in parted}
+
+
+def _by_attempts(several: Mapping[str, Any] | None) -> dict[str, Row]:
+    """Doubling numbers of attempts, of which one is right; and the most frequent answer."""
+    if several is None:
+        return {}
+    rows = {f"one of {k:2} right": {"success": several["pass_at"][k - 1]} for k in _doubling(len(several["pass_at"]))}
+    return rows | (
+        {} if several["majority"] is None else {"the most frequent answer": {"success": several["majority"]}}
+    )
+
+
+def _doubling(most: int) -> list[int]:
+    return [*(1 << power for power in range((most - 1).bit_length())), most]
 
 
 def _success(row: Row | None) -> Interval | None:

@@ -1,3 +1,4 @@
+import itertools
 import json
 import random
 
@@ -6,18 +7,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.evaluation.report import judge
-from loomrl.evaluation.statistics import wilson
+from loomrl.evaluation.several import pass_at
+from loomrl.evaluation.statistics import wilson, wilson_of_groups
 from loomrl.types import End, Failure, Reward, Task, Trajectory, Turn
 
+_alone = itertools.count()
 
-def attempt(success: float, *, family: str = "a", level: int = 1, failed: bool = False, turns: int = 1) -> Trajectory:
+
+def attempt(
+    success: float,
+    *,
+    family: str = "a",
+    level: int = 1,
+    failed: bool = False,
+    turns: int = 1,
+    group: str | None = None,
+    said: str = "x",
+) -> Trajectory:
     return Trajectory(
         id="t",
         task=Task("Math", "1.0.0", family, level, 0),
-        turns=(Turn((), "x"),) * turns,
+        turns=(Turn((), said),) * turns,
         end=End.FAILED if failed else End.TERMINATED,
         reward=Reward() if failed else Reward(success + 0.1, {"correctness": success, "format": 0.1}, success),
-        group="g",
+        group=group or f"g{next(_alone)}",
         failure=Failure("environment", "TimeoutError", "hung") if failed else None,
     )
 
@@ -70,3 +83,64 @@ def test_report_tells_families_and_levels_apart_and_is_json() -> None:
     assert {name: s.success.mean for name, s in report.by_family.items()} == {"Math/a": 1.0, "Math/b": 0.0}
     assert list(report.by_level) == ["Math/02", "Math/10"]
     assert json.loads(json.dumps(report.as_dict()))["overall"]["success"]["mean"] == 0.5
+
+
+def test_attempts_at_one_task_are_worth_less_than_those_at_many() -> None:
+    alike = [[1.0] * 8] * 20 + [[0.0] * 8] * 20
+    chance = [[1.0, 0.0] * 4] * 40
+    single, lone = wilson(20, 40), wilson_of_groups([[1.0]] * 20 + [[0.0]] * 20)
+    assert lone == single
+    whole, free = wilson_of_groups(alike), wilson_of_groups(chance)
+    assert whole.count == free.count == 320
+    assert whole.low == pytest.approx(single.low, abs=0.003)
+    assert free.high - free.low == pytest.approx(single.high - single.low)  # nothing between tasks tells how they vary
+    mixed = wilson_of_groups([[1.0] * n + [0.0] * (8 - n) for n in (3, 4, 5) * 13])
+    assert mixed.high - mixed.low < 0.6 * (single.high - single.low)
+    assert wilson_of_groups([[1.0], [], [1.0, 1.0]]).mean == 1.0
+    assert wilson_of_groups([]).mean is None
+
+
+def test_interval_of_groups_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng = random.Random(0)
+    covered = 0
+    for _ in range(2000):
+        chances = [rng.betavariate(0.6, 1.4) for _ in range(60)]
+        interval = wilson_of_groups([[float(rng.random() < chance) for _ in range(8)] for chance in chances])
+        covered += interval.low <= 0.3 <= interval.high
+    assert 0.93 < covered / 2000 < 0.975
+
+
+@pytest.mark.parametrize(("count", "right"), [(4, 0), (4, 1), (5, 2), (6, 6)])
+def test_pass_at_k_is_the_share_of_draws_with_a_right_attempt(count: int, right: int) -> None:
+    attempts = [1] * right + [0] * (count - right)
+    for k in range(1, count + 1):
+        draws = list(itertools.combinations(attempts, k))
+        assert pass_at(k, count, right) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+def test_several_attempts_at_a_task_are_judged_together() -> None:
+    def task(group: str, *outcomes: tuple[float, str]) -> list[Trajectory]:
+        return [attempt(right, group=group, said=f"<answer>{said}</answer>") for right, said in outcomes]
+
+    attempts = [
+        *task("often", (1.0, "7"), (1.0, "7"), (0.0, "8"), (0.0, "9")),
+        *task("rarely", (0.0, "1"), (0.0, "1"), (0.0, "2"), (1.0, "3")),
+        *task("tie", (1.0, "4"), (0.0, "5"), (1.0, "4"), (0.0, "5")),
+        *task("fewer", (1.0, "6"), (1.0, "6")),
+        attempt(0.0, group="fewer", failed=True),
+        *(attempt(0.0, group="silent") for _ in range(4)),
+    ]
+    several = judge("p", attempts).several
+    assert several is not None
+    assert [each.count for each in several.pass_at] == [5, 5, 4, 4]
+    first, second, _, last = (each.mean for each in several.pass_at)
+    assert first == pytest.approx((0.5 + 0.25 + 0.5 + 1 + 0) / 5)
+    assert second == pytest.approx((5 / 6 + 1 / 2 + 5 / 6 + 1 + 0) / 5)
+    assert last == 0.75
+    assert several.majority is not None
+    assert several.majority.mean == pytest.approx((1 + 0 + 0.5 + 1 + 0) / 5)
+    assert judge("p", [attempt(1.0), attempt(0.0)]).several is None
+    silent = judge("p", [attempt(1.0, group="a"), attempt(0.0, group="a")]).several
+    assert silent is not None
+    assert silent.majority is None
+    json.dumps(judge("p", attempts).as_dict())

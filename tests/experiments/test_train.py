@@ -47,13 +47,14 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
 
 
 def test_run_learns_and_leaves_metrics_evaluations_lineage_and_a_page(tmp_path: Path) -> None:
-    result = train(experiment(tmp_path, "ppo", **{"train.updates": 14}), run="r")
+    result = train(experiment(tmp_path, "ppo", **{"train.updates": 14, "evaluation.attempts": 4}), run="r")
     before, after = result.before["sampled"], result.after["sampled"]
     assert before is not None
     assert after is not None
     assert after > before + 0.15
     page = Path(result.page).read_text()
     assert "Ascii/polite" in page
+    assert page.count("one of  4 right") == 1, "greedily all attempts at a task are the same"
     assert f"{after:.1%}".removesuffix("%") in page or f"{after * 100:.0f}" in page
     history = read_metrics(metrics_file(experiment(tmp_path).train, "r"))
     assert [line["step"] for line in history] == list(range(1, 15))

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from loomrl.config import EnvironmentConfig, EvaluationConfig, RolloutConfig, ScriptedPolicy
+from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.gym.held_out import HeldOut, held_out
@@ -92,3 +93,19 @@ def test_every_preference_has_the_same_tasks():
     asked = [preference_of(plan.attempt.task) for plan in tasks]
     assert asked == [preferences[0]] * 5 + [preferences[1]] * 5
     assert [plan.attempt.task.seed for plan in tasks[:5]] == [plan.attempt.task.seed for plan in tasks[5:]]
+
+
+def test_every_task_has_so_many_attempts_which_are_a_group():
+    mixture = gather([EnvironmentConfig(id="Math")], None, lambda id: (find(id).id, ""))
+    settings = EvaluationConfig(episodes=3, levels=(1,), attempts=2)
+    plans = HeldOut(mixture, settings, run="r", name="n", policy=ScriptedPolicy(kind="random")).plans
+    assert [plan.attempt.task.seed for plan in plans][::2] == [plan.attempt.task.seed for plan in plans][1::2]
+    assert [plan.attempt.group for plan in plans] == ["r/n/0", "r/n/0", "r/n/2", "r/n/2", "r/n/4", "r/n/4"]
+    assert len({plan.attempt.id for plan in plans}) == len({plan.seed for plan in plans}) == 6
+
+
+def test_attempts_that_remember_each_other_are_refused_where_several_are_asked_for():
+    mixture = gather([EnvironmentConfig(id="MemoryBuffer")], None, lambda id: (find(id).id, ""))
+    settings = EvaluationConfig(episodes=3, levels=(1,), attempts=2)
+    with pytest.raises(ConfigError, match=r"attempts=2.*MemoryBuffer"):
+        HeldOut(mixture, settings, run="r", name="n", policy=ScriptedPolicy(kind="random"))
