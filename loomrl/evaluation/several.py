@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, fsum
 
-from loomrl.evaluation.statistics import Interval, wilson
+from loomrl.evaluation.statistics import Interval, wilson, wilson_of_shares
 from loomrl.gym.answer import parse_submission
 from loomrl.types import Trajectory
 
@@ -35,7 +35,9 @@ def judge_several(attempts_T: Sequence[Sequence[Trajectory]], *, confidence: flo
     chances = [[pass_at(k, count, right) for count, right in counts_T if count >= k] for k in range(1, most + 1)]
     votes_T = [_voted(attempts) for attempts in attempts_T]
     return Several(
-        pass_at=tuple(wilson(fsum(each), len(each), confidence=confidence) for each in chances),
+        pass_at=tuple(
+            wilson_of_shares(each, most // k, confidence=confidence) for k, each in enumerate(chances, start=1)
+        ),
         majority=(
             None
             if all(vote is None for vote in votes_T)

@@ -36,16 +36,27 @@ def wilson(outcomes_sum: float, count: int, *, confidence: float = 0.95, indepen
 def wilson_of_groups(groups: Sequence[Sequence[float]], *, confidence: float = 0.95) -> Interval:
     """Wilson score interval for the mean of outcomes in 0..1, of which those of a group are alike.
 
-    Their worth is the number of independent outcomes whose mean would vary as this one does between groups, which is at
-    least the number of groups.
+    They are worth as many independent outcomes as have a mean that varies like this one does between groups, but no
+    fewer than there are groups.
     """
     known = [group for group in groups if group]
     count, total = sum(map(len, known)), math.fsum(map(math.fsum, known))
-    worth: float = len(known)
-    if 1 < len(known) < count:
-        mean = total / count
-        spread = math.fsum((math.fsum(group) - mean * len(group)) ** 2 for group in known) * worth / (worth - 1)
-        worth = min(max(mean * (1 - mean) * count**2 / spread, worth), count) if spread else worth
+    if len(known) in (0, 1, count):
+        return wilson(total, count, confidence=confidence, independent=len(known))
+    mean = total / count
+    apart = math.fsum((math.fsum(group) - mean * len(group)) ** 2 for group in known)
+    variance = apart * len(known) / (len(known) - 1) / count**2
+    worth = min(max(mean * (1 - mean) / variance, len(known)), count) if variance else len(known)
+    return wilson(total, count, confidence=confidence, independent=worth)
+
+
+def wilson_of_shares(shares: Sequence[float], of: int, *, confidence: float = 0.95) -> Interval:
+    """The same for the mean of shares, each found in a group of so many outcomes."""
+    count, total, spread = len(shares), math.fsum(shares), deviation(shares)
+    if not spread:
+        return wilson(total, count, confidence=confidence)
+    mean = total / count
+    worth = min(max(mean * (1 - mean) * count / spread**2, count), count * of)
     return wilson(total, count, confidence=confidence, independent=worth)
 
 

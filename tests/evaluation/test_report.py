@@ -1,5 +1,6 @@
 import itertools
 import json
+import math
 import random
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomrl.evaluation.report import judge
 from loomrl.evaluation.several import pass_at
-from loomrl.evaluation.statistics import wilson, wilson_of_groups
+from loomrl.evaluation.statistics import wilson, wilson_of_groups, wilson_of_shares
 from loomrl.types import End, Failure, Reward, Task, Trajectory, Turn
 
 _alone = itertools.count()
@@ -104,8 +105,7 @@ def test_interval_of_groups_covers_the_truth_about_as_often_as_it_says() -> None
     rng = random.Random(0)
     covered = 0
     for _ in range(2000):
-        chances = [rng.betavariate(0.6, 1.4) for _ in range(60)]
-        interval = wilson_of_groups([[float(rng.random() < chance) for _ in range(8)] for chance in chances])
+        interval = wilson_of_groups([[float(rng.random() < chance) for _ in range(8)] for chance in chances(rng)])
         covered += interval.low <= 0.3 <= interval.high
     assert 0.93 < covered / 2000 < 0.975
 
@@ -116,6 +116,23 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_attempt(count: int, right:
     for k in range(1, count + 1):
         draws = list(itertools.combinations(attempts, k))
         assert pass_at(k, count, right) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+@pytest.mark.parametrize("k", [1, 2, 8])
+def test_interval_of_pass_at_k_covers_the_truth_about_as_often_as_it_says(k: int) -> None:
+    rng = random.Random(k)
+    truth = 1 - math.prod((1.4 + index) / (2 + index) for index in range(k))  # of Beta(0.6, 1.4)
+    covered = 0
+    for _ in range(1000):
+        rights = [sum(rng.random() < chance for _ in range(8)) for chance in chances(rng)]
+        interval = wilson_of_shares([pass_at(k, 8, right) for right in rights], 8 // k)
+        covered += interval.low <= truth <= interval.high
+    assert 0.925 < covered / 1000 < 0.98
+
+
+def chances(rng: random.Random) -> list[float]:
+    """Chances to be right at sixty tasks, 0.3 on average."""
+    return [rng.betavariate(0.6, 1.4) for _ in range(60)]
 
 
 def test_several_attempts_at_a_task_are_judged_together() -> None:
