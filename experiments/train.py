@@ -12,6 +12,7 @@ from rich.console import Console
 from loomrl.artifacts import open_artifacts
 from loomrl.cluster.job import refuse_lost
 from loomrl.config import AnyExperiment
+from loomrl.config.layout import length
 from loomrl.errors import ConfigError, RunTaken
 from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
@@ -21,7 +22,7 @@ from loomrl.experiments.evaluate_control import returned
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
-from loomrl.load import dump
+from loomrl.load import dump, parse_assignments
 from loomrl.run.record import run_folder
 from loomrl.schema import Tree, merge
 from loomrl.store import RECONNECT_S, LoomDB, open_store
@@ -29,6 +30,7 @@ from loomrl.store.runs import (
     BY_A_PERSON,
     RunStatus,
     asked_to_stop,
+    changed_since,
     find_run,
     finish_run,
     hold,
@@ -120,15 +122,19 @@ def train(
 
 
 def resumed(experiment: AnyExperiment, run: str | None, changes: Tree | None = None) -> tuple[AnyExperiment, str]:
-    """The run to resume, with its own experiment and these changes: the latest of this name, if none is given."""
+    """The run to resume, with its own experiment and these changes: the latest of this name, if none is given. It is as
+    long as it was when it was resumed last.
+    """
     with open_store(experiment.store_url) as db:
         if run is None:
             latest = [known for known in list_runs(db, kind="train") if known.name == experiment.name]
             if not latest:
                 raise ConfigError(f"--resume: no run of {experiment.name!r} in {experiment.store_url}.")
             run = latest[0].id
-        recorded = show_run(db, run)
-    own = recorded_experiment(recorded)
+        own = recorded_experiment(show_run(db, run))
+        longer = changed_since(db, run, length(own))
+    if longer is not None:
+        changes = merge(parse_assignments([f"{length(own)}={longer}"]), changes or {})
     return type(own).parse(merge(own.plain, changes or {}), origin=f"run {run}, resumed"), run
 
 

@@ -43,12 +43,13 @@ class ControlTraining:
         self.algo, self.limit = algo, experiment.train.steps
         self.listen: Listener = lambda done, metrics: None
         self.done = 0
-        self.stopped: str | None = None
         self.stage = 0
         """Of the curriculum."""
         self.judged: dict[str, dict[str, Any]] = {}
         """Reports of the `first` and the `last` evaluation."""
         self._experiment, self._ledger, self._unit = experiment, ledger, algo.unit
+        self._stop: str | None = None
+        """The reason to stop before `limit`."""
         self._is_due = False
         """True if a checkpoint is due now."""
         self._checkpoint_s = 0.0
@@ -97,6 +98,11 @@ class ControlTraining:
         """Ours on the run."""
         return self._ledger.claim
 
+    @property
+    def stopped(self) -> str | None:
+        """The reason why the run is over; None while it is not."""
+        return self._stop or (f"all {self.done:,} {self._unit} done" if self.done >= self.limit else None)
+
     def begin(self) -> None:
         """Resume; without any checkpoint, judge and keep what training begins with."""
         parent = self._experiment.parent
@@ -104,7 +110,7 @@ class ControlTraining:
             if parent is not None and self._ledger.parent == parent:
                 self.algo.begin_with(copied(show_policy(self._ledger.db, parent), self._ledger.db) / "algorithm")
             self.judged["first"] = self._evaluate()
-            self.stopped = self._enough(self.judged["first"])
+            self._stop = self._enough(self.judged["first"])
             self._checkpoint()
 
     def update(self) -> None:
@@ -114,11 +120,11 @@ class ControlTraining:
         metrics: dict[str, float] = self.algo.measured(self.algo.train())
         self.done = self.algo.progress
         metrics[Metric.STAGE] = self.stage + 1.0
-        self.stopped = self._verdict()
+        self._stop = self._verdict()
         if self.stopped is not None or self._passes(self._experiment.evaluation.every, before):
             with phases(Metric.TIME_EVALUATE):
                 report = self._evaluate()
-                self.stopped = self.stopped or self._enough(report)
+                self._stop = self._stop or self._enough(report)
                 metrics[Metric.RETURN_EVALUATED] = report["overall"]["reward"]["mean"]
                 if self._idle is not None:
                     metrics[Metric.RETURN_IDLE] = self._idle
@@ -150,8 +156,7 @@ class ControlTraining:
             if mean is not None and reaches(mean, threshold.reward, rounding=SINGLE):
                 self.stage += 1
                 self.algo.move_to(self._experiment.stages[self.stage][0])
-        steps = self._experiment.train.steps
-        return stop or (f"all {self.done:,} {self._unit} done" if self.done >= steps else None)
+        return stop
 
     def _enough(self, report: Mapping[str, Any]) -> str | None:
         """The reason to stop once an evaluation's return is high enough."""
@@ -221,7 +226,7 @@ class ControlTraining:
         if self.judged["last"]["number"] != self.done:
             self._evaluate()
         self._checkpoint()
-        self.stopped = reason
+        self._stop = reason
 
     def keep(self) -> str:
         """The present version's id, of which there is a checkpoint from now on."""
@@ -251,7 +256,7 @@ class ControlTraining:
                 return False
             folder, state = found
             self.algo.restore_from_path(str(folder / "algorithm"))
-        self.done, self.stopped, self.stage = state["done"], state["stopped"], state["stage"]
+        self.done, self._stop, self.stage = state["done"], state["stopped"], state["stage"]
         self.judged = dict(state["judged"])
         self._convergence.load_state_dict(state["convergence"])
         self._ledger.believe(state)
@@ -267,5 +272,5 @@ class ControlTraining:
 
     def _progress(self) -> dict[str, Any]:
         """The run's progress, as JSON, without the algorithm's own state."""
-        state = {"stopped": self.stopped, "stage": self.stage, "judged": self.judged}
+        state = {"stopped": self._stop, "stage": self.stage, "judged": self.judged}
         return state | {"convergence": self._convergence.state_dict()}

@@ -272,6 +272,7 @@ class Language(Placed):
                 return
             folder, state = found
             self._load_progress(state)
+            self.stopped = self._stopper.stopped
             self._ledger.offer(state["done"], self.collector.score(self._stopper.mean))
             self._ledger.believe(state)
             self._load_state(torch.load(folder / "state.pt", weights_only=True))

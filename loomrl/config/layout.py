@@ -1,8 +1,8 @@
-"""Settings that say where a training runs and with how many processes. A run may be resumed with others."""
+"""Settings that a run may be resumed with others of: where it runs, with how many processes, and for how long."""
 
 from collections.abc import Sequence
 
-from loomrl.config import AnyExperiment, ControlExperiment
+from loomrl.config import AnyExperiment, ControlExperiment, ControlPPO, CosineRate, Experiment, LinearRate
 from loomrl.schema import Difference
 
 PLACES = ("store_url", "artifact_url", "train.folder", "placement")
@@ -16,7 +16,21 @@ LANGUAGE = (
 )
 
 
+def length(experiment: AnyExperiment) -> str:
+    """The setting that says how long the training is."""
+    return "train.steps" if isinstance(experiment, ControlExperiment) else "train.updates"
+
+
 def otherwise(changed: Sequence[Difference], experiment: AnyExperiment) -> list[Difference]:
-    """The differences in other settings."""
+    """The differences in other settings; the length is one if what is learnt on the way depends on it."""
     free = CONTROL if isinstance(experiment, ControlExperiment) else LANGUAGE
+    free = free if _goes_by_length(experiment) else (*free, length(experiment))
     return [each for each in changed if not any(each[0] == path or each[0].startswith(f"{path}.") for path in free)]
+
+
+def _goes_by_length(experiment: AnyExperiment) -> bool:
+    algorithm = experiment.algorithm
+    optimizer = getattr(algorithm, "optimizer", algorithm)
+    falls = isinstance(getattr(optimizer, "schedule", None), LinearRate | CosineRate)
+    ends = isinstance(algorithm, ControlPPO) and algorithm.entropy_floor is not None
+    return falls or ends or (isinstance(experiment, Experiment) and experiment.data is not None)

@@ -76,6 +76,8 @@ class Stopper(Convergence):
     def __init__(self, settings: Patience) -> None:
         super().__init__(settings, window=settings.window)
         self.over = f" over {settings.window} updates"
+        self.stopped: str | None = None
+        """The reason to stop, once there is one."""
         self._limit = settings.kl
         self._kl: deque[float] = deque(maxlen=settings.window)
 
@@ -85,7 +87,8 @@ class Stopper(Convergence):
             raise ValueError(f"success={success} of update {self.at + 1} must lie between 0 and 1.")
         self._kl.append(kl)
         reason = self.see(success, self.at + 1)
-        return self._collapsed() or reason
+        self.stopped = self._collapsed() or reason
+        return self.stopped
 
     def _collapsed(self) -> str | None:
         limit, kl = self._limit, _mean(self._kl)
@@ -95,11 +98,12 @@ class Stopper(Convergence):
 
     def state_dict(self) -> dict[str, Any]:
         """The state needed to resume, as JSON."""
-        return super().state_dict() | {"kl": list(self._kl)}
+        return super().state_dict() | {"kl": list(self._kl), "stopped": self.stopped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
         super().load_state_dict(state)
+        self.stopped = state.get("stopped")  # earlier versions had none
         self._kl = deque(state["kl"], maxlen=self.window)
 
 

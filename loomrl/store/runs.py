@@ -268,6 +268,14 @@ def recorded_sweep(run: Run) -> "Sweep":
     return parse_recorded_sweep(parse_yaml(run.resolved, origin=origin), origin=origin)
 
 
+def changed_since(db: LoomDB, run: str, path: str) -> str | None:
+    """The value of this setting that the run was resumed with last, as text; None if it is its own."""
+    with db.read() as connection:
+        begun = _beginnings(connection, run)
+    changed: Mapping[str, str] = from_json(begun[-1].data).get("changed", {}) if begun else {}
+    return changed.get(path)
+
+
 def hash_today(run: Run) -> str | None:
     """The hash that a recorded experiment or sweep has with today's settings; None if it cannot be read."""
     try:
@@ -290,8 +298,8 @@ def _changed_layout(before: Row, run: Run) -> list[Difference]:
         named = "; ".join(f"{path}={now}, which was {then}" for path, then, now in other[:5])
         more = f"; and {len(other) - 5} more" if len(other) > 5 else ""
         raise StoreError(
-            f"{told}: {named}{more}. A run is resumed with its own settings, but for where it runs and with how many "
-            "processes. Start a new run for others."
+            f"{told}: {named}{more}. A run is resumed with its own settings, but for where it runs, with how many "
+            "processes, and for how long if neither a schedule nor a data set goes by that. Start a new run for others."
         )
     return changed
 
