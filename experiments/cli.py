@@ -229,7 +229,7 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Resume --run, or the latest run, with its own experiment; settings of where it runs, and for how long, may be others.",
+            help="Resume --run, or the latest run, with its own experiment, or where and for how long you say.",
         ),
     ] = False,
     metrics: Scraped = None,

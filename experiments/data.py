@@ -51,14 +51,14 @@ def described(db: LoomDB, made: Dataset) -> dict[str, Any]:
 
 def settled(experiment: AnyExperiment) -> AnyExperiment:
     """The experiment with its data set and the policy that it begins with by their ids, so that both are on record."""
-    if experiment.data is None and not (isinstance(experiment, ControlExperiment) and experiment.parent):
+    if experiment.data is None and experiment.parent is None:
         return experiment
     with open_store(experiment.store_url) as db:
         if isinstance(experiment, ControlExperiment):
             return experiment.override(_named(experiment, db))
-        assert experiment.data is not None, "there is a data set"
-        dataset = find_dataset(db, experiment.data.dataset)
-        return experiment.override({"data.dataset": dataset.id, **_beginning(experiment, dataset, db)})
+        dataset = None if experiment.data is None else find_dataset(db, experiment.data.dataset)
+        named = {} if dataset is None else {"data.dataset": dataset.id}
+        return experiment.override({**named, **_beginning(experiment, dataset, db)})
 
 
 def _named(experiment: ControlExperiment, db: LoomDB) -> dict[str, str]:
@@ -80,22 +80,23 @@ def version_named(text: str, db: LoomDB, *, what: str) -> PolicyVersion:
     return version
 
 
-def _beginning(experiment: Experiment, dataset: Dataset, db: LoomDB) -> dict[str, str | None]:
+def _beginning(experiment: Experiment, dataset: Dataset | None, db: LoomDB) -> dict[str, str | None]:
     """The settings that name the policy to begin with."""
-    assert experiment.data is not None, "there is a data set"
-    algorithm, what = experiment.algorithm, experiment.data.parent
+    algorithm, what = experiment.algorithm, experiment.parent
     if isinstance(algorithm, CustomAlgorithm):
         path, given = "algorithm.settings.model.path", algorithm.settings.get("model", {}).get("path")
     else:
         path, given = "algorithm.model.path", algorithm.model.path
     if what is None and given is not None:
         return {}
-    what = what or dataset.parent
-    if what is None:
-        raise DataError(f"data.parent: data set {dataset.id} was made for no policy. Name the one to train: RUN/12.")
+    if what is None and dataset is not None:
+        what = dataset.parent
+        if what is None:
+            raise DataError(f"parent: data set {dataset.id} was made for no policy. Name the one to train: RUN/12.")
+    assert what is not None, "there is a parent or a data set"
     if what.startswith(PRODUCTION):
         what = show_endpoint(db, what.removeprefix(PRODUCTION)).stable.policy
     source = source_of(what, db)
     if source.kind != "language":
-        raise DataError(f"data.parent={what!r} is a policy of {source.kind}: a data set teaches one of language.")
-    return {path: source.folder, "data.parent": None} if source.folder else {"data.parent": source.version}
+        raise DataError(f"parent={what!r} is a policy of {source.kind}, and this trains one of language.")
+    return {path: source.folder, "parent": None} if source.folder else {"parent": source.version}

@@ -226,8 +226,7 @@ class Language(Placed):
         run = run_id(self.config.run, experiment.name)
         if came_from is not None and list_policies(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
-        began_with = None if experiment.data is None else experiment.data.parent
-        parent = began_with if came_from is None else came_from["parent"]
+        parent = experiment.parent if came_from is None else came_from["parent"]
         claim = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
         collector: Collector | ServedCollector
         if experiment.data is not None:

@@ -48,8 +48,8 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
     artifacts = open_artifacts(experiment.artifact_url)
     if resolved.model.path is not None or artifacts.exists(resolved.built_name):
         return
-    if experiment.data is not None:
-        checkpoint = copied(show_policy(db, str(experiment.data.parent)), db)
+    if experiment.parent is not None:
+        checkpoint = copied(show_policy(db, experiment.parent), db)
         artifacts.put_folder(resolved.built_name, checkpoint / "model")
         shutil.rmtree(checkpoint.parent)
         return

@@ -288,6 +288,7 @@ class Collector:
             data=lambda state: {"leases": state["leases"], "cursor": state["cursor"]},
             settle=self.settle,
             held=held,
+            parent=self.experiment.parent,
         )
 
     def take(self, lease: Lease) -> None:

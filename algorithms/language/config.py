@@ -90,10 +90,11 @@ class LanguageConfig(NamedConfig):
         """Resolve the experiment and tell RLlib what follows from it."""
         experiment = self.experiment
         learners = self.algorithm.learners
-        if experiment.data is not None and (experiment.data.parent is None) == (self.algorithm.model.path is None):
+        parent, path = experiment.parent, self.algorithm.model.path
+        if (parent is not None and path is not None) or (experiment.data is not None and parent is path is None):
             raise ConfigError(
-                f"data.parent={experiment.data.parent!r} and algorithm.model.path={self.algorithm.model.path!r}: a run "
-                "begins with one policy. Give one of them; `loomrl train` takes the data set's own."
+                f"parent={parent!r} and algorithm.model.path={path!r}: a run begins with one policy. Give one of them; "
+                "`loomrl train` takes a data set's own."
             )
         if experiment.rollout.replay is not None:
             experiment.rollout.replay.check_algorithm(self.algorithm)  # one of the user's own was not seen before

@@ -39,8 +39,8 @@ class Resolved:
     def built_name(self) -> str:
         """Under which artifact a model without a path is stored: it follows from all that goes into it."""
         experiment, algorithm = self.experiment, self.algorithm
-        if experiment.data is not None:
-            return f"models/{content_hash(['parent', experiment.data.parent])[:16]}"
+        if experiment.parent is not None:
+            return f"models/{content_hash(['parent', experiment.parent])[:16]}"
         parts = [algorithm.model, algorithm.warm_start, experiment.curriculum, *experiment.environments]
         told: list[Any] = [experiment.seed, *(part.model_dump(mode="json") for part in parts)]
         if isinstance(algorithm, LanguageWeave) and algorithm.objectives:

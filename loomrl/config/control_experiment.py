@@ -1,9 +1,9 @@
 """The Experiment of control policies: one whole run as frozen data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Seed, Share
 from loomrl.config.control import SAC, ControlPPO
@@ -11,7 +11,7 @@ from loomrl.config.offline import BC, IQL, LoggedData, offline_faults
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.config.weave import Weave
-from loomrl.schema import RECORDED, Config, merge
+from loomrl.schema import Config, merge
 
 
 class GymnasiumEnvironment(Config):
@@ -173,8 +173,6 @@ class ControlExperiment(Training):
     """The algorithm, with its network and settings."""
     data: LoggedData | None = None
     """Logged episodes to learn from; bc and iql need them."""
-    parent: str | None = None
-    """The policy version whose weights the run begins with: `RUN`, or `RUN/20000`."""
     rollout: ControlRollout = ControlRollout()
     learners: ControlLearners = ControlLearners()
     train: ControlTrain = ControlTrain()
@@ -188,15 +186,6 @@ class ControlExperiment(Training):
         if placement.engine != Place():
             raise ValueError("placement.engine has no effect: control policies have no engine. Leave it out")
         return self
-
-    @model_validator(mode="before")
-    @classmethod
-    def _parent_was_of_the_data(cls, raw: Any, info: ValidationInfo) -> Any:
-        """Earlier versions recorded it as `data.parent`."""
-        data = raw.get("data") if info.context == RECORDED and isinstance(raw, Mapping) else None
-        if not isinstance(data, Mapping) or "parent" not in data:
-            return raw
-        return {**raw, "parent": data["parent"], "data": {key: data[key] for key in data if key != "parent"}}
 
     @model_validator(mode="after")
     def _check_evaluated(self) -> Self:

@@ -78,10 +78,6 @@ class DatasetConfig(Config):
 
     dataset: str
     """Its id, or its name: then the newest of that name."""
-    parent: str | None = None
-    """The policy version to begin with, which is the reference policy: `RUN/12`, `RUN`, or `production:ENDPOINT`. None:
-    the one that the data set was made for.
-    """
     batch: PositiveInt = 64
     """Trajectories (pairs, for dpo) in an update."""
     epochs: PositiveInt = 1

@@ -240,6 +240,21 @@ class Experiment(Training):
             raise ValueError(f"the environments' min_share add up to {total:g}, more than 1")
         return self
 
+    @model_validator(mode="after")
+    def _check_parent(self) -> Self:
+        algorithm = self.algorithm
+        if self.parent is None or not isinstance(algorithm, LanguageAlgorithm):
+            return self
+        if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
+            raise ValueError("parent with algorithm.experts above 1 is not there: experts begin with a model.path")
+        for path, value in (("warm_start.steps", algorithm.warm_start.steps), ("model.build", algorithm.model.build)):
+            if value:
+                none = "0" if isinstance(value, int) else "null"
+                raise ValueError(
+                    f"algorithm.{path} is given, and parent={self.parent} is where the run begins: set {path}={none}"
+                )
+        return self
+
     @property
     def asynchronous(self) -> bool:
         """True if rollouts and learning overlap."""

@@ -136,14 +136,14 @@ def test_run_that_begins_with_a_later_version_knows_how_old_the_answers_are(prod
     first = opened(production, "rloo", made, run="first")
     train(first)
     first.stop()
-    second = opened(production, "rloo", made, run="second", **{"data.parent": "first/4", "hub.max_staleness": 5})
+    second = opened(production, "rloo", made, run="second", **{"parent": "first/4", "hub.max_staleness": 5})
     history = train(second)
     assert [each.get(Metric.STALENESS_MAX) for each in history] == [4, 5, None, None]
     assert [each.get(Metric.FAILURES.of("staleness")) for each in history] == [None, None, 16, 16]
     assert history[0][Metric.POLICY_IMPORTANCE] != pytest.approx(1, abs=1e-3)
     second.stop()
     model = str(folder_of(production, "first/4"))
-    alien = opened(production, "rloo", made, run="alien", **{"data.parent": model})
+    alien = opened(production, "rloo", made, run="alien", **{"parent": model})
     with pytest.raises(DataError, match=r"none of 64 trajectories was answered by .* or an ancestor, but by r/0"):
         alien.warm_up()
     alien.stop()

@@ -50,12 +50,13 @@ class ServedCollector:
         self._contents = contents
         self._teacher = Teacher(resolved)
         self._compares = not isinstance(resolved.algorithm, KTO | DPO | RAFT)
-        self._ancestry = Ancestry.of(db, settings.parent, resolved.algorithm.model.path)
+        parent = self.experiment.parent
+        self._ancestry = Ancestry.of(db, parent, resolved.algorithm.model.path)
         self._dataset = find_dataset(db, settings.dataset)
         rows = read_rows(db, self._dataset.id, part="train")
         items = items_of(resolved.algorithm, rows, _said(db, rows))
         if self._compares:
-            items = _of_ancestors(items, self._ancestry, settings.parent or resolved.algorithm.model.path)
+            items = _of_ancestors(items, self._ancestry, parent or resolved.algorithm.model.path)
         self._plan = [batch for epoch in range(settings.epochs) for batch in self._pass(items, epoch)]
         self._refuse_stale()
 
@@ -118,7 +119,7 @@ class ServedCollector:
             claim=claim,
             file="line.json",
             data=lambda state: {**about, "updates": state["done"]},
-            parent=self._settings.parent,
+            parent=self.experiment.parent,
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -188,7 +189,7 @@ def _of_ancestors(items: Sequence[Item], ancestry: Ancestry, parent: str | None)
         found = sorted({version for item in items for version in item.answers[0].row.versions})
         raise DataError(
             f"none of {len(items)} trajectories was answered by {parent} or an ancestor, but by "
-            f"{', '.join(found[:5])}. Begin with one of these (data.parent), or learn with kto, dpo or raft."
+            f"{', '.join(found[:5])}. Begin with one of these (parent), or learn with kto, dpo or raft."
         )
     if len(kept) < len(items):
         _log.warning(
