@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from loomrl.errors import ServeError
 from loomrl.http.tls import Certificate
@@ -73,6 +74,7 @@ def authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """True if only this machine can reach the address."""
     try:

@@ -34,6 +34,8 @@ def told(head: Incoming, reply: Reply) -> Iterator[None]:
 
 def _tell(span: trace.Span, head: Incoming, reply: Reply) -> None:
     """The conventions' names for servers and for generative AI."""
+    if span is trace.NOTHING:
+        return
     span.set(http__request__method=head.method, url__path=head.path[:100], http__response__status_code=reply.status)
     heading, usage = reply.heading, reply.usage
     if heading is not None:

@@ -84,13 +84,12 @@ class Gateway:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008, "reason": "This server speaks plain HTTP only."})
             return
-        reply = Reply(send)
         try:
             head = incoming(scope)
         except Refusal as refusal:
-            await self._refuse(errors_for(scope, scope["path"]), refusal, reply)
+            await self._refuse(errors_for(scope, scope["path"]), refusal, Reply(send, uuid.uuid4().hex))
             return
-        reply.id = head.id
+        reply = Reply(send, head.id)
         with told(head, reply):
             await self._one(head, receive, reply, errors_for(scope, head.path))
 

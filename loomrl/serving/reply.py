@@ -1,7 +1,5 @@
 """The gateway's answer to one request, with the headers that all of them have."""
 
-import uuid
-
 from loomrl.serving.answer import Heading, Usage
 from loomrl.serving.door import Send
 
@@ -12,9 +10,8 @@ Headers = list[tuple[bytes, bytes]]
 class Reply:
     """Writes one response, with the headers that all of them have."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.id = uuid.uuid4().hex
+    def __init__(self, send: Send, id: str) -> None:
+        self._send, self.id = send, id
         self.heading: Heading | None = None
         self.is_recorded = False
         self.is_begun = False

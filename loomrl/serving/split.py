@@ -30,8 +30,8 @@ def uniform(*parts: str) -> float:
 def chosen(endpoint: str, arms: Sequence[Arm], session: str) -> Arm | None:
     """The arm that answers a session; None if no arm has a share."""
     heard = [arm for arm in arms if arm.role is not Role.SHADOW and arm.share > 0]
-    if not heard:
-        return None
+    if len(heard) < 2:
+        return heard[0] if heard else None
     return max(heard, key=lambda arm: -arm.share / math.log(uniform(endpoint, arm.name, session)))
 
 
