@@ -22,7 +22,7 @@ from loomrl.process import none_outlives_us
 grandchild = "import subprocess; subprocess.run(['sleep', '600'], start_new_session=True)"
 child = subprocess.Popen([sys.executable, '-c', grandchild], start_new_session=True, stdout=-3, stderr=-3)
 import time, psutil
-while len(psutil.Process().children(recursive=True)) < 2:
+while 'sleep' not in [child.name() for child in psutil.Process().children(recursive=True)]:  # not before it is exec'd
     time.sleep(0.01)
 with none_outlives_us():
     print('begun', flush=True)

@@ -65,7 +65,12 @@ def judged(rights: int, *, family: str = "algebra", count: int = 100) -> dict[st
         right = float(index < rights)
         task = Task("Math", "1", family, 1 + 9 * (index % 2), index)
         return Trajectory(
-            id=str(index), task=task, turns=(), end=End.TERMINATED, reward=Reward(right, {"r": right}, right), group="g"
+            id=str(index),
+            task=task,
+            turns=(),
+            end=End.TERMINATED,
+            reward=Reward(right, {"r": right}, right),
+            group=str(index),
         )
 
     return judge("p", map(attempt, range(count))).as_dict()
