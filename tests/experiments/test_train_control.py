@@ -215,8 +215,8 @@ def test_a_killed_process_is_resumed_from_the_command_line(tmp_path: Path) -> No
     assert (again, run) == (settings, "r")
     with open_store(settings.store_url) as db:
         assert show_run(db, "r").status is RunStatus.RUNNING
-    with pytest.raises(StoreError, match=r"train\.steps=100000, which was 200000"):
-        train(experiment(tmp_path, **{"train.steps": 100_000}), run="r")
+    with pytest.raises(StoreError, match=r"seed=5, which was 0"):
+        train(settings.override({"seed": 5}), run="r")
     shown = json.loads(metrics.read_text().splitlines()[-1])
     assert shown["step"] >= reached
 
@@ -253,7 +253,8 @@ def test_a_curriculum_climbs_at_its_threshold_and_goes_on_where_it_was(tmp_path:
     first_of_third = stages.index(3)
     assert rows[0][Metric.EPISODE_STEPS] == 2
     assert rows[first_of_third][Metric.EPISODE_STEPS] == 8
-    copy = checkpoints(tmp_path, "r").get(int(rows[-1]["step"]), tmp_path / "copy")
+    stored = checkpoints(tmp_path, "r")
+    copy = stored.get(dict(stored.stored())[int(rows[-1]["step"])], tmp_path / "copy")
     assert json.loads((copy / "course.json").read_text())["stage"] == 2
 
 
