@@ -87,13 +87,13 @@ def _beginning(experiment: Experiment, dataset: Dataset | None, db: LoomDB) -> d
         path, given = "algorithm.settings.model.path", algorithm.settings.get("model", {}).get("path")
     else:
         path, given = "algorithm.model.path", algorithm.model.path
-    if what is None and given is not None:
-        return {}
-    if what is None and dataset is not None:
-        what = dataset.parent
-        if what is None:
+    if what is None:
+        if given is not None:
+            return {}
+        assert dataset is not None, "there is a parent or a data set"
+        if dataset.parent is None:
             raise DataError(f"parent: data set {dataset.id} was made for no policy. Name the one to train: RUN/12.")
-    assert what is not None, "there is a parent or a data set"
+        what = dataset.parent
     if what.startswith(PRODUCTION):
         what = show_endpoint(db, what.removeprefix(PRODUCTION)).stable.policy
     source = source_of(what, db)

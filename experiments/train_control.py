@@ -148,15 +148,14 @@ class ControlTraining:
         """Climb if the threshold is reached; why to stop, or None. Returns of different stages cannot be compared."""
         _, threshold = self._experiment.stages[self.stage]
         mean = self.algo.window.mean_of(WINDOW if threshold is None else threshold.episodes)
+        if mean is None:
+            return None
         if threshold is None:
-            stop = None if mean is None else self._convergence.see(mean, self.done)
-            stop = stop or (None if mean is None else self._enough_success())
-        else:
-            stop = None
-            if mean is not None and reaches(mean, threshold.reward, rounding=SINGLE):
-                self.stage += 1
-                self.algo.move_to(self._experiment.stages[self.stage][0])
-        return stop
+            return self._convergence.see(mean, self.done) or self._enough_success()
+        if reaches(mean, threshold.reward, rounding=SINGLE):
+            self.stage += 1
+            self.algo.move_to(self._experiment.stages[self.stage][0])
+        return None
 
     def _enough(self, report: Mapping[str, Any]) -> str | None:
         """The reason to stop once an evaluation's return is high enough."""

@@ -247,9 +247,9 @@ class Experiment(Training):
             return self
         if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
             raise ValueError("parent with algorithm.experts above 1 is not there: experts begin with a model.path")
-        for path, value in (("warm_start.steps", algorithm.warm_start.steps), ("model.build", algorithm.model.build)):
+        steps, build = algorithm.warm_start.steps, algorithm.model.build
+        for path, value, none in (("warm_start.steps", steps, "0"), ("model.build", build, "null")):
             if value:
-                none = "0" if isinstance(value, int) else "null"
                 raise ValueError(
                     f"algorithm.{path} is given, and parent={self.parent} is where the run begins: set {path}={none}"
                 )

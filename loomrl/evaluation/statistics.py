@@ -46,18 +46,22 @@ def wilson_of_groups(groups: Sequence[Sequence[float]], *, confidence: float = 0
     mean = total / count
     apart = math.fsum((math.fsum(group) - mean * len(group)) ** 2 for group in known)
     variance = apart * len(known) / (len(known) - 1) / count**2
-    worth = min(max(mean * (1 - mean) / variance, len(known)), count) if variance else len(known)
+    worth = _independent(mean, variance, least=len(known), most=count)
     return wilson(total, count, confidence=confidence, independent=worth)
 
 
 def wilson_of_shares(shares: Sequence[float], of: int, *, confidence: float = 0.95) -> Interval:
     """The same for the mean of shares, each found in a group of so many outcomes."""
     count, total, spread = len(shares), math.fsum(shares), deviation(shares)
-    if not spread:
+    if spread is None:
         return wilson(total, count, confidence=confidence)
-    mean = total / count
-    worth = min(max(mean * (1 - mean) * count / spread**2, count), count * of)
+    worth = _independent(total / count, spread**2 / count, least=count, most=count * of)
     return wilson(total, count, confidence=confidence, independent=worth)
+
+
+def _independent(mean: float, variance: float, *, least: int, most: int) -> float:
+    """The number of independent outcomes in 0..1 whose mean has this variance, within bounds."""
+    return min(max(mean * (1 - mean) / variance, least), most) if variance else least
 
 
 def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
