@@ -18,6 +18,7 @@ from loomrl.algorithms.probe import probe, refuse_mask, registered
 from loomrl.algorithms.resources import needed_cpus, place
 from loomrl.algorithms.runner import ArrayRunner
 from loomrl.algorithms.translation import Changes, Word
+from loomrl.canonical import content_hash
 from loomrl.config import ControlExperiment, CustomAlgorithm, Placement
 from loomrl.config.control import ControlAlgorithm
 from loomrl.control.environment import NATIVE, SYNC, Creator, agents_in, label, native_or_sync, refuse_other_spaces
@@ -85,6 +86,8 @@ class ControlConfig(NamedConfig):
         stages = [settings for settings, _ in experiment.stages]
         refuse_other_spaces(choice, stages)
         form = f"{choice.vectorization}/info_mask" if choice.info_mask else choice.vectorization
+        if choice.wrappers:
+            form += f"/{content_hash([one.model_dump() for one in choice.wrappers])[:12]}"
         name, first = f"{label(choice)}/{form}", stages[0]
         register_env(name, Creator(choice))
         config.environment(name, env_config=first)

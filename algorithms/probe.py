@@ -85,7 +85,7 @@ def _look(made: gymnasium.Env[Any, Any], env: Any, *, pays: tuple[str, ...]) -> 
     except Exception as error:
         raise EpisodeError(f"environment {env!r} raised {type(error).__name__} at its first step: {error}") from error
     for name, value in (("reset", first), ("step", after)):
-        if np.shape(value) != (made.observation_space.shape or np.shape(value)):
+        if (shape := made.observation_space.shape) and np.shape(value) != shape:
             raise EpisodeError(
                 f"environment {env!r}: {name} returned an observation of shape {np.shape(value)}, its observation "
                 f"space is {made.observation_space}. Bring the two together."

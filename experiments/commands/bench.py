@@ -1,6 +1,7 @@
 """`loomrl bench`: measurements behind the figures in docs/benchmarks.md."""
 
-from collections.abc import Callable, Iterator, Mapping
+import importlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,20 +12,83 @@ from loomrl.experiments.commands.output import AsJson, emit, table
 
 app = typer.Typer(help="Measure this machine; the figures in docs/benchmarks.md come from here.", no_args_is_help=True)
 Quick = Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")]
+PLAIN = {
+    "hub": (
+        "hub",
+        "Tokens ingested per second, durably: in process, over HTTP, and by a JSON server; cost of a lease as the hub "
+        "grows.",
+    ),
+    "serve": (
+        "serve",
+        "Seconds to the first answer, acts per second, what the gateway adds to the bare engine, many open streams.",
+    ),
+    "hosts": (
+        "hosts",
+        "Seconds and bytes of an update by hosts and bandwidth, all-reduce, weights by Nexus and whole, a hub "
+        "over the wire; on hosts of a lab, which needs root.",
+    ),
+    "monitor": ("monitor", "CPU time of the monitor's rules for an answer and for an action."),
+    "metrics": ("metrics", "CPU time of a call with and without a gateway's metrics, and of a scrape."),
+    "rewards": (
+        "rewards",
+        "Trajectories judged per second, and milliseconds from feedback on record to its reward on record.",
+    ),
+    "analytics": (
+        "analytics",
+        "Trajectories per second that are loaded as columns from LoomDB, and the time of the standard questions.",
+    ),
+    "console": (
+        "console",
+        "Milliseconds of the console's pages over a million trajectories, and from a commit to the browser.",
+    ),
+    "bus": (
+        "bus",
+        "Trajectories per second that agents publish on NATS and that are then durable in their hubs, and the "
+        "delay of each.",
+    ),
+    "async": (
+        "overlap",
+        "Seconds until equal success, with rollouts that overlap with learning and with rollouts that alternate "
+        "with it.",
+    ),
+    "control": (
+        "control",
+        "PPO and SAC against RLlib's own and, if installed, Stable-Baselines3: steps per second of CPU time.",
+    ),
+    "league": (
+        "league",
+        "Self-play in a league against a frozen first version, random moves, and rewards by a coin, at equal samples.",
+    ),
+    "steer": (
+        "weave.steer",
+        "One steerable language policy against a policy for every preference and mixed weights, at equal samples.",
+    ),
+    "offline": (
+        "logs.offline",
+        "IQL and behaviour cloning on half good, half random episodes of Pendulum, and how they go on online.",
+    ),
+    "estimates": (
+        "logs.bandit",
+        "Coverage and error of estimates from logged probabilities, in a bandit whose value is known.",
+    ),
+    "sync": (
+        "sync",
+        "Transfer of weights to engines: the cost of checks, the size of deltas, the time to a first token.",
+    ),
+}
+"""Benchmarks without options of their own: command → module and help."""
 
 
-@app.command()
-def hub(
-    quick: Annotated[bool, typer.Option("--quick", help="A hundredth of the work: a smoke test, no figure.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Tokens ingested per second, durably: in process, over HTTP, and by a JSON server; cost of a lease as the hub
-    grows.
-    """
-    from loomrl.experiments.bench.hub import FULL, QUICK, measure
+def _plain(command: str, module: str, says: str) -> None:
+    def run(quick: Quick = False, as_json: AsJson = False) -> None:
+        bench = importlib.import_module(f"loomrl.experiments.bench.{module}")
+        _tell(bench.measure(bench.QUICK if quick else bench.FULL), as_json=as_json)
 
-    figures = measure(QUICK if quick else FULL)
-    _tell(figures, as_json=as_json, shown=_rounded)
+    app.command(command, help=says)(run)
+
+
+for _command, (_module, _says) in PLAIN.items():
+    _plain(_command, _module, _says)
 
 
 @app.command()
@@ -38,106 +102,6 @@ def language(
     from loomrl.experiments.bench.model import HALF_BILLION
 
     figures = measure(QUICK if quick else HALF_BILLION if gpu else FULL)
-    _tell(figures, as_json=as_json, shown=_rounded)
-
-
-@app.command()
-def serve(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Seconds to the first answer, acts per second, what the gateway adds to the bare engine, many open streams."""
-    from loomrl.experiments.bench.serve import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def hosts(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Seconds and bytes of an update by hosts and bandwidth, all-reduce, weights by Nexus and whole, a hub over the
-    wire; on hosts of a lab, which needs root.
-    """
-    from loomrl.experiments.bench.hosts import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def monitor(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """CPU time of the monitor's rules for an answer and for an action."""
-    from loomrl.experiments.bench.monitor import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def metrics(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """CPU time of a call with and without a gateway's metrics, and of a scrape."""
-    from loomrl.experiments.bench.metrics import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def rewards(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Trajectories judged per second, and milliseconds from feedback on record to its reward on record."""
-    from loomrl.experiments.bench.rewards import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def analytics(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Trajectories per second that are loaded as columns from LoomDB, and the time of the standard questions."""
-    from loomrl.experiments.bench.analytics import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def console(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Milliseconds of the console's pages over a million trajectories, and from a commit to the browser."""
-    from loomrl.experiments.bench.console import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def bus(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Trajectories per second that agents publish on NATS and that are then durable in their hubs, and the delay of
-    each.
-    """
-    from loomrl.experiments.bench.bus import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
     _tell(figures, as_json=as_json)
 
 
@@ -179,32 +143,6 @@ def envs(
     emit(figures, as_json=as_json, show=show)
 
 
-@app.command("async")
-def asynchronous(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Seconds until equal success, with rollouts that overlap with learning and with rollouts that alternate
-    with it.
-    """
-    from loomrl.experiments.bench.overlap import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def control(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """PPO and SAC against RLlib's own and, if installed, Stable-Baselines3: steps per second of CPU time."""
-    from loomrl.experiments.bench.control import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    _tell(figures, as_json=as_json)
-
-
 @app.command()
 def weave(
     only: Annotated[str | None, typer.Option(help="One part, as ablations, which are not measured otherwise.")] = None,
@@ -215,18 +153,7 @@ def weave(
     from loomrl.experiments.bench.weave.fronts import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL, only)
-    _tell(figures, as_json=as_json, left_out="_runs")
-
-
-@app.command()
-def steer(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """One steerable language policy against a policy for every preference and mixed weights, at equal samples."""
-    from loomrl.experiments.bench.weave.steer import FULL, QUICK, measure
-
-    _tell(measure(QUICK if quick else FULL), as_json=as_json, left_out="_runs", shown=_rounded)
+    _tell(figures, as_json=as_json)
 
 
 @app.command()
@@ -238,7 +165,7 @@ def replay(
     from loomrl.experiments.bench import contest
 
     figures = contest.measure(contest.replay, contest.QUICK if quick else contest.FULL)
-    _tell(figures, as_json=as_json, shown=_rounded, left_out="_runs")
+    _tell(figures, as_json=as_json)
 
 
 @app.command()
@@ -250,18 +177,19 @@ def losses(
     from loomrl.experiments.bench import contest
 
     figures = contest.measure(contest.losses, contest.QUICK if quick else contest.FULL)
-    _tell(figures, as_json=as_json, shown=_rounded, left_out="_runs")
+    _tell(figures, as_json=as_json)
 
 
 @app.command()
-def league(
+def memory(
+    only: Annotated[list[str] | None, typer.Option(help="An environment of popgym; may be repeated.")] = None,
     quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
-    """Self-play in a league against a frozen first version, random moves, and rewards by a coin, at equal samples."""
-    from loomrl.experiments.bench.league import FULL, QUICK, measure
+    """Returns in popgym's easy environments, with an LSTM and without a memory."""
+    from loomrl.experiments.bench.memory.popgym import FULL, QUICK, measure
 
-    _tell(measure(QUICK if quick else FULL), as_json=as_json, left_out="_runs", shown=_rounded)
+    _tell(measure(QUICK if quick else FULL, only or ()), as_json=as_json)
 
 
 @app.command()
@@ -271,43 +199,9 @@ def meta(
     as_json: AsJson = False,
 ) -> None:
     """Return by trial on held-out tasks: with a memory, without one, fine-tuned; bandits also by known algorithms."""
-    from loomrl.experiments.bench.meta.measure import FULL, QUICK, measure
+    from loomrl.experiments.bench.memory.trials import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL, only or ())
-    _tell(figures, as_json=as_json, shown=_rounded, left_out="_runs")
-
-
-@app.command()
-def offline(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """IQL and behaviour cloning on half good, half random episodes of Pendulum, and how they go on online."""
-    from loomrl.experiments.bench.logs.offline import FULL, QUICK, measure
-
-    _tell(measure(QUICK if quick else FULL), as_json=as_json, shown=_rounded)
-
-
-@app.command()
-def estimates(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Coverage and error of estimates from logged probabilities, in a bandit whose value is known."""
-    from loomrl.experiments.bench.logs.bandit import FULL, QUICK, measure
-
-    _tell(measure(QUICK if quick else FULL), as_json=as_json, shown=_rounded)
-
-
-@app.command()
-def sync(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Transfer of weights to engines: the cost of checks, the size of deltas, the time to a first token."""
-    from loomrl.experiments.bench.sync import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
     _tell(figures, as_json=as_json)
 
 
@@ -361,12 +255,10 @@ def release(
     return emit(figures, as_json=as_json, show=show)
 
 
-def _tell(
-    figures: Mapping[str, Any], *, as_json: bool, shown: Callable[[Any], Any] = str, left_out: str | None = None
-) -> None:
-    """Print figures, one per line for people; names that end in `left_out` are only in the JSON."""
-    told = {name: value for name, value in figures.items() if left_out is None or not name.endswith(left_out)}
-    drawn = table("", ("figure", "value>"), [(name, shown(value)) for name, value in _flat(told)])
+def _tell(figures: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print figures, one per line for people; names that end in `_runs` are only in the JSON."""
+    told = {name: value for name, value in figures.items() if not name.endswith("_runs")}
+    drawn = table("", ("figure", "value>"), [(name, _rounded(value)) for name, value in _flat(told)])
     drawn.columns[0].no_wrap, drawn.columns[1].no_wrap = True, False  # or a long value leaves no room for its name
     emit(figures, as_json=as_json, show=lambda console: console.print(drawn))
 
@@ -382,5 +274,7 @@ def _flat(figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _rounded(value: Any) -> Any:
-    return f"{value:,.3f}" if isinstance(value, float) else value
+def _rounded(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.3f}" if abs(value) >= 1 else f"{value:.3g}"

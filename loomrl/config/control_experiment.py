@@ -14,32 +14,43 @@ from loomrl.config.weave import Weave
 from loomrl.schema import Config, merge
 
 
-class GymnasiumEnvironment(Config):
+class EnvironmentWrapper(Config):
+    """A wrapper around an environment, such as `gymnasium.wrappers:FrameStackObservation`."""
+
+    entry_point: EntryPoint
+    """Its class, as `package.module:Class`; it is called with the environment."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the wrapper."""
+
+
+class _Environment(Config):
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the environment."""
+    wrappers: tuple[EnvironmentWrapper, ...] = ()
+    """Wrappers around it, the innermost first."""
+    info_mask: bool = False
+    """Its `info["action_mask"]` says which choices are allowed: make it a part of the observation."""
+
+
+class GymnasiumEnvironment(_Environment):
     """A Gymnasium environment by id. `package.module:Name-v0` imports the module first, which registers it."""
 
     kind: Literal["gymnasium"] = "gymnasium"
     id: str = "CartPole-v1"
     """Its name in Gymnasium's registry."""
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the environment."""
     vectorization: Literal["auto", "sync", "async"] = "auto"
-    """`auto`: its own vector form if it has one, else sync; `sync`: one after the other; `async`: a process each."""
-    info_mask: bool = False
-    """Its `info["action_mask"]` says which choices are allowed: make it a part of the observation."""
+    """`auto`: its own vector form if it has one and nothing wraps it, else sync; `sync`: one after the other; `async`:
+    a process each."""
 
 
-class CustomEnvironment(Config):
+class CustomEnvironment(_Environment):
     """`entry_point` names a Gymnasium environment, or a PettingZoo one whose agents share a policy."""
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
     """Its class, as `package.module:Class`."""
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the environment."""
     vectorization: Literal["sync", "async"] = "sync"
     """One after the other (sync), or a process each (async). Agents that share a policy are always sync."""
-    info_mask: bool = False
-    """Its `info["action_mask"]` says which choices are allowed: make it a part of the observation."""
 
 
 ControlEnvironment = Annotated[GymnasiumEnvironment | CustomEnvironment, Field(discriminator="kind")]

@@ -13,7 +13,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from loomrl.canonical import content_hash
-from loomrl.config import ControlEnvironment, GymnasiumEnvironment
+from loomrl.config import ControlEnvironment, EnvironmentWrapper, GymnasiumEnvironment
 from loomrl.control.mask import InfoMask
 from loomrl.control.shared import SharedVector
 from loomrl.control.space import ACTION_MASK
@@ -43,9 +43,9 @@ def open_environments(choice: ControlEnvironment, count: int, settings: Mapping[
     with _explained(choice, settings):
         make = _maker(choice, settings)
         if isinstance(choice, GymnasiumEnvironment):
-            auto = SYNC if choice.info_mask else native_or_sync(choice.id)
+            wrappers = _wrappers(choice)
+            auto = SYNC if wrappers else native_or_sync(choice.id)
             mode = auto if choice.vectorization == "auto" else choice.vectorization
-            wrappers = [InfoMask] if choice.info_mask else []
             return gymnasium.make_vec(choice.id, num_envs=count, vectorization_mode=mode, wrappers=wrappers, **settings)
         if agents_in(choice, settings) > 1:
             return SharedVector(make, count)
@@ -82,12 +82,20 @@ def snapshot(choice: ControlEnvironment) -> dict[str, str]:
     with closing(open_environment(choice, choice.settings)) as made:
         kind = type(made.unwrapped)
     package = sys.modules[kind.__module__.partition(".")[0]]
-    try:
-        source = inspect.getsource(kind)
-    except (OSError, TypeError):  # compiled, or written in a shell
-        source = ""
+    content: dict[str, Any] = {"source": _source(kind), "settings": choice.settings}
+    if choice.wrappers:
+        content["wrappers"] = [
+            {"source": _source(_wrapper_class(wrapper)), "settings": wrapper.settings} for wrapper in choice.wrappers
+        ]
     version = getattr(package, "__version__", "0")
-    return {f"{label(choice)}@{version}": content_hash({"source": source, "settings": choice.settings})}
+    return {f"{label(choice)}@{version}": content_hash(content)}
+
+
+def _source(kind: Any) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):  # compiled, or written in a shell
+        return ""
 
 
 def native_or_sync(env: Any) -> str:
@@ -124,11 +132,27 @@ def _maker(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Callable[
         make = partial(gymnasium.make, choice.id, **settings)
     else:
         make = partial(named(choice.entry_point, what="environment.entry_point"), **settings)
-    return partial(_with_mask, make) if choice.info_mask else make
+    return partial(_wrapped, make, _wrappers(choice))
 
 
-def _with_mask(make: Callable[[], Any]) -> InfoMask:
+def _wrapped(make: Callable[[], Any], wrappers: Sequence[Callable[[Any], Any]]) -> Any:
     made = make()
+    for wrap in wrappers:
+        made = wrap(made)
+    return made
+
+
+def _wrappers(choice: ControlEnvironment) -> list[Callable[[Any], Any]]:
+    """The wrappers around each environment, the innermost first."""
+    chosen: list[Callable[[Any], Any]] = [partial(_wrapper_class(one), **one.settings) for one in choice.wrappers]
+    return [*chosen, _with_mask] if choice.info_mask else chosen
+
+
+def _wrapper_class(wrapper: EnvironmentWrapper) -> Any:
+    return named(wrapper.entry_point, what="environment.wrappers")
+
+
+def _with_mask(made: Any) -> InfoMask:
     if not isinstance(made, gymnasium.Env):
         made.close()
         raise ConfigError(

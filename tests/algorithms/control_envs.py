@@ -153,6 +153,13 @@ class Countdown(gymnasium.Env[Any, Any]):
         return self._seen(), self._price, over and not self._truncates, over and self._truncates, {}
 
 
+class TripleReward(gymnasium.RewardWrapper[Any, Any]):
+    """A wrapper of one's own."""
+
+    def reward(self, reward: Any) -> float:
+        return 3 * float(reward)
+
+
 class Pictures(gymnasium.Env[Any, Any]):
     """One quarter of the picture is bright: say which."""
 

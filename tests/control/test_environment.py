@@ -1,12 +1,13 @@
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from loomrl.config import CustomEnvironment, GymnasiumEnvironment
+from loomrl.config import CustomEnvironment, EnvironmentWrapper, GymnasiumEnvironment
 from loomrl.control.environment import (
     Creator,
     agents_in,
@@ -106,3 +107,52 @@ def test_play_refuses_to_judge_by_what_is_no_number() -> None:
     with pytest.raises(EpisodeError, match="gave a reward of"):
         play(RandomPolicy(), open_environments(choice, 1, {"how": "nan"}), 1, seed=0)
     assert np.isfinite(play(RandomPolicy(), open_environments(COUNTDOWN, 1, {}), 1, seed=0)[0]).all()
+
+
+def clipped(high: float) -> EnvironmentWrapper:
+    return EnvironmentWrapper(entry_point="gymnasium.wrappers:ClipReward", settings={"max_reward": high})
+
+
+STACKED = EnvironmentWrapper(entry_point="gymnasium.wrappers:FrameStackObservation", settings={"stack_size": 4})
+
+
+@pytest.mark.parametrize("vectorization", ["auto", "sync", "async"])
+def test_wrappers_are_around_every_environment_the_innermost_first(vectorization: Any) -> None:
+    thrice = EnvironmentWrapper(entry_point="tests.algorithms.control_envs:TripleReward")
+    for wrappers, reward in (((thrice, clipped(2.0)), 2.0), ((clipped(2.0), thrice), 3.0)):
+        pole = GymnasiumEnvironment(wrappers=(STACKED, *wrappers), vectorization=vectorization)
+        poles = open_environments(pole, 2, {})
+        assert poles.single_observation_space.shape == open_environment(pole, {}).observation_space.shape == (4, 4)
+        poles.reset(seed=1)
+        assert poles.step(np.array([0, 1]))[1].tolist() == [reward] * 2
+        poles.close()
+    custom = COUNTDOWN.model_copy(update={"wrappers": (thrice,)})
+    assert play(RandomPolicy(), open_environments(custom, 2, {"steps": 4}), 2, seed=0)[0] == [12.0] * 2
+
+
+def test_a_mask_is_made_of_the_info_that_wrappers_tell() -> None:
+    silent = EnvironmentWrapper(entry_point="tests.algorithms.control_envs:TripleReward")
+    taxi = GymnasiumEnvironment(id="Taxi-v3", info_mask=True, wrappers=(silent,))
+    assert open_environment(taxi, {}).observation_space["action_mask"].n == 6
+
+
+def test_wrappers_are_part_of_what_is_on_record() -> None:
+    bare, wrapped = COUNTDOWN, COUNTDOWN.model_copy(update={"wrappers": (clipped(2.0),)})
+    other = COUNTDOWN.model_copy(update={"wrappers": (clipped(3.0),)})
+    (hashes,) = zip(*(snapshot(one).values() for one in (bare, wrapped, other)), strict=True)
+    assert len(set(hashes)) == 3
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "words"),
+    [
+        ({"entry_point": "gymnasium.wrappers:Nothing"}, "environment.wrappers='gymnasium.wrappers:Nothing': module"),
+        ({"entry_point": "gymnasium.wrappers:ClipReward", "settings": {"top": 1}}, "cannot be made: TypeError: .*top"),
+    ],
+)
+def test_a_wrapper_that_cannot_be_made_is_named(wrapper: dict[str, Any], words: str) -> None:
+    choice = GymnasiumEnvironment.model_validate({"wrappers": [wrapper]})
+    with pytest.raises(ConfigError, match=words):
+        open_environment(choice, {})
+    with pytest.raises(ConfigError, match=words):
+        open_environments(choice, 2, {})

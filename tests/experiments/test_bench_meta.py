@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from loomrl.errors import ConfigError
-from loomrl.experiments.bench.meta.arms import KNOWN, pulled, thompson, ucb1
-from loomrl.experiments.bench.meta.measure import QUICK, measure
+from loomrl.experiments.bench.memory.arms import KNOWN, pulled, thompson, ucb1
+from loomrl.experiments.bench.memory.trials import QUICK, measure
 from tests.algorithms.control_support import MARKS
 
 pytestmark = MARKS

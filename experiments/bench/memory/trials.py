@@ -19,7 +19,7 @@ from loomrl.control.play import Acts
 from loomrl.envs.trials.distribution import Tasks
 from loomrl.errors import ConfigError, unknown
 from loomrl.experiments.algorithms import open_algorithm, ray_running
-from loomrl.experiments.bench.meta.arms import KNOWN, pulled
+from loomrl.experiments.bench.memory.arms import KNOWN, pulled
 from loomrl.experiments.evaluate_control import played
 from loomrl.experiments.shipped import resolve
 from loomrl.telemetry.progress import progress

@@ -1,1 +1,0 @@
-"""`loomrl bench meta`: adaptation within an episode."""
