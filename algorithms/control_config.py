@@ -27,7 +27,7 @@ from loomrl.schema import merge, nest
 
 _log = logging.getLogger(__name__)
 
-OUR_LAYERS = ("layer_norm", "orthogonal", "log_std", "memory")
+OUR_LAYERS = ("layer_norm", "orthogonal", "log_std", "memory", "features")
 """Network settings that RLlib's own modules lack."""
 STOCK_TRAINING = {
     *("learner_class", "learner_connector", "add_default_connectors_to_learner_pipeline", "learner_config_dict"),

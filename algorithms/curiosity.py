@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from loomrl.algorithms.learner import ArrayLearner
 from loomrl.algorithms.rollout import Rollout
 from loomrl.config import control as kinds
-from loomrl.control.network import Normalizer, Pixels, tower
+from loomrl.control.network import Normalizer, open_pixels, tower
 from loomrl.control.space import Seen, seen
 from loomrl.telemetry.metric import Metric
 
@@ -87,7 +87,7 @@ class Curiosity:
 
 def _says(view: Seen, settings: kinds.Curiosity) -> nn.Module:
     network = kinds.Network(hidden=settings.hidden, activation="relu")
-    if view.kind != "pixels":
+    pixels = open_pixels(view, network)
+    if pixels is None:
         return tower(view.shape[0], settings.features, network, gain=1.0)
-    pixels = Pixels(view.shape)
     return nn.Sequential(pixels, tower(pixels.size, settings.features, network, gain=1.0))

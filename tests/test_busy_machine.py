@@ -14,7 +14,7 @@ ENTRANCES = (
         for module in (
             "loomrl.algorithms.learner",
             "loomrl.algorithms.language.rollout.runner",
-            "loomrl.experiments.bench.contender",
+            "loomrl.experiments.bench.control.contender",
         )
     ),
 )

@@ -52,7 +52,7 @@ PLAIN = {
         "with it.",
     ),
     "control": (
-        "control",
+        "control.measure",
         "PPO and SAC against RLlib's own and, if installed, Stable-Baselines3: steps per second of CPU time.",
     ),
     "league": (
@@ -178,6 +178,20 @@ def losses(
 
     figures = contest.measure(contest.losses, contest.QUICK if quick else contest.FULL)
     _tell(figures, as_json=as_json)
+
+
+@app.command()
+def pixels(
+    cleanrl: Annotated[
+        Path | None, typer.Option(help="CleanRL's ppo_atari_envpool.py; without it, LoomRL alone is measured.")
+    ] = None,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """PPO on an Atari game, against CleanRL's with envpool: steps per second of CPU time."""
+    from loomrl.experiments.bench.control.pixels import FULL, QUICK, measure
+
+    _tell(measure(QUICK if quick else FULL, cleanrl), as_json=as_json)
 
 
 @app.command()

@@ -61,6 +61,8 @@ class Network(Config):
     """Orthogonal initial weights, with a small last layer of the policy."""
     log_std: float = 0.0
     """Initial log standard deviation of real-valued actions; it is learnt, and equal in every state."""
+    features: PositiveInt | None = None
+    """Numbers that the convolutions make of a picture; null makes 256."""
     memory: Memory | None = None
     """Memory of the episode's earlier observations, before the hidden layers; null has none."""
 

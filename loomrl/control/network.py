@@ -16,6 +16,7 @@ from loomrl.control.distribution import FORBIDDEN, open_distribution
 from loomrl.control.mask import open_mask
 from loomrl.control.memory import History, open_memory
 from loomrl.control.space import Acts, Seen
+from loomrl.errors import ConfigError
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,
@@ -23,6 +24,8 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "silu": nn.SiLU,
     "gelu": nn.GELU,
 }
+FEATURES = 256
+"""Numbers that convolutions make of a picture, where the settings leave it open."""
 SMALL = 0.01
 """Gain of the policy's last layer: the initial policy is nearly uniform."""
 
@@ -72,7 +75,7 @@ class Actor(nn.Module):
         free = acts.kind == "box" and not squashed
         numbers = acts.count if free else self.distribution.inputs
         self.normalizer = Normalizer(seen.shape[0]) if normalize and seen.kind == "numbers" else None
-        self.pixels = Pixels(seen.shape) if seen.kind == "pixels" else None
+        self.pixels = open_pixels(seen, network)
         self.size = self.pixels.size if self.pixels is not None else seen.shape[0]
         """Input size of the towers."""
         self.memory = None if network.memory is None else open_memory(network.memory, self.size)
@@ -181,21 +184,27 @@ class Twins(nn.Module):
 
 
 class Pixels(nn.Module):
-    """Bytes `[B, height, width, channels]` → features, by three convolutions sized for the picture."""
+    """Bytes → features, by three convolutions sized for the picture.
 
-    def __init__(self, shape: tuple[int, ...], *, width: int = 256) -> None:
+    Channels are the last axis or, where that is shorter, the first one, as in frames side by side.
+    """
+
+    def __init__(self, shape: tuple[int, ...], *, width: int) -> None:
         super().__init__()
-        height, breadth, channels = shape
+        self.is_first = shape[0] < shape[2]
+        """True if channels are the first axis."""
+        channels, height, breadth = shape if self.is_first else (shape[2], *shape[:2])
         large = min(height, breadth) >= 36
         sizes = ((32, 8, 4), (64, 4, 2), (64, 3, 1)) if large else ((16, 3, 1), (32, 3, 1), (32, 3, 2))
         layers: list[nn.Module] = []
+        before = channels
         for filters, kernel, stride in sizes:
             padding = 0 if large else 1
-            layers += [nn.Conv2d(channels, filters, kernel, stride, padding), nn.ReLU()]
-            channels = filters
+            layers += [nn.Conv2d(before, filters, kernel, stride, padding), nn.ReLU()]
+            before = filters
         self.convolutions = nn.Sequential(*layers, nn.Flatten())
         with torch.no_grad():
-            flat = self.convolutions(torch.zeros(1, shape[2], height, breadth)).shape[1]
+            flat = self.convolutions(torch.zeros(1, channels, height, breadth)).shape[1]
         self.project = nn.Sequential(nn.Linear(flat, width), nn.ReLU())
         self.size = width
         for layer in self.modules():
@@ -206,7 +215,22 @@ class Pixels(nn.Module):
 
     def forward(self, bytes_B: Tensor) -> Tensor:
         """Features of each picture."""
-        return self.project(self.convolutions(bytes_B.permute(0, 3, 1, 2).float() / 255))  # type: ignore[no-any-return]
+        bytes_BCHW = bytes_B if self.is_first else bytes_B.permute(0, 3, 1, 2)
+        # channels side by side in memory: a third less time of convolutions, forwards and backwards, on a CPU
+        picture_BCHW = bytes_BCHW.contiguous(memory_format=torch.channels_last).float().div_(255)
+        return self.project(self.convolutions(picture_BCHW))  # type: ignore[no-any-return]
+
+
+def open_pixels(seen: Seen, network: Network) -> Pixels | None:
+    """The convolutions, if observations are pictures."""
+    if seen.kind == "pixels":
+        return Pixels(seen.shape, width=network.features or FEATURES)
+    if network.features is not None:
+        raise ConfigError(
+            f"network.features={network.features} is of pictures, and these observations are {seen.shape[0]} numbers. "
+            "Leave it out."
+        )
+    return None
 
 
 def tower(size: int, out: int, network: Network, *, gain: float) -> nn.Sequential:

@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 from loomrl.config.control import Network
-from loomrl.control.network import Twins, tower
+from loomrl.control.network import Actor, Pixels, Twins, tower
+from loomrl.control.space import Acts, Seen
+from loomrl.errors import ConfigError
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
@@ -40,3 +42,21 @@ def test_orthogonal_critics_begin_orthogonal_and_different() -> None:
     assert not torch.equal(first[0], first[1])
     plain = Twins(4, 1, Network(hidden=(8,), orthogonal=False)).weights[0][0]
     assert not torch.allclose(plain @ plain.T, 2 * torch.eye(4))
+
+
+@pytest.mark.parametrize("shape", [(4, 84, 84), (3, 12, 14)])
+def test_channels_may_be_the_first_axis(shape: tuple[int, ...]) -> None:
+    first, last = Pixels(shape, width=32), Pixels((*shape[1:], shape[0]), width=32)
+    last.load_state_dict(first.state_dict())
+    pictures_BCHW = torch.randint(256, (5, *shape), dtype=torch.uint8)
+    features_BF = first(pictures_BCHW)
+    assert features_BF.shape == (5, 32)
+    torch.testing.assert_close(features_BF, last(pictures_BCHW.permute(0, 2, 3, 1)))
+
+
+def test_the_features_of_a_picture_are_a_setting_and_of_nothing_else() -> None:
+    seen, acts = Seen("pixels", (12, 12, 1)), Acts("discrete", (4,))
+    assert Actor(seen, acts, Network(), normalize=False).size == 256
+    assert Actor(seen, acts, Network(features=17), normalize=False).size == 17
+    with pytest.raises(ConfigError, match=r"network\.features=17 is of pictures, and these observations are 3 numbers"):
+        Actor(Seen("numbers", (3,)), acts, Network(features=17), normalize=False)

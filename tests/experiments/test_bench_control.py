@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from loomrl.experiments.bench.control import Size, measure
+from loomrl.experiments.bench.control.measure import Size, measure
 from loomrl.experiments.cli import app
 
 
@@ -13,7 +13,7 @@ from loomrl.experiments.cli import app
 @pytest.mark.slow
 def test_equal_work_is_told_as_ratios_with_their_range(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setattr("loomrl.experiments.bench.control.MATCHES", measure.__globals__["MATCHES"][1:2])
+    monkeypatch.setattr("loomrl.experiments.bench.control.measure.MATCHES", measure.__globals__["MATCHES"][1:2])
     figures = measure(Size(rounds=2, steps={"ppo": 2048}))
     low, high = figures["ppo_vs_rllib_range"]
     assert 1 < low <= figures["ppo_vs_rllib"] <= high

@@ -16,7 +16,7 @@ from typing import Any
 
 from loomrl.config import ControlExperiment
 from loomrl.errors import ConfigError, unknown
-from loomrl.experiments.bench.control import script
+from loomrl.experiments.bench.control.measure import script
 from loomrl.experiments.shipped import resolve
 from loomrl.telemetry.progress import progress
 

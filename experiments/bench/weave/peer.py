@@ -24,7 +24,7 @@ from torch import Tensor
 from loomrl.control.preference import lattice
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import hypervolume
-from loomrl.experiments.bench.contender import cpu_s
+from loomrl.experiments.bench.control.contender import cpu_s
 
 EPISODES = 20
 """Episodes for evaluating each policy on a peer's front."""

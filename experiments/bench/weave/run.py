@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from loomrl.experiments.bench.contender import BATCH, EPOCHS, FRAGMENT, RATE, cpu_s
-from loomrl.experiments.bench.solve import SOLVED
+from loomrl.experiments.bench.control.contender import BATCH, EPOCHS, FRAGMENT, RATE, cpu_s
+from loomrl.experiments.bench.control.solve import SOLVED
 
 ENVIRONMENTS = 8
 UNSEEN = 1_000_003

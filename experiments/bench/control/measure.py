@@ -104,7 +104,7 @@ def _solve(seeds: Sequence[int]) -> dict[str, Any]:
     told: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
     with progress("bench control, solving", len(seeds) * len(tasks)) as report:
         for done, (seed, task) in enumerate(product(seeds, tasks), 1):
-            told[task].append(script("loomrl.experiments.bench.solve", task, str(seed)))
+            told[task].append(script("loomrl.experiments.bench.control.solve", task, str(seed)))
             report(done, f"{task} {seed}")
     figures: dict[str, Any] = {}
     for task, key in (("ours_cartpole", "cartpole_solved_s"), ("sb3_cartpole", "cartpole_solved_sb3_s")):
@@ -118,12 +118,13 @@ def _solve(seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def _contend(who: str, work: str, environments: int, size: Size) -> dict[str, float]:
-    numbers = {
-        "environments": environments,
-        "before": min(BEFORE[work], 4 * size.steps[work]),
-        "steps": size.steps[work],
-    }
-    return script("loomrl.experiments.bench.contender", f"{who}_{work}", json.dumps(numbers))
+    before = min(BEFORE[work], 4 * size.steps[work])
+    return contend(f"{who}_{work}", environments=environments, before=before, steps=size.steps[work])
+
+
+def contend(contender: str, **numbers: int) -> dict[str, float]:
+    """CPU seconds, seconds, steps and memory of a contender, in a process of its own."""
+    return script("loomrl.experiments.bench.control.contender", contender, json.dumps(numbers))
 
 
 def script(module: str, *words: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from loomrl.experiments.bench.contender import cpu_s
+from loomrl.experiments.bench.control.contender import cpu_s
 
 SOLVED = 475.0
 """Mean return of the latest 100 training episodes of CartPole."""
