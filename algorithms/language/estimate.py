@@ -5,6 +5,7 @@ Axes: `_T` tokens of one sample (values on its action tokens, zeros elsewhere), 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -114,9 +115,10 @@ def _estimate(
             pairs = zip(_of_what_is_learnt(rewards, masks), masks, strict=True)
             return Estimate([discounted_returns(r_T, m_T, gamma=algorithm.gamma) for r_T, m_T in pairs])
         case GRPO():
-            return _relative(rewards, masks, groups, lambda r_G: group_relative(r_G, scale=algorithm.scale))
+            compare = partial(group_relative, scale=algorithm.scale)
+            return _relative(rewards, masks, groups, compare, by_turn=algorithm.credit == "turn")
         case RLOO():
-            return _relative(rewards, masks, groups, leave_one_out)
+            return _relative(rewards, masks, groups, leave_one_out, by_turn=algorithm.credit == "turn")
 
 
 def _of_what_is_learnt(rewards: Column, masks: Masks) -> list[NDArray[np.floating]]:
@@ -126,12 +128,28 @@ def _of_what_is_learnt(rewards: Column, masks: Masks) -> list[NDArray[np.floatin
     ]
 
 
-def _relative(rewards: Column, masks: Masks, groups: Sequence[str], compare: Callable[[Floats], Floats]) -> Estimate:
-    """Every action token of a sample gets the sample's advantage within its group."""
-    totals_N = np.array([r_T.sum(dtype=np.float64) for r_T in rewards])
+def _relative(
+    rewards: Column, masks: Masks, groups: Sequence[str], compare: Callable[[Floats], Floats], *, by_turn: bool
+) -> Estimate:
+    """Every action token of a sample gets what the sample, or what it earned from the token's turn on, is within its
+    group. A sample that is over earns nothing more.
+    """
+    turns = [_turns(mask_T) if by_turn else np.zeros(len(mask_T), np.int64) for mask_T in masks]
+    earned_NK = np.zeros((len(masks), 1 + max((int(turn_T.max()) for turn_T in turns), default=0)))
+    for earned_K, reward_T, turn_T in zip(earned_NK, rewards, turns, strict=True):
+        np.add.at(earned_K, turn_T, reward_T)
+    to_come_NK = np.cumsum(earned_NK[:, ::-1], 1)[:, ::-1]
     names_N = np.array(groups)
-    standing_N = np.zeros(len(totals_N))
+    standing_NK = np.zeros_like(to_come_NK)
     for name in dict.fromkeys(groups):
         members_N = names_N == name
-        standing_N[members_N] = compare(totals_N[members_N])
-    return Estimate([mask_T * standing for mask_T, standing in zip(masks, standing_N, strict=True)])
+        standing_NK[members_N] = np.stack([compare(column_G) for column_G in to_come_NK[members_N].T], 1)
+    rows = zip(masks, turns, standing_NK, strict=True)
+    return Estimate([mask_T * standing_K[turn_T] for mask_T, turn_T, standing_K in rows])
+
+
+def _turns(mask_T: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The number of each action token's turn; other tokens count to the turn before them."""
+    begins_T = mask_T & ~np.concatenate([[False], mask_T[:-1]])
+    turn_T: NDArray[np.int64] = np.maximum(np.cumsum(begins_T) - 1, 0)
+    return turn_T

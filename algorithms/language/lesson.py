@@ -10,7 +10,7 @@ from loomrl.algorithms.language.measure import signal
 from loomrl.algorithms.language.packing import Sample, Size, plan_update
 from loomrl.algorithms.language.resolved import Algorithms
 from loomrl.algorithms.language.sample import preferences, samples_of
-from loomrl.config import DPO, LanguageWeave, Optimizer, PolicyGradient
+from loomrl.config import DPO, GRPO, RLOO, LanguageWeave, Optimizer, PolicyGradient
 from loomrl.config.objectives import Objectives
 from loomrl.types import Group
 
@@ -62,14 +62,15 @@ def lesson_of(
     were cut off.
     """
     drops = isinstance(algorithm, PolicyGradient) and algorithm.dynamic_sampling
-    kept = [group for group in (*groups, *again) if not drops or signal(group)]
+    by_turn = isinstance(algorithm, GRPO | RLOO) and algorithm.credit == "turn"
+    kept = [group for group in (*groups, *again) if not drops or signal(group, by_turn=by_turn)]
     tree = algorithm.tree if isinstance(algorithm, LanguageWeave) else Objectives.of(())
     samples, names = samples_of(
         kept, clip=algorithm.reward_clip, version=version, stop=stop, parts=tree.leaves, objectives=tree.names
     )
     if not any(sample.size.targets for sample in samples):
         return Lesson(kind="reinforce", samples=(), dropped=len(groups))
-    dropped = sum(drops and not signal(group) for group in groups)
+    dropped = sum(drops and not signal(group, by_turn=by_turn) for group in groups)
     if isinstance(algorithm, DPO):
         samples, units = preferences(kept, samples, names, pairs=algorithm.pairs, margin=algorithm.margin)
         return Lesson(kind="prefer", samples=samples, units=units, dropped=dropped)

@@ -6,6 +6,7 @@ Axis: `_K` tokens that the policy wrote.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,9 +65,12 @@ def queue_wait(groups: Sequence[Group], now: float) -> float:
     return _mean(now - max(attempt.finished_at for attempt in group.trajectories) for group in groups)
 
 
-def signal(group: Group) -> bool:
-    """True if the group's attempts have different rewards."""
-    return has_signal(np.array([attempt.reward.total for attempt in group.usable]))
+def signal(group: Group, *, by_turn: bool = False) -> bool:
+    """True if the group's attempts have different rewards, in all or in one of their turns."""
+    if not by_turn:
+        return has_signal(np.array([attempt.reward.total for attempt in group.usable]))
+    earned = [[turn.reward.total for turn in attempt.turns] for attempt in group.usable]
+    return any(has_signal(np.array(column)) for column in zip_longest(*earned, fillvalue=0.0))
 
 
 def _written(attempt: Trajectory) -> int:

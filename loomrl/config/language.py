@@ -270,18 +270,25 @@ class PPO(PolicyGradient):
     """Clip range of a value around the old one; None: unlimited."""
 
 
+Credit = Literal["attempt", "turn"]
+
+
 class GRPO(PolicyGradient):
     """Advantage = reward minus the group's mean, over its standard deviation (`scale`)."""
 
     kind: Literal["grpo"] = "grpo"
     scale: bool = True
     """False omits the standard deviation (Dr. GRPO)."""
+    credit: Credit = "attempt"
+    """What an answer is compared by: all that its attempt earned, or what it earned from this turn on."""
 
 
 class RLOO(PolicyGradient):
     """Advantage = reward minus the mean of the group's other attempts."""
 
     kind: Literal["rloo"] = "rloo"
+    credit: Credit = "attempt"
+    """What an answer is compared by: all that its attempt earned, or what it earned from this turn on."""
 
 
 class Reinforce(PolicyGradient):

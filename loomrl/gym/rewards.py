@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from loomrl.config.rewards import BrevityPart, CustomPart, EfficiencyPart, RewardConfig, RulesPart
 from loomrl.config.rubric import RubricPart
 from loomrl.errors import ConfigError, ScorerError, failure_from
@@ -37,23 +39,35 @@ RUBRIC = "rubric"
 class RewardComponent(Generic[X]):
     """A named part of the reward: `compute_fn` scores an attempt, `weight` says how much the score counts.
 
+    In training it may score every turn instead: as many numbers as there are turns, each a part of its turn's reward.
     The same in training and in the pipeline that judges what was served (`loomrl.feedback.reward`): the attempt is a
     `loomrl.types.Trajectory` there.
     """
 
     name: str
     weight: float
-    compute_fn: Callable[[X], float]
+    compute_fn: Callable[[X], float | Sequence[float]]
 
     def score(self, attempt: X) -> float:
         """The raw score; a component that raises or answers with no finite number is a ScorerError, never a 0."""
+        scored = self.scores(attempt)
+        if isinstance(scored, tuple):
+            raise ScorerError(
+                f"reward component {self.name!r} answered with {len(scored)} numbers: one is needed here. Turns are "
+                "scored in training only."
+            )
+        return scored
+
+    def scores(self, attempt: X) -> float | tuple[float, ...]:
+        """As `score`, or the raw scores of all turns."""
         try:
-            score = float(self.compute_fn(attempt))
+            told = self.compute_fn(attempt)
+            scored = tuple(map(float, told)) if np.ndim(told) else float(told)  # type: ignore[arg-type]
         except Exception as error:  # the boundary to the author's code
             raise ScorerError(f"reward component {self.name!r} raised {type(error).__name__}: {error}") from error
-        if not math.isfinite(score):
-            raise ScorerError(f"reward component {self.name!r} answered {score}: a finite number is needed.")
-        return score
+        if not np.isfinite(scored).all():
+            raise ScorerError(f"reward component {self.name!r} answered {scored}: a finite number is needed.")
+        return scored
 
 
 class Novelty:
@@ -157,20 +171,22 @@ class Shaping:
         try:
             grades = {name: grade.result().data() for name, grade in begun.items()}
             graded = replace(attempt, extra={**attempt.extra, RUBRIC: grades}) if grades else attempt
-            parts = {one.name: self.weights[one.name] * _score(one, graded) for one in self.components}
+            scores = {one.name: _scores(one, graded) for one in self.components}
         except ScorerError as error:
             failure = failure_from(error, boundary=ScorerError.boundary)
             return replace(attempt, end=End.FAILED, failure=failure, reward=Reward())
-        *earlier, last = graded.turns
-        turns = (*earlier, replace(last, reward=_with(last.reward, parts)))
-        return replace(graded, turns=turns, reward=_with(graded.reward, parts))
+        turns = list(graded.turns)
+        for at, turn in enumerate(turns):
+            parts = {name: self.weights[name] * by_turn[at] for name, by_turn in scores.items() if at in by_turn}
+            turns[at] = replace(turn, reward=_with(turn.reward, parts)) if parts else turn
+        totals = {name: self.weights[name] * math.fsum(by_turn.values()) for name, by_turn in scores.items()}
+        return replace(graded, turns=tuple(turns), reward=_with(graded.reward, totals))
 
     def observe(self, attempts: Iterable[Trajectory]) -> None:
         """Learn from the attempts of an update, once it is made: what is no longer new, and which part is behind."""
         trained = list(attempts)
         if trained and self.adaptation:
-            means = {c.name: math.fsum(_score(c, one) for one in trained) / len(trained) for c in self.components}
-            self._adapt(means)
+            self._adapt({component.name: _mean(component, trained) for component in self.components})
         for novelty in self._novelties():
             for attempt in trained:
                 novelty.observe(attempt)
@@ -243,10 +259,26 @@ def open_component(part: CustomPart | RubricPart) -> RewardComponent[Trajectory]
     return made if part.weight is None else RewardComponent(made.name, part.weight, made.compute_fn)
 
 
-def _score(component: RewardComponent[Trajectory], attempt: Trajectory) -> float:
-    """The component's score; that of a rubric is on record once the attempt is shaped, and nobody is asked again."""
-    is_known = isinstance(component.compute_fn, RubricJudge) and RUBRIC in attempt.extra
-    return float(attempt.extra[RUBRIC][component.name]["score"]) if is_known else component.score(attempt)
+def _mean(component: RewardComponent[Trajectory], attempts: Sequence[Trajectory]) -> float:
+    return math.fsum(score for one in attempts for score in _scores(component, one).values()) / len(attempts)
+
+
+def _scores(component: RewardComponent[Trajectory], attempt: Trajectory) -> dict[int, float]:
+    """The component's scores by the place of the turn whose reward they are part of: the last one's, or every turn's.
+
+    That of a rubric is on record once the attempt is shaped, and nobody is asked again.
+    """
+    if isinstance(component.compute_fn, RubricJudge) and RUBRIC in attempt.extra:
+        return {len(attempt.turns) - 1: float(attempt.extra[RUBRIC][component.name]["score"])}
+    scored = component.scores(attempt)
+    if not isinstance(scored, tuple):
+        return {len(attempt.turns) - 1: scored}
+    if len(scored) != len(attempt.turns):
+        raise ScorerError(
+            f"reward component {component.name!r} answered with {len(scored)} numbers for {len(attempt.turns)} turns: "
+            "return one for every turn, or one number for all."
+        )
+    return dict(enumerate(scored))
 
 
 def _with(reward: Reward, parts: Mapping[str, float]) -> Reward:

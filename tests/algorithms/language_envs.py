@@ -42,6 +42,22 @@ class TalkativeEnvironment(AsciiEnvironment):
         return (await super().step(action))._replace(observation=(Message("user", "And?"),), terminated=False)
 
 
+class InstalmentsEnvironment(AsciiEnvironment):
+    """Pays a third in each of three turns."""
+
+    name = "Instalments"
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        self._turn = 0
+        return await super().reset(task)
+
+    async def step(self, action: str) -> Step:
+        self._turn += 1
+        earned = (await super().step(action)).reward.total / 3
+        reward, over = Reward(earned, {"ascii": earned}, earned), self._turn == 3
+        return Step(() if over else (Message("user", "And?"),), reward, over, False, {})
+
+
 class PulledEnvironment(AsciiEnvironment):
     """Pays for ASCII and for everything else: who pleases one displeases the other."""
 

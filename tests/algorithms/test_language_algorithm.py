@@ -64,6 +64,15 @@ def test_every_algorithm_learns_what_is_rewarded(tmp_path: Path, kind: str) -> N
     assert history[0].get(Metric.POLICY_DRIFT, 0.0) <= 1e-4
 
 
+@pytest.mark.parametrize("kind", ["grpo", "rloo"])
+def test_answers_learn_from_what_their_turn_earned(tmp_path: Path, kind: str) -> None:
+    paid = {"environments": [{"id": "tests.algorithms.language_envs:InstalmentsEnvironment"}], "train.updates": 10}
+    algo = build(tmp_path, kind, **paid, **{"algorithm.credit": "turn", "algorithm.model.context": 256})
+    earned = [line[Metric.REWARD_TOTAL] for line in train(algo)]
+    algo.stop()
+    assert np.mean(earned[-2:]) > np.mean(earned[:2]) + 0.15
+
+
 def test_same_seed_gives_bit_identical_weights_and_another_seed_others(tmp_path: Path) -> None:
     first, again, other = (
         finish(build(tmp_path / name, "ppo", seed=seed)) for name, seed in (("a", 3), ("b", 3), ("c", 4))

@@ -133,3 +133,57 @@ def test_running_out_of_memory_names_the_setting_to_lower() -> None:
         torch.empty(2**50)
     with pytest.raises(RuntimeError, match="something else"), memory_errors_translated(16_384):
         raise RuntimeError("something else")
+
+
+# -- credit by turn -------------------------------------------------------------------------------------------------
+
+
+def paid(*earned: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rewards and mask of an attempt whose turns, of two tokens after one of the environment's, earned this."""
+    reward_T = np.ravel([[0.0, 0.0, reward] for reward in earned])
+    return reward_T, np.array([False, True, True] * len(earned))
+
+
+def compared(algorithm: GRPO | RLOO, *attempts: tuple[np.ndarray, np.ndarray]) -> list[list[float]]:
+    """The advantage of every turn, by attempt; all tokens of a turn have the same."""
+    rewards, masks = zip(*attempts, strict=True)
+    made = estimate(algorithm, rewards, masks, groups=["g"] * len(masks)).advantages
+    for advantage_T, mask_T in zip(made, masks, strict=True):
+        assert not advantage_T[~mask_T].any()
+        np.testing.assert_array_equal(advantage_T[1::3], advantage_T[2::3])
+    return [one[2::3].tolist() for one in made]
+
+
+def test_a_turn_is_compared_by_what_was_earned_from_it_on() -> None:
+    attempts = paid(1.0, 0.0, 0.5), paid(0.0, 1.0, 0.5), paid(0.5)
+    by_turn = compared(RLOO(credit="turn"), *attempts)
+    assert by_turn[0] == pytest.approx([1.5 - (1.5 + 0.5) / 2, 0.5 - (1.5 + 0.0) / 2, 0.5 - (0.5 + 0.0) / 2])
+    assert by_turn[1] == pytest.approx([1.5 - (1.5 + 0.5) / 2, 1.5 - (0.5 + 0.0) / 2, 0.5 - (0.5 + 0.0) / 2])
+    assert by_turn[2] == pytest.approx([0.5 - 1.5])
+    of_all = compared(RLOO(), *attempts)
+    assert of_all[0] == of_all[1] == pytest.approx([0.5] * 3)  # which of their turns were good, nobody says
+    scaled = compared(GRPO(credit="turn"), *attempts)
+    for turn in range(3):
+        to_come_G = np.array([[1.5, 0.5, 0.5], [1.5, 1.5, 0.5], [0.5, 0.0, 0.0]])[:, turn]
+        expected = (to_come_G - to_come_G.mean()) / to_come_G.std()
+        assert [one[turn] for one in scaled[:2]] == pytest.approx(expected[:2])
+
+
+@pytest.mark.parametrize("algorithm", [GRPO, RLOO])
+def test_one_turn_has_the_credit_of_its_attempt(algorithm: type[GRPO | RLOO]) -> None:
+    attempts = [paid(earned) for earned in (0.0, 1.0, 0.25)]
+    assert compared(algorithm(credit="turn"), *attempts) == compared(algorithm(), *attempts)
+
+
+def test_an_attempt_that_is_only_compared_with_counts_by_its_total() -> None:
+    whole, skipped = paid(1.0, 0.0), (np.array([0, 0, 1.0]), np.zeros(3, bool))
+    assert compared(RLOO(credit="turn"), whole, skipped)[0] == pytest.approx([0.0, 0.0])
+
+
+def test_groups_that_differ_in_a_turn_only_have_signal_by_turn() -> None:
+    early = attempt("a", turn(3, 2, 1.0), turn(2, 1, 0.0))
+    late = attempt("b", turn(3, 2, 0.0), turn(2, 1, 1.0))
+    for credit, kept in (("attempt", 0), ("turn", 2)):
+        lesson = lesson_of(GRPO(dynamic_sampling=True, credit=credit), [Group("g", (early, late))], version=0)
+        assert len(lesson.samples) == kept
+        assert lesson.dropped == (not kept)

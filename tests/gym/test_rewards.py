@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from loomrl.config import Experiment
 from loomrl.config.rewards import RewardConfig
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, ScorerError
 from loomrl.gym.rewards import RewardComponent, Shaping, open_shaping
 from loomrl.types import End, Failure, Reward, Task, Tokens, Trajectory, Turn
 
@@ -51,6 +52,50 @@ def test_parts_are_added_to_the_last_turn_and_to_the_sum_and_success_stays() -> 
     assert shaped.turns[-1].reward == shaped.reward
     assert shaped.turns[0].reward == Reward()
     assert sum(turn.reward.total for turn in shaped.turns) == shaped.reward.total
+
+
+def by_turn(attempt: Trajectory) -> list[float]:
+    return [float(len(turn.action)) for turn in attempt.turns]
+
+
+WORDY = RewardComponent[Trajectory]("wordy", 0.5, by_turn)
+
+
+def test_a_part_may_score_every_turn() -> None:
+    shaping = Shaping([WORDY, LOUD])
+    shaped = shaping.shaped(attempt("first", "", "AB", success=0.5))
+    assert [turn.reward.parts.get("wordy") for turn in shaped.turns] == [2.5, 0.0, 1.0]
+    assert [turn.reward.parts.get("loud") for turn in shaped.turns] == [None, None, 2.0]
+    assert shaped.reward == Reward(6.0, {"own": 0.5, "wordy": 3.5, "loud": 2.0}, 0.5)
+    assert sum(turn.reward.total for turn in shaped.turns) == shaped.reward.total
+
+
+def test_a_part_of_turns_adapts_by_its_sum() -> None:
+    quiet = RewardComponent[Trajectory]("quiet", 0.5, lambda _: 7.0)
+    shaping = Shaping([WORDY, quiet], adaptation=0.5)
+    shaping.observe([attempt("four", "two", "")])  # 7 in all
+    assert shaping.weights == pytest.approx({"wordy": 0.5, "quiet": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ([1.0], "answered with 1 numbers for 2 turns: return one for every turn"),
+        ([1.0, math.nan], r"answered \(1.0, nan\): a finite number is needed"),
+        ("much", "raised ValueError"),
+        (None, "raised TypeError"),
+    ],
+)
+def test_scores_of_turns_that_do_not_fit_fail_the_attempt(told: Any, words: str) -> None:
+    shaped = Shaping([RewardComponent[Trajectory]("odd", 1.0, lambda _: told)]).shaped(attempt("a", "b"))
+    assert shaped.end is End.FAILED
+    assert shaped.failure is not None
+    assert re.search(words, shaped.failure.message), shaped.failure.message
+
+
+def test_what_was_served_is_scored_by_one_number() -> None:
+    with pytest.raises(ScorerError, match="'wordy' answered with 2 numbers: one is needed here"):
+        WORDY.score(attempt("a", "b"))
 
 
 def test_weights_and_settings_of_an_experiment_go_before_the_components_own() -> None:
