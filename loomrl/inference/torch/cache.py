@@ -4,6 +4,7 @@ Axes: S slots, H heads of keys and values, C positions up to the context, D widt
 P different prompts of T tokens; N rows at work, L positions attended to.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from loomrl.errors import ConfigError
+from loomrl.inference.torch.prefix import Prefix
 
 
 class KeyValues:
@@ -25,7 +27,7 @@ class KeyValues:
             self.layers.append((key_SHCD, value_SHCD))
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Copy row `source` into row `target`, up to `length`."""
+        """Copy the first `length` positions of row `source` into row `target`."""
         for tensors in self.layers:
             for x_SHCD in tensors:
                 x_SHCD[target, :, :length] = x_SHCD[source, :, :length]
@@ -38,16 +40,17 @@ class KeyValues:
 
 
 class Filling(Cache):
-    """A cache for prompts read from their first token, which stores the results in rows.
+    """A cache for prompts read from their first token, which stores the results in rows, and in prefixes.
 
-    Row `rows_R[i]` gets the result of prompt `prompt_R[i]`.
+    Row `rows_R[i]` gets the result of prompt `prompt_R[i]`, and `prefixes[j]` that of prompt `j`.
     """
 
-    def __init__(self, kept: KeyValues, rows_R: Tensor, prompt_R: Tensor) -> None:
+    def __init__(self, kept: KeyValues, rows_R: Tensor, prompt_R: Tensor, prefixes: Mapping[int, Prefix]) -> None:
         super().__init__(layers=[])
         self._kept = kept
         self._rows_R = rows_R
         self._prompt_R = prompt_R
+        self._prefixes = prefixes
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -56,6 +59,9 @@ class Filling(Cache):
         length = key_states.shape[2]
         for kept_SHCD, new_PHTD in zip(self._kept.layers[layer_idx], (key_states, value_states), strict=True):
             kept_SHCD[self._rows_R, :, :length] = new_PHTD[self._prompt_R]
+        for prompt, prefix in self._prefixes.items():
+            key_HTD, value_HTD = (x_PHTD[prompt, :, : prefix.length] for x_PHTD in (key_states, value_states))
+            prefix.layers.append((key_HTD.transpose(1, 2).contiguous(), value_HTD.contiguous()))
         return key_states, value_states
 
 

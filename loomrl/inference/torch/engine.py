@@ -226,7 +226,7 @@ class TorchEngine:
             text = self._rows.read(row)
             key = self._key(row, text)
             if key in known:
-                self._open_network().kept.copy(known[key], row, len(text))
+                self._open_network().copy(known[key], row, len(text))
             elif len(text):
                 same.setdefault(key, []).append(row)
         groups = sorted(same.values(), key=lambda group: len(self._rows.read(group[0])))
@@ -256,7 +256,7 @@ class TorchEngine:
         broken = np.flatnonzero(~np.isfinite(drawn[1]))
         for row in broken:
             self._answer(self._rows.opened[row], f"weights of version {self._version} gave logits that are not finite")
-            self._open_network().kept.clear(int(row))
+            self._open_network().clear(int(row))
         for row in ended:
             if not self._rows.opened[row].answer.done():
                 self._rows.opened[row].answer.set_result(self._rows.completion(row))
@@ -279,7 +279,7 @@ class TorchEngine:
 
     def _remove(self, rows: set[int] | list[int]) -> None:
         for source, target, length in self._rows.remove(rows):
-            self._open_network().kept.copy(source, target, length)
+            self._open_network().copy(source, target, length)
 
     def _fail(self, cause: str) -> None:
         """Answer all open requests with an error."""

@@ -4,7 +4,8 @@ Axes: P prompts of T tokens (padded on the right), R rows that get them, N rows 
 vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ from transformers import PreTrainedModel
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Sight
 from loomrl.inference.torch.cache import Filling, KeyValues, Stepping
+from loomrl.inference.torch.prefix import Prefix
 from loomrl.inference.vision import Vision, embedded
 
 FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary embedding whose angles do not depend on the sequence length."""
+NO_PREFIX: Mapping[int, Prefix] = MappingProxyType({})
 
 
 class Network:
@@ -45,6 +48,18 @@ class Network:
         sights: Sequence[Sequence[Sight]] = (),
     ) -> None:
         """Read prompts with their pictures; row `rows[i]` then holds prompt `prompt_of[i]`."""
+        self._read(prompts, rows, prompt_of, sights=sights)
+
+    def _read(
+        self,
+        prompts: Sequence[NDArray[np.int32]],
+        rows: Sequence[int],
+        prompt_of: Sequence[int],
+        *,
+        sights: Sequence[Sequence[Sight]] = (),
+        prefixes: Mapping[int, Prefix] = NO_PREFIX,
+    ) -> None:
+        """Read prompts into rows, and into prefixes."""
         device = self.model.device
         longest = max(map(len, prompts))
         ids_PT = np.zeros((len(prompts), longest), np.int64)
@@ -56,10 +71,21 @@ class Network:
             position_ids=position_T.expand(len(prompts), -1),
             attention_mask=self._mask(position_T[None], longest),
             past_key_values=Filling(
-                self.kept, torch.tensor(rows, device=device), torch.tensor(prompt_of, device=device)
+                self.kept,
+                torch.tensor(rows, dtype=torch.long, device=device),
+                torch.tensor(prompt_of, dtype=torch.long, device=device),
+                prefixes,
             ),
             use_cache=True,
         )
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Let row `target` begin as row `source` does, up to `length`."""
+        self.kept.copy(source, target, length)
+
+    def clear(self, row: int) -> None:
+        """Drop what a row has read."""
+        self.kept.clear(row)
 
     def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
         """The logits after one more token in each of the first N rows, none longer than `length` then."""

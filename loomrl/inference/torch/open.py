@@ -45,4 +45,4 @@ def _prove(network: Network) -> None:
                 f"model {type(model).__name__}: with cached keys and values its logits are off by {apart:.1%}. "
                 "It does not take position_ids, a 4-D mask and a cache as other models do: use another engine."
             )
-        network.kept.clear(row)
+        network.clear(row)

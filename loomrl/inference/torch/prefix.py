@@ -1,0 +1,119 @@
+"""Prompts that several rows begin with: kept once, outside of their rows, and read once a step for all of them.
+
+Axes: N rows at work, M of them that begin with a prefix, H heads of keys and values, G queries that share one, P
+positions of a prefix, D width of a head; I queries of a head (M * G), J those of one prefix's rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prefix:
+    """The keys and values of a prompt, computed by one version of the weights."""
+
+    length: int
+    layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """[H, D, P] keys, in the order in which few queries read them fastest, and [H, P, D] values."""
+
+
+class Attended(NamedTuple):
+    """A softmax over some of the positions: it can be joined with one over the others."""
+
+    peak: Tensor
+    """The largest score of each query."""
+    total: Tensor
+    """The sum of the weights, where that of the largest score is 1."""
+    sum: Tensor
+    """The values by their weights."""
+
+    def joined(self, other: "Attended") -> Tensor:
+        """The output of attention to the positions of both."""
+        peak = torch.maximum(self.peak, other.peak)
+        mine, others = (self.peak - peak).exp_(), (other.peak - peak).exp_()
+        return (self.sum * mine).addcmul_(other.sum, others).div_((self.total * mine).addcmul_(other.total, others))
+
+
+def attend(score: Tensor, value: Tensor) -> Attended:
+    """Attention to some of the positions. The scores are lost."""
+    peak = score.amax(-1, keepdim=True)
+    weight = score.sub_(peak).exp_()
+    return Attended(peak, weight.sum(-1, keepdim=True), torch.bmm(weight, value))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrangement:
+    """The prefixes of the first N rows."""
+
+    base_N: Tensor
+    """Positions that are in the row's prefix instead of the row."""
+    member_M: Tensor
+    """The rows that have one, by prefix."""
+    back_M: Tensor
+    """The places of these rows among the M, in the order of the rows."""
+    spans: Sequence[tuple[Prefix, int, int]]
+    """Each prefix, and where its rows are among the M."""
+
+    def attend(self, q_NHGD: Tensor, layer: int) -> Attended:
+        """Attention to the prefixes, for the heads of all rows: [N * H, G, …]."""
+        count, heads, shared, width = q_NHGD.shape
+        q_HID = q_NHGD[self.member_M].transpose(0, 1).reshape(heads, -1, width)
+        parts = []
+        for prefix, first, end in self.spans:
+            key_HDP, value_HPD = prefix.layers[layer]
+            parts.append(attend(torch.bmm(q_HID[:, first * shared : end * shared], key_HDP), value_HPD))
+        joint = (torch.cat(xs, 1) for xs in zip(*parts, strict=True))
+        found = [x_HI.view(heads, -1, shared, x_HI.shape[-1]).transpose(0, 1) for x_HI in joint]
+        if len(self.member_M) == count:
+            return Attended(*(x_MHG[self.back_M].flatten(0, 1) for x_MHG in found))
+        whole = [q_NHGD.new_zeros(count, heads, shared, x.shape[-1]) for x in found]
+        whole[0].fill_(-torch.inf)
+        for x_NHG, x_MHG in zip(whole, found, strict=True):
+            x_NHG[self.member_M] = x_MHG
+        return Attended(*(x_NHG.flatten(0, 1) for x_NHG in whole))
+
+
+class Prefixes:
+    """Which row begins with which prefix."""
+
+    def __init__(self, slots: int) -> None:
+        self._of: list[Prefix | None] = [None] * slots
+        self._known: Arrangement | None = None
+
+    def base(self, row: int) -> int:
+        """The number of positions that are in its prefix."""
+        prefix = self._of[row]
+        return prefix.length if prefix else 0
+
+    def put(self, row: int, prefix: Prefix | None) -> None:
+        """Let a row begin with this prefix, or with none."""
+        self._of[row], self._known = prefix, None
+
+    def copy(self, source: int, target: int) -> None:
+        """Let a row begin with the prefix of another."""
+        self.put(target, self._of[source])
+
+    def arranged(self, count: int) -> Arrangement:
+        """Those of the first rows; those of later ones are dropped."""
+        if self._known is None or len(self._known.base_N) != count:
+            self._of[count:] = [None] * (len(self._of) - count)
+            self._known = _arrange(self._of[:count])
+        return self._known
+
+
+def _arrange(prefixes: Sequence[Prefix | None]) -> Arrangement:
+    rows: dict[Prefix, list[int]] = {}
+    for row, prefix in enumerate(prefixes):
+        if prefix is not None:
+            rows.setdefault(prefix, []).append(row)
+    spans, first = [], 0
+    for prefix, found in rows.items():
+        spans.append((prefix, first, first + len(found)))
+        first += len(found)
+    base_N = torch.tensor([prefix.length if prefix else 0 for prefix in prefixes])
+    member_M = torch.tensor([row for found in rows.values() for row in found], dtype=torch.long)
+    return Arrangement(base_N, member_M, member_M.argsort(), spans)
