@@ -32,6 +32,15 @@ class KeyValues:
             for x_SHCD in tensors:
                 x_SHCD[target, :, :length] = x_SHCD[source, :, :length]
 
+    def split(self, row: int, length: int) -> Prefix:
+        """Take the first positions out of a row: the others move to its beginning."""
+        prefix = Prefix(length)
+        for key_SHCD, value_SHCD in self.layers:
+            prefix.add(key_SHCD[row], value_SHCD[row])
+            for x_SHCD in (key_SHCD, value_SHCD):
+                x_SHCD[row, :, :-length] = x_SHCD[row, :, length:].clone()
+        return prefix
+
     def clear(self, row: int) -> None:
         """Zero a row with non-finite numbers: even masked, they would spoil the row's next user."""
         for tensors in self.layers:
@@ -60,8 +69,7 @@ class Filling(Cache):
         for kept_SHCD, new_PHTD in zip(self._kept.layers[layer_idx], (key_states, value_states), strict=True):
             kept_SHCD[self._rows_R, :, :length] = new_PHTD[self._prompt_R]
         for prompt, prefix in self._prefixes.items():
-            key_HTD, value_HTD = (x_PHTD[prompt, :, : prefix.length] for x_PHTD in (key_states, value_states))
-            prefix.layers.append((key_HTD.transpose(1, 2).contiguous(), value_HTD.contiguous()))
+            prefix.add(key_states[prompt], value_states[prompt])
         return key_states, value_states
 
 

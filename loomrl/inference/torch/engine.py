@@ -223,10 +223,11 @@ class TorchEngine:
         known = {self._key(row, self._rows.prompt(row)): row for row in range(rows.start)}
         same: dict[Key, list[int]] = {}
         for row in rows:
+            self._open_network().empty(row)
             text = self._rows.read(row)
             key = self._key(row, text)
-            if key in known:
-                self._open_network().copy(known[key], row, len(text))
+            if len(text) and key in known:
+                self._open_network().join(known[key], row, len(text))
             elif len(text):
                 same.setdefault(key, []).append(row)
         groups = sorted(same.values(), key=lambda group: len(self._rows.read(group[0])))

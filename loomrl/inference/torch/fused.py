@@ -26,6 +26,8 @@ SHARED_BYTES = 2**19
 """Keys and values of a layer that a step must not read again and again for a prompt to be kept outside of its rows: to
 read it there costs some ten small operations more.
 """
+JOINING = 4
+"""The number of members of a group that are expected to join one whose prompt has been read into its row."""
 KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 
 
@@ -90,24 +92,54 @@ class FusedNetwork(Network):
         prompt_of: Sequence[int],
         sights: Sequence[Sequence[Sight]] = (),
     ) -> None:
-        """Read prompts into rows; what many rows begin with is kept once."""
-        spared_P = (np.bincount(prompt_of) - 1) * [len(prompt) for prompt in prompts] * 8 * self._heads * self._width
-        worth = np.flatnonzero(spared_P >= SHARED_BYTES) if self._in_products else ()
-        prefixes = {int(prompt): Prefix(len(prompts[prompt])) for prompt in worth}
+        """Read prompts into rows, or into prefixes: of groups, and of all where most rows have one, since every row
+        reads as far as the longest.
+        """
+        times_P = np.bincount(prompt_of)
+        spared_P = times_P - 1
+        groups = times_P[[self._is_worth(len(ids_T), spared) for ids_T, spared in zip(prompts, spared_P, strict=True)]]
+        have = len(self._prefixes) + int(groups.sum())
+        if 2 * have > max(rows):
+            spared_P = np.maximum(spared_P, have)
+        prefixes = {
+            prompt: Prefix(len(ids_T))
+            for prompt, ids_T in enumerate(prompts)
+            if self._is_worth(len(ids_T), int(spared_P[prompt]))
+        }
         own = [(row, prompt) for row, prompt in zip(rows, prompt_of, strict=True) if prompt not in prefixes]
         self._read(prompts, [row for row, _ in own], [prompt for _, prompt in own], sights=sights, prefixes=prefixes)
         for row, prompt in zip(rows, prompt_of, strict=True):
-            self._prefixes.put(row, prefixes.get(prompt))
+            self._prefixes[row] = prefixes.get(prompt)
+
+    def _is_worth(self, length: int, spared: int) -> bool:
+        """True if a prompt had better be outside of its rows, where a step reads it so many times less."""
+        return self._in_products and 8 * self._heads * self._width * length * spared >= SHARED_BYTES
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Let row `target` begin as row `source` does, up to `length`."""
-        self.kept.copy(source, target, length - self._prefixes.base(source))
-        self._prefixes.copy(source, target)
+        prefix = self._prefixes[source]
+        if prefix is not None and prefix.length > length:
+            prefix = prefix.cut(length)
+        elif prefix is None:
+            self.kept.copy(source, target, length)
+        else:
+            self.kept.copy(source, target, length - prefix.length)
+        self._prefixes[target] = prefix
+
+    def join(self, source: int, target: int, length: int) -> None:
+        """`copy`, where more rows that begin like this are to be expected."""
+        if self._prefixes[source] is None and self._is_worth(length, JOINING):
+            self._prefixes[source] = self.kept.split(source, length)
+        self.copy(source, target, length)
+
+    def empty(self, row: int) -> None:
+        """Make ready for another sequence."""
+        self._prefixes[row] = None
 
     def clear(self, row: int) -> None:
-        """Drop what a row has read."""
+        """Zero what a row has read."""
         super().clear(row)
-        self._prefixes.put(row, None)
+        self._prefixes[row] = None
 
     def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
         """The logits after one more token in each of the first N rows, none longer than `length` then."""

@@ -83,8 +83,15 @@ class Network:
         """Let row `target` begin as row `source` does, up to `length`."""
         self.kept.copy(source, target, length)
 
+    def join(self, source: int, target: int, length: int) -> None:
+        """`copy`, where more rows that begin like this are to be expected."""
+        self.copy(source, target, length)
+
+    def empty(self, row: int) -> None:
+        """Make ready for another sequence."""
+
     def clear(self, row: int) -> None:
-        """Drop what a row has read."""
+        """Zero what a row has read."""
         self.kept.clear(row)
 
     def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:

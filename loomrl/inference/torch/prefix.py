@@ -1,10 +1,10 @@
 """Prompts that several rows begin with: kept once, outside of their rows, and read once a step for all of them.
 
 Axes: N rows at work, M of them that begin with a prefix, H heads of keys and values, G queries that share one, P
-positions of a prefix, D width of a head; I queries of a head (M * G), J those of one prefix's rows.
+positions of a prefix, D width of a head; I queries of a head (M * G).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,15 @@ class Prefix:
     length: int
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """[H, D, P] keys, in the order in which few queries read them fastest, and [H, P, D] values."""
+
+    def add(self, key_HTD: Tensor, value_HTD: Tensor) -> None:
+        """Copy the first positions of the next layer."""
+        key_HPD, value_HPD = key_HTD[:, : self.length], value_HTD[:, : self.length]
+        self.layers.append((key_HPD.transpose(1, 2).contiguous(), value_HPD.clone()))
+
+    def cut(self, length: int) -> "Prefix":
+        """Its first positions."""
+        return Prefix(length, [(key_HDP[..., :length], value_HPD[:, :length]) for key_HDP, value_HPD in self.layers])
 
 
 class Attended(NamedTuple):
@@ -84,18 +93,15 @@ class Prefixes:
         self._of: list[Prefix | None] = [None] * slots
         self._known: Arrangement | None = None
 
-    def base(self, row: int) -> int:
-        """The number of positions that are in its prefix."""
-        prefix = self._of[row]
-        return prefix.length if prefix else 0
+    def __len__(self) -> int:
+        """The number of rows that have one."""
+        return sum(prefix is not None for prefix in self._of)
 
-    def put(self, row: int, prefix: Prefix | None) -> None:
-        """Let a row begin with this prefix, or with none."""
+    def __getitem__(self, row: int) -> Prefix | None:
+        return self._of[row]
+
+    def __setitem__(self, row: int, prefix: Prefix | None) -> None:
         self._of[row], self._known = prefix, None
-
-    def copy(self, source: int, target: int) -> None:
-        """Let a row begin with the prefix of another."""
-        self.put(target, self._of[source])
 
     def arranged(self, count: int) -> Arrangement:
         """Those of the first rows; those of later ones are dropped."""
