@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,6 +22,11 @@ from loomrl.telemetry.metric import PHASES, Metric
 
 FULL = Size()
 QUICK = Size(requests=64, samples=32, rounds=1, updates=2, warm_steps=10)
+SHAPES = {
+    "group": Size(prompt=200, requests=256, group=8, concurrent=128, rounds=3),
+    "50m": Size(hidden=640, layers=10, heads=10, kv_heads=10, intermediate=1728, requests=64, rounds=3),
+}
+"""What else the engine is measured with: longer prompts with eight attempts at each, and a model of 50 M parameters."""
 
 
 def measure(size: Size = FULL) -> dict[str, Any]:
@@ -28,7 +34,11 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     model = build_model(size)
     figures: dict[str, Any] = {"parameters_m": round(sum(p.numel() for p in model.parameters()) / 1e6, 2)}
     _say("engine")
-    figures |= _engine(model, size)
+    figures |= _engine(size)
+    for name, shape in SHAPES.items() if size.device == "cpu" else ():
+        _say(f"engine, {name}")
+        shape = replace(shape, rounds=1, requests=16, concurrent=16) if size.rounds == 1 else shape
+        figures |= {f"{key}_{name}": value for key, value in _against_vllm(shape).items()}
     _say("learner")
     figures |= learner_rate(model, size)
     if size.updates:
@@ -38,19 +48,25 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     return figures
 
 
-def _engine(model: PreTrainedModel, size: Size) -> dict[str, Any]:
+def _engine(size: Size) -> dict[str, Any]:
     """Sampled tokens per second through `generate`: medians of rounds, at two degrees of concurrency."""
-    engine = TorchEngine(model, slots=4 * size.concurrent, context=size.prompt + size.answer)
-    low = [engine_rate(engine, size, size.concurrent) for _ in range(size.rounds)]
+    engine = TorchEngine(build_model(size), slots=4 * size.concurrent, context=size.prompt + size.answer)
     high = [engine_rate(engine, size, 4 * size.concurrent) for _ in range(size.rounds)]
-    found: dict[str, Any] = {
-        "engine_tokens_per_s": round(statistics.median(low)),
+    return {
+        **_against_vllm(size),
         "engine_tokens_per_s_4x": round(statistics.median(high)),
         "engine_concurrent": size.concurrent,
     }
-    reference = _vllm(model, size)
+
+
+def _against_vllm(size: Size) -> dict[str, Any]:
+    """Sampled tokens per second of both, and their ratio; of the engine alone where vLLM is not installed."""
+    engine = TorchEngine(build_model(size), slots=size.concurrent, context=size.prompt + size.answer)
+    rate = statistics.median(engine_rate(engine, size, size.concurrent) for _ in range(size.rounds))
+    found: dict[str, Any] = {"engine_tokens_per_s": round(rate)}
+    reference = _vllm(build_model(size), size)
     if reference is not None:
-        found |= {"vllm_tokens_per_s": round(reference), "engine_vs_vllm": round(statistics.median(low) / reference, 2)}
+        found |= {"vllm_tokens_per_s": round(reference), "engine_vs_vllm": round(rate / reference, 2)}
     return found
 
 
@@ -60,7 +76,7 @@ def _vllm(model: PreTrainedModel, size: Size) -> float | None:
         return None
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder:
         model.save_pretrained(folder)
-        words = [folder, *map(str, (size.prompt, size.answer, size.requests, size.concurrent, size.rounds))]
+        words = [folder, *map(str, (size.prompt, size.answer, size.requests, size.group, size.concurrent, size.rounds))]
         command = [sys.executable, "-m", "loomrl.experiments.bench.vllm", *words]
         quiet = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
         done = subprocess.run(command, env=os.environ | quiet, capture_output=True, text=True, check=False)

@@ -39,6 +39,8 @@ class Size:
     prompt: int = 24
     answer: int = 64
     requests: int = 512
+    group: int = 1
+    """Attempts at each prompt."""
     concurrent: int = 64
     samples: int = 512
     rounds: int = 5
@@ -101,7 +103,8 @@ def engine_rate(engine: TorchEngine, size: Size, concurrent: int) -> float:
     """Sampled tokens per second through `generate`, with this many requests open at once."""
     rng = np.random.default_rng(0)
     sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer, entropies=False)
-    prompts = rng.integers(10, size.vocabulary, (size.requests, size.prompt), np.int32)
+    different = rng.integers(10, size.vocabulary, (size.requests // size.group, size.prompt), np.int32)
+    prompts = np.repeat(different, size.group, axis=0)
     requests = [Request(prompt, sampling, frozenset(), seed) for seed, prompt in enumerate(prompts)]
 
     async def run() -> None:

@@ -7,7 +7,9 @@ P different prompts of T tokens; N rows at work, L positions attended to.
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
@@ -32,9 +34,9 @@ class KeyValues:
             for x_SHCD in tensors:
                 x_SHCD[target, :, :length] = x_SHCD[source, :, :length]
 
-    def split(self, row: int, length: int) -> Prefix:
-        """Take the first positions out of a row: the others move to its beginning."""
-        prefix = Prefix(length)
+    def split(self, row: int, prompt_T: NDArray[np.int32]) -> Prefix:
+        """Take a row's prompt out of it: what follows moves to the beginning."""
+        prefix, length = Prefix(prompt_T), len(prompt_T)
         for key_SHCD, value_SHCD in self.layers:
             prefix.add(key_SHCD[row], value_SHCD[row])
             for x_SHCD in (key_SHCD, value_SHCD):
@@ -49,28 +51,37 @@ class KeyValues:
 
 
 class Filling(Cache):
-    """A cache for prompts read from their first token, which stores the results in rows, and in prefixes.
+    """A cache for prompts read from their first token, or on from a prefix, which stores the results in rows, and in
+    new prefixes.
 
     Row `rows_R[i]` gets the result of prompt `prompt_R[i]`, and `prefixes[j]` that of prompt `j`.
     """
 
-    def __init__(self, kept: KeyValues, rows_R: Tensor, prompt_R: Tensor, prefixes: Mapping[int, Prefix]) -> None:
+    def __init__(
+        self, kept: KeyValues, rows_R: Tensor, prompt_R: Tensor, prefixes: Mapping[int, Prefix], after: Prefix | None
+    ) -> None:
         super().__init__(layers=[])
         self._kept = kept
         self._rows_R = rows_R
         self._prompt_R = prompt_R
         self._prefixes = prefixes
+        self._after = after
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store [P, H, T, D] of a layer; attention needs only the new keys and values."""
+        """Store [P, H, T, D] of a layer; attention needs only these keys and values, and those of the prefix."""
         length = key_states.shape[2]
         for kept_SHCD, new_PHTD in zip(self._kept.layers[layer_idx], (key_states, value_states), strict=True):
             kept_SHCD[self._rows_R, :, :length] = new_PHTD[self._prompt_R]
         for prompt, prefix in self._prefixes.items():
             prefix.add(key_states[prompt], value_states[prompt])
-        return key_states, value_states
+        if self._after is None:
+            return key_states, value_states
+        key_HDT, value_HTD = self._after.layers[layer_idx]
+        before = (x_HTD.expand(len(key_states), -1, -1, -1) for x_HTD in (key_HDT.transpose(1, 2), value_HTD))
+        key_PHTD, value_PHTD = (torch.cat(xs, 2) for xs in zip(before, (key_states, value_states), strict=True))
+        return key_PHTD, value_PHTD
 
 
 class Stepping(Cache):

@@ -196,6 +196,7 @@ class TorchEngine:
         with torch.inference_mode():
             self._drop_abandoned()
             if self._stale:
+                self._open_network().forget()
                 self._fill(range(len(self._rows)))
                 self._stale = False
             admitted = self._admit()
@@ -227,7 +228,7 @@ class TorchEngine:
             text = self._rows.read(row)
             key = self._key(row, text)
             if len(text) and key in known:
-                self._open_network().join(known[key], row, len(text))
+                self._open_network().join(known[key], row, text)
             elif len(text):
                 same.setdefault(key, []).append(row)
         groups = sorted(same.values(), key=lambda group: len(self._rows.read(group[0])))

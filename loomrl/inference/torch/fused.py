@@ -20,15 +20,17 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 from loomrl.inference.engine import Sight
 from loomrl.inference.experts import ExpertHead
 from loomrl.inference.torch.network import FIXED_ROTATIONS, Network
-from loomrl.inference.torch.prefix import Arrangement, Prefix, Prefixes, attend
+from loomrl.inference.torch.prefix import NOTHING, Arrangement, Prefix, Prefixes, attend
 
-SHARED_BYTES = 2**19
-"""Keys and values of a layer that a step must not read again and again for a prompt to be kept outside of its rows: to
-read it there costs some ten small operations more.
-"""
+PREFIX_BYTES = 2**20
+"""What a prefix costs in a layer's step, as keys and values that could be read instead: some ten small operations."""
 JOINING = 4
 """The number of members of a group that are expected to join one whose prompt has been read into its row."""
 KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+
+
+Places = Sequence[tuple[int, int]]
+"""Rows, and for each which of some prompts it gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,49 +94,60 @@ class FusedNetwork(Network):
         prompt_of: Sequence[int],
         sights: Sequence[Sequence[Sight]] = (),
     ) -> None:
-        """Read prompts into rows, or into prefixes: of groups, and of all where most rows have one, since every row
-        reads as far as the longest.
+        """Read prompts into rows, or outside of them where that makes a step cheaper: there each is read once, and the
+        rows, of which all are read as far as the longest, are short. What goes on from such a prompt is read from there.
         """
-        times_P = np.bincount(prompt_of)
-        spared_P = times_P - 1
-        groups = times_P[[self._is_worth(len(ids_T), spared) for ids_T, spared in zip(prompts, spared_P, strict=True)]]
-        have = len(self._prefixes) + int(groups.sum())
-        if 2 * have > max(rows):
-            spared_P = np.maximum(spared_P, have)
-        prefixes = {
-            prompt: Prefix(len(ids_T))
-            for prompt, ids_T in enumerate(prompts)
-            if self._is_worth(len(ids_T), int(spared_P[prompt]))
-        }
-        own = [(row, prompt) for row, prompt in zip(rows, prompt_of, strict=True) if prompt not in prefixes]
-        self._read(prompts, [row for row, _ in own], [prompt for _, prompt in own], sights=sights, prefixes=prefixes)
-        for row, prompt in zip(rows, prompt_of, strict=True):
-            self._prefixes[row] = prefixes.get(prompt)
+        after = [self._prefixes.longest(prompt) for prompt in prompts]
+        for prefix in dict.fromkeys(after):
+            of = {prompt: place for place, prompt in enumerate(p for p, found in enumerate(after) if found is prefix)}
+            places = [(row, of[prompt]) for row, prompt in zip(rows, prompt_of, strict=True) if prompt in of]
+            self._fill_after(prefix, [prompts[prompt] for prompt in of], places)
 
-    def _is_worth(self, length: int, spared: int) -> bool:
-        """True if a prompt had better be outside of its rows, where a step reads it so many times less."""
-        return self._in_products and 8 * self._heads * self._width * length * spared >= SHARED_BYTES
+    def _fill_after(self, prefix: Prefix | None, texts: Sequence[NDArray[np.int32]], places: Places) -> None:
+        """Read what follows a prefix."""
+        if prefix is None:
+            self._fill_whole(texts, places)
+            return
+        rest = [text[prefix.length :] for text in texts]
+        if max(map(len, rest)):
+            self._read(rest, [row for row, _ in places], [text for _, text in places], after=prefix)
+        for row, _ in places:
+            self._prefixes[row] = prefix
+
+    def _fill_whole(self, prompts: Sequence[NDArray[np.int32]], places: Places) -> None:
+        """Read prompts from their first token."""
+        count = max(row for row, _ in places) + 1
+        price = (self._prefixes.distinct() + len(prompts)) * PREFIX_BYTES
+        worth = [self._in_products and count * self._bytes(len(ids_T)) >= price for ids_T in prompts]
+        found = [Prefix(ids_T.copy() if out else NOTHING) for ids_T, out in zip(prompts, worth, strict=True)]
+        own = [place for place in places if not worth[place[1]]]
+        outside = {prompt: prefix for prompt, prefix in enumerate(found) if worth[prompt]}
+        self._read(prompts, [row for row, _ in own], [prompt for _, prompt in own], prefixes=outside)
+        for row, prompt in places:
+            self._prefixes[row] = found[prompt]
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Let row `target` begin as row `source` does, up to `length`."""
         prefix = self._prefixes[source]
-        if prefix is not None and prefix.length > length:
+        if prefix.length > length:
             prefix = prefix.cut(length)
-        elif prefix is None:
-            self.kept.copy(source, target, length)
-        else:
-            self.kept.copy(source, target, length - prefix.length)
+        self.kept.copy(source, target, length - prefix.length)
         self._prefixes[target] = prefix
 
-    def join(self, source: int, target: int, length: int) -> None:
-        """`copy`, where more rows that begin like this are to be expected."""
-        if self._prefixes[source] is None and self._is_worth(length, JOINING):
-            self._prefixes[source] = self.kept.split(source, length)
-        self.copy(source, target, length)
+    def join(self, source: int, target: int, prompt_T: NDArray[np.int32]) -> None:
+        """Let row `target` begin with the prompt that row `source` begins with; more rows are expected to."""
+        worth = self._in_products and JOINING * self._bytes(len(prompt_T)) >= PREFIX_BYTES
+        if worth and not self._prefixes[source].length:
+            self._prefixes[source] = self.kept.split(source, prompt_T.copy())
+        self.copy(source, target, len(prompt_T))
 
     def empty(self, row: int) -> None:
         """Make ready for another sequence."""
         self._prefixes[row] = None
+
+    def forget(self) -> None:
+        """Drop what rows share: the weights are others."""
+        self._prefixes.forget()
 
     def clear(self, row: int) -> None:
         """Zero what a row has read."""
@@ -218,6 +231,10 @@ class FusedNetwork(Network):
             return torch.bmm(score_XGL.softmax(-1), value_XLD).view(count, self._queries, self._width)
         before = place.prefixes.attend((q_XGD * self._scale).view(count, self._heads, shared, self._width), layer)
         return attend(score_XGL, value_XLD).joined(before).view(count, self._queries, self._width)
+
+    def _bytes(self, length: int) -> int:
+        """The size of a layer's keys and values."""
+        return 8 * self._heads * self._width * length
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, weight.shape, weight, self._eps)

@@ -58,23 +58,26 @@ class Network:
         *,
         sights: Sequence[Sequence[Sight]] = (),
         prefixes: Mapping[int, Prefix] = NO_PREFIX,
+        after: Prefix | None = None,
     ) -> None:
-        """Read prompts into rows, and into prefixes."""
+        """Read prompts into rows and into prefixes, or what follows a prefix into rows."""
         device = self.model.device
+        start = after.length if after else 0
         longest = max(map(len, prompts))
         ids_PT = np.zeros((len(prompts), longest), np.int64)
         for line_T, prompt_T in zip(ids_PT, prompts, strict=True):
             line_T[: len(prompt_T)] = prompt_T
-        position_T = self._position_C[:longest]
+        position_T = self._position_C[start : start + longest]
         self.model.base_model(
             **self._inputs(torch.from_numpy(ids_PT).to(device), sights),
             position_ids=position_T.expand(len(prompts), -1),
-            attention_mask=self._mask(position_T[None], longest),
+            attention_mask=self._mask(position_T[None], start + longest),
             past_key_values=Filling(
                 self.kept,
                 torch.tensor(rows, dtype=torch.long, device=device),
                 torch.tensor(prompt_of, dtype=torch.long, device=device),
                 prefixes,
+                after,
             ),
             use_cache=True,
         )
@@ -83,12 +86,15 @@ class Network:
         """Let row `target` begin as row `source` does, up to `length`."""
         self.kept.copy(source, target, length)
 
-    def join(self, source: int, target: int, length: int) -> None:
-        """`copy`, where more rows that begin like this are to be expected."""
-        self.copy(source, target, length)
+    def join(self, source: int, target: int, prompt_T: NDArray[np.int32]) -> None:
+        """Let row `target` begin with the prompt that row `source` begins with; more rows are expected to."""
+        self.copy(source, target, len(prompt_T))
 
     def empty(self, row: int) -> None:
         """Make ready for another sequence."""
+
+    def forget(self) -> None:
+        """Drop what rows share: the weights are others."""
 
     def clear(self, row: int) -> None:
         """Zero what a row has read."""

@@ -8,17 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+NOTHING = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefix:
-    """The keys and values of a prompt, computed by one version of the weights."""
+    """The keys and values of a prompt; of none if all of it is in the rows."""
 
-    length: int
+    ids_T: NDArray[np.int32]
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """[H, D, P] keys, in the order in which few queries read them fastest, and [H, P, D] values."""
+
+    @property
+    def length(self) -> int:
+        """Positions that are here instead of in the rows."""
+        return len(self.ids_T)
 
     def add(self, key_HTD: Tensor, value_HTD: Tensor) -> None:
         """Copy the first positions of the next layer."""
@@ -27,7 +36,7 @@ class Prefix:
 
     def cut(self, length: int) -> "Prefix":
         """Its first positions."""
-        return Prefix(length, [(key_HDP[..., :length], value_HPD[:, :length]) for key_HDP, value_HPD in self.layers])
+        return Prefix(self.ids_T[:length], [(key_HDP[..., :length], value_HPD[:, :length]) for key_HDP, value_HPD in self.layers])
 
 
 class Attended(NamedTuple):
@@ -87,21 +96,33 @@ class Arrangement:
 
 
 class Prefixes:
-    """Which row begins with which prefix."""
+    """What each row begins with: rows with equal beginnings have the same one. All are of one version of the weights."""
 
     def __init__(self, slots: int) -> None:
         self._of: list[Prefix | None] = [None] * slots
         self._known: Arrangement | None = None
 
-    def __len__(self) -> int:
-        """The number of rows that have one."""
-        return sum(prefix is not None for prefix in self._of)
+    def distinct(self) -> int:
+        """The number of different beginnings."""
+        return len({prefix for prefix in self._of if prefix is not None})
 
-    def __getitem__(self, row: int) -> Prefix | None:
-        return self._of[row]
+    def __getitem__(self, row: int) -> Prefix:
+        return self._of[row] or Prefix(NOTHING)
 
     def __setitem__(self, row: int, prefix: Prefix | None) -> None:
         self._of[row], self._known = prefix, None
+
+    def forget(self) -> None:
+        """Drop all."""
+        self._of, self._known = [None] * len(self._of), None
+
+    def longest(self, ids_T: NDArray[np.int32]) -> Prefix | None:
+        """The longest one that these ids go on from."""
+        found: Prefix | None = None
+        for prefix in dict.fromkeys(self._of):
+            if prefix is not None and (found.length if found else 0) < prefix.length <= len(ids_T):
+                found = prefix if np.array_equal(ids_T[: prefix.length], prefix.ids_T) else found
+        return found
 
     def arranged(self, count: int) -> Arrangement:
         """Those of the first rows; those of later ones are dropped."""
@@ -114,7 +135,7 @@ class Prefixes:
 def _arrange(prefixes: Sequence[Prefix | None]) -> Arrangement:
     rows: dict[Prefix, list[int]] = {}
     for row, prefix in enumerate(prefixes):
-        if prefix is not None:
+        if prefix is not None and prefix.length:
             rows.setdefault(prefix, []).append(row)
     spans, first = [], 0
     for prefix, found in rows.items():
