@@ -95,7 +95,9 @@ class FusedNetwork(Network):
         sights: Sequence[Sequence[Sight]] = (),
     ) -> None:
         """Read prompts into rows, or outside of them where that makes a step cheaper: there each is read once, and the
-        rows, of which all are read as far as the longest, are short. What goes on from such a prompt is read from there.
+        rows, of which all are read as far as the longest, are short.
+
+        What goes on from a prompt outside is read from there on.
         """
         after = [self._prefixes.longest(prompt) for prompt in prompts]
         for prefix in dict.fromkeys(after):

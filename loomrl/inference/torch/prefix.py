@@ -36,7 +36,9 @@ class Prefix:
 
     def cut(self, length: int) -> "Prefix":
         """Its first positions."""
-        return Prefix(self.ids_T[:length], [(key_HDP[..., :length], value_HPD[:, :length]) for key_HDP, value_HPD in self.layers])
+        return Prefix(
+            self.ids_T[:length], [(key_HDP[..., :length], value_HPD[:, :length]) for key_HDP, value_HPD in self.layers]
+        )
 
 
 class Attended(NamedTuple):
@@ -96,7 +98,10 @@ class Arrangement:
 
 
 class Prefixes:
-    """What each row begins with: rows with equal beginnings have the same one. All are of one version of the weights."""
+    """What each row begins with; those with equal beginnings have the same one.
+
+    All are of one version of the weights.
+    """
 
     def __init__(self, slots: int) -> None:
         self._of: list[Prefix | None] = [None] * slots
