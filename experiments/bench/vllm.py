@@ -6,10 +6,11 @@ import sys
 import time
 
 import numpy as np
+import psutil
 
 
 def main() -> None:
-    """`FOLDER PROMPT ANSWER REQUESTS GROUP CONCURRENT ROUNDS` → `{"tokens_per_s": …}` on the last line.
+    """`FOLDER PROMPT ANSWER REQUESTS GROUP CONCURRENT ROUNDS` → tokens per second and per CPU second, on the last line.
 
     Prompts are cached where there are `GROUP` > 1 attempts at each, and forgotten before every round: in training, the
     weights are others by then.
@@ -32,13 +33,21 @@ def main() -> None:
     batch = [{"prompt_token_ids": ids} for ids in prompts]
     sampling = SamplingParams(temperature=1.0, max_tokens=answer, ignore_eos=True, detokenize=False, logprobs=0)
     llm.generate(batch[:concurrent], sampling, use_tqdm=False)
-    rates = []
+    rates, cpu_rates = [], []
     for _ in range(rounds):
         llm.reset_prefix_cache()
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), _cpu_s()
         llm.generate(batch, sampling, use_tqdm=False)
         rates.append(requests * answer / (time.perf_counter() - begun))
-    print(json.dumps({"tokens_per_s": statistics.median(rates)}))
+        cpu_rates.append(requests * answer / (_cpu_s() - used))
+    print(json.dumps({"tokens_per_s": statistics.median(rates), "tokens_per_cpu_s": statistics.median(cpu_rates)}))
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and those that it started."""
+    me = psutil.Process()
+    times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
+    return sum(spent.user + spent.system for spent in times)
 
 
 if __name__ == "__main__":
