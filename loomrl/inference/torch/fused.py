@@ -118,9 +118,9 @@ class FusedNetwork(Network):
 
     def _fill_whole(self, prompts: Sequence[NDArray[np.int32]], places: Places) -> None:
         """Read prompts from their first token."""
-        count = max(row for row, _ in places) + 1
-        price = (self._prefixes.distinct() + len(prompts)) * PREFIX_BYTES
-        worth = [self._in_products and count * self._bytes(len(ids_T)) >= price for ids_T in prompts]
+        saved_P = [self._bytes(len(ids_T)) * (max(row for row, _ in places) + 1) for ids_T in prompts]
+        all_out = self._in_products and max(saved_P) >= (self._prefixes.distinct() + len(prompts)) * PREFIX_BYTES
+        worth = [all_out and saved >= PREFIX_BYTES for saved in saved_P]
         found = [Prefix(ids_T.copy() if out else NOTHING) for ids_T, out in zip(prompts, worth, strict=True)]
         own = [place for place in places if not worth[place[1]]]
         outside = {prompt: prefix for prompt, prefix in enumerate(found) if worth[prompt]}
