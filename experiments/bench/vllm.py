@@ -6,7 +6,8 @@ import sys
 import time
 
 import numpy as np
-import psutil
+
+from loomrl.experiments.bench.control.contender import cpu_s
 
 
 def main() -> None:
@@ -36,18 +37,11 @@ def main() -> None:
     rates, cpu_rates = [], []
     for _ in range(rounds):
         llm.reset_prefix_cache()
-        begun, used = time.perf_counter(), _cpu_s()
+        begun, used = time.perf_counter(), cpu_s()
         llm.generate(batch, sampling, use_tqdm=False)
         rates.append(requests * answer / (time.perf_counter() - begun))
-        cpu_rates.append(requests * answer / (_cpu_s() - used))
+        cpu_rates.append(requests * answer / (cpu_s() - used))
     print(json.dumps({"tokens_per_s": statistics.median(rates), "tokens_per_cpu_s": statistics.median(cpu_rates)}))
-
-
-def _cpu_s() -> float:
-    """CPU seconds of this process and those that it started."""
-    me = psutil.Process()
-    times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
-    return sum(spent.user + spent.system for spent in times)
 
 
 if __name__ == "__main__":

@@ -271,7 +271,7 @@ def _kept(layer: nn.Linear) -> nn.Linear:
     return layer
 
 
-def _joined(parts: list[nn.Parameter]) -> Tensor:
+def _joined(parts: Sequence[Tensor]) -> Tensor:
     """One tensor of which the parameters become views: copying into them updates it.
 
     Weights are kept with the inputs first: products of few rows with them are up to a third faster.
