@@ -29,6 +29,10 @@ from loomrl.types import Message, Task
 CHUNK = 256
 """Demonstrations per batch; tokenizers are efficient only on many texts at once."""
 
+ACTION, COMMAND = "{action}", "{command}"
+"""In a format: the place of an action that is no answer between tags, or of its last line."""
+WHOLE = "{work}\n<answer>{answer}</answer>"
+"""The format of answers where all formats are of actions."""
 Ways = Mapping[str, Sequence[str]]
 """Formats of answers by objective."""
 NO_WAYS: Ways = {}
@@ -163,17 +167,30 @@ class Flaws:
         return None if answer == right else f"{work}\n<answer>{answer}</answer>".strip()
 
     def put_into(self, said: Conversation, *, family: str, preference: Preference | None = None) -> Conversation:
-        """The episode with another last action; an action without an answer between tags stays as it is."""
+        """The episode with its answer in another format, and its other actions in one that has a place for them."""
         submission = parse_submission(said[-1].content)
         if submission is None:
-            return said
+            return self._worded(said, self._shown(preference) or self._formats_if_any(family) or ())
         work, answer = submission.reasoning.strip(), submission.answer
         if self._rng.random() < self._settings.wrong:
             work, answer = self._spoilt(work, answer, self._answers.get(family, answer))
         self._answers[family] = submission.answer
-        format = self._rng.choice(self._shown(preference) or self._formats(family))
+        formats = self._shown(preference) or self._formats(family)
+        format = self._rng.choice([format for format in formats if not _is_of_actions(format)] or [WHOLE])
         text = format.replace("{work}", work).replace("{answer}", answer).strip()
-        return (*said[:-1], Message("assistant", text))
+        return (*self._worded(said[:-1], formats), Message("assistant", text))
+
+    def _worded(self, said: Conversation, formats: Sequence[str]) -> Conversation:
+        """Each of the policy's messages in one of these formats that has a place for an action, if there are any."""
+        around = [format for format in formats if _is_of_actions(format)]
+        if not around:
+            return said
+        return tuple(
+            Message("assistant", _around(self._rng.choice(around), message.content))
+            if message.role == "assistant"
+            else message
+            for message in said
+        )
 
     def _shown(self, preference: Preference | None) -> Sequence[str]:
         """The formats of one objective, drawn by its weight; empty if they do not depend on the preference."""
@@ -183,15 +200,17 @@ class Flaws:
         return self._ways[drawn]
 
     def _formats(self, family: str) -> Sequence[str]:
+        fitting = self._formats_if_any(family)
+        if fitting is None:
+            some = ", ".join(self._settings.formats)
+            raise ConfigError(f"algorithm.warm_start.formats: none for {family}, only for {some}. Add it, or '*'.")
+        return fitting
+
+    def _formats_if_any(self, family: str) -> Sequence[str] | None:
         formats = self._settings.formats
         if not isinstance(formats, Mapping):
             return formats
-        fitting = next((each for pattern, each in formats.items() if fnmatchcase(family, pattern)), None)
-        if fitting is None:
-            raise ConfigError(
-                f"algorithm.warm_start.formats: none for {family}, only for {', '.join(formats)}. Add it, or '*'."
-            )
-        return fitting
+        return next((each for pattern, each in formats.items() if fnmatchcase(family, pattern)), None)
 
     def _spoilt(self, work: str, answer: str, other: str) -> tuple[str, str]:
         """Another digit in the answer, and in the work if it ends with the answer; without digits, another answer."""
@@ -202,6 +221,15 @@ class Flaws:
         digit = self._rng.choice([d for d in "123456789" if d != answer[at]])
         wrong = answer[:at] + digit + answer[at + 1 :]
         return work.removesuffix(answer) + wrong if work.endswith(answer) else work, wrong
+
+
+def _is_of_actions(format: str) -> bool:
+    return ACTION in format or COMMAND in format
+
+
+def _around(format: str, action: str) -> str:
+    (*_, command) = action.strip().splitlines() or [""]
+    return format.replace(COMMAND, command).replace(ACTION, action).strip()
 
 
 def _family(environment: BaseEnvironment, task: Task) -> str:

@@ -9,7 +9,7 @@ are paid, `_X` critics by objectives.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,11 +19,12 @@ from typing_extensions import override
 
 from loomrl.algorithms.advantage import has_signal
 from loomrl.algorithms.language.batch import Work
-from loomrl.algorithms.language.estimate import Column
+from loomrl.algorithms.language.estimate import Column, Estimate, Masks, estimate, over_attempts
 from loomrl.algorithms.language.learner import ADVANTAGE, RETURN, VALUE, LanguageLearner
+from loomrl.algorithms.language.packing import attempts_of
 from loomrl.algorithms.language.score import Scores
 from loomrl.algorithms.losses import value_loss
-from loomrl.config import LanguageWeave
+from loomrl.config import GRPO, LanguageWeave
 from loomrl.control.weave import MOST_DOUBT, MOST_SURPRISE, NO_ERROR
 from loomrl.telemetry.metric import Metric
 
@@ -33,6 +34,7 @@ WRONG, SHARE = "wrong", "share"
 """Further columns: squared errors of critics, and each one's share of the samples."""
 
 Floats = NDArray[np.floating]
+Shares = Sequence[Sequence[float]]
 
 
 class WeaveLanguageLearner(LanguageLearner):
@@ -58,7 +60,9 @@ class WeaveLanguageLearner(LanguageLearner):
         for h in range(objectives):
             self._explain(work, _of(woven, h), _of(returns, h))
         columns: dict[str, Column] = {
-            ADVANTAGE: self._weighed(work, [one.advantages for one in made]),
+            ADVANTAGE: compared(work, paid, settings.tree.shares_GH)
+            if settings.baseline == "group"
+            else self._weighed(work, [one.advantages for one in made]),
             VALUE: [value_TMH.reshape(len(value_TMH), -1) for value_TMH in values],
             RETURN: returns,
         }
@@ -68,13 +72,12 @@ class WeaveLanguageLearner(LanguageLearner):
         """Â = (Σ βₕ Âₕ + Σ λₕ Âₕ) / (1 + Σ λₕ), each normalised by itself; one that never changes teaches nothing."""
         if not self._settings.objectives:
             return advantages[0]
-        tree_GH, held_G = np.array(self._settings.tree.shares_GH), np.array(work.multipliers)
         mask = np.concatenate([sample.mask_T for sample in work.samples])
         tells_H = np.array([has_signal(np.concatenate(one)[mask]) for one in advantages])
         weighed = []
-        for index, sample in enumerate(work.samples):
-            weight_H = (np.array(sample.preference) + held_G) @ tree_GH / (1 + held_G.sum()) * tells_H
-            weighed.append(sum(weight * one[index] for weight, one in zip(weight_H, advantages, strict=True)))
+        for index, weight_H in enumerate(_weights(work, self._settings.tree.shares_GH)):
+            kept_H = weight_H * tells_H
+            weighed.append(sum(weight * one[index] for weight, one in zip(kept_H, advantages, strict=True)))
         return weighed
 
     @override
@@ -142,6 +145,28 @@ class WeaveLanguageLearner(LanguageLearner):
         self._log(Metric.VALUE_CALIBRATION, surprise_KX)
         surprise_KX = torch.where(surprise_KX < MOST_SURPRISE, surprise_KX, MOST_SURPRISE)
         return 0.5 * (surprise_KX + variance_KX).mean(1)
+
+
+def compared(work: Work, paid: Column, shares_GH: Shares) -> list[NDArray[np.float64]]:
+    """Advantages of what the preference makes of the rewards, `[T, H]` of each sample, within the groups."""
+    weights = _weights(work, shares_GH)
+    rewards = [paid_TH @ weight_H for paid_TH, weight_H in zip(paid, weights, strict=True)]
+    masks, attempts = [sample.mask_T for sample in work.samples], attempts_of(work.samples)
+    return over_attempts(_Group(), rewards, masks, groups=work.groups, values=None, attempts=attempts).advantages
+
+
+class _Group:
+    """GRPO's advantages, which no positive factor of a group's rewards changes."""
+
+    def advantages(self, rewards: Column, masks: Masks, *, groups: Sequence[str], values: Column | None) -> Estimate:
+        """Per token of every row."""
+        return estimate(GRPO(), rewards, masks, groups=groups, values=values)
+
+
+def _weights(work: Work, shares_GH: Shares) -> list[Floats]:
+    """For each sample the weight of every objective that is paid, (βₕ + λₕ) / (1 + Σ λₕ)."""
+    tree_GH, held_G = np.array(shares_GH), np.array(work.multipliers)
+    return [(np.array(sample.preference) + held_G) @ tree_GH / (1 + held_G.sum()) for sample in work.samples]
 
 
 def _of(columns: Column, objective: int) -> list[Floats]:

@@ -59,10 +59,6 @@ PLAIN = {
         "league",
         "Self-play in a league against a frozen first version, random moves, and rewards by a coin, at equal samples.",
     ),
-    "steer": (
-        "weave.steer",
-        "One steerable language policy against a policy for every preference and mixed weights, at equal samples.",
-    ),
     "offline": (
         "logs.offline",
         "IQL and behaviour cloning on half good, half random episodes of Pendulum, and how they go on online.",
@@ -153,6 +149,19 @@ def weave(
     from loomrl.experiments.bench.weave.fronts import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL, only)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
+def steer(
+    only: Annotated[list[str] | None, typer.Option(help="math or dialogue; may be repeated. By default both.")] = None,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """One steerable language policy against a policy for every preference and mixed weights, at equal samples."""
+    from loomrl.experiments.bench.weave.steer import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL, only or ())
     _tell(figures, as_json=as_json)
 
 

@@ -27,6 +27,11 @@ class LanguageWeave(PPO, Woven):
     """Formats of demonstrations by objective, in place of `warm_start.formats`: each objective's as often as the
     preference of a demonstration weighs it.
     """
+    baseline: Literal["values", "group"] = "values"
+    """What an attempt is compared with: the values of every objective, or the group, whose attempts have the same task
+    and preference. Then the advantage is what the preference makes of the rewards, minus the group's mean, over its
+    standard deviation: all preferences teach alike, whatever the scale of what they weigh.
+    """
     precision: Positive = 0.1
     """Sampled preferences are multiples of it."""
 
@@ -37,7 +42,7 @@ class LanguageWeave(PPO, Woven):
         if self.experts == 1 and self.expert_rank != type(self).model_fields["expert_rank"].default:
             raise ValueError(f"expert_rank={self.expert_rank} has no effect with experts=1: leave it out")
         if not self.objectives:
-            self._refuse_without_objectives("precision", "shown")
+            self._refuse_without_objectives("precision", "shown", "baseline")
             return self
         names = self.tree.names
         if self.shown and (self.shown.keys() != {*names} or not all(self.shown.values())):
@@ -50,6 +55,11 @@ class LanguageWeave(PPO, Woven):
             "dynamic_sampling": self.dynamic_sampling,
             "kl.place=reward": self.kl.coefficient > 0 and self.kl.place == "reward",
         }
+        if self.baseline == "group" and (self.critics > 1 or self.normalize_advantages):
+            raise ValueError(
+                "baseline=group compares with the group alone: several critics and normalize_advantages would have no "
+                "effect. Set critics=1 and normalize_advantages=false"
+            )
         for name, given in idle.items():
             if given:
                 raise ValueError(f"{name} is about one reward, and objectives are several: leave it out")

@@ -9,6 +9,8 @@ from loomrl.config.rubric import RubricPart
 from loomrl.config.rule import TextRuleChoice
 from loomrl.schema import Config
 
+Phrase = Annotated[str, Field(pattern=r"^\w[\w' -]*$", max_length=100)]
+
 
 class CustomPart(Config):
     """A `loomrl.rewards.RewardComponent`, or a class of such that is called with `settings`."""
@@ -48,6 +50,22 @@ class BrevityPart(Config):
     """Weight of this part in the reward."""
 
 
+class CourtesyPart(Config):
+    """Politeness in few tokens, whether the task is solved or not: the share of polite turns × (1 − (n / `tokens`)^
+    `power`), n tokens being said in all.
+    """
+
+    kind: Literal["courtesy"] = "courtesy"
+    phrases: Annotated[tuple[Phrase, ...], Field(min_length=1)] = ("please", "thank you")
+    """Whole words, in capitals or not; a turn with one of them is polite."""
+    tokens: PositiveInt
+    """Tokens of all answers of an attempt from which nothing is earned; words, where nobody has the tokens."""
+    power: Positive = 1.0
+    """Above 1 patience wears out: every further token costs more than the one before it."""
+    weight: float = 1.0
+    """Weight of this part in the reward."""
+
+
 class RulesPart(Config):
     """A constraint: minus the share of turns that break one of these rules, the same ones as a gateway's monitor."""
 
@@ -63,7 +81,7 @@ class RewardConfig(Config):
 
     parts: tuple[
         Annotated[
-            CustomPart | NoveltyPart | EfficiencyPart | BrevityPart | RulesPart | RubricPart,
+            CustomPart | NoveltyPart | EfficiencyPart | BrevityPart | CourtesyPart | RulesPart | RubricPart,
             Field(discriminator="kind"),
         ],
         ...,

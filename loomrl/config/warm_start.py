@@ -20,8 +20,9 @@ class WarmStart(Config):
     learning_rate: Positive = 1e-3
     """Learning rate of these steps."""
     formats: Formats | Mapping[str, Formats] = ("{work}\n<answer>{answer}</answer>",)
-    """Formats of a demonstration's end, in equal shares; `{work}` and `{answer}` are the oracle's. Or formats for
-    families by pattern (`Math/calculus.*`), the first that fits.
+    """Formats of a demonstration's end, in equal shares; `{work}` and `{answer}` are the oracle's. Actions that are no
+    answer between tags have those with `{action}`, or `{command}`, its last line; they stay as they are where there is
+    none. Or formats for families by pattern (`Math/calculus.*`), the first that fits.
     """
     wrong: Share = 0.0
     """Share of wrong answers, and of random other actions, which end the demonstration."""

@@ -6,6 +6,7 @@ number, fails the attempt: that is no reward of 0.
 
 import hashlib
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -14,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from loomrl.config.rewards import BrevityPart, CustomPart, EfficiencyPart, RewardConfig, RulesPart
+from loomrl.config.rewards import BrevityPart, CourtesyPart, CustomPart, EfficiencyPart, RewardConfig, RulesPart
 from loomrl.config.rubric import RubricPart
 from loomrl.errors import ConfigError, ScorerError, failure_from
 from loomrl.gym.judge.judge import conversation
@@ -31,6 +32,7 @@ REMEMBERED = 4096
 """Answers that novelty remembers; the oldest are forgotten first."""
 HALF_AT = 100
 """Words at which an efficient solution is worth half."""
+_WORD = re.compile(r"\w+")
 RUBRIC = "rubric"
 """Under this name an attempt's `extra` has the grades of its rubrics, by part."""
 
@@ -111,6 +113,30 @@ class Brevity:
     def __call__(self, attempt: Trajectory) -> float:
         """The score of an attempt."""
         return max(0.0, 1 - sum(map(_length, attempt.turns)) / self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Courtesy:
+    """Politeness in few tokens: the share of polite turns, times 1 for no tokens, falling to 0 at `tokens`."""
+
+    phrases: Sequence[str]
+    tokens: int
+    power: float
+
+    def __call__(self, attempt: Trajectory) -> float:
+        """The score of an attempt."""
+        polite = sum(map(self._is_polite, attempt.turns)) / len(attempt.turns)
+        said = sum(map(_length, attempt.turns)) / self.tokens
+        return polite * (1 - min(1.0, said) ** self.power)
+
+    def _is_polite(self, turn: Turn) -> bool:
+        said = _plain(turn.action)
+        return any(_plain(phrase) in said for phrase in self.phrases)
+
+
+def _plain(text: str) -> str:
+    """Its words in small letters, each between spaces."""
+    return f" {' '.join(_WORD.findall(text.casefold()))} "
 
 
 def _length(turn: Turn) -> int:
@@ -235,6 +261,9 @@ def open_shaping(config: RewardConfig) -> Shaping:
             components.append(RewardComponent("rules", part.weight, Constraint(open_text_rules(part.rules))))
         elif isinstance(part, BrevityPart):
             components.append(RewardComponent("brevity", part.weight, Brevity(part.tokens)))
+        elif isinstance(part, CourtesyPart):
+            courtesy = Courtesy(part.phrases, part.tokens, part.power)
+            components.append(RewardComponent("courtesy", part.weight, courtesy))
         elif isinstance(part, EfficiencyPart):
             components.append(RewardComponent("efficiency", part.weight, efficiency))
         else:

@@ -164,3 +164,17 @@ def test_actions_that_are_no_answers_slip_at_the_same_rate_and_end_the_demonstra
     assert all(texts[-1] == "anything" and texts.count("anything") == 1 for texts in slipped)
     assert len(slipped) / 800 == pytest.approx(1 - 0.75**4, abs=0.06)
     assert {texts.index("anything") for texts in slipped} == {2, 4, 6, 8}
+
+
+def test_other_actions_stay_as_they_are_or_come_in_formats_that_have_a_place_for_them() -> None:
+    def told(*formats: str, **settings: float) -> list[str]:
+        draw = (Count(), Task("Count", "1", "up", 2, 0))
+        (one,) = demonstrations([draw], WarmStart(formats=formats, **settings), TOKENIZER, seed=0)
+        return [message.content for message in one.messages if message.role == "assistant"]
+
+    right = "Done.\n<answer>yes</answer>"
+    assert told("{work}\n<answer>{answer}</answer>") == ["1", "2", right]
+    assert told("Please.\n{action}") == ["Please.\n1", "Please.\n2", right]
+    assert told("It is {answer}!", "Please.\n{action}") == ["Please.\n1", "Please.\n2", "It is yes!"]
+    assert told("{command}, please") == ["1, please", "2, please", right]
+    assert told("Please.\n{action}", wrong=1.0) == ["Please.\nanything"]

@@ -13,8 +13,11 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from loomrl.algorithms.language import lesson
 from loomrl.algorithms.language.algorithm import METRICS
+from loomrl.algorithms.language.batch import Work
 from loomrl.algorithms.language.corpus import Flaws
+from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.steering import Steered, evenly
+from loomrl.algorithms.language.weave import compared
 from loomrl.config import Experiment, LanguageWeave, WarmStart
 from loomrl.errors import ConfigError
 from loomrl.experiments.policies import exported
@@ -101,6 +104,8 @@ def test_what_is_no_preference_is_refused(given: object, says: str) -> None:
         ({"algorithm.objectives": ["a", "b"], "algorithm.kl": {"coefficient": 1, "place": "reward"}}, "kl.place"),
         ({"algorithm.objectives": ["a", "b"], "algorithm.shown": {"a": ["{answer}"]}}, "of each of a, b"),
         ({"algorithm.shown": {"a": ["{answer}"]}}, "shown has no effect"),
+        ({"algorithm.baseline": "group"}, "baseline has no effect without objectives"),
+        ({"algorithm.objectives": ["a", "b"], "algorithm.baseline": "group"}, "Set critics=1 and normalize_adv"),
         ({"evaluation.preferences": 3}, "evaluation.preferences=3 has no effect"),
     ],
 )
@@ -135,6 +140,15 @@ def test_what_pleases_an_objective_is_shown_as_often_as_it_counts() -> None:
     assert set(told) == {"work 7", "7"}
     assert 650 < told.count("work 7") < 750
     assert flaws.put_into(said, family="f")[-1].content == "work\n<answer>7</answer>"
+
+
+def test_actions_of_a_conversation_are_shown_by_preference_too() -> None:
+    flaws = Flaws(WarmStart(), random.Random(0), {"right": ["{action}"], "kind": ["Please.\n{command}"]})
+    said = (Message("user", "?"), Message("assistant", "ASK"), Message("user", "!"), Message("assistant", "GO"))
+    told = [flaws.put_into(said, family="f", preference={"right": 0.7, "kind": 0.3}) for _ in range(1000)]
+    kinds = [tuple(message.content for message in one[1::2]) for one in told]
+    assert set(kinds) == {("ASK", "GO"), ("Please.\nASK", "Please.\nGO")}
+    assert 250 < kinds.count(("Please.\nASK", "Please.\nGO")) < 350
 
 
 # -- the mixture ---------------------------------------------------------------------------------------------------
@@ -241,16 +255,38 @@ def test_two_learners_learn_what_one_does(tmp_path: Path) -> None:
         algo.stop()
 
 
+GROUP = {"algorithm.baseline": "group", "algorithm.normalize_advantages": False}
+
+
+def test_in_a_group_the_preference_decides_who_was_better_and_the_scale_of_rewards_nothing() -> None:
+    paid_NH = np.array([[1.0, 0.0], [0.0, 3.0], [9.0, 0.0], [0.0, 9.0]])
+
+    def made(a: float, scale: float = 1.0) -> list[list[float]]:
+        one = Sample(ids_T=np.arange(3), mask_T=np.array([False, True, True]), preference=(a, 1 - a))
+        groups = ("g", "g", "h", "h")
+        work = Work("reinforce", (one,) * 4, (), rate=1.0, groups=groups, multipliers=(0.0, 0.0))
+        paid = [np.array([[0.0, 0.0], [0.0, 0.0], scale * one_H]) for one_H in paid_NH]
+        return [one_T.tolist() for one_T in compared(work, paid, ((1, 0), (0, 1)))]
+
+    assert made(0.8) == made(0.8, scale=100) == [[0, 1, 1], [0, -1, -1], [0, 1, 1], [0, -1, -1]]
+    assert made(0.6) == [[0, -1, -1], [0, 1, 1], [0, 1, 1], [0, -1, -1]]
+
+
 @quiet
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("is_dealt_anew", [False, True], ids=["steered", "preferences dealt anew"])
+@pytest.mark.parametrize(
+    ("is_dealt_anew", "baseline"),
+    [(False, {}), (False, GROUP), (True, {})],
+    ids=["steered", "steered by groups", "preferences dealt anew"],
+)
 def test_a_policy_does_as_its_preference_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dealt_anew: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dealt_anew: bool, baseline: dict[str, Any]
 ) -> None:
     if is_dealt_anew:
         monkeypatch.setattr(lesson, "samples_of", dealt_anew(lesson.samples_of))
-    changes = {"train.updates": 80, "rollout.groups_per_update": 16, "algorithm.optimizer.epochs": 2}
+    changes: dict[str, Any] = {"train.updates": 80, "rollout.groups_per_update": 16, "algorithm.optimizer.epochs": 2}
+    changes |= baseline
     algo = build(tmp_path, "weave", **TWO, **changes, **{"algorithm.precision": 0.5, "train.checkpoint_every": 80})
     for _ in range(80):
         algo.train()

@@ -76,21 +76,31 @@ def test_ablations_are_one_table() -> None:
     assert {*ABLATIONS, "linear", "two regions"} == set(table["dst_concave"])
 
 
-def test_the_price_is_that_of_one_expert_one_critic_and_one_reward() -> None:
-    asked = resolve([steer.EXPERIMENT, *steer.PPO])
+@pytest.mark.parametrize("experiment", steer.TASKS.values())
+def test_the_price_is_that_of_one_expert_one_critic_and_one_reward(experiment: str) -> None:
+    asked = resolve([experiment, *steer.PPO])
     assert isinstance(asked, Experiment)
     assert isinstance(asked.algorithm, LanguageWeave)
     assert (asked.algorithm.objectives, asked.algorithm.experts, asked.algorithm.critics) == ((), 1, 1)
     assert not asked.algorithm.shown
 
 
+def test_a_task_of_steering_that_is_unknown_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"--only: .*maths"):
+        steer.measure(steer.QUICK, ["maths"])
+
+
 @pytest.mark.slow
 @pytest.mark.system
-def test_a_steerable_language_policy_is_measured_beside_others() -> None:
-    figures = steer.measure(steer.QUICK)
+@pytest.mark.parametrize("task", steer.TASKS)
+def test_a_steerable_language_policy_is_measured_beside_others(task: str) -> None:
+    measured = steer.measure(steer.QUICK, [task])
+    assert measured.keys() == {task, "seeds_runs"}
+    figures = measured[task]
     told = {"steered_hypervolume", "fixed_hypervolume", "soups_hypervolume", "obeys", "cost_ratio"}
     assert told <= figures.keys()
     assert ("steered_vs_best" in figures) == (max(figures["fixed_hypervolume"], figures["soups_hypervolume"]) > 0)
-    (run,) = figures["seeds_runs"]
+    (run,) = measured["seeds_runs"][task]
+    assert len(run["obeys_by_objective"]) == 2
     assert [len(run[name]) for name in ("steered", "fixed", "soups")] == [2, 2, 2]
     assert figures["cost_ratio"] > 0

@@ -195,3 +195,22 @@ def test_brevity_counts_tokens_or_words_and_asks_for_no_success() -> None:
     tokens = Tokens.of([1, 2, 3], [False, True, False], [0, -1, 0], [-1, 0, -1])
     told = replace(one, turns=(replace(one.turns[0], tokens=tokens),))
     assert brief.shaped(told).reward.parts["brevity"] == 0.75
+
+
+def test_courtesy_is_the_share_of_polite_turns_in_few_tokens() -> None:
+    def paid(*actions: str, success: float = 0.0, **settings: Any) -> float:
+        part = {"kind": "courtesy", "tokens": 10, **settings}
+        return opened(part).shaped(attempt(*actions, success=success)).reward.parts["courtesy"]
+
+    assert paid("Thank you.\nASK: day", "ANSWER: day=Monday") == pytest.approx(0.5 * 0.4)
+    assert paid("THANK  you, Ann!") == paid("please, come in") == pytest.approx(0.7)
+    assert paid("pleased, thank your mother") == 0
+    assert paid("Bitte, ja", phrases=["bitte"]) == 0.8
+    assert paid("please " * 10) == 0
+    assert paid("please " * 5, power=2, weight=3.0) == 2.25
+    assert paid("please", success=1.0) == paid("please")
+
+
+def test_a_phrase_without_a_word_is_refused() -> None:
+    with pytest.raises(ConfigError, match="phrases"):
+        opened({"kind": "courtesy", "tokens": 10, "phrases": ["..."]})

@@ -1,4 +1,5 @@
-"""One steerable language policy against a policy for every preference, and against mixed weights, at equal samples.
+"""One steerable language policy against a policy for every preference, and against mixed weights, at equal samples, on
+two tasks: right against short (Math), and helpful against polite in few words (Dialogue).
 
 All begin with one model that imitated demonstrations, and have as many updates in all: the steerable one has them all,
 the policies of fixed preferences share them, and so do the two whose weights are interpolated (rewarded soups). Each is
@@ -15,25 +16,29 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.torch import load_file, save_file
 
+from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front import hypervolume, undominated
+from loomrl.experiments.shipped import resolve
 from loomrl.feedback.calibration.agreement import rank_correlation
 from loomrl.telemetry.metric import Metric
-from loomrl.telemetry.progress import progress
+from loomrl.telemetry.progress import Progress, progress
 
-EXPERIMENT = "language/steer_tiny"
+TASKS = {"math": "language/steer_tiny", "dialogue": "language/steer_dialogue"}
+"""Experiments of two objectives that are against each other."""
 STAGES = ("ppo", "steered", "fixed", "soups")
 """Of a seed, in this order."""
 
 
-PPO = ("algorithm.objectives=[]", "algorithm.reference=null", "algorithm.shown={}")
+PPO = ("algorithm.objectives=[]", "algorithm.reference=null", "algorithm.shown={}", "algorithm.baseline=values")
 """Changes after which it is language PPO."""
 
 
@@ -42,8 +47,8 @@ class Size:
     """The amount of work."""
 
     seeds: tuple[int, ...] = (1, 2, 3)
-    updates: int = 120
-    """Of each contender, in all."""
+    updates: int | None = None
+    """Of each contender, in all; None: as many as the experiment has."""
     preferences: int = 6
     tasks: int = 200
     """Held-out tasks by each preference."""
@@ -61,24 +66,38 @@ QUICK = Size(
 )
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
-    """Every figure of `loomrl bench steer`: medians over the seeds, and each seed's own."""
-    seeds = []
-    with progress("bench steer", len(size.seeds) * len(STAGES)) as report:
+def measure(size: Size = FULL, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Every figure of `loomrl bench steer` by task: medians over the seeds; each seed's own under `seeds_runs`."""
+    for task in only:
+        if task not in TASKS:
+            raise ConfigError("--only: " + unknown("task", task, TASKS))
+    chosen = only or tuple(TASKS)
+    runs: dict[str, list[dict[str, Any]]] = {task: [] for task in chosen}
+    with progress("bench steer", len(chosen) * len(size.seeds) * len(STAGES)) as report:
         stages = itertools.count(1)
-        for seed in size.seeds:
+        for task, seed in itertools.product(chosen, size.seeds):
             with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder:
-                seeds.append(_Bench(size, seed, Path(folder)).figures(lambda note: report(next(stages), note)))
+                bench = _Bench(TASKS[task], size, seed, Path(folder))
+                runs[task].append(bench.figures(partial(_tell, report, stages, task)))
+    figures: dict[str, Any] = {task: _medians(told) for task, told in runs.items()}
+    return figures | {"seeds_runs": runs}
+
+
+def _tell(report: Progress, stages: Iterator[int], task: str, note: str) -> None:
+    report(next(stages), f"{task} {note}")
+
+
+def _medians(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     told = [name for name, value in seeds[0].items() if isinstance(value, float) and all(name in one for one in seeds)]
-    figures = {name: statistics.median(one[name] for one in seeds) for name in told}
-    return figures | {"samples": size.updates, "seeds_runs": seeds}
+    return {name: statistics.median(one[name] for one in seeds) for name in told} | {"updates": seeds[0]["updates"]}
 
 
 class _Bench:
     """One seed."""
 
-    def __init__(self, size: Size, seed: int, folder: Path) -> None:
-        self._size, self._folder = size, folder
+    def __init__(self, experiment: str, size: Size, seed: int, folder: Path) -> None:
+        self._experiment, self._size, self._folder = experiment, size, folder
+        self._updates = size.updates or resolve([experiment]).train.updates
         self._words = [
             f"seed={seed}", f"store_url=sqlite:///{folder}/loom.db", f"artifact_url={folder}/artifacts",
             f"train.folder={folder}/runs", *size.words,
@@ -99,18 +118,19 @@ class _Bench:
             volumes[name] = _volume(fronts[name])
             told(f"{name} {volumes[name]:.3f}")
         figures: dict[str, Any] = {f"{name}_hypervolume": volume for name, volume in volumes.items()}
+        figures["updates"] = self._updates
         if best := max(volumes["fixed"], volumes["soups"]):
             figures["steered_vs_best"] = volumes["steered"] / best
         obeyed = [_rank_correlation(self._preferences, fronts["steered"], h) for h in range(2)]
-        figures["obeys"] = float(np.mean(obeyed))
+        figures |= {"obeys": float(np.mean(obeyed)), "obeys_by_objective": obeyed}
         figures["cost_ratio"] = self._speed("ppo") / self._speed("steered")
         return figures | fronts
 
     def _steered(self, begin: Path) -> list[list[float]]:
-        return self._judged(self._train("steered", self._size.updates, begin), None)
+        return self._judged(self._train("steered", self._updates, begin), None)
 
     def _one_for_each(self, begin: Path) -> list[list[float]]:
-        updates = max(1, self._size.updates // self._size.preferences)
+        updates = max(1, self._updates // self._size.preferences)
         return [
             self._judged(self._train(f"fixed-{index}", updates, begin, preference), preference)[0]
             for index, preference in enumerate(self._preferences)
@@ -118,7 +138,7 @@ class _Bench:
 
     def _soups(self, begin: Path) -> list[list[float]]:
         ends = [
-            self._exported(self._train(f"end-{index}", self._size.updates // 2, begin, preference))
+            self._exported(self._train(f"end-{index}", self._updates // 2, begin, preference))
             for index, preference in enumerate(((1.0, 0.0), (0.0, 1.0)))
         ]
         return [self._judged(self._soup(ends, preference), preference)[0] for preference in self._preferences]
@@ -131,12 +151,12 @@ class _Bench:
         preference: Sequence[float] | None = None,
         words: Sequence[str] = (),
     ) -> str:
-        more = [f"train.updates={updates}", f"train.checkpoint_every={updates}", *words]
+        more = [f"train.updates={updates}", f"train.checkpoint_every={updates}", "evaluation.episodes=1", *words]
         if begin is not None:
             more += [f"algorithm.model.path={begin}", "algorithm.model.build=null", "algorithm.warm_start.steps=0"]
         if preference is not None:
             more.append(_fixed(preference))
-        _loomrl("train", EXPERIMENT, *self._words, *more, "--run", run)
+        _loomrl("train", self._experiment, *self._words, *more, "--run", run)
         return run
 
     def _exported(self, version: str) -> Path:
@@ -156,7 +176,7 @@ class _Bench:
     def _judged(self, policy: str, preference: Sequence[float] | None) -> list[list[float]]:
         """Mean returns by preference, `[P, H]`."""
         asked = [f"evaluation.preferences={self._size.preferences}"] if preference is None else [_fixed(preference)]
-        words = [EXPERIMENT, *self._words, f"evaluation.episodes={self._size.tasks}", *asked, "--policy", policy]
+        words = [self._experiment, *self._words, f"evaluation.episodes={self._size.tasks}", *asked, "--policy", policy]
         told = _loomrl("evaluate", *words, "--json")
         (report,) = told["policies"].values()
         return [[interval["mean"] for interval in one["returns"]] for one in report["front"]["by_preference"]]
