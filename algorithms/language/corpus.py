@@ -76,18 +76,16 @@ def conversations(
     flaws = Flaws(settings, random.Random(seed), ways)
     source = iter(draws) if settings.tasks is None else cycle(islice(draws, settings.tasks))
     while chunk := list(islice(source, CHUNK)):
-        perfect = asyncio.run(_play_all(chunk, flaws, wrong=settings.wrong, seed=seed))
+        perfect = asyncio.run(_play_all(chunk, flaws, seed=seed))
         for said, (environment, task) in perfect:
             yield flaws.put_into(said, family=_family(environment, task), preference=preference_of(task))
 
 
-async def _play_all(
-    draws: Sequence[Draw], flaws: "Flaws", *, wrong: float, seed: int
-) -> list[tuple[Conversation, Draw]]:
+async def _play_all(draws: Sequence[Draw], flaws: "Flaws", *, seed: int) -> list[tuple[Conversation, Draw]]:
     """The environments' resources belong to this event loop, which ends with the chunk, so they are closed."""
     try:
         agents = [(environment, task) for environment, task in draws if isinstance(environment, Harness)]
-        told = iter(await recorded(agents, wrong=wrong, seed=seed))
+        told = iter(await recorded(agents, wrong=flaws.wrong(), seed=seed))
         played: list[tuple[Conversation, Draw]] = []
         for environment, task in draws:
             if isinstance(environment, Harness):
@@ -101,7 +99,7 @@ async def _play_all(
             await environment.close()
 
 
-Slip = Callable[[BaseEnvironment], str | None]
+Slip = Callable[[BaseEnvironment, Preference | None], str | None]
 """An action to take in place of the oracle's, or None."""
 Stumble = Callable[[str, str], str | None]
 """Family and right answer → a wrong answer to give before it, or None."""
@@ -111,7 +109,7 @@ async def play(
     environment: BaseEnvironment,
     task: Task,
     *,
-    slip: Slip = lambda environment: None,
+    slip: Slip = lambda environment, preference: None,
     stumble: Stumble = lambda family, action: None,
 ) -> Conversation:
     """The oracle's conversation up to its first answer between tags, its first wrong action, or the end."""
@@ -132,7 +130,7 @@ async def play(
                     )
                 said += (Message("assistant", wrong), *step.observation)
                 continue
-        slipped = None if is_answer else slip(environment)
+        slipped = None if is_answer else slip(environment, preference_of(task))
         said += (Message("assistant", action if slipped is None else slipped),)
         if is_answer or slipped is not None:
             return said
@@ -152,9 +150,18 @@ class Flaws:
         self._answers: dict[str, str] = {}
         """The latest answer of each family."""
 
-    def slip(self, environment: BaseEnvironment) -> str | None:
+    def slip(self, environment: BaseEnvironment, preference: Preference | None = None) -> str | None:
         """A random action, with the probability of a wrong one."""
-        return environment.random_action(self._rng) if self._rng.random() < self._settings.wrong else None
+        return environment.random_action(self._rng) if self._rng.random() < self.wrong(preference) else None
+
+    def wrong(self, preference: Preference | None = None) -> float:
+        """The share of what is wrong in demonstrations by this preference."""
+        wrong = self._settings.wrong
+        if not isinstance(wrong, Mapping):
+            return wrong
+        if preference is None:
+            return sum(wrong.values()) / len(wrong)
+        return sum(share * preference[name] for name, share in wrong.items())
 
     def stumble(self, family: str, action: str) -> str | None:
         """A wrong answer to give before this one, with the probability that is asked for."""
@@ -172,7 +179,7 @@ class Flaws:
         if submission is None:
             return self._worded(said, self._shown(preference) or self._formats_if_any(family) or ())
         work, answer = submission.reasoning.strip(), submission.answer
-        if self._rng.random() < self._settings.wrong:
+        if self._rng.random() < self.wrong(preference):
             work, answer = self._spoilt(work, answer, self._answers.get(family, answer))
         self._answers[family] = submission.answer
         formats = self._shown(preference) or self._formats(family)

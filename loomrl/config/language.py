@@ -1,5 +1,6 @@
 """Settings of language policies and their algorithms: model, sampling, warm start, optimizer."""
 
+from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -201,6 +202,21 @@ class LanguageAlgorithm(Config):
     def _bounds_in_order(self) -> Self:
         if self.reward_clip is not None and not self.reward_clip[0] < self.reward_clip[1]:
             raise ValueError(f"reward_clip={self.reward_clip}: the lower bound must be below the upper one")
+        return self
+
+    @property
+    def objective_names(self) -> tuple[str, ...]:
+        """What a preference weighs; empty where there is one reward."""
+        return ()
+
+    @model_validator(mode="after")
+    def _wrong_is_of_objectives(self) -> Self:
+        wrong = self.warm_start.wrong
+        if isinstance(wrong, Mapping) and {*wrong} != {*self.objective_names}:
+            known = ", ".join(self.objective_names) or "none"
+            raise ValueError(
+                f"warm_start.wrong is of {', '.join(wrong)}, objectives are {known}: give each a share"
+            )
         return self
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from loomrl.config.basic import Positive, PositiveInt
 from loomrl.config.language import PPO
@@ -34,6 +35,11 @@ class LanguageWeave(PPO, Woven):
     """
     precision: Positive = 0.1
     """Sampled preferences are multiples of it."""
+
+    @property
+    @override
+    def objective_names(self) -> tuple[str, ...]:
+        return self.tree.names if self.objectives else ()
 
     @model_validator(mode="after")
     def _check_language(self) -> Self:

@@ -24,8 +24,10 @@ class WarmStart(Config):
     answer between tags have those with `{action}`, or `{command}`, its last line; they stay as they are where there is
     none. Or formats for families by pattern (`Math/calculus.*`), the first that fits.
     """
-    wrong: Share = 0.0
-    """Share of wrong answers, and of random other actions, which end the demonstration."""
+    wrong: Share | Mapping[str, Share] = 0.0
+    """Share of wrong answers, and of random other actions, which end the demonstration. Or one for each objective of
+    `weave`, of which a demonstration has the mean by its preference.
+    """
     again: Share = 0.0
     """Share in which a wrong answer comes first, where the environment lets the policy answer again."""
     tasks: PositiveInt | None = None

@@ -106,6 +106,11 @@ def test_what_is_no_preference_is_refused(given: object, says: str) -> None:
         ({"algorithm.shown": {"a": ["{answer}"]}}, "shown has no effect"),
         ({"algorithm.baseline": "group"}, "baseline has no effect without objectives"),
         ({"algorithm.objectives": ["a", "b"], "algorithm.baseline": "group"}, "Set critics=1 and normalize_adv"),
+        ({"algorithm.warm_start.wrong": {"a": 0.1}}, "wrong is of a, objectives are none"),
+        (
+            {"algorithm.objectives": ["a", "b"], "algorithm.warm_start.wrong": {"a": 0.1}},
+            "wrong is of a, objectives are a, b",
+        ),
         ({"evaluation.preferences": 3}, "evaluation.preferences=3 has no effect"),
     ],
 )
@@ -255,6 +260,15 @@ def test_two_learners_learn_what_one_does(tmp_path: Path) -> None:
         algo.stop()
 
 
+def test_what_is_wrong_in_demonstrations_goes_by_preference_too() -> None:
+    flaws = Flaws(WarmStart(wrong={"right": 0.1, "kind": 0.6}), random.Random(0))
+    assert flaws.wrong({"right": 0.8, "kind": 0.2}) == pytest.approx(0.2)
+    assert flaws.wrong() == pytest.approx(0.35)
+    said = (Message("user", "?"), Message("assistant", "<answer>7</answer>"))
+    told = [flaws.put_into(said, family="f", preference={"right": 0.0, "kind": 1.0})[-1].content for _ in range(1000)]
+    assert 350 < told.count("<answer>7</answer>") < 450
+
+
 GROUP = {"algorithm.baseline": "group", "algorithm.normalize_advantages": False}
 
 
@@ -266,7 +280,7 @@ def test_in_a_group_the_preference_decides_who_was_better_and_the_scale_of_rewar
         groups = ("g", "g", "h", "h")
         work = Work("reinforce", (one,) * 4, (), rate=1.0, groups=groups, multipliers=(0.0, 0.0))
         paid = [np.array([[0.0, 0.0], [0.0, 0.0], scale * one_H]) for one_H in paid_NH]
-        return [one_T.tolist() for one_T in compared(work, paid, ((1, 0), (0, 1)))]
+        return [np.round(one_T, 9).tolist() for one_T in compared(work, paid, ((1, 0), (0, 1)))]
 
     assert made(0.8) == made(0.8, scale=100) == [[0, 1, 1], [0, -1, -1], [0, 1, 1], [0, -1, -1]]
     assert made(0.6) == [[0, -1, -1], [0, 1, 1], [0, 1, 1], [0, -1, -1]]

@@ -38,7 +38,10 @@ STAGES = ("ppo", "steered", "fixed", "soups")
 """Of a seed, in this order."""
 
 
-PPO = ("algorithm.objectives=[]", "algorithm.reference=null", "algorithm.shown={}", "algorithm.baseline=values")
+PPO = (
+    "algorithm.objectives=[]", "algorithm.reference=null", "algorithm.shown={}", "algorithm.baseline=values",
+    "algorithm.warm_start.wrong=0",
+)  # fmt: skip
 """Changes after which it is language PPO."""
 
 
