@@ -127,7 +127,7 @@ class Courtesy:
         """The score of an attempt."""
         polite = sum(map(self._is_polite, attempt.turns)) / len(attempt.turns)
         said = sum(map(_length, attempt.turns)) / self.tokens
-        return polite * (1 - min(1.0, said) ** self.power)
+        return float(polite * (1 - min(1.0, said) ** self.power))
 
     def _is_polite(self, turn: Turn) -> bool:
         said = _plain(turn.action)

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file, save_file
 
+from loomrl.config import Experiment
 from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front import hypervolume, undominated
 from loomrl.experiments.shipped import resolve
@@ -100,7 +101,9 @@ class _Bench:
 
     def __init__(self, experiment: str, size: Size, seed: int, folder: Path) -> None:
         self._experiment, self._size, self._folder = experiment, size, folder
-        self._updates = size.updates or resolve([experiment]).train.updates
+        shipped = resolve([experiment])
+        assert isinstance(shipped, Experiment), "it is of a language policy"
+        self._updates = size.updates or shipped.train.updates
         self._words = [
             f"seed={seed}", f"store_url=sqlite:///{folder}/loom.db", f"artifact_url={folder}/artifacts",
             f"train.folder={folder}/runs", *size.words,
