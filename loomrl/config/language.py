@@ -214,9 +214,7 @@ class LanguageAlgorithm(Config):
         wrong = self.warm_start.wrong
         if isinstance(wrong, Mapping) and {*wrong} != {*self.objective_names}:
             known = ", ".join(self.objective_names) or "none"
-            raise ValueError(
-                f"warm_start.wrong is of {', '.join(wrong)}, objectives are {known}: give each a share"
-            )
+            raise ValueError(f"warm_start.wrong is of {', '.join(wrong)}, objectives are {known}: give each a share")
         return self
 
     @model_validator(mode="after")
