@@ -311,7 +311,7 @@ def test_a_policy_does_as_its_preference_says(
     wants = np.array([(preference_of(t.task) or {})["y"] for t in attempts])
     got = np.array([t.reward.parts["y"] for t in attempts])
     gap = got[wants > 0.6].mean() - got[wants < 0.4].mean()
-    assert (abs(gap) < 0.2) if is_dealt_anew else (gap > 0.9), gap
+    assert (abs(gap) < 0.2) if is_dealt_anew else (gap > 0.75), gap
 
 
 def dealt_anew(samples_of: Callable[..., Any]) -> Callable[..., Any]:
