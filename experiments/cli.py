@@ -85,6 +85,8 @@ app.command("import")(cli_records.take_over)
 app.command()(cli_analytics.query)
 app.command()(cli_new.new)
 
+WHICH_RUN = frozenset({"kind", "name", "store_url"})
+"""Settings by which a run to resume is found."""
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -240,13 +242,16 @@ def train(
     """
     from loomrl.experiments.shipped import TRAINED, resolve
 
-    experiment = resolve(words or [], default=TRAINED)
+    said = words or []
+    # what is changed of a run is of its own experiment, which the store knows
+    base = said if not resume else [word for word in said if word.partition("=")[0] in WHICH_RUN or "=" not in word]
+    experiment = resolve(base, default=TRAINED)
     beginning(f"resume {run or 'the latest run'}" if resume else f"train {experiment.name}")
     from loomrl.experiments.train import render, resumed, train
     from loomrl.load import parse_assignments
 
     if resume:
-        changes = parse_assignments(word for word in words or [] if "=" in word)
+        changes = parse_assignments(word for word in said if "=" in word)
         experiment, run = resumed(experiment, run, changes)
     result = train(experiment, run=run, metrics=metrics)
     emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))

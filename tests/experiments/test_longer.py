@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from loomrl.config import AnyExperiment
 from loomrl.errors import StoreError
+from loomrl.experiments.cli import app
 from loomrl.experiments.train import resumed, train
 from loomrl.load import parse_assignments
 from loomrl.store import open_store
@@ -47,6 +49,19 @@ def test_a_language_run_is_trained_on_as_if_it_had_been_longer(tmp_path: Path) -
     train(settings.override({"train.updates": 3}), run="whole")
     assert test_train.same(test_train.weights(tmp_path, "r", 3), test_train.weights(tmp_path, "whole", 3))
     assert train(again, run=run).stopped == "all 3 updates done"
+
+
+def test_a_control_run_is_trained_on_from_the_command_line(tmp_path: Path) -> None:
+    """No file is named: what is changed is of the run's experiment, not of the one that `train` has by default."""
+    settings = test_train_control.experiment(tmp_path, **{"train.steps": 512, "evaluation.every": 512})
+    train(settings, run="r")
+    words = ["train", "--resume", "--run", "r", f"store_url={settings.store_url}"]
+    told = CliRunner().invoke(app, [*words, "train.steps=1024"])
+    assert told.exit_code == 0, told.output
+    assert "steps done" in told.output
+    wrong = CliRunner().invoke(app, [*words, "train.stepz=2048"])
+    assert "run r, resumed: 1 fault(s)" in str(wrong.exception)
+    assert "train.stepz=2048: no such setting here" in str(wrong.exception)
 
 
 def test_a_control_run_is_trained_on_as_if_it_had_been_longer(tmp_path: Path) -> None:
