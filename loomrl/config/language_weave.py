@@ -31,7 +31,8 @@ class LanguageWeave(PPO, Woven):
     baseline: Literal["values", "group"] = "values"
     """What an attempt is compared with: the values of every objective, or the group, whose attempts have the same task
     and preference. Then the advantage is what the preference makes of the rewards, minus the group's mean, over its
-    standard deviation: all preferences teach alike, whatever the scale of what they weigh.
+    standard deviation: all preferences teach alike, whatever the scale of what they weigh. Values are learnt all the
+    same, and nothing reads them.
     """
     precision: Positive = 0.1
     """Sampled preferences are multiples of it."""
