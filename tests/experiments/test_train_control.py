@@ -146,11 +146,18 @@ def assert_goes_on(settings: ControlExperiment, folder: Path, patch: pytest.Monk
     assert history(settings, "whole") == history(settings, "parts")
 
 
+WRAPPED = [
+    {"entry_point": "gymnasium.wrappers:TimeLimit", "settings": {"max_episode_steps": 6}},
+    {"entry_point": "gymnasium.wrappers:TimeAwareObservation"},
+]
+"""They have a state: both count steps."""
+
+
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("sac", marks=pytest.mark.slow)])
 def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
-    changes: dict[str, Any] = {"train.steps": 2048, "train.checkpoint_every": 512}
+    changes: dict[str, Any] = {"train.steps": 2048, "train.checkpoint_every": 512, "environment.wrappers": WRAPPED}
     if algorithm == "sac":
         changes |= {"algorithm": {"kind": "sac", "batch": 16}, "rollout.steps": 1, "train.steps": 600}
         changes |= {"train.checkpoint_every": 200, "train.tell_every": 100, "evaluation.every": 300}
