@@ -32,7 +32,7 @@ CHUNK = 256
 ACTION, COMMAND = "{action}", "{command}"
 """In a format: the place of an action that is no answer between tags, or of its last line."""
 WHOLE = "{work}\n<answer>{answer}</answer>"
-"""The format of answers where all formats are of actions."""
+"""The format of answers where all formats are of actions, and of a wrong one that comes first."""
 Ways = Mapping[str, Sequence[str]]
 """Formats of answers by objective."""
 NO_WAYS: Ways = {}
@@ -171,7 +171,7 @@ class Flaws:
         assert submission is not None, "it is an answer"
         work, right = submission.reasoning.strip(), submission.answer
         work, answer = self._spoilt(work, right, self._answers.get(family, right))
-        return None if answer == right else f"{work}\n<answer>{answer}</answer>".strip()
+        return None if answer == right else _written(WHOLE, work, answer)
 
     def put_into(self, said: Conversation, *, family: str, preference: Preference | None = None) -> Conversation:
         """The episode with its answer in another format, and its other actions in one that has a place for them."""
@@ -184,8 +184,7 @@ class Flaws:
         self._answers[family] = submission.answer
         formats = self._shown(preference) or self._formats(family)
         format = self._rng.choice([format for format in formats if not _is_of_actions(format)] or [WHOLE])
-        text = format.replace("{work}", work).replace("{answer}", answer).strip()
-        return (*self._worded(said[:-1], formats), Message("assistant", text))
+        return (*self._worded(said[:-1], formats), Message("assistant", _written(format, work, answer)))
 
     def _worded(self, said: Conversation, formats: Sequence[str]) -> Conversation:
         """Each of the policy's messages in one of these formats that has a place for an action, if there are any."""
@@ -228,6 +227,10 @@ class Flaws:
         digit = self._rng.choice([d for d in "123456789" if d != answer[at]])
         wrong = answer[:at] + digit + answer[at + 1 :]
         return work.removesuffix(answer) + wrong if work.endswith(answer) else work, wrong
+
+
+def _written(format: str, work: str, answer: str) -> str:
+    return format.replace("{work}", work).replace("{answer}", answer).strip()
 
 
 def _is_of_actions(format: str) -> bool:
