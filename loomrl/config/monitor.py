@@ -45,10 +45,12 @@ class Monitoring(Config):
     """The rules that every answer and action must pass before it leaves."""
 
     rules: tuple[MonitorRule, ...] = (MonitorRule(check=SecretsRule()),)
-    fails: Literal["open", "closed"] = "open"
-    """A rule of yours that raises, or is late: `open` lets the answer leave, `closed` takes it for a hit."""
+    fails: Literal["open", "closed"] = "closed"
+    """If a rule of yours raises, or is late: `closed` stops the answer as for a hit, `open` lets it leave. A rule that
+    only counts stops nothing.
+    """
     limit_ms: Positive = 50.0
-    """Time for each look of a rule of yours."""
+    """CPU time for each look of a rule of yours. Late is also a look that takes forty times as long by the clock."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

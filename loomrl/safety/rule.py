@@ -47,6 +47,8 @@ class Found:
     what: str
     is_sure: bool = True
     """False: more text decides; until then everything from `start` on is held back."""
+    has_failed: bool = False
+    """The rule itself failed: the answer is stopped, and its arm is not blamed."""
 
 
 class TextRule(Protocol):
@@ -74,6 +76,8 @@ class Wrong:
 
     what: str
     instead: NDArray[Any] | None = None
+    has_failed: bool = False
+    """The rule itself failed: the action is stopped, and its arm is not blamed."""
 
 
 class ActionRule(Protocol):

@@ -23,6 +23,8 @@ class Hit:
     rule: str
     what: str
     start: int
+    has_failed: bool = False
+    """The rule itself failed; nothing was found."""
 
 
 class Screen:
@@ -71,7 +73,7 @@ class Screen:
         places = [max(self.left, one.start) for one in found.values() if one.is_sure or not saying.is_whole]
         sure = next(((name, one) for name, one in found.items() if one.is_sure), None)
         if sure is not None:
-            self.hit = Hit(sure[0], sure[1].what, min(places))
+            self.hit = Hit(sure[0], sure[1].what, min(places), has_failed=sure[1].has_failed)
             return
         self.left = max(min([end, *places]), self.left, end - MOST_HELD)
 

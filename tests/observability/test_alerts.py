@@ -42,6 +42,8 @@ HEALTHY: Mapping[str, str] = {
     f'{CALLS}"failed"}}': "0+10x60",
     f'{CALLS}"refused"}}': "0+300x60",
     f"loomrl_gateway_violating_calls_total{{{ARM[: ARM.rindex(',')]}}}": "0+2x60",
+    'loomrl_violations_total{endpoint="e",arm="stable",rule="mine",then="failed"}': "2x60",
+    'loomrl_violations_total{endpoint="e",arm="stable",rule="mine",then="replace"}': "0+2x60",
     'loomrl_gateway_waiting{endpoint="e",instance="g:1"}': "700x60",
     'loomrl_gateway_queue{endpoint="e",instance="g:1"}': "1024x60",
     'loomrl_gateway_refusals_total{cause="full",instance="g:1"}': "5x60",
@@ -106,6 +108,10 @@ CAUSES: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "Violations": (
         {f"loomrl_gateway_violating_calls_total{{{ARM[: ARM.rindex(',')]}}}": "0+2x30 60+90x30"},
         STABLE,
+    ),
+    "RulesFail": (
+        {'loomrl_violations_total{endpoint="e",arm="stable",rule="mine",then="failed"}': "2x50 3x10"},
+        {"endpoint": "e", "rule": "mine"},
     ),
     "ReleaseStuck": (
         {'loomrl_alarm{endpoint="e",alert="release_stuck"}': "0x40 1x20"},

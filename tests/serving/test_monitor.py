@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -240,17 +241,73 @@ def no_fish(saying: Saying) -> Found | None:
 @pytest.mark.parametrize(("fails", "expected"), [("open", "All is well."), ("closed", STOPPED)])
 async def test_a_rule_that_raises_is_counted_and_fails_as_told(fails: str, expected: str, tmp_path: Path) -> None:
     own = {"check": {"kind": "custom", "entry_point": f"{__name__}:raises", "name": "mine"}}
-    settings = {} if fails == "open" else {"fails": fails}
+    settings = {} if fails == "closed" else {"fails": fails}
     async with Watched(tmp_path, Says("All is well."), rules=[own], **settings) as served:
         assert said(await served.chat()) == expected
         rows = await served.rows("monitor.hit")
-    assert any(row.data["then"] == "failed" and row.data["what"] == "ValueError" for row in rows)
+    assert {(row.data["then"], row.data["what"]) for row in rows} == {("failed", "ValueError")}
+
+
+@pytest.mark.parametrize("then", ["replace", "stable", "quarantine", "count"])
+async def test_a_rule_that_fails_blames_no_arm_and_locks_no_session(then: str, tmp_path: Path) -> None:
+    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:raises", "name": "mine"}, "then": then, "trip": True}
+    policies = Says("All is well.", version="old"), Says("All is well, too.", version="new")
+    async with Watched(tmp_path, *policies, rules=[own]) as served:
+        answer = await served.chat()
+        await served.rows("monitor.hit")
+        await served.measures.close()
+        seen = {(one.metric, one.value) for _, one in read_observations(served.db, "m")}
+        assert quarantined(served.db) == []
+    assert said(answer) == ("All is well, too." if then == "count" else STOPPED)
+    assert answer.headers["x-loomrl-arm"] == "canary"
+    assert ("violation", 0.0) in seen
+    assert {metric for metric, value in seen if value and metric in ("violation", "trip", "error")} == set()
+
+
+def waits(saying: Saying) -> Found | None:
+    """A rule that asks elsewhere: it takes little CPU time, and longer than its limit by the clock."""
+    time.sleep(0.15)
+    return None
+
+
+def computes(saying: Saying) -> Found | None:
+    begun = time.thread_time()
+    while time.thread_time() < begun + 0.5:
+        pass
+    return None
+
+
+@pytest.mark.parametrize(("rule", "is_late"), [("waits", False), ("computes", True)])
+async def test_the_time_of_a_rule_is_cpu_time(rule: str, is_late: bool, tmp_path: Path) -> None:
+    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:{rule}", "name": "mine"}}
+    async with Watched(tmp_path, Says("Good."), rules=[own], limit_ms=20) as served:
+        assert said(await served.chat()) == (STOPPED if is_late else "Good.")
+        rows = await served.rows("monitor.hit")
+    assert {row.data["what"] for row in rows} == ({"Late"} if is_late else set())
+
+
+meeting = threading.Barrier(3 * MOST_LATE)
+
+
+def meets(saying: Saying) -> Found | None:
+    if saying.is_whole:
+        meeting.wait()
+    return None
+
+
+async def test_many_rules_may_run_at_once(tmp_path: Path) -> None:
+    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:meets", "name": "mine"}}
+    async with Watched(tmp_path, Says("Good."), rules=[own], limit_ms=10_000) as served:
+        calls = (served.chat(session=f"s{number}") for number in range(meeting.parties))
+        answers = await asyncio.gather(*calls)
+        assert await served.rows("monitor.hit") == []
+    assert {said(answer) for answer in answers} == {"Good."}
 
 
 @pytest.mark.parametrize(("fails", "left"), [("open", 1.0), ("closed", 0.0)], ids=["open", "closed"])
 async def test_a_rule_that_never_answers_holds_up_no_call(fails: str, left: float, tmp_path: Path) -> None:
     own = {"check": {"kind": "custom", "entry_point": f"{__name__}:hangs", "name": "mine"}}
-    settings = {} if fails == "open" else {"fails": fails}
+    settings = {} if fails == "closed" else {"fails": fails}
     text = "All is well. " * 70
     entered.clear(), free.clear()
     try:
@@ -352,3 +409,19 @@ async def test_forbidden_states_are_refused_or_answered_as_told(tmp_path: Path) 
         assert await acts(served, count=2) == [403, 403]
         assert await acts(served, session="other") == [403]
         assert {each.session for each in quarantined(served.db)} == {"s", "other"}
+
+
+def breaks(deed: Deed) -> str | None:
+    raise ValueError("I am broken")
+
+
+async def test_an_action_rule_that_fails_stops_the_action_and_blames_no_arm(tmp_path: Path) -> None:
+    acting = Acting(control_policy(), version="run/3", number=3)
+    own = {"check": {"kind": "custom_action", "entry_point": f"{__name__}:breaks"}, "then": "quarantine"}
+    async with Watched(tmp_path, acting, rules=[own]) as served:
+        assert await acts(served) == [403]
+        await served.measures.close()
+        assert [each for _, each in read_observations(served.db, "m") if each.metric == "violation"] == []
+        assert quarantined(served.db) == []
+    async with Watched(tmp_path, acting, rules=[own], fails="open") as served:
+        assert await acts(served) != [403]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,12 @@ from loomrl.store.observations import Observation
 log = redacted_logger(__name__)
 T = TypeVar("T")
 MOST_LATE = 16
-"""Threads stuck in custom rules; at this number custom rules fail at once."""
+"""Threads that custom rules did not give back in time; at this number custom rules fail at once."""
+FAILED = "failed rule"
+PATIENCE = 40
+"""Times `limit_ms` by the clock for a look that uses little CPU time: it waits, or the machine is busy."""
+HAS_THREAD_CLOCKS = hasattr(time, "pthread_getcpuclockid")
+"""False on macOS, where a look is late by the clock alone."""
 REMEMBERED = 20_000
 """Sessions whose last action is known."""
 
@@ -128,7 +133,7 @@ class Monitor:
                 rule = self._own_texts[name]
                 return await self._in_time(lambda: look({name: rule}, saying).get(name))
         except Exception as error:  # noqa: BLE001 - the boundary to rules
-            return Found(saying.since, "failed rule") if self._is_closed(name, origin, error) else None
+            return Found(saying.since, FAILED, has_failed=True) if self._is_closed(name, origin, error) else None
         return None
 
     # -- actions ----------------------------------------------------------------------------------------------------
@@ -159,21 +164,26 @@ class Monitor:
             wrong = await self._wrong(name, rule, deed, origin)
             if wrong is None:
                 continue
-            hits.append(name)
-            self.count(origin, name, wrong.what)
             chosen = self.rules[name]
-            if chosen.then == "quarantine":
-                await self.ledger.hold(origin.endpoint, origin.session, name)
-                self.refuse_held(origin.endpoint, origin.session)
-            if chosen.then == "stable" and origin.role is not Role.STABLE:
-                raise Forbidden(name, may_move=True)
-            if chosen.then == "count":
-                continue
+            if not wrong.has_failed:
+                hits.append(name)
+                self.count(origin, name, wrong.what)
+                if chosen.then == "count":
+                    continue
+                await self._intervene(name, chosen, origin)
             instead = wrong.instead if chosen.action is None else np.resize(chosen.action, deed.action.shape)
             if instead is None:
                 raise Forbidden(name, may_move=False)
             deed = replace(deed, action=instead.astype(deed.action.dtype))
         return deed
+
+    async def _intervene(self, name: str, rule: MonitorRule, origin: Origin) -> None:
+        """A Refusal unless the rule lets another action take the place of the wrong one."""
+        if rule.then == "quarantine":
+            await self.ledger.hold(origin.endpoint, origin.session, name)
+            self.refuse_held(origin.endpoint, origin.session)
+        if rule.then == "stable" and origin.role is not Role.STABLE:
+            raise Forbidden(name, may_move=True)
 
     async def _wrong(self, name: str, rule: ActionRule, deed: Deed, origin: Origin) -> Wrong | None:
         try:
@@ -181,7 +191,7 @@ class Monitor:
                 return await self._in_time(lambda: rule.judge(deed))
             return rule.judge(deed)
         except Exception as error:  # noqa: BLE001 - the boundary to rules
-            return Wrong("failed rule") if self._is_closed(name, origin, error) else None
+            return Wrong(FAILED, has_failed=True) if self._is_closed(name, origin, error) else None
 
     def _remember(self, session: str, action: Any) -> None:
         self._last[session] = action
@@ -194,36 +204,78 @@ class Monitor:
     def _is_closed(self, name: str, origin: Origin, error: Exception) -> bool:
         log.warning("Rule %s failed: %s: %s", name, type(error).__name__, error if isinstance(error, Late) else "")
         self.count(origin, name, type(error).__name__, then="failed")
-        return self.settings.fails == "closed"
+        return self.settings.fails == "closed" and self.rules[name].then != "count"
 
     async def _in_time(self, work: Callable[[], T]) -> T:
         """Its result from a thread of its own; Late if it takes longer than the settings allow."""
         if self._late >= MOST_LATE:
             raise Late("too many of its threads did not come back")
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-
-        def run() -> None:
-            try:
-                answer, error = work(), None
-            except Exception as raised:  # noqa: BLE001 - handed to the one who waits
-                answer, error = None, raised
-            with suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(tell, answer, error)
-
-        def tell(answer: Any, error: Exception | None) -> None:
-            self._late -= 1
-            if done.done():
-                return
-            done.set_result(answer) if error is None else done.set_exception(error)
-
-        self._late += 1
-        threading.Thread(target=run, daemon=True).start()
+        look = _Look(work)
         try:
-            async with asyncio.timeout(self.settings.limit_ms / 1000):
-                return await done
-        except TimeoutError:
-            raise Late(f"no answer within {self.settings.limit_ms:g} ms") from None
+            return await look.result(self.settings.limit_ms / 1000)
+        except Late:
+            self._late += 1
+            look.when_over(self._count_back)
+            raise
+
+    def _count_back(self) -> None:
+        self._late -= 1
+
+
+class _Look(Generic[T]):
+    """A look of a custom rule, running in a thread of its own."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._done: asyncio.Future[T] = self._loop.create_future()
+        self._work = work
+        self._clock: int | None = None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    async def result(self, limit_s: float) -> T:
+        """The result; Late after `limit_s` of CPU time, or `PATIENCE` times that by the clock."""
+        begun = self._loop.time()
+        while not (await asyncio.wait({self._done}, timeout=limit_s))[0]:
+            if self._cpu_s() >= limit_s:
+                raise Late(f"no answer within limit_ms={limit_s * 1000:g} of CPU time")
+            if self._loop.time() - begun >= PATIENCE * limit_s:
+                raise Late(f"no answer within {PATIENCE} times limit_ms={limit_s * 1000:g}")
+        return self._done.result()
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Call this once the thread has come back; its result is dropped."""
+
+        def drop(done: asyncio.Future[T]) -> None:
+            done.exception()  # or asyncio would complain that it was never asked for
+            call()
+
+        self._done.add_done_callback(drop)
+
+    def _run(self) -> None:
+        if HAS_THREAD_CLOCKS:  # asked for by the thread itself: the clock of an ended thread may not be asked for
+            self._clock = time.pthread_getcpuclockid(threading.get_ident())
+        answer: Any = None
+        error: Exception | None = None
+        try:
+            answer = self._work()
+        except Exception as raised:  # noqa: BLE001 - handed to the caller of `result`
+            error = raised
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(self._settle, answer, error)
+
+    def _settle(self, answer: Any, error: Exception | None) -> None:
+        if error is None:
+            self._done.set_result(answer)
+        else:
+            self._done.set_exception(error)
+
+    def _cpu_s(self) -> float:
+        """CPU seconds of the thread; 0 before it runs, where threads have no clocks, and after its end."""
+        if self._clock is None:
+            return 0.0
+        with suppress(OSError):
+            return time.clock_gettime(self._clock)
+        return 0.0
 
 
 def _trip(origin: Origin) -> Observation:

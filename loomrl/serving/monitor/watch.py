@@ -118,6 +118,8 @@ class Watch:
             screen.settle(saying, await self._monitor.look(saying, self.origin, without=self._ignored))
             if screen.hit is None:
                 continue
+            if screen.hit.has_failed:  # counted as a failure of the rule, never as a violation of the arm
+                return
             self.hits.append(screen.hit)
             self._monitor.count(self.origin, screen.hit.rule, screen.hit.what)
             if self._monitor.rules[screen.hit.rule].then != "count":
@@ -127,6 +129,8 @@ class Watch:
 
     async def _intervene(self, choice: _Choice, hit: Hit, index: int, *, may_move: bool) -> Sequence[Event]:
         rule = self._monitor.rules[hit.rule]
+        if hit.has_failed and rule.then != "hold":  # no reason to lock the session, or to blame its arm
+            return self._replace(choice, hit, index)
         if rule.then == "quarantine":
             choice.cut = hit.rule
             await self._monitor.ledger.hold(self.origin.endpoint, self.origin.session, hit.rule)
@@ -137,9 +141,13 @@ class Watch:
         if rule.then == "stable" and may_move and not (self._flows and any(each.screen.left for each in self._choices)):
             choice.cut, self.has_moved = hit.rule, True
             raise AskStable
+        return self._replace(choice, hit, index)
+
+    def _replace(self, choice: _Choice, hit: Hit, index: int) -> Sequence[Event]:
+        """Put the rule's text in the place of everything that has not left."""
         choice.cut = hit.rule
         before = choice.screen.text[: hit.start] if self._flows and choice.screen.left else ""
-        text = before[len(choice.given) :] + (rule.text or STOPPED)
+        text = before[len(choice.given) :] + (self._monitor.rules[hit.rule].text or STOPPED)
         choice.given += text
         closed = Closed(index=index, text=choice.given, finish="filtered")
         return (_text(index, text), closed)
