@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-VERSION = "1"
+VERSION = "2"
 """Of the schema. A store of another one is not migrated: it is made anew from LoomDB."""
 ABOUT = "about"
 """The table of what the store knows of itself, by name."""
@@ -58,7 +58,7 @@ TRAJECTORIES = Table(
         ("version", _LABEL),
         ("arms", f"Array({_LABEL})"),
         ("ending", _LABEL),
-        ("success", "Float64"),
+        ("success", "Nullable(Float64)"),
         ("reward", "Float64"),
         ("turns", "UInt32"),
         ("tokens", "UInt64"),
@@ -132,10 +132,12 @@ TABLES = (TRAJECTORIES, REWARDS, FEEDBACK, EXPOSURES)
 VIEWS = {
     "judged": "SELECT * FROM rewards WHERE position NOT IN (SELECT replaces FROM rewards WHERE replaces > 0)",
     "baselines": """
-        SELECT task, attempts, failed, success, turns, sampled, seconds, judged, reward, deviation, confidence
+        SELECT task, attempts, failed, known, solved AS success, turns, sampled, seconds, judged, reward, deviation,
+               confidence
         FROM (
             SELECT task, count() AS attempts, countIf(ending = 'failed') AS failed,
-                   avgIf(success, ending != 'failed') AS success, avg(turns) AS turns, avg(sampled) AS sampled,
+                   count(success) AS known, avg(success) AS solved, avg(turns) AS turns,
+                   avg(sampled) AS sampled,
                    avg(seconds) AS seconds
             FROM trajectories GROUP BY task
         ) AS a
@@ -146,10 +148,12 @@ VIEWS = {
         ) AS b USING (task)
         ORDER BY task""",
     "versions": """
-        SELECT version, attempts, failed, success, sampled, seconds, judged, reward, deviation, first_at, last_at
+        SELECT version, attempts, failed, known, solved AS success, sampled, seconds, judged, reward, deviation,
+               first_at, last_at
         FROM (
             SELECT version, count() AS attempts, countIf(ending = 'failed') AS failed,
-                   avgIf(success, ending != 'failed') AS success, avg(sampled) AS sampled, avg(seconds) AS seconds,
+                   count(success) AS known, avg(success) AS solved, avg(sampled) AS sampled,
+                   avg(seconds) AS seconds,
                    min(finished_at) AS first_at, max(finished_at) AS last_at
             FROM trajectories GROUP BY version
         ) AS a
@@ -167,9 +171,10 @@ VIEWS = {
     "cost": """
         SELECT toDate(finished_at) AS day, source, task, count() AS attempts, sum(tokens) AS tokens,
                sum(sampled) AS sampled, sum(seconds) AS seconds, sum(usd) AS usd,
-               sumIf(success, ending != 'failed') AS solved,
-               if(solved > 0, sampled / solved, NULL) AS sampled_per_success
-        FROM trajectories GROUP BY day, source, task ORDER BY day, source, task""",
+               count(success) AS known, sum(success) AS solved,
+               if(solved > 0, sum(counted) / solved, NULL) AS sampled_per_success
+        FROM (SELECT *, if(isNotNull(success) OR ending = 'failed', sampled, 0) AS counted FROM trajectories)
+        GROUP BY day, source, task ORDER BY day, source, task""",
     "satisfaction": """
         SELECT toDate(created_at) AS day, version, feedback.source AS source, count() AS said, avg(value) AS mean,
                countIf(value < 0.5) / said AS negative

@@ -15,7 +15,7 @@ from loomrl.hub.array import BITS, RUNS
 from loomrl.hub.codec import HEADER, READABLE, REMEDY
 from loomrl.store.db import LoomDB
 from loomrl.store.hub_tables import trajectories
-from loomrl.types import NO_VERSION, Source
+from loomrl.types import NO_VERSION, End, Source
 
 log = logging.getLogger(__name__)
 PLAYED = (str(Source.ROLLOUT), str(Source.EVALUATION))
@@ -38,7 +38,8 @@ class Glance(NamedTuple):
     """The policy version that it began with, as lineage names it; of a foreign agent its model."""
     arms: list[str]
     ending: str
-    success: float
+    success: float | None
+    """None: unknown. The attempt failed, or its session ended without an outcome."""
     reward: float
     turns: int
     """Of all threads; of a control policy steps, too."""
@@ -79,6 +80,7 @@ class _Reward(msgspec.Struct, gc=False):
 
 
 class _Session(msgspec.Struct, gc=False):
+    success: float | None = None
     seconds: float | None = None
     arms: list[str] = []
 
@@ -178,7 +180,7 @@ def _glance(one: _Payload) -> Glance:
         _version(one),
         extra.session.arms if extra.session is not None else [],
         one.end,
-        one.reward.success,
+        _success(one),
         one.reward.total,
         len(turns) + (_measured(one.steps.versions_T)[0] if one.steps is not None else 0),
         tokens or foreign.metadata.total_tokens or 0,
@@ -194,6 +196,15 @@ def _version(one: _Payload) -> str:
     if one.source not in PLAYED:
         return one.task.version
     return f"{one.run}/{one.first_version}" if one.run and one.first_version != NO_VERSION else ""
+
+
+def _success(one: _Payload) -> float | None:
+    """The environment's word for an attempt; the caller's for a session; other people's agents give none."""
+    if one.end == End.FAILED:
+        return None
+    if one.source in PLAYED:
+        return one.reward.success
+    return one.extra.session.success if one.extra.session is not None else None
 
 
 def _seconds(one: _Payload, session: _Session | None, told: Sequence[_Told]) -> float | None:

@@ -45,6 +45,28 @@ def test_baselines_have_the_rewards_that_hold(full: World) -> None:
     assert (walk["judged"], walk["reward"]) == (0, None)
 
 
+def test_a_success_that_nobody_stated_is_unknown_and_counts_as_neither(full: World) -> None:
+    baselines, versions, cost = full.ask_all(
+        "SELECT task, attempts, known, success FROM baselines",
+        "SELECT version, attempts, known, success FROM versions",
+        "SELECT source, sum(attempts) AS n, sum(known) AS known, sum(solved) AS solved FROM cost GROUP BY source",
+    )
+    found = {row["task"]: (row["attempts"], row["known"], row["success"]) for row in baselines}
+    assert found["walk/session/1"] == (3, 0, None)
+    assert found["Zero/coding/1"] == (2, 0, None)
+    assert found["Math/algebra/1"] == (4, 3, pytest.approx(2 / 3)), "an attempt that failed is no answer"
+    assert {row["version"]: (row["attempts"], row["known"], row["success"]) for row in versions}[VERSIONS[0]] == (
+        7,
+        5,
+        1,
+    )
+    assert {row["source"]: (row["n"], row["known"], row["solved"]) for row in cost} == {
+        "production": (13, 10, 10.0),
+        "rollout": (4, 3, 2.0),
+        "foreign": (2, 0, None),
+    }
+
+
 def test_versions_cohorts_cost_and_satisfaction_add_up(full: World) -> None:
     first, second, cost, said = full.ask_all(
         "SELECT * FROM versions",

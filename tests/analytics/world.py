@@ -138,8 +138,9 @@ class World:
 
 
 def served(id: str, endpoint: str, version: str) -> Trajectory:
-    """What a session becomes, as far as the columns show it."""
-    extra = {"session": {"seconds": 1.5, "arms": ["stable"], "versions": [version]}}
+    """A session's trajectory, as far as the columns show it; only "talk" sessions end with an outcome."""
+    success = 1.0 if endpoint == "talk" else None
+    extra = {"session": {"success": success, "seconds": 1.5, "arms": ["stable"], "versions": [version]}}
     made: Trajectory = attempt(id, environment=endpoint, family="session", source=Source.PRODUCTION, extra=extra)
     task = Task(endpoint, version, "session", 1, 0)
     fields = {name: getattr(made, name) for name in made.__dataclass_fields__}

@@ -101,13 +101,15 @@ class Talk:
         self.calls: list[Call] = []
         self._messages: tuple[Said, ...] = ()
 
-    def say(self, text: str, answer: str, *, finish: str = "stop", role: str = "user", at: float = 0.0) -> "Talk":
+    def say(
+        self, text: str, answer: str, *, finish: str = "stop", role: str = "user", at: float = 0.0, rule: str = ""
+    ) -> "Talk":
         nothing, number = np.zeros(0, np.int32), len(self.calls)
         self._messages = (*self._messages, Said(role=role, text=text))  # type: ignore[arg-type]
         calls = (ToolCall(id="t", name="look", arguments="{}"),) if finish == "tool_calls" else ()
         choice = SpokenChoice(
             index=0, opened_T=nothing, ids_T=nothing, logprobs_T=nothing.astype(np.float32), versions_T=nothing,
-            text=answer, calls=calls, finish=finish,
+            text=answer, calls=calls, finish=finish, rule=rule, said="[This answer was stopped.]" if rule else "",
         )  # fmt: skip
         self.calls.append(
             Call(
@@ -172,6 +174,17 @@ def test_an_end_that_is_usual_is_not_taken_for_leaving() -> None:
     habit = Talk().say(QUESTION, "It is", finish="cancelled").say("And of Austria?", "It is", finish="cancelled")
     assert habit.kinds() == [], "whoever always breaks off means nothing by it"
     assert signals(Session(id="s", endpoint="e", ending=IDLE), []) == []
+
+
+def test_a_block_of_ours_is_not_the_persons_displeasure() -> None:
+    quarantined = Talk().say(QUESTION, "It is", finish="cancelled", rule="blocked")
+    assert quarantined.kinds() == []
+    beside = Talk().say("Look.", "", finish="tool_calls").say("x", "Bern", role="tool", rule="blocked")
+    beside.say("y", "", role="tool", finish="tool_calls")  # a call beside the blocked one: its result is refused
+    assert beside.kinds() == []
+    replaced = Talk().say(QUESTION, "It is Zurich.", rule="blocked")
+    assert replaced.say("That's wrong.", "It is Bern.").kinds() == []
+    assert Talk().say(QUESTION, "It is Zurich.", rule="blocked").say(QUESTION, "It is Bern.").kinds() == []
 
 
 def test_no_text_takes_long_or_breaks_it() -> None:

@@ -54,9 +54,12 @@ def signals(session: Session, calls: Sequence[Kept]) -> list[Feedback]:
 
 
 def _reaction(session: Session, before: _Answered, record: Record) -> Iterator[Feedback]:
-    """What the person's next words say of the answer before them. One that was broken off was not judged."""
-    said, answer = _said(record), before.words.said or before.words.text
-    if not said or before.words.finish == "cancelled":
+    """What the person's next words say of the answer before them.
+
+    An answer that was broken off, or that a rule of ours replaced, was not judged.
+    """
+    said, answer = _said(record), before.words.text
+    if not said or before.words.finish == "cancelled" or before.words.rule:
         return
     by = {"by": record.id}
     if corrects(answer, said):
@@ -68,8 +71,12 @@ def _reaction(session: Session, before: _Answered, record: Record) -> Iterator[F
 
 
 def _departure(session: Session, records: Sequence[Record]) -> Iterator[Feedback]:
-    """The session's end by silence, if something was still to come. Whoever always breaks off means nothing by it."""
-    if session.ending.cause == "told" or not records:
+    """The session's end by silence, if something was still to come.
+
+    A caller who always breaks off means nothing by it. A session that a rule of ours stopped may have had no way on:
+    a block of ours is not the person's displeasure.
+    """
+    if session.ending.cause == "told" or not records or any(words.rule for one in records for words in one.choices):
         return
     last = max(records, key=lambda record: record.finished_at)
     finishes = {words.finish for words in last.choices}
