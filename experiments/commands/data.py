@@ -172,10 +172,15 @@ def as_result(made: "Dataset") -> dict[str, Any]:
 
 
 def _render(made: "Dataset", console: Console) -> None:
+    from loomrl.config import DataSelection
+    from loomrl.feedback.dataset import main_filter
+
     train, holdout = _sizes(made)
     console.print(f"[bold]{made.id}[/bold]: {train} to train on, {holdout} held out", highlight=False)
     left = ", ".join(f"{name} {count}" for name, count in made.content["counts"].items()) or "none"
     console.print(f"of {made.content['read']} in {', '.join(made.content['hubs'])}; left out: {left}", highlight=False)
+    if most := main_filter(made.content["counts"], DataSelection.parse(made.content["selection"])):
+        console.print(most, highlight=False)
     console.print(f"for {made.parent or 'no policy yet'}; SHA-256 {made.sha256}", highlight=False)
 
 

@@ -60,7 +60,7 @@ class DataSelection(Config):
     suite: str | None = None
     """A suite of the gate, whose prompts are left out: a file, or a shipped one's name."""
     ngram: PositiveInt = 13
-    """Words in a row that a prompt may not share with one of the suite's, unless many of those share them."""
+    """Words in a row that a prompt may not share with one of the suite's, if they hold all that varies in it."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -8,7 +8,7 @@ import asyncio
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from loomrl.config import EvaluationConfig
 from loomrl.config.suite import LanguageSuite
@@ -22,23 +22,45 @@ from loomrl.types import Observation, Trajectory
 DRAWN = 1000
 """Prompts of each benchmark and each kind of probe."""
 COMMON = 10
-"""What more than so many prompts of the suite say is the wording of their kind, and none of their own."""
+"""A phrase in more prompts of the suite than this is the wording of their kind."""
+PHRASE = 3
+"""Words of a phrase."""
 _PIECE = re.compile(r"\w+|[^\w\s]")
+_NUMBER = re.compile(r"\d")
+Run = tuple[str, ...]
+"""Words and signs in a row."""
 
 
 class SuitePrompts:
-    """The prompts of a suite, to be compared with others by their whole text and by words in a row."""
+    """The prompts of a suite, compared with others by their whole text and by what varies in them.
+
+    Tasks of one kind share their wording, and often a number or two. So a run of words tells a prompt of the suite only
+    if it holds everything that varies in that prompt, or if most of its words vary.
+    """
 
     def __init__(self, texts: Iterable[str], *, ngram: int) -> None:
         self._ngram = ngram
         self._whole = {normalised(text) for text in texts}
-        counts = Counter(gram for text in self._whole for gram in set(self._grams(text)))
-        self._rare = {gram for gram, count in counts.items() if count <= COMMON}
+        split = [pieces for text in self._whole if (pieces := _split(text))]
+        counts = Counter(phrase for pieces in split for phrase in set(_runs(pieces, PHRASE)))
+        wording = {phrase for phrase, count in counts.items() if count > COMMON}
+        self._telling: dict[Run, set[Run]] = {}
+        """By their first `ngram` words."""
+        for pieces in split:
+            for run in self._telling_runs(pieces, _varies(pieces, wording)):
+                self._telling.setdefault(run[:ngram], set()).add(run)
 
     def holds(self, text: str) -> bool:
-        """True if a prompt of the suite says the same, or has `ngram` words in a row of its own in common with it."""
+        """True if a prompt of the suite says the same, or has a run of words in common with it that tells it."""
         plain = normalised(text)
-        return plain in self._whole or not self._rare.isdisjoint(self._grams(plain))
+        if plain in self._whole:
+            return True
+        pieces = _split(plain)
+        return any(
+            pieces[start : start + len(run)] == run
+            for start, begin in enumerate(_runs(pieces, self._ngram))
+            for run in self._telling.get(begin, ())
+        )
 
     def meets(self, attempt: Trajectory) -> bool:
         """True if any message of a user is too much like a prompt of the suite."""
@@ -46,9 +68,36 @@ class SuitePrompts:
                  if message.role == "user"}  # fmt: skip
         return any(map(self.holds, asked))
 
-    def _grams(self, plain: str) -> Iterator[tuple[str, ...]]:
-        words = _PIECE.findall(plain)
-        return (tuple(words[at : at + self._ngram]) for at in range(len(words) - self._ngram + 1))
+    def _telling_runs(self, pieces: Run, varies: Sequence[bool]) -> Iterator[Run]:
+        """Runs of `ngram` words, or more where the first and the last word that varies are further apart.
+
+        A prompt in which nothing varies is told by all of it.
+        """
+        changing = [at for at, does in enumerate(varies) if does] or range(len(pieces))
+        first, behind = changing[0], changing[-1] + 1
+        length = max(self._ngram, behind - first)
+        for start in range(max(0, behind - length), min(first, len(pieces) - length) + 1):
+            yield pieces[start : start + length]
+        for start, run in enumerate(_runs(pieces, self._ngram)):
+            if sum(varies[start : start + self._ngram]) > self._ngram / 2:
+                yield run
+
+
+def _split(plain: str) -> Run:
+    return tuple(_PIECE.findall(plain))
+
+
+def _runs(pieces: Run, length: int) -> Iterator[Run]:
+    return (pieces[at : at + length] for at in range(len(pieces) - length + 1))
+
+
+def _varies(pieces: Run, wording: Container[Run]) -> list[bool]:
+    """Of each word, True if it is no wording; a number never is, as small ones stand in many prompts by chance."""
+    varies = [True] * len(pieces)
+    for at, phrase in enumerate(_runs(pieces, PHRASE)):
+        if phrase in wording:
+            varies[at : at + PHRASE] = [False] * PHRASE
+    return [does or bool(_NUMBER.search(piece)) for does, piece in zip(varies, pieces, strict=True)]
 
 
 def normalised(text: str) -> str:

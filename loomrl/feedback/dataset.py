@@ -41,6 +41,14 @@ TOGETHER = 500
 HOLDOUT = "loomrl holdout"
 """Salt of the hash by which prompts are held out: the same for every data set, so that they stay held out."""
 
+BEHIND: Mapping[str, tuple[str, ...]] = {
+    "failed": (),
+    "without text": (),
+    "suite": ("suite", "ngram"),
+    "without reward": ("min_reward", "max_reward", "min_confidence"),
+}
+"""The settings behind a filter, where they have another name than it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -88,7 +96,7 @@ def freeze(
     held = [replace(one, row=replace(one.row, part="holdout")) for one in fresh if is_held_out(one.row, selection)]
     learnt = _limited([one for one in fresh if not is_held_out(one.row, selection)], selection, sieve)
     if not learnt:
-        raise DataError(_emptiness(sieve, hubs, held=len(held)))
+        raise DataError(_emptiness(sieve, hubs, selection, held=len(held)))
     rows = [one.row for one in (*learnt, *held)]
     content = {
         "selection": selection.model_dump(mode="json"),
@@ -262,10 +270,21 @@ def _datasets_behind(db: LoomDB, parent: str | None) -> list[str]:
     return list(dict.fromkeys(filter(None, found)))
 
 
-def _emptiness(sieve: Sieve, hubs: Sequence[str], *, held: int) -> str:
+def _emptiness(sieve: Sieve, hubs: Sequence[str], selection: DataSelection, *, held: int) -> str:
     left = ", ".join(f"{name} left out {count}" for name, count in sieve.counts.items() if count)
     held_out = f"; holdout keeps {held}" if held else ""
     return (
         f"nothing is left to train on: of {sieve.read} trajectories in {', '.join(hubs)}, {left or 'none was left out'}"
-        f"{held_out}. Loosen the filter that left out the most."
+        f"{held_out}. {main_filter(sieve.counts, selection)}"
+    ).rstrip()
+
+
+def main_filter(counts: Mapping[str, int], selection: DataSelection) -> str:
+    """A sentence: the filter that left out the most, and its setting; empty if none left out any."""
+    name = max(counts, key=lambda each: counts[each], default="")
+    if not counts.get(name):
+        return ""
+    given = ", ".join(f"{each}={getattr(selection, each)!r}" for each in BEHIND.get(name, (name,)))
+    return f"Most were left out by {name!r}" + (
+        f": loosen {given} to keep them." if given else "; no setting keeps them."
     )

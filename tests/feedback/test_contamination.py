@@ -1,7 +1,10 @@
 """What is too much like the gate's prompts is not trained on; the wording of a kind of task is no such likeness."""
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
 
 from loomrl.config import DataSelection
 from loomrl.config.suite import LanguageSuite
@@ -41,6 +44,26 @@ def test_prompts_of_a_suite_are_those_of_its_environments_and_probes(tmp_path: P
     asked = [asyncio.run(environment.reset(task))[-1].content for task in seen]
     assert all(map(prompts.holds, asked))
     assert not prompts.holds("How do I boil an egg?")
+
+
+@pytest.mark.parametrize("name", ["language_tiny", "language"])
+def test_fresh_tasks_of_the_suites_kinds_are_kept_and_its_own_in_other_words_are_not(name: str, tmp_path: Path) -> None:
+    suite = resolve_suite(name)
+    assert isinstance(suite, LanguageSuite)
+    environment = make("Math", suite.benchmarks[0].environment.settings)
+    families, level = suite.benchmarks[0].environment.families, suite.benchmarks[0].levels[0]
+
+    def ask(seeds: Iterable[int]) -> list[str]:
+        tasks = [environment.task(family, level, seed) for family in families for seed in seeds]
+        return [asyncio.run(environment.reset(task))[-1].content for task in tasks]
+
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        prompts = suite_prompts(suite, db, ngram=13)
+    fresh = ask(range(60))
+    assert sum(map(prompts.holds, fresh)) <= 0.05 * len(fresh)
+    own = [text for text in ask(range(HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.start + 200)) if prompts.holds(text)]
+    assert len(own) >= 50
+    assert all(prompts.holds(f"Hello there! Please help me. {text} I thank you in advance.") for text in own)
 
 
 def test_selection_with_a_suite_leaves_its_prompts_out(tmp_path: Path) -> None:
