@@ -84,18 +84,41 @@ def lineage(
     with open_store(store) as db:
         found = trace(db, policy)
 
-    def render(console: Console) -> None:
-        for version in [found, *found["ancestors"]]:
-            made = version["made_from"]
-            made_at = f"{datetime.fromtimestamp(version['created_at']):%Y-%m-%d %H:%M:%S}"
-            console.print(f"[bold]{version['id']}[/bold]  {version['algorithm']}, {version['stage']}, {made_at}")
-            console.print(f"  experiment {made['experiment'][:12]}, code {made['code']}, data {made['data']}")
-            console.print(f"  environments {', '.join(f'{k} {v[:12]}' for k, v in made['environments'].items())}")
-        for kind in ("children", "evaluations", "deployments"):
-            if found[kind]:
-                console.print(f"{kind}: {', '.join(found[kind])}")
+    emit(found, as_json=as_json, show=lambda console: _render_lineage(found, console))
 
-    emit(found, as_json=as_json, show=render)
+
+def _render_lineage(found: Mapping[str, Any], console: Console) -> None:
+    for version in [found, *found["ancestors"]]:
+        made = version["made_from"]
+        made_at = f"{datetime.fromtimestamp(version['created_at']):%Y-%m-%d %H:%M:%S}"
+        environments = ", ".join(f"{name} ({hash[:12]})" for name, hash in made["environments"].items())
+        parent = version["parent"] or made["run"]["parent_policy"]
+        console.print(
+            f"[bold]{version['id']}[/bold]: a {version['stage']}, made by {version['algorithm']} at {made_at}"
+        )
+        console.print(
+            f"  from {parent or 'nothing earlier'}, by training on {_in_words(made['data'])}", highlight=False
+        )
+        console.print(f"  in {environments}", highlight=False)
+        console.print(f"  experiment {made['run']['name']} ({made['experiment'][:12]}), code {made['code'][:12]}")
+    for kind in ("children", "evaluations", "deployments"):
+        if found[kind]:
+            console.print(f"{kind}: {', '.join(found[kind])}", highlight=False)
+
+
+def _in_words(data: Mapping[str, Any]) -> str:
+    """The data that a version was trained on: counts before their nouns, long lists as their length."""
+    parts = []
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            parts.append(f"{name} ({_in_words(value)})")
+        elif isinstance(value, list | tuple):
+            parts.append(f"{len(value):,} {name}")
+        elif isinstance(value, int | float):
+            parts.append(f"{value:,} {name}" if name.endswith("s") else f"{name} {value:,}")
+        elif value:
+            parts.append(f"{name} {value}")
+    return ", ".join(parts) or "nothing yet"
 
 
 def league(

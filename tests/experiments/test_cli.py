@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,9 @@ def test_trained_version_can_be_evaluated_and_traced_to_its_origin(tmp_path: Pat
     traced = run_json("lineage", "r/2")
     assert [a["id"] for a in traced["ancestors"]] == ["r/0"]
     assert traced["evaluations"]
-    assert "r/0" in run("lineage", "r/2")
+    said = run("lineage", "r/2")
+    assert "from r/0, by training on" in said
+    assert "{" not in said
 
 
 @pytest.mark.system
@@ -160,6 +163,13 @@ def test_doctor_names_what_is_missing_and_how_to_get_it() -> None:
         assert name in said
         assert purpose in parts[name]
     assert "[vllm]" in said or "vllm" in {p["name"] for p in found["optional"] if p["found"]}
+
+
+def test_doctor_knows_every_extra_that_can_be_installed() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    remedies = " ".join(part["remedy"] for part in run_json("doctor")["optional"])
+    unknown = {name for name in project["optional-dependencies"] if f"[{name}]" not in remedies}
+    assert unknown == {"dev", "docs"}
 
 
 def test_doctor_does_not_count_a_sandbox_that_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
