@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
+from pydantic._internal._model_construction import ModelMetaclass  # it has no public name
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from loomrl.errors import ConfigError, did_you_mean
@@ -20,10 +21,25 @@ FORMER: Final = "former_name"
 """Type of the validation error for a setting's former name."""
 
 
-class Config(BaseModel):
+class _Explaining(ModelMetaclass):
+    """Explains what is wrong with settings that are given to a class, `Sampling(temprature=1)`, as `parse` does.
+
+    pydantic itself makes settings within settings in another way, so only the outermost class explains.
+    """
+
+    def __call__(cls, *args: Any, **given: Any) -> Any:  # noqa: N805 - the class is its object
+        try:
+            return super().__call__(*args, **given)
+        except ValidationError as error:
+            raise ConfigError(_explained(cls, given, error, origin=cls.__name__)) from None
+
+
+class Config(BaseModel, metaclass=_Explaining):
     """Base of every settings class. A field that is a union of variants is told apart by its `kind`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    other_words: ClassVar[Mapping[str, str]] = {}
+    """Words that people know from elsewhere → what to write here; the error for an unknown setting says so."""
     former: ClassVar[Mapping[str, str]] = {}
     """Former name of a setting → its name: refused where settings are given, read where they were recorded."""
 
@@ -61,8 +77,7 @@ class Config(BaseModel):
         try:
             return cls.model_validate(raw, context=RECORDED if recorded else None)
         except ValidationError as error:
-            faults = [_explain(cls, raw, fault) for fault in _roots(error.errors(include_url=False))]
-            raise ConfigError(f"{origin}: {len(faults)} fault(s)\n  " + "\n  ".join(faults)) from None
+            raise ConfigError(_explained(cls, raw, error, origin=origin)) from None
 
     @classmethod
     def defaults(cls) -> Tree:
@@ -125,6 +140,11 @@ def _replaces(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return not new or ("kind" in new and new["kind"] != old.get("kind"))
 
 
+def _explained(cls: type[Any], raw: Any, error: ValidationError, *, origin: str) -> str:
+    faults = [_explain(cls, raw, fault) for fault in _roots(error.errors(include_url=False))]
+    return f"{origin}: {len(faults)} fault(s)\n  " + "\n  ".join(faults)
+
+
 def _roots(faults: list[ErrorDetails]) -> list[ErrorDetails]:
     """Without duplicates: a tuple with an invalid entry is also reported as too short."""
     locs = [fault["loc"] for fault in faults]
@@ -143,7 +163,8 @@ def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
     known = sorted({name for model in models for name in model.model_fields})
     where = ".".join(path) or "(top level)"
     if fault["type"] == "extra_forbidden":
-        hint = did_you_mean(path[-1], known)
+        meant = next((words[path[-1]] for words in map(_words, models) if path[-1] in words), None)
+        hint = f" Write {meant}." if meant else did_you_mean(path[-1], known)
         return f"{where}={fault['input']!r:.120}: no such setting here. Known: {', '.join(known)}.{hint}"
     if fault["type"] == "missing":
         return f"{where}: required, and not given."
@@ -151,9 +172,19 @@ def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
         tag, expected = fault["ctx"]["tag"], fault["ctx"]["expected_tags"]
         hint = did_you_mean(tag, expected.replace("'", "").split(", "))
         return f"{where}.kind={tag!r}: unknown. Known: {expected}.{hint}"
+    if fault["type"] == "model_type" and path:
+        fields = [model.model_fields[path[-1]] for model in models if path[-1] in model.model_fields]
+        names = [name for spec in fields for inner in models_in(spec.annotation) for name in inner.model_fields]
+        if names:
+            one = f"{where}.{names[0]}={fault['input']!r:.120}"
+            return f"{where}={fault['input']!r:.120}: it has settings of its own: {', '.join(names)}. Write {one}."
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     shown = re.sub(r"(://[^:/@\s]*:)[^@\s]*@", r"\1***@", repr(fault["input"])[:120])
     return f"{where}={shown}: {message}{'' if message[-1:] in '.?' else '.'}"
+
+
+def _words(model: type[BaseModel]) -> Mapping[str, str]:
+    return model.other_words if issubclass(model, Config) else {}
 
 
 def _renamed(path: list[str], fault: ErrorDetails) -> str:

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.config import AdaptiveCurriculum, Experiment
+from loomrl import PPOConfig
+from loomrl.config import AdaptiveCurriculum, Experiment, Sampling
 from loomrl.errors import ConfigError
 from loomrl.load import dump, load, parse_yaml
 from loomrl.schema import Tree, merge, nest
@@ -27,6 +28,15 @@ def test_python_command_line_file_and_sweep_reach_the_same_experiment(tmp_path: 
     sweep = load([], NAMED).override({"hub.lease_s": 30, "curriculum.kind": "adaptive", "curriculum.eta": 0.1})
     assert python == command == sweep == load([file])
     assert len({e.sha256 for e in (python, command, sweep, load([file]))}) == 1
+
+
+def test_settings_given_to_a_class_are_explained_as_those_of_a_file_are() -> None:
+    with pytest.raises(ConfigError, match=r"hub\.lease=30: no such setting here.*Did you mean 'lease_s'"):
+        Experiment(name="x", hub={"lease": 30})
+    with pytest.raises(ConfigError, match=r"Sampling: 1 fault\(s\)\n  temprature=1: .*Did you mean 'temperature'"):
+        Sampling(temprature=1)
+    with pytest.raises(ConfigError, match=r"PPOSettings: .*\n  gamma=0\.9: .*Write an Experiment"):
+        PPOConfig(gamma=0.9)
 
 
 def test_resolved_experiment_survives_a_file(tmp_path: Path) -> None:

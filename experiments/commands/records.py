@@ -73,16 +73,18 @@ def stop(
 
 
 def lineage(
-    policy: Annotated[str, typer.Argument(help="A policy version, such as RUN/12.")],
+    policy: Annotated[str, typer.Argument(help="A policy version, such as RUN/12; of RUN the last.")],
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
     """Show a policy version's origins, back to the first, and its descendants."""
+    from loomrl.run.version import find_version
     from loomrl.store import open_store
     from loomrl.store.lineage import lineage as trace
 
     with open_store(store) as db:
-        found = trace(db, policy)
+        last = find_version(policy, db)
+        found = trace(db, policy if last is None else last.id)
 
     emit(found, as_json=as_json, show=lambda console: _render_lineage(found, console))
 

@@ -68,7 +68,7 @@ def judge_version(
     found = improvement(played.scores, error_rate=suite.error_rate)
     whole = improved(found, least=suite.improvement)
     checks = [*_benchmarks(suite, played), whole, *played.safety, *played.cost, *_origin(suite, parties, db)]
-    outcome = outcome_of(checks, needs_approval=suite.approval is not None)
+    outcome = outcome_of(checks, needs_approval=bool(suite.approvers))
     strategy, share = strategy_of(outcome, found)
     report = {
         "seed": seed,
@@ -76,7 +76,7 @@ def judge_version(
         "checks": [check.as_dict() for check in checks],
         "improvement": None if found is None else found.mean,
         "strategy": {"name": strategy, "share": share},
-        "approvers": list(suite.approval.by) if suite.approval else [],
+        "approvers": list(suite.approvers),
         "environments": dict(played.snapshots),
         "code": code_revision(),
         "seconds": round(clock() - began, 3),

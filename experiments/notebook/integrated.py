@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -78,6 +78,10 @@ class GymTrainingConfig(Config):
 class PPOSettings(Config):
     """The main settings of PPO under the names that most libraries give them; `loomrl.PPOConfig`."""
 
+    other_words: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(PPO.model_fields, "an Experiment, whose algorithm has it (docs/notebook.md)"),
+        "lr": "learning_rate",
+    }
     learning_rate: Positive = 1e-4
     batch_size: PositiveInt = 64
     """Attempts per update."""

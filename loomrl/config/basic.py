@@ -17,6 +17,8 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Episodes = Annotated[int, Field(ge=1, le=1_000_000)]
 """Episodes of an evaluation: the held-out tasks of two seeds are disjoint up to a million."""
 Level = Annotated[int, Field(ge=1, le=10)]
+Person = Annotated[str, Field(min_length=1, max_length=200)]
+"""A name, as `--who` gives it."""
 
 
 def _possible(path: str) -> str:

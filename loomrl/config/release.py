@@ -5,12 +5,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import NonNegative, Positive, PositiveInt, Share
+from loomrl.config.basic import NonNegative, Person, Positive, PositiveInt, Share
 from loomrl.schema import Config
 
 Strategy = Literal["canary", "blue_green", "immediate", "shadow"]
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)]
-Person = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class ReleaseStep(Config):

@@ -1,12 +1,13 @@
 """Suites of the gate: the checks that a policy passes before it is released. Versioned like environments."""
 
 import math
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from loomrl.canonical import content_hash
-from loomrl.config.basic import EntryPoint, Episodes, Level, NonNegative, Positive, PositiveInt, Seed, Share
+from loomrl.config.basic import EntryPoint, Episodes, Level, NonNegative, Person, Positive, PositiveInt, Seed, Share
 from loomrl.config.control_experiment import ControlEnvironment, GymnasiumEnvironment
 from loomrl.config.experiment import EnvironmentConfig
 from loomrl.config.judge import JudgeModel
@@ -212,14 +213,8 @@ class Provenance(Config):
     """Patterns of the environments that it may be trained on, such as `Math@*`."""
 
 
-class Approval(Config):
-    """A person's approval, after all checks have passed."""
-
-    by: tuple[str, ...] = Field(min_length=1)
-    """Those who may approve."""
-
-
 class _Suite(Config):
+    other_words: ClassVar[Mapping[str, str]] = {"approval": "approvers: [NAME, …], as in a release plan"}
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)
     """The suite's name."""
     version: str = Field(pattern=r"^\d+\.\d+\.\d+$")
@@ -235,7 +230,8 @@ class _Suite(Config):
     """Improvement over the baseline, on the whole, that must be proved to be greater than this; None asks for none."""
     cost: Cost | None = None
     provenance: Provenance | None = None
-    approval: Approval | None = None
+    approvers: tuple[Person, ...] = ()
+    """People of whom one must approve after all checks have passed; empty asks for no approval."""
 
     @property
     def id(self) -> str:

@@ -1,7 +1,7 @@
 """A Sweep: many trials of one experiment with different settings, and the rules for continuing them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -141,6 +141,7 @@ BEGINNING = (
 class Sweep(Config):
     """A search for settings: the space, the metric, the scheduler."""
 
+    other_words: ClassVar[Mapping[str, str]] = {"trials": "samples", "num_samples": "samples", "param_space": "space"}
     kind: Literal["sweep"] = "sweep"
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=80)
     """The sweep's name."""

@@ -199,8 +199,10 @@ def _looked(world: Any) -> tuple[tuple[str, ...], Space, Space]:
     if missing or hasattr(world, "agent_iter"):
         how = f"it has no {', '.join(missing)}" if missing else "its agents take turns"
         raise ConfigError(
-            f"{world!r} is no PettingZoo ParallelEnv: {how}. Give a function that makes one ({TRY}); where agents take "
-            "turns, pettingzoo.utils.conversions.aec_to_parallel makes one of it."
+            f"{world!r} is no PettingZoo ParallelEnv: {how}. Give a function that makes one ({TRY}). An environment "
+            "whose metadata say is_parallelizable becomes one by pettingzoo.utils.conversions.aec_to_parallel. A game "
+            "of turns is played as text by a language policy, environments=[{id: PettingZoo}] (docs/environments.md), "
+            "or trained with RLlib's own multi_agent."
         )
     names = tuple(world.possible_agents)
     if not names:

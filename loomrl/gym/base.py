@@ -99,7 +99,16 @@ class BaseEnvironment(ABC):
     """Further modules or packages whose source is part of the snapshot; the class's own module always is."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
-        self.settings = self.settings_class.parse(settings or {}, origin=f"{type(self).__name__} settings")
+        name = type(self).__name__
+        own = sorted(set(settings or {}) - self.settings_class.model_fields.keys())
+        if own and self.settings_class is EnvironmentSettings:
+            value = (settings or {})[own[0]]
+            raise ConfigError(
+                f"{name} settings: {own[0]}={value!r:.80}: {name} declares no settings of its own. Declare them as in "
+                f"docs/environments.md: `class {name}Settings(EnvironmentSettings): {own[0]}: {type(value).__name__}`, "
+                f"and `settings_class = {name}Settings` in {name}."
+            )
+        self.settings = self.settings_class.parse(settings or {}, origin=f"{name} settings")
 
     def task(self, family: str, level: int, seed: int) -> Task:
         """The task of these three; equal arguments give equal tasks in every process."""

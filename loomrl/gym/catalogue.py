@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from loomrl.errors import ConfigError, RegistryError, unknown
@@ -152,12 +153,21 @@ def find(id: str) -> Found:
         found = _load(Registration(name=name, entry_point=_announced()[name]))
         versions = {found.version: found.registration}
     if not versions:
-        raise RegistryError(unknown("environment", name, names()))
+        raise RegistryError(unknown("environment", name, names()) + _beside(name))
     chosen = version or max(versions, key=_order)
     if chosen not in versions:
         what = unknown(f"{name} version", chosen, versions)
         raise RegistryError(f"{what} Install the release that has it, or ask for {name!r}.")
     return _load(versions[chosen])
+
+
+def _beside(name: str) -> str:
+    """A sentence about an environment in a file of this name in the present folder."""
+    file = Path(f"{name}.py")
+    if not (name.isidentifier() and file.is_file()):
+        return ""
+    cls = re.search(r"^class (\w+)\(\w*Environment\)", file.read_text(errors="replace"), re.MULTILINE)
+    return f" {file} is here: write {name}:{cls.group(1) if cls else 'CLASS'}."
 
 
 def make(id: str, settings: Mapping[str, Any] | None = None) -> BaseEnvironment:

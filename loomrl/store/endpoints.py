@@ -160,7 +160,8 @@ def change_endpoint(connection: Connection, draft: Endpoint, seen: int | None) -
 
 def _no_such(connection: Connection, name: str) -> StoreError:
     known = [endpoint.name for endpoint in _all(connection)]
-    return StoreError(f"there is no endpoint {name!r:.100}. {there_are(known)}{did_you_mean(name[:100], known)}")
+    remedy = did_you_mean(name[:100], known) if known else " `loomrl serve VERSION` makes the first one."
+    return StoreError(f"there is no endpoint {name!r:.100}. {there_are(known)}{remedy}")
 
 
 def _store(connection: Connection, endpoint: Endpoint) -> None:

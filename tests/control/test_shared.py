@@ -300,7 +300,7 @@ def test_what_is_no_parallel_environment_is_refused() -> None:
 
     for create, match in (
         (lambda: gymnasium.make("CartPole-v1"), "it has no possible_agents.*Give a function that makes one"),
-        (Turns, "its agents take turns.*aec_to_parallel"),
+        (Turns, r"its agents take turns.*is_parallelizable.*aec_to_parallel.*id: PettingZoo"),
         (Empty, "no possible_agents: a policy needs at least one agent"),
     ):
         with pytest.raises(ConfigError, match=match):

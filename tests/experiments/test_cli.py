@@ -124,6 +124,7 @@ def test_trained_version_can_be_evaluated_and_traced_to_its_origin(tmp_path: Pat
     traced = run_json("lineage", "r/2")
     assert [a["id"] for a in traced["ancestors"]] == ["r/0"]
     assert traced["evaluations"]
+    assert run_json("lineage", "r") == traced, "of a run the last version"
     said = run("lineage", "r/2")
     assert "from r/0, by training on" in said
     assert "{" not in said
@@ -298,6 +299,12 @@ def test_mistake_in_a_template_is_said_before_anything_starts(broken: str, said:
     assert all(part in str(caught.value) for part in said), str(caught.value)
 
 
+def test_an_environment_in_a_file_beside_is_named_as_it_is_to_be_written() -> None:
+    run("new", "env", "my_game")
+    with pytest.raises(LoomError, match=r"my_game\.py is here: write my_game:MyGameEnvironment"):
+        run("envs", "check", "my_game")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -312,6 +319,9 @@ def test_mistake_in_a_template_is_said_before_anything_starts(broken: str, said:
             ["no.such:Thing", "importable"],
         ),
         (["lineage", "nobody/1"], ["nobody/1"]),
+        (["show", "language/math_tiny", "algorithm.clip=0.1"], ["low, high, dual", "Write algorithm.clip.low=0.1"]),
+        (["sweep", "cartpole", "trials=ten"], ["trials='ten'", "Write samples."]),
+        (["release", "nobody/1"], ["no endpoint 'policy'", "`loomrl serve VERSION`"]),
         (["runs", "--store", "mysql://x/y"], ["mysql", "sqlite"]),
         (["show", "math", "environments.0.version=9.9"], ["environments.0.version=9.9", "string"]),
     ],

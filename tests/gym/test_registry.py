@@ -10,7 +10,7 @@ import gymnasium
 import pytest
 
 from loomrl.errors import ConfigError, RegistryError
-from loomrl.gym import catalogue
+from loomrl.gym import BaseEnvironment, catalogue
 from loomrl.gym.catalogue import register, registrations
 from loomrl.gym.registry import Registry, make, names, register_environment, snapshot_of
 from loomrl.store import LoomDB, open_store
@@ -333,3 +333,14 @@ def test_a_version_that_is_not_recorded_is_explained(write_module: Callable[...,
     registry.register("Trading")
     with pytest.raises(RegistryError, match=r"Did you mean 'Trading@1\.2\.0'"):
         registry.show("Trading@1.2.1")
+
+
+class Undeclared(BaseEnvironment):
+    def __init__(self, settings: dict[str, Any] | None = None) -> None:
+        super().__init__(settings)
+
+
+def test_a_setting_that_an_environment_does_not_declare_is_answered_with_how_to_declare_it() -> None:
+    with pytest.raises(ConfigError, match=r"speed=3: Undeclared declares no settings.*settings_class = Undeclared"):
+        Undeclared({"speed": 3})
+    assert Undeclared({"difficulty": 0.5}).settings.difficulty == 0.5

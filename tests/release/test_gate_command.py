@@ -48,7 +48,7 @@ def test_command_says_allowed_or_refused_by_its_exit_status(tmp_path: Path) -> N
 
 
 def test_verdict_waits_for_those_whom_the_suite_names() -> None:
-    code, waiting = told(f"{HERE}:Good", *SMALL, "approval.by=[anna]")
+    code, waiting = told(f"{HERE}:Good", *SMALL, "approvers=[anna]")
     assert (code, waiting["outcome"], waiting["allowed"]) == (1, "waiting", False)
     with pytest.raises(StoreError, match="may not approve"):
         gate("approve", waiting["id"], "--who", "otto")
