@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from loomrl.algorithms.ppo import PPOConfig
 from loomrl.config import ControlExperiment, ControlPPO, Experiment, RolloutConfig, parse_experiment
@@ -53,9 +52,9 @@ def by_hand(assignments: list[str]) -> dict[str, Any]:
 
 
 def test_a_former_name_is_refused_in_python() -> None:
-    with pytest.raises(ValidationError, match="actors is called runners now"):
+    with pytest.raises(ConfigError, match="actors=2: this setting is called runners now"):
         RolloutConfig(actors=2)
-    with pytest.raises(ValidationError, match="minibatch is called minibatch_size now"):
+    with pytest.raises(ConfigError, match="minibatch=2: this setting is called minibatch_size now"):
         ControlPPO(minibatch=2)
     with pytest.raises(ConfigError, match="minibatch=64: this setting is called minibatch_size now"):
         PPOConfig().environment("CartPole-v1").training(minibatch=64).validate()

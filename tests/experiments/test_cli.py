@@ -321,7 +321,6 @@ def test_an_environment_in_a_file_beside_is_named_as_it_is_to_be_written() -> No
         (["lineage", "nobody/1"], ["nobody/1"]),
         (["show", "language/math_tiny", "algorithm.clip=0.1"], ["low, high, dual", "Write algorithm.clip.low=0.1"]),
         (["sweep", "cartpole", "trials=ten"], ["trials='ten'", "Write samples."]),
-        (["release", "nobody/1"], ["no endpoint 'policy'", "`loomrl serve VERSION`"]),
         (["runs", "--store", "mysql://x/y"], ["mysql", "sqlite"]),
         (["show", "math", "environments.0.version=9.9"], ["environments.0.version=9.9", "string"]),
     ],

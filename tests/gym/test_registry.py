@@ -10,7 +10,7 @@ import gymnasium
 import pytest
 
 from loomrl.errors import ConfigError, RegistryError
-from loomrl.gym import BaseEnvironment, catalogue
+from loomrl.gym import BaseEnvironment, Message, Step, Task, catalogue
 from loomrl.gym.catalogue import register, registrations
 from loomrl.gym.registry import Registry, make, names, register_environment, snapshot_of
 from loomrl.store import LoomDB, open_store
@@ -338,6 +338,12 @@ def test_a_version_that_is_not_recorded_is_explained(write_module: Callable[...,
 class Undeclared(BaseEnvironment):
     def __init__(self, settings: dict[str, Any] | None = None) -> None:
         super().__init__(settings)
+
+    async def reset(self, task: Task | None = None) -> tuple[Message, ...]:
+        raise NotImplementedError
+
+    async def step(self, action: str) -> Step:
+        raise NotImplementedError
 
 
 def test_a_setting_that_an_environment_does_not_declare_is_answered_with_how_to_declare_it() -> None:

@@ -63,7 +63,10 @@ def test_verdict_waits_for_those_whom_the_suite_names() -> None:
         ([f"{HERE}:Good", "--suite", "languag_tiny"], "Did you mean 'language_tiny'"),
         ([f"{HERE}:Good", *SMALL, "safty=null"], "Did you mean 'safety'"),
         ([f"{HERE}:Good", "--against", "production", *SMALL], "which endpoint"),
-        ([f"{HERE}:Good", "--against", "production:front", *SMALL], "no endpoint 'front'"),
+        (
+            [f"{HERE}:Good", "--against", "production:front", *SMALL],
+            "no endpoint 'front'.*`loomrl serve VERSION`",
+        ),
         ([f"{HERE}:Good", "--against", "run/9", *SMALL], "run/9"),
         (["nobody", *SMALL], "nobody"),
     ],
