@@ -1,8 +1,9 @@
 """Attempts whose environments take time ask for their next answers together, so that no batch depends on timing.
 
 The requests that an engine answers in one batch decide the last bits of every log-probability, and so the weights. As
-long as no environment waits for anything, all happens on one event loop, in one order. Once one has waited, for a thread,
-a process or a server, every attempt is held where it would ask next, until all are; then they go on in a fixed order.
+long as no environment waits for anything, all happens on one event loop, in one order. Once one has waited, for a
+thread, a process or a server, every attempt is held where it would ask next, until all are; then they go on in a fixed
+order.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ class Rounds:
         """True once an environment has waited since the attempts last went on together."""
         self.under_way = 0
         """Seats for which the others have to wait."""
-        self.held: dict["Seat", asyncio.Future[None]] = {}
+        self.held: dict[Seat, asyncio.Future[None]] = {}
 
     def seat(self) -> "Seat":
         """A place for one attempt after another. Take all of them before the first attempt begins."""
