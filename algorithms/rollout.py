@@ -27,6 +27,11 @@ class Episode(NamedTuple):
     success: float | None = None
     """`info["is_success"]` of its last step, from 0 to 1; None if there was none."""
 
+    @classmethod
+    def of(cls, earned: Any, steps: int) -> "Episode":
+        """What an episode earned: a number, or one by objective."""
+        return cls(float(earned.sum()), steps, tuple(earned.tolist()) if earned.ndim else ())
+
 
 @dataclass(frozen=True, slots=True)
 class Rollout:

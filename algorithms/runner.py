@@ -269,8 +269,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         episodes = []
         for t, n in np.argwhere(ended):
             parts = earned[t, n] - told_earned[n]
-            told = tuple(parts.tolist()) if self.objectives else ()
-            episodes.append(Episode(float(parts.sum()), int(steps[t, n] - told_steps[n]), told))
+            episodes.append(Episode.of(parts, int(steps[t, n] - told_steps[n])))
             told_earned[n], told_steps[n] = earned[t, n], steps[t, n]
         self._earned_N, self._steps_N = earned[-1] - told_earned, steps[-1] - told_steps
         return episodes
@@ -327,17 +326,13 @@ class ArrayRunner(SingleAgentEnvRunner):
             share_N[ended] -= 1
             overdue_N = limit.overdue(self._steps_N, rollout.ended[0])
             if overdue_N.any():
-                wanted += [self._so_far(n) for n in np.flatnonzero(overdue_N & (share_N > 0))]
+                cut = np.flatnonzero(overdue_N & (share_N > 0))
+                wanted += [Episode.of(self._earned_N[n], int(self._steps_N[n])) for n in cut]
                 share_N[overdue_N] -= 1
                 self._restart(overdue_N, limit)
             rollouts.append(replace(rollout, episodes=tuple(wanted)))
         self._needs_initial_reset = False
         return rollouts
-
-    def _so_far(self, n: int) -> Episode:
-        """The running episode of an environment."""
-        earned = self._earned_N[n]
-        return Episode(float(earned.sum()), int(self._steps_N[n]), tuple(earned.tolist()) if self.objectives else ())
 
     def _restart(self, overdue_N: NDArray[np.bool_], limit: StepLimit) -> None:
         """Begin new episodes in these environments."""

@@ -50,7 +50,7 @@ def test_weights_do_not_depend_on_how_long_functions_take(tmp_path: Path) -> Non
 @pytest.fixture
 def load() -> Iterator[None]:
     """Eight processes that are busy all the time, behind everything else."""
-    busy = [subprocess.Popen(["nice", sys.executable, "-c", "while True: pass"]) for _ in range(8)]
+    busy = [subprocess.Popen(["nice", "-n", "15", sys.executable, "-c", "while True: pass"]) for _ in range(8)]
     yield
     for process in busy:
         process.kill()
