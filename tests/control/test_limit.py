@@ -16,6 +16,7 @@ from loomrl.control.play import Scripted, play
 from loomrl.control.shared import SharedVector
 from loomrl.errors import EpisodeError
 from loomrl.experiments.evaluate_control import evaluate_control, render
+from loomrl.experiments.train import train
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
 from tests.algorithms.control_envs import Endless, EndlessTeam
@@ -71,3 +72,22 @@ def test_what_was_cut_is_on_record_and_in_the_output(tmp_path: Path) -> None:
     console = Console(record=True, width=200)
     render(result, console)
     assert "3 of 3 episodes of tests.algorithms.control_envs:stay were cut after 40 steps" in console.export_text()
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster", "one_thread")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+def test_a_training_says_that_its_evaluations_were_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    experiment = ControlExperiment(
+        name="endless",
+        environment={"kind": "custom", "entry_point": "tests.algorithms.control_envs:Endless"},
+        algorithm={"kind": "ppo", "minibatch_size": 16},
+        rollout={"steps": 8, "environments": 2},
+        train={"steps": 32, "checkpoint_every": 32, "tell_every": 16, "folder": str(tmp_path / "runs")},
+        evaluation={"episodes": 3, "max_steps": 25},
+        store_url=f"sqlite:///{tmp_path}/loom.db",
+        artifact_url=str(tmp_path / "artifacts"),
+    )
+    train(experiment)
+    assert "3 of 3 episodes of" in caplog.text
+    assert "were cut after 25 steps" in caplog.text
