@@ -167,11 +167,12 @@ class ControlStep(Placed):
     @override
     def step(self) -> dict[str, Any]:
         """RLlib's result; returns are NaN until an episode has ended, because Tune needs the metric every time."""
-        result: dict[str, Any] = super().step()
-        acted = result.setdefault(ENV_RUNNER_RESULTS, {})
-        for name in (EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN, EPISODE_RETURN_MAX, EPISODE_LEN_MEAN):
-            acted.setdefault(name, math.nan)
-        return result
+        return _with_returns(super().step())
+
+    @override
+    def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
+        """RLlib's evaluation; returns are NaN if no episode ended in it."""
+        return _with_returns(super().evaluate(parallel_train_future))
 
     def move_to(self, settings: dict[str, Any]) -> None:
         """Switch to environments with these settings; new episodes begin there."""
@@ -272,6 +273,13 @@ class ControlStep(Placed):
     def _refuse_another(self, state: Mapping[str, Any]) -> None:
         if not self.config.fallback_reasons:
             refuse_another(state, origin(self.config, self.get_module()))
+
+
+def _with_returns(result: dict[str, Any]) -> dict[str, Any]:
+    acted = result.setdefault(ENV_RUNNER_RESULTS, {})
+    for name in (EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN, EPISODE_RETURN_MAX, EPISODE_LEN_MEAN):
+        acted.setdefault(name, math.nan)
+    return result
 
 
 def collected(runner: ArrayRunner, *, random: bool) -> Brought:

@@ -4,8 +4,8 @@ Axes: `_T` steps, `_N` environments.
 """
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,11 @@ class Episode(NamedTuple):
     preference: tuple[float, ...] = ()
     success: float | None = None
     """`info["is_success"]` of its last step, from 0 to 1; None if there was none."""
+
+    @classmethod
+    def of(cls, earned: Any, steps: int) -> "Episode":
+        """What an episode earned: a number, or one by objective."""
+        return cls(float(earned.sum()), steps, tuple(earned.tolist()) if earned.ndim else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,14 @@ class Rollout:
         return int(self.valid.sum())
 
     agent_steps = env_steps
+
+    def with_success(self, successes: Mapping[int, Any]) -> "Rollout":
+        """The rollout with the success of every episode whose last step told one, by step and environment."""
+        told = [
+            episode._replace(success=float(successes[t][n])) if t in successes else episode
+            for episode, (t, n) in zip(self.episodes, np.argwhere(self.ended), strict=True)
+        ]
+        return replace(self, episodes=tuple(told))
 
     def split(self, parts: int) -> list["Rollout"]:
         """The same steps split by environments; the first part has the episodes."""

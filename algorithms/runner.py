@@ -4,10 +4,11 @@ Axes: `_T` steps, `_N` environments, `_I` inputs of a distribution.
 """
 
 import logging
+import math
 import pickle
-from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.module import Policy, policy_of
 from loomrl.algorithms.rollout import Episode, Rollout
+from loomrl.control.limit import StepLimit
 from loomrl.control.mask import mask_in, stuck_in
 from loomrl.control.preference import unfinite
 from loomrl.control.space import acts, draw, flatten, seen, translator
@@ -86,7 +88,8 @@ class ArrayRunner(SingleAgentEnvRunner):
         """As RLlib does; infos stay one dictionary of arrays."""
         registry.pop("rllib-single-agent-env-v0", None)  # else Gymnasium warns: RLlib registers its name every time
         super().make_env()
-        self.env = self.env.env
+        self._wrapper = self.env  # once deleted, it would close the environments in it
+        self.env = self._wrapper.env
         mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         if mode is not AutoresetMode.NEXT_STEP:
             raise ConfigError(
@@ -163,8 +166,11 @@ class ArrayRunner(SingleAgentEnvRunner):
         else:
             steps = self.config.get_rollout_fragment_length(self.worker_index)
             if num_timesteps is not None:
-                steps = -(-num_timesteps // self.num_envs)
+                steps = math.ceil(num_timesteps / self.num_envs)  # RLlib's may be a fraction
             rollouts = [self._collect(steps, explore=explore, random=random_actions)]
+        if num_episodes is not None or num_timesteps is not None:  # an evaluation, of which RLlib keeps only metrics
+            for episode in chain.from_iterable(made.episodes for made in rollouts):
+                self._log_episode_metrics(episode.steps, episode.reward, 0.0)
         make_callback(
             "on_sample_end",
             callbacks_objects=self._callbacks,
@@ -217,7 +223,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         rollout = self._told(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
         if first is not None:
             rollout = replace(rollout, state=first)
-        return _with_success(rollout, successes) if successes else rollout
+        return rollout.with_success(successes) if successes else rollout
 
     def _policy(self) -> Policy:
         """The module's policy; it follows the weights, and is rebuilt for another module."""
@@ -263,8 +269,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         episodes = []
         for t, n in np.argwhere(ended):
             parts = earned[t, n] - told_earned[n]
-            told = tuple(parts.tolist()) if self.objectives else ()
-            episodes.append(Episode(float(parts.sum()), int(steps[t, n] - told_steps[n]), told))
+            episodes.append(Episode.of(parts, int(steps[t, n] - told_steps[n])))
             told_earned[n], told_steps[n] = earned[t, n], steps[t, n]
         self._earned_N, self._steps_N = earned[-1] - told_earned, steps[-1] - told_steps
         return episodes
@@ -313,17 +318,30 @@ class ArrayRunner(SingleAgentEnvRunner):
         share_N = np.full(self.num_envs, episodes // self.num_envs) + (
             np.arange(self.num_envs) < episodes % self.num_envs
         )
-        rollouts = []
+        rollouts, limit = [], StepLimit(self.env)
         while (share_N > 0).any():
             rollout = self._collect(1, explore=explore)
             ended = np.flatnonzero(rollout.ended[0])
             wanted = [episode for n, episode in zip(ended, rollout.episodes, strict=True) if share_N[n] > 0]
             share_N[ended] -= 1
-            for episode in wanted:
-                self._log_episode_metrics(episode.steps, episode.reward, 0.0)
+            overdue_N = limit.overdue(self._steps_N, rollout.ended[0])
+            if overdue_N.any():
+                cut = np.flatnonzero(overdue_N & (share_N > 0))
+                wanted += [Episode.of(self._earned_N[n], int(self._steps_N[n])) for n in cut]
+                share_N[overdue_N] -= 1
+                self._restart(overdue_N, limit)
             rollouts.append(replace(rollout, episodes=tuple(wanted)))
         self._needs_initial_reset = False
         return rollouts
+
+    def _restart(self, overdue_N: NDArray[np.bool_], limit: StepLimit) -> None:
+        """Begin new episodes in these environments."""
+        _log.warning("environment %s: %s", self.config.env, limit.told(int(overdue_N.sum())))
+        self._now = self._flatten(limit.restart(overdue_N))
+        for x_N in (self._earned_N, self._steps_N, self._discounted_N):
+            x_N[overdue_N] = 0
+        if self._state is not None:
+            self._state[overdue_N] = 0.0
 
     @override
     def get_metrics(self) -> Any:
@@ -361,20 +379,11 @@ class ArrayRunner(SingleAgentEnvRunner):
         if route["env"] is None:
             self._forget()
             return
+        self.env.close()
         self.env = pickle.loads(route["env"])
         self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N = route["arrays"]
         self._way, self._state = route["way"], route.get("state")
         self._needs_initial_reset = self._now is None
-
-
-def _with_success(rollout: Rollout, successes: Mapping[int, Any]) -> Rollout:
-    """The rollout with the success of every episode whose last step told one."""
-    ends = np.argwhere(rollout.ended)
-    told = [
-        episode._replace(success=float(successes[t][n])) if t in successes else episode
-        for episode, (t, n) in zip(rollout.episodes, ends, strict=True)
-    ]
-    return replace(rollout, episodes=tuple(told))
 
 
 def _pickled(env: Any, name: Any) -> bytes | None:

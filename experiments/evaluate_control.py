@@ -16,7 +16,7 @@ from loomrl.control.play import Acts, Idle, Outcome, RandomPolicy, Scripted, pla
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front_report import FrontReport
-from loomrl.evaluation.returns import ReturnReport, judge_returns
+from loomrl.evaluation.returns import Cut, ReturnReport, judge_returns
 from loomrl.experiments import judge_front
 from loomrl.experiments.commands.front_view import render_front
 from loomrl.experiments.commands.output import shown_counts, table
@@ -52,8 +52,19 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnR
     """The policy's return in the environment of the last stage. Equal policies get equal reports."""
     if experiment.objectives:
         return judge_front.judged(policy, experiment, name=name, seed=_seed(experiment))
-    returns, steps, trials = played(policy, experiment)
-    return judge_returns(name, returns, steps, trials=trials, confidence=experiment.evaluation.confidence)
+    return judge_outcome(name, played(policy, experiment), experiment)
+
+
+def judge_outcome(name: str, outcome: Outcome, experiment: ControlExperiment) -> ReturnReport:
+    """The report on these episodes."""
+    return judge_returns(
+        name,
+        outcome.returns,
+        outcome.lengths,
+        trials=outcome.trials,
+        cut=None if outcome.limit is None else Cut(outcome.limit, outcome.cut),
+        confidence=experiment.evaluation.confidence,
+    )
 
 
 def idle_return(experiment: ControlExperiment) -> float | None:
@@ -73,7 +84,13 @@ def played(policy: Acts, experiment: ControlExperiment) -> Outcome:
     agents = agents_in(choice, choice.settings)
     count = min(settings.episodes, AT_ONCE) * agents
     with closing(open_environments(choice, count, choice.settings)) as environments:
-        return play(policy, environments, settings.episodes * agents, seed=_seed(experiment))
+        return play(
+            policy,
+            environments,
+            settings.episodes * agents,
+            seed=_seed(experiment),
+            max_steps=settings.max_steps,
+        )
 
 
 def _seed(experiment: ControlExperiment) -> int:
@@ -166,9 +183,23 @@ def render(result: ControlResult, console: Console) -> None:
         if isinstance(report, FrontReport):
             console.print()
             render_front(report, console)
+    for line in cut_lines(result.reports):
+        console.print(f"\n{line}", highlight=False)
     if result.picture:
         console.print(f"\npicture: {result.picture}", highlight=False)
     console.print(f"\n{result.seconds:.1f} s, recorded as run {result.run}", highlight=False)
+
+
+def cut_lines(reports: Sequence[ReturnReport]) -> list[str]:
+    """The bound of an episode's steps, where there is one, and how many episodes of which policy it cut."""
+    bounded = [(report, report.cut) for report in reports if report.cut is not None]
+    return [
+        f"{cut.episodes} of {report.overall.episodes} episodes of {report.policy} were cut after {cut.max_steps} steps "
+        "(evaluation.max_steps), and count as truncated: their returns are those up to there."
+        if cut.episodes
+        else f"Episodes of {report.policy} would be cut after {cut.max_steps} steps (evaluation.max_steps): none was."
+        for report, cut in bounded
+    ]
 
 
 def returned(score: Mapping[str, Any]) -> str:

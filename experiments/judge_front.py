@@ -13,7 +13,7 @@ from loomrl.control.environment import open_environment
 from loomrl.control.play import Acts, play_each
 from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, grouped, lattice
 from loomrl.evaluation.front_report import FrontReport, Played, judge_front
-from loomrl.evaluation.returns import ReturnReport
+from loomrl.evaluation.returns import Cut, ReturnReport
 from loomrl.files import write_whole
 from loomrl.telemetry.scatter import draw_fronts
 
@@ -28,11 +28,22 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int)
     assert isinstance(algorithm, Weave)
     preferences = _preferences(algorithm, settings.preferences)
     with closing(VectorRewards([partial(_opened, experiment, tuple(row.tolist())) for row in preferences])) as opened:
-        pays = algorithm.tree.leaves
-        returns, steps = play_each(policy, opened, settings.episodes, seed=seed, gamma=algorithm.gamma, pays=pays)
+        returns, steps, cut, limit = play_each(
+            policy,
+            opened,
+            settings.episodes,
+            seed=seed,
+            gamma=algorithm.gamma,
+            max_steps=settings.max_steps,
+        )
     return judge_front(
         name,
-        Played(preferences, list(grouped(returns, algorithm.tree)), list(steps)),
+        Played(
+            preferences,
+            list(grouped(returns, algorithm.tree)),
+            list(steps),
+            cut=None if limit is None else Cut(limit, cut),
+        ),
         objectives=algorithm.tree.names,
         reference=algorithm.reference,
         confidence=settings.confidence,

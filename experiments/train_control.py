@@ -1,5 +1,6 @@
 """Training of a control policy: updates, and between them evaluation, curriculum, checkpoints, and an end."""
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from loomrl.algorithms.rollout import WINDOW
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import label, snapshot
 from loomrl.errors import ConfigError
-from loomrl.experiments.evaluate_control import idle_return, judged
+from loomrl.experiments.evaluate_control import cut_lines, idle_return, judged
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener
 from loomrl.run.ledger import Ledger
@@ -29,6 +30,8 @@ from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.page_table import Comparison
 from loomrl.threshold import SINGLE, reaches
+
+_log = logging.getLogger(__name__)
 
 
 class ControlTraining:
@@ -179,7 +182,10 @@ class ControlTraining:
     def _evaluate(self) -> dict[str, Any]:
         """Judge the present policy; if it is the best so far, it is to be kept."""
         name = f"{self._ledger.run}/{self.done}"
-        report: dict[str, Any] = judged(self.algo.policy(), self._experiment, name=name).as_dict()
+        found = judged(self.algo.policy(), self._experiment, name=name)
+        if found.cut is not None and found.cut.episodes:
+            _log.warning("%s", *cut_lines([found]))
+        report: dict[str, Any] = found.as_dict()
         score = report.get("hypervolume")
         if score is None:
             score = report["overall"]["reward"]["mean"]

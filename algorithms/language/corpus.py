@@ -21,6 +21,7 @@ from loomrl.errors import ConfigError
 from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.guard import act, begin
 from loomrl.gym.preference import Preference, preference_of, shown
 from loomrl.inference.chat import as_template, pictures_of
 from loomrl.inference.vision import Vision
@@ -113,7 +114,7 @@ async def play(
     stumble: Stumble = lambda family, action: None,
 ) -> Conversation:
     """The oracle's conversation up to its first answer between tags, its first wrong action, or the end."""
-    said: Conversation = shown(tuple(await environment.reset(task)), preference_of(task))
+    said: Conversation = shown(await begin(environment, task), preference_of(task))
     has_stumbled = False
     while True:
         action = environment.oracle()
@@ -122,7 +123,7 @@ async def play(
             has_stumbled = True
             wrong = stumble(_family(environment, task), action)
             if wrong is not None:
-                step = await environment.step(wrong)
+                step = await act(environment, wrong)
                 if step.terminated or step.truncated:
                     raise ConfigError(
                         f"algorithm.warm_start.again: {environment.name} ends with the first answer. Set its retry and "
@@ -134,7 +135,7 @@ async def play(
         said += (Message("assistant", action if slipped is None else slipped),)
         if is_answer or slipped is not None:
             return said
-        step = await environment.step(action)
+        step = await act(environment, action)
         if step.terminated or step.truncated:
             return said
         said += tuple(step.observation)

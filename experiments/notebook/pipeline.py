@@ -16,8 +16,8 @@ from loomrl.control.environment import label
 from loomrl.control.play import Scripted
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import Report, failures_in, judge, reasoning_words
-from loomrl.evaluation.returns import ReturnReport, judge_returns
-from loomrl.experiments.evaluate_control import RANDOM, play_named, played
+from loomrl.evaluation.returns import ReturnReport
+from loomrl.experiments.evaluate_control import RANDOM, judge_outcome, play_named, played
 from loomrl.experiments.notebook.agentic import environment_choice
 from loomrl.experiments.notebook.curve import draw
 from loomrl.experiments.policies import find_policy, open_policy
@@ -222,15 +222,15 @@ class _Control:
         experiment = self._experiment.override({"evaluation.episodes": episodes})
         if isinstance(policy, str):
             with open_store(experiment.store_url) as db:
-                returns, steps, _ = play_named(policy, experiment, db)
+                outcome = play_named(policy, experiment, db)
         else:
-            returns, steps, _ = played(Scripted(policy), experiment)
+            outcome = played(Scripted(policy), experiment)
         return PipelineResult(
             step=0,
-            report=judge_returns(name, returns, steps, confidence=experiment.evaluation.confidence),
+            report=judge_outcome(name, outcome, experiment),
             episodes=tuple(
                 EpisodeRecord(family=self.title, reward=float(reward), steps=int(count))
-                for reward, count in zip(returns, steps, strict=True)
+                for reward, count in zip(outcome.returns, outcome.lengths, strict=True)
             ),
         )
 

@@ -163,6 +163,10 @@ class ControlEvaluation(Config):
     """SVG file for the front of two or more objectives in `loomrl evaluate`; None is `front.svg` in the run's
     folder.
     """
+    max_steps: PositiveInt | None = None
+    """Steps after which an episode is cut and counts as truncated; None is 10,000 where the environment is registered
+    without a limit of its own, else only that limit.
+    """
     seed: Seed = 0
     """First seed of the episodes, the same in every evaluation."""
     confidence: float = Field(0.95, gt=0, lt=1)

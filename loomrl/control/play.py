@@ -1,6 +1,6 @@
 """Whole episodes of a control policy for evaluation: greedy, without RLlib."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -9,9 +9,10 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from loomrl.control.environment import TRIAL_RETURNS
+from loomrl.control.limit import StepLimit
 from loomrl.control.mask import mask_in, refuse_stuck
 from loomrl.control.memory import MemoryState
-from loomrl.control.preference import unfinite
+from loomrl.control.preference import VectorRewards, unfinite
 from loomrl.control.space import acts, flatten, translator
 from loomrl.errors import EpisodeError
 
@@ -86,16 +87,25 @@ class Outcome(NamedTuple):
     lengths: list[int]
     trials: list[list[float]]
     """Returns by trial, of episodes that have several (`TRIAL_RETURNS`)."""
+    cut: int
+    """Episodes that were truncated because they were longer than allowed."""
+    limit: int | None
+    """Steps after which an episode was cut; None where the environments' own limit held."""
 
 
-def play(policy: Acts, environments: VectorEnv[Any, Any, Any], episodes: int, *, seed: int) -> Outcome:
-    """The outcome of `episodes` episodes; every environment plays its share, so that short ones count no more."""
+def play(
+    policy: Acts, environments: VectorEnv[Any, Any, Any], episodes: int, *, seed: int, max_steps: int | None = None
+) -> Outcome:
+    """The outcome of `episodes` episodes; every environment plays its share, so that short ones count no more.
+
+    An episode is cut after `max_steps`; None is the default of `StepLimit`.
+    """
     state = policy.begin(environments, seed=seed)
     count = environments.num_envs
     left_N = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
     earned_N, steps_N, over_N = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, bool)
-    told = Outcome([], [], [])
-    check = refuse_stuck(environments)
+    returns, lengths, trials, cut = list[float](), list[int](), list[list[float]](), 0
+    check, limit = refuse_stuck(environments), StepLimit(environments, max_steps)
     observations, _ = environments.reset(seed=seed)
     while (left_N > 0).any():
         check(observations, over_N, steps_N)
@@ -108,50 +118,81 @@ def play(policy: Acts, environments: VectorEnv[Any, Any, Any], episodes: int, *,
         earned_N += np.where(over_N, 0.0, rewards)  # a step after an end only begins anew
         steps_N += ~over_N
         over_N = np.asarray(terminated) | np.asarray(truncated)
-        for n in np.flatnonzero(over_N):
+        overdue_N = limit.overdue(steps_N, over_N)
+        for n in np.flatnonzero(over_N | overdue_N):
             if left_N[n] > 0:
-                told.returns.append(float(earned_N[n]))
-                told.lengths.append(int(steps_N[n]))
-                if TRIAL_RETURNS in info:
-                    told.trials.append([float(each) for each in info[TRIAL_RETURNS][n]])
+                returns.append(float(earned_N[n]))
+                lengths.append(int(steps_N[n]))
+                cut += int(overdue_N[n])
+                if TRIAL_RETURNS in info and not overdue_N[n]:
+                    trials.append([float(each) for each in info[TRIAL_RETURNS][n]])
             left_N[n] -= 1
             earned_N[n], steps_N[n] = 0.0, 0
-    return told
+        if overdue_N.any() and (left_N > 0).any():
+            observations = _begun_anew(limit, overdue_N, state)
+    return Outcome(returns, lengths, trials, cut, limit.steps)
+
+
+def _begun_anew(limit: StepLimit, overdue_N: NDArray[np.bool_], state: MemoryState | None) -> Any:
+    """All observations, after new episodes have begun in these environments."""
+    if state is not None:
+        state.forget(overdue_N)
+    return limit.restart(overdue_N)
+
+
+class Each(NamedTuple):
+    """Equally many finished episodes of every environment."""
+
+    returns_NEH: NDArray[np.float64]
+    """Discounted, by objective."""
+    lengths_NE: NDArray[np.int64]
+    cut: int
+    limit: int | None
+    """Of both as in `Outcome`."""
 
 
 def play_each(
     policy: Acts,
-    environments: VectorEnv[Any, Any, Any],
+    environments: VectorRewards,
     episodes: int,
     *,
     seed: int,
     gamma: float,
-    pays: Sequence[str] = (),
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Discounted returns `[N, episodes, H]` and lengths `[N, episodes]`, with vector rewards named by `pays`."""
+    max_steps: int | None = None,
+) -> Each:
+    """`episodes` episodes in each environment, with vector rewards. They are cut as in `play`."""
     state = policy.begin(environments, seed=seed)
     count = environments.num_envs
     returns: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
     lengths: list[list[int]] = [[] for _ in range(count)]
     earned_NH: Any = 0.0
     share_N, steps_N, over_N = np.ones(count), np.zeros(count, np.int64), np.zeros(count, bool)
-    check = refuse_stuck(environments)
+    check, limit = refuse_stuck(environments), StepLimit(environments, max_steps)
+    cut_N = np.zeros(count, np.int64)
+    observations: Any
     observations, _ = environments.reset(seed=seed)
     while min(map(len, returns)) < episodes:
         check(observations, over_N, steps_N)
         actions = policy.act_batch(observations, state=state)
         if state is not None:
             state.forget(over_N)
+        rewards: Any
         observations, rewards, terminated, truncated, _ = environments.step(actions)
         if not np.isfinite(rewards).all():
-            whose = unfinite(pays, rewards)
+            whose = unfinite(environments.pays, rewards)
             raise EpisodeError(f"the environment gave a reward of {rewards}{whose}: nothing can be judged by it.")
         earned_NH = earned_NH + np.where(over_N, 0.0, share_N)[:, None] * rewards
         steps_N += ~over_N
         share_N = np.where(over_N, 1.0, share_N * gamma)
         over_N = np.asarray(terminated) | np.asarray(truncated)
-        for n in np.flatnonzero(over_N):
+        overdue_N = limit.overdue(steps_N, over_N)
+        for n in np.flatnonzero(over_N | overdue_N):
+            cut_N[n] += int(overdue_N[n] and len(returns[n]) < episodes)
             returns[n].append(earned_NH[n].copy())
             lengths[n].append(int(steps_N[n]))
             earned_NH[n], steps_N[n], share_N[n] = 0.0, 0, 1.0
-    return np.array([told[:episodes] for told in returns]), np.array([told[:episodes] for told in lengths])
+        if overdue_N.any() and min(map(len, returns)) < episodes:
+            observations = _begun_anew(limit, overdue_N, state)
+    returns_NEH = np.array([told[:episodes] for told in returns])
+    lengths_NE = np.array([told[:episodes] for told in lengths])
+    return Each(returns_NEH, lengths_NE, int(cut_N.sum()), limit.steps)

@@ -192,7 +192,9 @@ class VectorRewards(SyncVectorEnv):
             warnings.filterwarnings("ignore", message=".*precision lowered by casting")
             super().__init__(makers)
         first: Any = self.envs[0]
-        self._rewards: Any = np.zeros((self.num_envs, len(first.steering.objectives.leaves)))
+        self.pays: tuple[str, ...] = first.steering.objectives.leaves
+        """Names of the objectives."""
+        self._rewards: Any = np.zeros((self.num_envs, len(self.pays)))
 
     def steer(self, source: Source) -> None:
         """Draw the preferences of all new episodes from this source."""

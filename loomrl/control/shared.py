@@ -73,20 +73,27 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._over_W = np.zeros(len(self.worlds), np.bool_)
+        self._seen: list[list[Any]] = [[] for _ in self.worlds]
+        """The latest observations of each world."""
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin all episodes; from one seed, world w gets `seed + w`; without one, each world's randomness
-        continues.
+        continues. `options["reset_mask"]` of all places leaves the other worlds as they are, as Gymnasium's do.
         """
-        begun = [self._begin(w, seed=one, options=options) for w, one in enumerate(self._seeds(seed))]
-        return self._batch([seen for seen, _ in begun]), self._infos([infos for _, infos in begun])
+        given = dict(options or {})
+        chosen_P = given.pop("reset_mask", np.ones(self.num_envs, np.bool_))
+        infos: list[Told] = [{}] * len(self.worlds)
+        for w, one in enumerate(self._seeds(seed)):
+            if chosen_P[w * len(self.agents)]:
+                self._seen[w], infos[w] = self._begin(w, seed=one, options=given or None)
+        return self._batch(self._seen), self._infos(infos)
 
     def step(self, actions: Any) -> tuple[Any, Floats, Bools, Bools, dict[str, Any]]:
         """Act in every world; restart those that are over."""
         rewards_P, terminated_P, truncated_P = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), np.bool_)
-        seen, infos, count = [], [], len(self.agents)
+        infos, count = [], len(self.agents)
         chosen = list(iterate(self.action_space, actions))
         for w in range(len(self.worlds)):
             if self._over_W[w]:
@@ -94,9 +101,9 @@ class SharedVector(VectorEnv[Any, Any, Any]):
             else:
                 places = slice(w * count, (w + 1) * count)
                 told, rewards_P[places], terminated_P[places], truncated_P[places], info = self._act(w, chosen[places])
-            seen.append(told)
+            self._seen[w] = told
             infos.append(info)
-        return self._batch(seen), rewards_P, terminated_P, truncated_P, self._infos(infos)
+        return self._batch(self._seen), rewards_P, terminated_P, truncated_P, self._infos(infos)
 
     def close_extras(self, **_: Any) -> None:
         """Close every world."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from loomrl.config.objectives import Objectives
 from loomrl.errors import EpisodeError
 from loomrl.evaluation.front import expected_utility, hypervolume, sparsity, undominated
-from loomrl.evaluation.returns import ReturnReport, judge_returns
+from loomrl.evaluation.returns import Cut, ReturnReport, judge_returns
 from loomrl.evaluation.statistics import Interval, mean_interval
 from loomrl.gym.preference import preference_of
 from loomrl.types import End, Trajectory
@@ -59,6 +59,7 @@ class Played:
     preferences_PH: NDArray[np.floating]
     returns_PEH: Sequence[NDArray[np.float64]]
     steps_PE: Sequence[NDArray[np.int64]]
+    cut: Cut | None = None
 
 
 def judge_front(
@@ -90,6 +91,7 @@ def judge_front(
         hypervolume=None if reference is None else hypervolume(front, reference),
         expected_utility=expected_utility(front, played.preferences_PH),
         sparsity=sparsity(front),
+        cut=played.cut,
     )
 
 

@@ -24,6 +24,14 @@ class ReturnScore:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """The bound of an episode's steps, and the episodes that reached it and count as truncated."""
+
+    max_steps: int
+    episodes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReturnReport:
     """The complete evaluation of one control policy."""
 
@@ -32,12 +40,15 @@ class ReturnReport:
     overall: ReturnScore
     trials: tuple[float, ...] = field(default=(), kw_only=True)
     """Mean return by trial, of episodes that have several."""
+    cut: Cut | None = field(default=None, kw_only=True)
+    """None where only the environment ends episodes."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values; infinite bounds are null, and no trials are left out."""
+        """Plain JSON values; infinite bounds are null, and what is empty of `trials` and `cut` is left out."""
         data = asdict(self)
-        if not self.trials:
-            del data["trials"]
+        for name in ("trials", "cut"):
+            if not data[name]:
+                del data[name]
         interval = data["overall"]["reward"]
         interval |= {name: interval[name] if math.isfinite(interval[name]) else None for name in ("low", "high")}
         return data
@@ -49,6 +60,7 @@ def judge_returns(
     steps: Sequence[int],
     *,
     trials: Sequence[Sequence[float]] = (),
+    cut: Cut | None = None,
     confidence: float = 0.95,
 ) -> ReturnReport:
     """The report over finished episodes: each one's sum of rewards, number of steps and returns by trial, if it has
@@ -66,4 +78,4 @@ def judge_returns(
         episodes=len(returns),
     )
     means = tuple(math.fsum(each) / len(each) for each in zip(*trials, strict=True))
-    return ReturnReport(policy, confidence, score, trials=means)
+    return ReturnReport(policy, confidence, score, trials=means, cut=cut)

@@ -11,12 +11,14 @@ import time
 import types
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from loomrl.errors import EpisodeError, LoomError, PolicyError, failure_from
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
 from loomrl.gym.host.alarm import Deadline, Hang, alarm_ready, interruptible
+from loomrl.gym.host.rounds import Rounds, Seat
 from loomrl.gym.memory import MEMORY
 from loomrl.gym.opponent import SLIPS
 from loomrl.gym.policy import Action, Policy
@@ -87,16 +89,21 @@ async def run_episode(
     *,
     limits: Limits = Limits(),
     clock: Clock = time.time,
+    seat: Seat | None = None,
 ) -> Trajectory:
-    """Play one episode and close the environment. Failures are in the trajectory; only cancellation is raised."""
+    """Play one episode and close the environment. Failures are in the trajectory; only cancellation is raised.
+
+    `seat` is its place among attempts that ask for answers together; time that it is held there does not count.
+    """
     record = _Record()
+    seat = seat or Rounds().seat()
     with alarm_ready():
-        refused = await _enter(environment, attempt.task, limits.turn_timeout_s)
+        refused = await _enter(environment, attempt.task, limits.turn_timeout_s, seat)
         started_at = clock()
         if refused is not None:
             return _trajectory(attempt, (), refused, started_at, started_at)
-        playing = asyncio.create_task(_play(environment, policy, attempt.task, limits.turn_timeout_s, record))
-        overdue = await _wait(playing, limits.episode_timeout_s)
+        playing = asyncio.create_task(_play(environment, policy, attempt.task, limits.turn_timeout_s, record, seat))
+        overdue = await _wait(playing, limits.episode_timeout_s, seat)
     if overdue:
         message = f"the episode took longer than episode_timeout_s={limits.episode_timeout_s:g}"
         outcome: End | Failure = Failure(record.waiting_for.boundary, "TimeoutError", message)
@@ -107,27 +114,28 @@ async def run_episode(
     return _trajectory(attempt, tuple(record.turns), outcome, started_at, clock())
 
 
-async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float) -> Failure | None:
+async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float, seat: Seat) -> Failure | None:
     """Wait until the attempt can begin; returns the failure if it cannot. Only code that blocks the event loop is
     interrupted.
     """
     entered = False
     try:
         entering = interruptible(environment.enter(task), turn_timeout_s)
-        await _cross(EpisodeError, "enter()", entering, LONGEST_WAIT_S)
+        await _cross(EpisodeError, "enter()", entering, LONGEST_WAIT_S, seat.step_aside)
         entered = True
     except _Broken as broken:
         return broken.failure
     finally:
+        seat.back()
         if not entered:
-            await close_environment(environment, turn_timeout_s)
+            await close_environment(environment, turn_timeout_s, seat)
     return None
 
 
-async def _wait(playing: asyncio.Task[End | Failure], timeout_s: float) -> bool:
+async def _wait(playing: asyncio.Task[End | Failure], timeout_s: float, seat: Seat) -> bool:
     """True if the deadline passed first; the task is then cancelled, with some time to clean up."""
     try:
-        async with Deadline(timeout_s):
+        async with Deadline(timeout_s, seat.held_s):
             await asyncio.wait({playing})
     except TimeoutError:
         playing.cancel()
@@ -150,25 +158,28 @@ def failed_trajectory(attempt: Attempt, failure: Failure, *, clock: Clock = time
 
 
 async def _play(
-    environment: BaseEnvironment, policy: Policy, task: Task, turn_timeout_s: float, record: _Record
+    environment: BaseEnvironment, policy: Policy, task: Task, turn_timeout_s: float, record: _Record, seat: Seat
 ) -> End | Failure:
     guarded = GuardedEnvironment(environment)
+    ask = partial(_cross, PolicyError, timeout_s=turn_timeout_s)
+    call = partial(_cross, EpisodeError, timeout_s=turn_timeout_s, suspended=seat.waits, held_s=seat.held_s)
     try:
         reset = interruptible(guarded.reset(task), turn_timeout_s)
-        observation = await _cross(EpisodeError, "reset()", reset, turn_timeout_s)
+        observation = await call("reset()", reset)
         observation = shown(observation, preference_of(task))
         conversation = observation
         while True:
             record.waiting_for = PolicyError
-            action = await _cross(PolicyError, "act()", _act(policy, conversation), turn_timeout_s)
+            await seat.turn()
+            action = await ask("act()", _act(policy, conversation))
             record.waiting_for = EpisodeError
             record.turns.append(Turn(observation, action.text, tokens=action.tokens))
             stepping = interruptible(guarded.step(action.text), turn_timeout_s)
-            step = await _cross(EpisodeError, "step()", stepping, turn_timeout_s)
+            step = await call("step()", stepping)
             record.turns[-1] = replace(record.turns[-1], reward=step.reward)
             if step.terminated or step.truncated:
                 leaving = interruptible(guarded.memory(), turn_timeout_s)
-                memory = await _cross(EpisodeError, "memory()", leaving, turn_timeout_s)
+                memory = await call("memory()", leaving)
                 record.left = {MEMORY: memory} if memory is not None else {}
                 record.left |= {SLIPS: step.info[SLIPS]} if SLIPS in step.info else {}
                 return End.TERMINATED if step.terminated else End.TRUNCATED
@@ -177,7 +188,7 @@ async def _play(
     except _Broken as broken:
         return broken.failure
     finally:
-        await close_environment(environment, turn_timeout_s)
+        await close_environment(environment, turn_timeout_s, seat)
 
 
 async def _act(policy: Policy, conversation: tuple[Message, ...]) -> Action:
@@ -189,16 +200,23 @@ async def _act(policy: Policy, conversation: tuple[Message, ...]) -> Action:
     return action
 
 
-async def _cross(boundary: type[LoomError], what: str, call: Call[T], timeout_s: float) -> T:
+async def _cross(
+    boundary: type[LoomError],
+    what: str,
+    call: Call[T],
+    timeout_s: float,
+    suspended: Callable[[], None] = lambda: None,
+    held_s: Callable[[], float] = lambda: 0.0,
+) -> T:
     """The boundary: any exception or delay of `call` becomes the failure that ends the episode.
 
-    Most calls wait for nothing and finish before they would need a timer.
+    Most calls wait for nothing and finish before they would need a timer; `suspended` is called whenever one waits.
     """
     timer = None
     try:
         awaited = call.send(None)
-        async with Deadline(timeout_s) as timer:
-            return await _resumed(call, awaited)
+        async with Deadline(timeout_s, held_s) as timer:
+            return await _resumed(call, awaited, suspended)
     except StopIteration as end:
         result: T = end.value
         return result
@@ -217,9 +235,10 @@ async def _cross(boundary: type[LoomError], what: str, call: Call[T], timeout_s:
 
 
 @types.coroutine
-def _resumed(call: Call[T], awaited: Any) -> Generator[Any, Any, T]:
+def _resumed(call: Call[T], awaited: Any, suspended: Callable[[], None]) -> Generator[Any, Any, T]:
     """The result of a call that has started and waits for `awaited`."""
     while True:
+        suspended()
         try:
             resume, value = call.send, (yield awaited)
         except BaseException as error:  # noqa: BLE001 - it is meant for `call`
@@ -231,13 +250,14 @@ def _resumed(call: Call[T], awaited: Any) -> Generator[Any, Any, T]:
             return result
 
 
-async def close_environment(environment: BaseEnvironment, timeout_s: float) -> None:
+async def close_environment(environment: BaseEnvironment, timeout_s: float, seat: Seat | None = None) -> None:
     """Close the environment; an error here cannot affect the finished episode, so it is only logged."""
+    seat = seat or Rounds().seat()
+    closing = interruptible(GuardedEnvironment(environment).close(), timeout_s)
     try:
-        async with Deadline(timeout_s):
-            await interruptible(GuardedEnvironment(environment).close(), timeout_s)
-    except (Exception, SystemExit, Hang) as error:  # noqa: BLE001 - the boundary
-        _log.warning("close() of %s: %s: %s", type(environment).__name__, type(error).__name__, error)
+        await _cross(EpisodeError, "close()", closing, timeout_s, seat.waits)
+    except _Broken as broken:
+        _log.warning("close() of %s: %s: %s", type(environment).__name__, broken.failure.kind, broken.failure.message)
 
 
 def _trajectory(

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from random import getrandbits
 from typing import Any
 
@@ -90,6 +91,26 @@ class GuardedEnvironment:
             )
 
 
+async def begin(environment: BaseEnvironment, task: Task) -> Observation:
+    """The first observation of a task that is not played as an attempt; an EpisodeError names the environment."""
+    with _named(environment):
+        return checked_observation(await environment.reset(task), origin="reset()")
+
+
+async def act(environment: BaseEnvironment, action: str) -> Step:
+    """A step of a task that is not played as an attempt; an EpisodeError names the environment."""
+    with _named(environment):
+        return checked_step(await environment.step(action))
+
+
+@contextmanager
+def _named(environment: BaseEnvironment) -> Iterator[None]:
+    try:
+        yield
+    except EpisodeError as error:
+        raise EpisodeError(f"environment {environment.name or type(environment).__name__}: {error}") from error
+
+
 def checked_observation(observation: object, *, origin: str) -> Observation:
     """`observation`, if it is a tuple of messages that can be stored."""
     remedy = 'Return a tuple of messages, such as (Message("user", text),).'
@@ -140,6 +161,11 @@ def checked_step(step: object) -> Step:
             raise EpisodeError(
                 "step() returned four values: the old Gym API with its bool `done`. "
                 f"`terminated` is the task's own end, `truncated` a limit from outside. {remedy}"
+            )
+        if isinstance(step, tuple) and len(step) == 5:
+            raise EpisodeError(
+                f"step() returned a plain tuple of five values, as Gymnasium's environments do. {remedy} Step is in "
+                "loomrl.gym.base. Only where `reset` and `step` are both plain functions are tuples read."
             )
         raise EpisodeError(f"step() returned {_show(step)}. {remedy}")
     checked_observation(step.observation, origin="step()")

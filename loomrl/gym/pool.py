@@ -11,6 +11,7 @@ from loomrl.config import RolloutConfig
 from loomrl.gym.catalogue import EnvironmentType, make
 from loomrl.gym.host.actor import ActorHost, refuse_crowd
 from loomrl.gym.host.local import Host, LocalHost, Make, Plan
+from loomrl.gym.host.rounds import Rounds, Seat
 from loomrl.gym.manual import ManualEnvironment
 from loomrl.gym.policy import OpenPolicy, open_policy
 from loomrl.types import Group, Trajectory
@@ -22,12 +23,21 @@ class LoomRLGym:
     At most `rollout.concurrency` episodes are open per actor. An environment that never returns from a call costs
     everybody in its process `rollout.turn_timeout_s`, and only the episode at fault fails: on the main thread of this
     process an alarm interrupts it, actors are watched and replaced. On other threads of this process it hangs the pool.
+
+    With `in_rounds`, episodes whose environments take time ask for their next answers together: what an engine in this
+    process answers then does not depend on how long they take. Episodes wait for slower ones in every turn.
     """
 
     def __init__(
-        self, rollout: RolloutConfig | None = None, *, make: Make = make, open_policy: OpenPolicy = open_policy
+        self,
+        rollout: RolloutConfig | None = None,
+        *,
+        make: Make = make,
+        open_policy: OpenPolicy = open_policy,
+        in_rounds: bool = False,
     ) -> None:
         self._rollout = rollout or RolloutConfig()
+        self._in_rounds = in_rounds
         self._make = make
         self._open_policy = open_policy
         self.environments: list[ManualEnvironment] = []
@@ -45,7 +55,12 @@ class LoomRLGym:
         """Every plan's trajectory, once, as it finishes. Plans are drawn only when there is room to play them."""
         if self._rollout.runners:
             refuse_crowd(self._rollout.runners)
-        rooms = [host for host in self._hosts for _ in range(self._rollout.concurrency)]
+        rounds = Rounds()
+        rooms = [
+            (host, (rounds if self._in_rounds else Rounds()).seat())
+            for host in self._hosts
+            for _ in range(self._rollout.concurrency)
+        ]
         finished: asyncio.Queue[Trajectory | None] = asyncio.Queue(maxsize=len(rooms))
         playing = asyncio.create_task(_play_all(rooms, iter(plans), finished))
         try:
@@ -87,18 +102,21 @@ class LoomRLGym:
         return [ActorHost(self._make, self._rollout, open_policy=self._open_policy) for _ in runners]
 
 
-async def _play_all(rooms: list[Host], plans: Iterator[Plan], finished: asyncio.Queue[Trajectory | None]) -> None:
+async def _play_all(
+    rooms: list[tuple[Host, Seat]], plans: Iterator[Plan], finished: asyncio.Queue[Trajectory | None]
+) -> None:
     """Play in all rooms until the plans run out, then put None. The first error ends them all and is raised."""
 
-    async def occupy(host: Host) -> None:
-        for plan in plans:
-            await finished.put(await host.play(plan))
+    async def occupy(host: Host, seat: Seat) -> None:
+        with seat:
+            for plan in plans:
+                await finished.put(await host.play(plan, seat))
 
     failure: Exception | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
-            for host in rooms:
-                tasks.create_task(occupy(host))
+            for host, seat in rooms:
+                tasks.create_task(occupy(host, seat))
     except ExceptionGroup as failures:
         failure = failures.exceptions[0]
     await finished.put(None)

@@ -12,6 +12,7 @@ from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.curriculum import Draw, Family, family_key
 from loomrl.gym.episode import Attempt, run_episode
+from loomrl.gym.guard import act, begin
 from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.memory import with_memory
 from loomrl.gym.opponent import with_opponent
@@ -164,11 +165,11 @@ async def _unread(environment: BaseEnvironment, task: Task) -> set[str]:
     """The task's parameters that nothing reads, even in a whole episode of the oracle."""
     noted = Noted(task.parameters)
     try:
-        await environment.reset(replace(task, parameters=noted))
+        await begin(environment, replace(task, parameters=noted))
         for _ in range(environment.settings.max_steps):
             if not noted.unread:
                 break
-            step = await environment.step(_perfect(environment))
+            step = await act(environment, _perfect(environment))
             if step.terminated or step.truncated:
                 break
     finally:

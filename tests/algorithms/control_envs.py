@@ -223,9 +223,81 @@ class Mortal(Identity):
         return True
 
 
+class Owner(Countdown):
+    """Owns something that is gone once it is closed, as a process or a window is."""
+
+    is_closed = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._refuse_closed()
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._refuse_closed()
+        return super().step(action)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _refuse_closed(self) -> None:
+        if self.is_closed:
+            raise RuntimeError("closed")
+
+
+class Endless(gymnasium.Env[Any, Any]):
+    """Shows how many steps were taken, and pays 1 for each; every second episode ends after `ends` steps, no other."""
+
+    observation_space, action_space = spaces.Box(0, np.inf, (1,)), spaces.Discrete(2)
+
+    def __init__(self, ends: int | None = None) -> None:
+        self._ends, self._episodes = ends, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._taken, self._episodes = 0, self._episodes + 1
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._taken += 1
+        over = self._episodes % 2 == 0 and self._taken == self._ends
+        return np.full(1, self._taken, np.float32), 1.0, over, False, {}
+
+
+class EndlessTeam:
+    """Two agents, of a world that never ends."""
+
+    possible_agents = agents = ("a", "b")
+
+    def observation_space(self, agent: str) -> Any:
+        return Endless.observation_space
+
+    def action_space(self, agent: str) -> Any:
+        return Endless.action_space
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        self._taken = 0
+        return self._each(np.zeros(1, np.float32)), self._each({})
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+        self._taken += 1
+        seen = self._each(np.full(1, self._taken, np.float32))
+        return seen, self._each(1.0), self._each(False), self._each(False), self._each({})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _each(self, value: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.agents, value)
+
+
+def stay(**settings: Any) -> Any:
+    """A policy that always takes the first choice."""
+    return lambda observations: np.zeros(len(observations), np.int64)
+
+
 def register() -> None:
     """Make these known to RLlib, by their names and with `env_config` for keywords."""
-    for made in (Identity, Echo, Picky, Countdown, Pictures, Misbehaving, Mortal):
+    for made in (Identity, Echo, Picky, Countdown, Pictures, Misbehaving, Mortal, Owner, Endless):
         register_env(made.__name__, partial(_create, made))
 
 

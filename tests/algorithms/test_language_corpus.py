@@ -2,14 +2,15 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 
-from loomrl.algorithms.language.corpus import Demonstration, Draw, demonstrations
+from loomrl.algorithms.language.corpus import Demonstration, Draw, demonstrations, play
 from loomrl.algorithms.language.model.build import build_tokenizer
 from loomrl.config import WarmStart
 from loomrl.envs.math import MathEnvironment
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.answer import ANSWER_FORMAT, parse_submission
 from loomrl.gym.base import BaseEnvironment, Step
 from loomrl.types import Message, Observation, Reward, Task
@@ -178,3 +179,21 @@ def test_other_actions_stay_as_they_are_or_come_in_formats_that_have_a_place_for
     assert told("It is {answer}!", "Please.\n{action}") == ["Please.\n1", "Please.\n2", "It is yes!"]
     assert told("{command}, please") == ["1, please", "2, please", right]
     assert told("Please.\n{action}", wrong=1.0) == ["Please.\nanything"]
+
+
+class PlainTuples(Count):
+    """Its coroutine returns what Gymnasium's environments do."""
+
+    name = "PlainTuples"
+
+    async def step(self, action: str) -> Any:
+        return "And?", 0.0, False, False, {}
+
+    def oracle(self) -> str:
+        return "a move that is no answer"
+
+
+async def test_a_coroutine_that_returns_a_plain_tuple_is_named_with_what_to_return() -> None:
+    environment = PlainTuples()
+    with pytest.raises(EpisodeError, match=r"environment PlainTuples: .*plain tuple of five.*Return Step\(observation"):
+        await play(environment, environment.task("up", 1, 0))

@@ -41,7 +41,7 @@ def _of(config: LoggedConfig, kind: str, settings: dict[str, Any]) -> LoggedConf
 
 def greedy(algo: Any, kind: str = "discrete") -> float:
     """Mean reward of a step."""
-    returns, steps, _ = play(algo.policy(), SyncVectorEnv([lambda: Identity(kind)] * 8), 32, seed=3)
+    returns, steps, *_ = play(algo.policy(), SyncVectorEnv([lambda: Identity(kind)] * 8), 32, seed=3)
     return sum(returns) / sum(steps)
 
 

@@ -89,7 +89,7 @@ def test_a_snapshot_changes_with_settings_and_source_only() -> None:
 
 def test_play_counts_whole_episodes_and_each_environment_has_its_share() -> None:
     environments = open_environments(COUNTDOWN, 3, COUNTDOWN.settings)
-    returns, steps, _ = play(RandomPolicy(), environments, 7, seed=0)
+    returns, steps, *_ = play(RandomPolicy(), environments, 7, seed=0)
     assert returns == [4.0] * 7
     assert steps == [4] * 7
 

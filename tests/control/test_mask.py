@@ -212,7 +212,7 @@ def test_a_mask_that_allows_nothing_is_refused_where_it_is_decided() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_episodes_obey_masks_and_may_end_with_none(kind: str) -> None:
     environments = SyncVectorEnv([lambda: Picky(kind)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
-    returns, lengths, _ = play(RandomPolicy(), environments, 9, seed=1)
+    returns, lengths, *_ = play(RandomPolicy(), environments, 9, seed=1)
     assert lengths == [8] * 9
     assert min(returns) > 0
     stuck = SyncVectorEnv([lambda: Picky(kind, stuck=3)] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)

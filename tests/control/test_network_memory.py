@@ -172,7 +172,7 @@ class Told(gymnasium.Env[Any, Any]):
 
 def test_an_evaluation_begins_every_episode_without_a_memory_of_others() -> None:
     policy = recalling()
-    returns, lengths, _ = play(policy, SyncVectorEnv([Told] * 2, autoreset_mode=AutoresetMode.NEXT_STEP), 6, seed=0)
+    returns, lengths, *_ = play(policy, SyncVectorEnv([Told] * 2, autoreset_mode=AutoresetMode.NEXT_STEP), 6, seed=0)
     state, expected = policy.state(), 0.0
     for step in range(6):
         expected += float(policy.act(shown(9, 1)[step, 0].clip(-1, 1), state=state)) * 10.0**step

@@ -70,7 +70,8 @@ class LanguageRunner(EnvRunner, Checkpointable):
         self.life: Life | None = None
         """Identifies this process while rollouts and learning overlap; new after every restart."""
         local = experiment.rollout.model_copy(update={"runners": 0})
-        self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
+        in_rounds = isinstance(experiment.engine, TorchEngineConfig)  # a server's batches depend on timing anyway
+        self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy, in_rounds=in_rounds)
         self._playing: Playing | None = None
         if experiment.asynchronous:
             folder = tempfile.mkdtemp(prefix="loomrl-runner-")  # outlives us: `examine` reads it

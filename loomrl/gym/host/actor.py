@@ -18,6 +18,7 @@ from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.catalogue import Registration, register, registrations
 from loomrl.gym.episode import failed_trajectory, hang
 from loomrl.gym.host.local import LocalHost, Make, Plan
+from loomrl.gym.host.rounds import Seat
 from loomrl.gym.host.watch import Autopsy, Watchdog, examine
 from loomrl.gym.policy import OpenPolicy, open_policy
 from loomrl.types import Failure, Trajectory
@@ -191,8 +192,8 @@ class ActorHost:
         self._open_policy = open_policy
         self._life: _Life | None = None
 
-    async def play(self, plan: Plan) -> Trajectory:
-        """Play one episode, with new actors if needed. Only configuration errors are raised."""
+    async def play(self, plan: Plan, seat: Seat | None = None) -> Trajectory:
+        """Play one episode, with new actors if needed; in no seat. Only configuration errors are raised."""
         deaths = 0
         while True:
             life = self._living()

@@ -22,6 +22,8 @@ T = TypeVar("T")
 REPEAT_S = 0.25
 """Clean-up time of interrupted code before it is interrupted again."""
 _SOON_S = 1e-6
+_SHORTEST_S = 0.01
+"""Extension of a deadline at least: an attempt that is still held would extend its own without end."""
 
 
 class Hang(BaseException):
@@ -176,14 +178,15 @@ def interruptible(work: Coroutine[Any, Any, T], limit_s: float) -> Generator[Any
 
 
 class Deadline:
-    """`asyncio.timeout` that does not count time lost to another episode's hang."""
+    """`asyncio.timeout` that does not count time lost to another episode's hang, or `held_s()`, the seconds held."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, held_s: Callable[[], float] = lambda: 0.0) -> None:
         self._timeout_s = timeout_s
+        self._held_s = held_s
         self._timer = asyncio.timeout(None)
 
     async def __aenter__(self) -> asyncio.Timeout:
-        self._lost_s = _ALARM.lost_s
+        self._lost_s = self._lost()
         self._handle = asyncio.get_running_loop().call_later(self._timeout_s, self._expire)
         return await self._timer.__aenter__()
 
@@ -194,12 +197,15 @@ class Deadline:
         await self._timer.__aexit__(kind, error, trace)
 
     def _expire(self) -> None:
-        loop, lost_s = asyncio.get_running_loop(), _ALARM.lost_s - self._lost_s
+        loop, lost_s = asyncio.get_running_loop(), self._lost() - self._lost_s
         if not lost_s:
             self._timer.reschedule(loop.time())
             return
         self._lost_s += lost_s
-        self._handle = loop.call_later(lost_s, self._expire)
+        self._handle = loop.call_later(max(lost_s, _SHORTEST_S), self._expire)
+
+    def _lost(self) -> float:
+        return _ALARM.lost_s + self._held_s()
 
 
 def _on_main_thread() -> bool:

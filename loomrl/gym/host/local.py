@@ -14,10 +14,11 @@ from loomrl.gym.adapters.harness.session import sessions_of
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.episode import Attempt, Limits, close_environment, failed_trajectory, hang, run_episode
 from loomrl.gym.host.alarm import Hang, Watch
+from loomrl.gym.host.rounds import Rounds, Seat
 from loomrl.gym.opponent import rival_of
-from loomrl.gym.policy import OpenPolicy, PolicyFactory, open_policy
+from loomrl.gym.policy import Action, OpenPolicy, Policy, PolicyFactory, open_policy
 from loomrl.pickled import quickly
-from loomrl.types import Task, Trajectory
+from loomrl.types import Message, Task, Trajectory
 
 Make = Callable[[str, Mapping[str, Any]], BaseEnvironment]
 """Opens an environment by id (`name@version`) and settings."""
@@ -55,11 +56,25 @@ def plan_group(
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Seated:
+    """An opponent that is asked in the seat of its attempt."""
+
+    rival: Policy
+    seat: Seat
+
+    async def act(self, conversation: tuple[Message, ...]) -> Action:
+        """The next action, given the whole conversation."""
+        await self.seat.turn()
+        with self.seat.asking():
+            return await self.rival.act(conversation)
+
+
 class Host(Protocol):
     """Plays plans, many at a time."""
 
-    async def play(self, plan: Plan) -> Trajectory:
-        """Play one episode. Only configuration errors are raised."""
+    async def play(self, plan: Plan, seat: Seat | None = None) -> Trajectory:
+        """Play one episode, in a seat of several that share an engine. Only configuration errors are raised."""
 
     async def close(self) -> None:
         """Release the processes, if any."""
@@ -78,8 +93,10 @@ class LocalHost:
         self._opened: dict[str, PolicyFactory] = {}
         self._rivals: OrderedDict[str, PolicyFactory] = OrderedDict()
 
-    async def play(self, plan: Plan) -> Trajectory:
+    async def play(self, plan: Plan, seat: Seat | None = None) -> Trajectory:
         """Play one episode. Only configuration errors are raised."""
+        seat = seat or Rounds().seat()
+        seat.name = plan.attempt.id
         boundary = EpisodeError.boundary
         environment = None
         try:
@@ -89,29 +106,34 @@ class LocalHost:
             boundary = PolicyError.boundary
             policy = self._factory(plan.policy)(environment, random.Random(plan.seed or plan.attempt.id))
             boundary = EpisodeError.boundary
-            self._seat_rival(environment, plan)
+            self._seat_rival(environment, plan, seat)
         except (ConfigError, RegistryError):
             raise
         except Hang as error:
             return failed_trajectory(plan.attempt, hang(str(error), self._limits.turn_timeout_s))
         except Exception as error:  # noqa: BLE001 - the boundary
             if environment is not None:
-                await close_environment(environment, self._limits.turn_timeout_s)
+                await close_environment(environment, self._limits.turn_timeout_s, seat)
             return failed_trajectory(plan.attempt, failure_from(error, boundary=boundary))
-        if isinstance(environment, Harness):
+        if not isinstance(environment, Harness):
+            return await run_episode(environment, policy, plan.attempt, limits=self._limits, seat=seat)
+        seat.step_aside()  # an agent asks from a process of its own, whenever it likes
+        try:
             return await play_agent(environment, sessions_of(policy), plan.attempt, limits=self._limits)
-        return await run_episode(environment, policy, plan.attempt, limits=self._limits)
+        finally:
+            seat.back()
 
     async def close(self) -> None:
         """There is nothing to release."""
 
-    def _seat_rival(self, environment: BaseEnvironment, plan: Plan) -> None:
+    def _seat_rival(self, environment: BaseEnvironment, plan: Plan, seat: Seat) -> None:
         """Give the second seat to the policy that the task names, if it names one."""
         choice = rival_of(plan.attempt.task, plan.policy)
         if choice is None:
             return
         factory = self._factory(choice) if choice == plan.policy else self._rival(choice, environment)
-        environment.seat(factory(environment, random.Random(f"{plan.seed or plan.attempt.id}/opponent")))
+        rival = factory(environment, random.Random(f"{plan.seed or plan.attempt.id}/opponent"))
+        environment.seat(_Seated(rival, seat))
 
     def _rival(self, choice: PolicyChoice, environment: BaseEnvironment) -> PolicyFactory:
         """A past version. Trouble with it is no mistake in the configuration, but fails the attempt."""
