@@ -7,7 +7,7 @@ _DOORS = {
     "LogicPuzzleEnv": "loomrl.envs.manual",
     "MemoryBufferEnv": "loomrl.envs.manual",
     "MetaReasoningEnv": "loomrl.envs.manual",
-    "MultiAgentTaskEnvironment": "loomrl.envs.teamwork.parallel:TeamParallel",
+    "MultiAgentTaskEnvironment": "loomrl.envs.teamwork.parallel",
 }
 
 __all__ = list(_DOORS)

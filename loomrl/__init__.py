@@ -25,7 +25,7 @@ _DOORS = {
     "LoomRLGym": "loomrl.gym.pool",
     "MemoryBufferEnv": "loomrl.envs.manual",
     "MetaReasoningEnv": "loomrl.envs.manual",
-    "MultiAgentTaskEnvironment": "loomrl.envs.teamwork.parallel:TeamParallel",
+    "MultiAgentTaskEnvironment": "loomrl.envs.teamwork.parallel",
     "NexusWorker": "loomrl.experiments.notebook.nexus",
     "PPOConfig": "loomrl.experiments.notebook.integrated:PPOSettings",
     "PPOTrainer": "loomrl.experiments.notebook.integrated",

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from loomrl.envs.dialogue.debate import Debate
 from loomrl.envs.dialogue.interview import Interview
@@ -12,6 +12,7 @@ from loomrl.envs.dialogue.manner import Kept, Manners
 from loomrl.envs.dialogue.negotiation import Negotiation
 from loomrl.envs.dialogue.scene import Reply, Scene, parse_act
 from loomrl.envs.dialogue.support import Support
+from loomrl.errors import did_you_mean
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry
@@ -39,10 +40,28 @@ SCENARIO = "scenario"
 """The family of task templates: a scene of one of the others' kind, in a situation of the user's."""
 
 
+TYPES = {
+    **{name: name for name in SCENES},
+    **dict.fromkeys(("question_answering", "information", "information_seeking", "interview", "inquiry"), "qa"),
+    **dict.fromkeys(("bargaining", "sale", "sales"), "negotiation"),
+    **dict.fromkeys(("argument", "discussion", "persuasion"), "debate"),
+    **dict.fromkeys(("customer_service", "customer_support", "technical_support", "help_desk", "complaint"), "support"),
+}
+"""A scenario's type as people write it → its scene."""
+
+
+def _scene_of(type: str) -> str:
+    plain = "_".join(type.casefold().replace("-", " ").replace("_", " ").split())
+    if plain not in TYPES:
+        raise ValueError(f"{type!r} is no type of scenario. Known: {', '.join(SCENES)}.{did_you_mean(plain, TYPES)}")
+    return TYPES[plain]
+
+
 class _Scenario(Config):
     """The parameters in a template of that family."""
 
-    type: Literal["qa", "negotiation", "debate", "support"]
+    type: Annotated[str, AfterValidator(_scene_of)]
+    """The scene: one of the four families, or another word for it."""
     context: str = Field(min_length=1, max_length=4000)
     template: str = ""
 
@@ -87,7 +106,7 @@ class DialogueEnvironment(BaseEnvironment):
         family, context = task.family, ""
         if family == SCENARIO:
             given = _Scenario.parse(dict(task.parameters), origin="parameters of a task template of Dialogue")
-            family, context = str(given.type), f"{given.context}\n"
+            family, context = given.type, f"{given.context}\n"
         self._scene = SCENES[family](task.level, rng)
         self._manners = Manners(task.level, rng)
         self._kept: list[Kept] = []

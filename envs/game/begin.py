@@ -1,6 +1,7 @@
 """From a task to a game in progress."""
 
 import asyncio
+from importlib.util import find_spec
 from random import Random
 
 from loomrl.envs.game import chess
@@ -13,7 +14,7 @@ from loomrl.envs.game.play import Play
 from loomrl.envs.game.puzzle import PUZZLES, Riddle
 from loomrl.envs.game.setting import GameSettings, RandomOpponent, real
 from loomrl.envs.game.spiel import open_state
-from loomrl.envs.game.stockfish import open_stockfish
+from loomrl.envs.game.stockfish import find_stockfish, open_stockfish
 from loomrl.errors import EpisodeError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.generate import rng_of
@@ -21,6 +22,15 @@ from loomrl.gym.opponent import SCRIPTED, Rival, opponent_of
 from loomrl.types import Task
 
 FAMILIES = (*BOARDS, chess.FAMILY, *PUZZLES)
+
+
+def missing_families(stockfish: str | None) -> dict[str, str]:
+    """The families that this machine cannot play, and why; a path of Stockfish that is given has to be right."""
+    if find_spec("pyspiel") is None:
+        return dict.fromkeys((*BOARDS, chess.FAMILY), "it needs OpenSpiel: pip install 'loomrl[games]'.")
+    if stockfish is None and find_stockfish(None) is None:
+        return {chess.FAMILY: "it needs Stockfish: apt-get install stockfish, or name its path (settings.stockfish)."}
+    return {}
 
 
 def can_be_foretold(settings: GameSettings, task: Task, rival: Rival | None) -> bool:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from loomrl.envs.game.begin import FAMILIES, begin, can_be_foretold
+from loomrl.envs.game.begin import FAMILIES, begin, can_be_foretold, missing_families
 from loomrl.envs.game.hack import hacked
 from loomrl.envs.game.play import COMMAND, LISTED, Play, listed
 from loomrl.envs.game.prediction import FORMAT, VERB, log_score, read_prediction
@@ -55,6 +55,11 @@ class GameEnvironment(BaseEnvironment):
     settings: GameSettings
     _play: Play
     _rival: Rival | None = None
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        super().__init__(settings)
+        self.missing = missing_families(self.settings.stockfish)
+        self.families = tuple(name for name in FAMILIES if name not in self.missing)  # type: ignore[misc]
 
     @property
     def league(self) -> LeagueSettings | None:

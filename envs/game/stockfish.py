@@ -106,10 +106,15 @@ class Stockfish:
         return line.decode(errors="replace").strip()
 
 
+def find_stockfish(path: str | None) -> str | None:
+    """The program at `path`, or at a usual location; None if there is none."""
+    return shutil.which(path or "stockfish") or (shutil.which(FALLBACK) if path is None else None)
+
+
 @lru_cache(maxsize=8)
 def open_stockfish(path: str | None) -> Stockfish:
     """The only Stockfish of this process, at `path` or a usual location."""
-    found = shutil.which(path or "stockfish") or (shutil.which(FALLBACK) if path is None else None)
+    found = find_stockfish(path)
     if found is None:
         raise ConfigError(
             f"stockfish={path!r}: no such program. Chess needs it: apt-get install stockfish, or name its path."

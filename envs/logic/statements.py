@@ -1,4 +1,4 @@
-"""Orders told in a user's own sentences, by task template.
+"""Puzzles told in a user's own sentences, by task template: orders, here, and deductions (`propositions`).
 
 LogicPuzzle:
   templates: ["{a} is taller than {b}.", "{b} is shorter than {a}."]
@@ -15,6 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from loomrl.envs.logic.propositions import propositions
 from loomrl.envs.logic.puzzle import WordPuzzle
 from loomrl.errors import ConfigError
 from loomrl.gym.generate import between, rng_of
@@ -38,8 +39,13 @@ PARAMETERS = tuple(name for name in _Parameters.model_fields if name != "templat
 
 
 def statements(task: Task, queries: int) -> WordPuzzle:
-    """The puzzle of a task made by a template; pairs that leave no order, or several, are a ConfigError."""
+    """The puzzle of a task made by a template: an order where the sentences name {a} and {b}, else a deduction.
+
+    Pairs that leave no order, or several, are a ConfigError.
+    """
     given = _Parameters.parse(dict(task.parameters), origin="parameters of a task template of LogicPuzzle")
+    if not any("{" in pattern for pattern in given.templates):
+        return propositions(given.templates, given.variables, task, queries)
     rng = rng_of(task)
     places = _ordered(given.variables)
     names = rng.sample(places, len(places))[: between(task.level, FEWEST, len(places))]

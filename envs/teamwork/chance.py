@@ -29,6 +29,7 @@ class Chance:
     expertise_MNS: Floats
     strength_MN: Floats
     arrives_TM: NDArray[np.bool_]
+    """Before the arrivals of the steps, from step 0 on, those that wait at the reset."""
     skill_TM: NDArray[np.int64]
     complexity_TM: Floats
     priority_TM: Floats
@@ -38,20 +39,20 @@ class Chance:
 
 def draw(settings: TeamSettings, generators: Sequence[np.random.Generator]) -> Chance:
     """One episode for every generator. Fields are handed out evenly: with S agents or more, each has its expert."""
-    agents, skills, steps = settings.agents, settings.skills, settings.steps + 1
-    sizes = (agents * skills, agents, skills, 5 * steps)
+    agents, skills, rows = settings.agents, settings.skills, settings.waiting + settings.steps + 1
+    sizes = (agents * skills, agents, skills, 5 * rows)
     luck = np.stack([generator.random(sum(sizes)) for generator in generators])
     breadth, strength, fields, tasks = np.split(luck, np.cumsum(sizes)[:-1], axis=1)
 
     fields_MS = fields.argsort(axis=1)
     expert_MNS = fields_MS[:, np.arange(agents) % skills, None] == np.arange(skills)
     breadth_MNS = breadth.reshape(-1, agents, skills)
-    arrives, skill, complexity, priority, allowed = tasks.reshape(-1, steps, 5).transpose(2, 1, 0)
+    arrives, skill, complexity, priority, allowed = tasks.reshape(-1, rows, 5).transpose(2, 1, 0)
     low, high = settings.deadline
     return Chance(
         expertise_MNS=np.where(expert_MNS, _between(breadth_MNS, EXPERT), _between(breadth_MNS, LAYMAN)),
         strength_MN=_between(strength, STRENGTH),
-        arrives_TM=arrives < settings.arrival,
+        arrives_TM=(arrives < settings.arrival) | (np.arange(rows) < settings.waiting)[:, None],
         skill_TM=(skill * skills).astype(np.int64),
         complexity_TM=_between(complexity, settings.complexity),
         priority_TM=_between(priority, PRIORITY),

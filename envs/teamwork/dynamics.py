@@ -89,6 +89,8 @@ class Teams:
         self.chance: Chance = draw(settings, generators)
         self.step = 0
         self.capacity_MN = self.chance.strength_MN.copy()
+        self.completed_MN = np.zeros(per_agent, np.int64)
+        """Tasks that an agent held to their end."""
         self.success_MN = np.full(per_agent, 0.5)
         self.collaboration_MN = np.zeros(per_agent)
         self.trust_MNN = np.full((*per_agent, agents), TRUST)
@@ -99,6 +101,8 @@ class Teams:
         """-1 while a task waits."""
         self.skill_MK = np.zeros(per_slot, np.int64)
         self.priority_MK = np.zeros(per_slot)
+        self.complexity_MK = np.zeros(per_slot)
+        """Work of the whole task."""
         self.left_MK, self.time_MK = np.zeros(per_slot), np.zeros(per_slot)
         """Work and steps that are left."""
         self.refused_MK = np.zeros(per_slot, np.int64)
@@ -109,7 +113,8 @@ class Teams:
         self.tally = Tally.empty(settings, worlds)
         self._worlds_M1 = np.arange(worlds)[:, None]
         self._agents_N = np.arange(agents)
-        self._arrive(self.no_parts())
+        for row in range(settings.waiting or 1):
+            self._arrive(row, self.no_parts())
         self.order_MK = self._line()
 
     @property
@@ -132,7 +137,7 @@ class Teams:
         self._complete(parts)
         self._expire(parts)
         parts["backlog"] -= (BACKLOG / self.settings.agents) * self.present_MK.sum(1)[:, None]
-        self._arrive(parts)
+        self._arrive(self.settings.waiting + self.step, parts)
         self._tire(spent_MN)
         if self.is_over:
             self._settle(parts)
@@ -221,6 +226,7 @@ class Teams:
         self._remember(world, took_FN, joint_F)
         self.success_MN[world, self.holder_MK[world, slot]] *= 1 - RECORD_RATE
         self.success_MN[world, self.holder_MK[world, slot]] += RECORD_RATE
+        self.completed_MN[world, self.holder_MK[world, slot]] += 1  # an agent holds one task, so no pair comes twice
         np.add.at(self.tally.completed_M, world, 1)
         np.add.at(self.tally.joint_M, world, joint_F)
         self._clear(world, slot)
@@ -270,26 +276,26 @@ class Teams:
         self.holder_MK[world, slot] = -1
         self.refused_MK[world, slot] = 0
         self.work_MNK[world, :, slot] = 0.0
-        for numbers_MK in (self.advance_MK, self.left_MK, self.time_MK, self.priority_MK):
+        for numbers_MK in (self.advance_MK, self.complexity_MK, self.left_MK, self.time_MK, self.priority_MK):
             numbers_MK[world, slot] = 0.0
 
-    def _arrive(self, parts: Parts) -> None:
+    def _arrive(self, row: int, parts: Parts) -> None:
         """Put arrivals into a free slot; without one they are turned away, at the price of a lost task."""
-        chance, t = self.chance, self.step
-        arrives_M = chance.arrives_TM[t]
+        chance = self.chance
+        arrives_M = chance.arrives_TM[row]
         slot_M = self.present_MK.argmin(1)
         away_M = arrives_M & self.present_MK[self._worlds_M1[:, 0], slot_M]
-        cost_M = np.where(away_M, OVERDUE * chance.priority_TM[t], 0.0)
+        cost_M = np.where(away_M, OVERDUE * chance.priority_TM[row], 0.0)
         parts["overdue"] -= cost_M[:, None] / self.settings.agents
         self.tally.arrived_M += arrives_M
         self.tally.lost_M += away_M
         world = np.flatnonzero(arrives_M & ~away_M)
         slot = slot_M[world]
         self.present_MK[world, slot] = True
-        self.skill_MK[world, slot] = chance.skill_TM[t, world]
-        self.left_MK[world, slot] = chance.complexity_TM[t, world]
-        self.priority_MK[world, slot] = chance.priority_TM[t, world]
-        self.time_MK[world, slot] = chance.allowed_TM[t, world]
+        self.skill_MK[world, slot] = chance.skill_TM[row, world]
+        self.complexity_MK[world, slot] = self.left_MK[world, slot] = chance.complexity_TM[row, world]
+        self.priority_MK[world, slot] = chance.priority_TM[row, world]
+        self.time_MK[world, slot] = chance.allowed_TM[row, world]
 
     def _tire(self, spent_MN: Floats) -> None:
         """Capacity comes back, less what effort took; trust that is not renewed fades."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from loomrl.envs.teamwork.chance import STRENGTH
 from loomrl.envs.teamwork.dynamics import Teams
 from loomrl.envs.teamwork.settings import TeamSettings
+from loomrl.errors import ConfigError
 
 Seen = NDArray[np.float32]
 
@@ -24,8 +25,9 @@ PER_AGENT, PER_TASK, PER_ACTION = 7, 5, 3
 
 
 def observation_size(settings: TeamSettings) -> int:
-    """`7n + 5·max_tasks + n²`."""
-    return PER_AGENT * settings.agents + PER_TASK * settings.max_tasks + settings.agents**2
+    """`7n + 5·max_tasks`, and n² more of a full view."""
+    matrix = settings.agents**2 if settings.view == "full" else 0
+    return PER_AGENT * settings.agents + PER_TASK * settings.max_tasks + matrix
 
 
 def observation_space(settings: TeamSettings) -> Box:
@@ -50,7 +52,9 @@ class View:
 
     @classmethod
     def of(cls, seen_MO: Seen, settings: TeamSettings) -> Self:
-        """The blocks of a batch of observations."""
+        """The blocks of a batch of observations; ConfigError for those of a basic view."""
+        if settings.view != "full":
+            raise ConfigError("view=basic: this policy reads more than that shows. Take view=full, or another policy.")
         agents, slots = settings.agents, settings.max_tasks
         tasks, matrix = PER_AGENT * agents, PER_AGENT * agents + PER_TASK * slots
         return cls(
@@ -62,6 +66,33 @@ class View:
 
 def observe(teams: Teams) -> Seen:
     """Every world's observation, `[M, O]`, in new memory."""
+    return _observe_basics(teams) if teams.settings.view == "basic" else _observe_all(teams)
+
+
+def _observe_basics(teams: Teams) -> Seen:
+    """Of an agent: capacity, load, tasks completed per step, success rate, collaboration score, expertise in research
+    and in analysis. Of a task slot: complexity, priority, deadline, exists, assigned.
+    """
+    settings = teams.settings
+    worlds, order_MK = teams.order_MK.shape[0], teams.order_MK
+    at = np.arange(worlds)[:, None]
+    agents_MN7 = np.zeros((worlds, settings.agents, PER_AGENT), np.float32)
+    agents_MN7[:, :, 0] = teams.capacity_MN / STRENGTH[1]
+    agents_MN7[:, :, 1] = np.where(teams.held_MN < 0, 0.0, teams.left_MK[at, teams.held_MN] / settings.complexity[1])
+    agents_MN7[:, :, 2] = teams.completed_MN / max(teams.step, 1)
+    agents_MN7[:, :, 3] = teams.success_MN
+    agents_MN7[:, :, 4] = teams.collaboration_MN
+    agents_MN7[:, :, 5 : 5 + settings.skills] = teams.chance.expertise_MNS
+    tasks_MK5 = np.zeros((worlds, settings.max_tasks, PER_TASK), np.float32)
+    tasks_MK5[:, :, 0] = teams.complexity_MK[at, order_MK] / settings.complexity[1]
+    tasks_MK5[:, :, 1] = teams.priority_MK[at, order_MK]
+    tasks_MK5[:, :, 2] = teams.time_MK[at, order_MK] / settings.deadline[1]
+    tasks_MK5[:, :, 3] = teams.present_MK[at, order_MK]
+    tasks_MK5[:, :, 4] = teams.holder_MK[at, order_MK] >= 0
+    return np.concatenate([agents_MN7.reshape(worlds, -1), tasks_MK5.reshape(worlds, -1)], axis=1)
+
+
+def _observe_all(teams: Teams) -> Seen:
     settings, skills = teams.settings, teams.settings.skills
     worlds, order_MK = teams.order_MK.shape[0], teams.order_MK
     seen_MO = np.zeros((worlds, observation_size(settings)), np.float32)
@@ -95,6 +126,12 @@ def seen_by_each(seen_MO: Seen, settings: TeamSettings) -> NDArray[np.float32]:
     """The same observations as each agent sees them, `[M, N, O]`: itself first, then who comes after it, in a ring."""
     agents = settings.agents
     told_MNO = np.repeat(seen_MO[:, None], agents, axis=1)
+    if settings.view == "basic":
+        agents_MN7 = seen_MO[:, : PER_AGENT * agents].reshape(-1, agents, PER_AGENT)
+        for agent in range(agents):
+            ring = (np.arange(agents) + agent) % agents
+            told_MNO[:, agent, : PER_AGENT * agents] = agents_MN7[:, ring].reshape(len(seen_MO), -1)
+        return told_MNO
     view = View.of(seen_MO, settings)
     held_MK = view.tasks_MK5[:, :, HOLDER] > 0
     holder_MK = np.rint(view.tasks_MK5[:, :, HOLDER] * agents) - 1

@@ -1,7 +1,7 @@
 """One team as a PettingZoo environment: every agent acts for itself. Needs the extra `multiagent`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -38,9 +38,11 @@ class TeamParallel(ParallelEnv):  # type: ignore[misc]
     """
 
     metadata = {"name": ID, "render_modes": []}  # noqa: RUF012 - PettingZoo's declaration
+    form: ClassVar[Mapping[str, Any]] = {}
+    """Settings that this class has by default."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = ParallelSettings.parse(settings, origin=ID)
+        self.settings = ParallelSettings.parse({**self.form, **settings}, origin=ID)
         self.possible_agents = [f"agent_{index}" for index in range(self.settings.agents)]
         self.agents: list[str] = []
         self.render_mode = None
@@ -98,3 +100,11 @@ class TeamParallel(ParallelEnv):  # type: ignore[misc]
 
     def _seen(self) -> dict[str, Seen]:
         return dict(zip(self.possible_agents, seen_by_each(observe(self._teams), self.settings)[0], strict=True))
+
+
+class MultiAgentTaskEnvironment(TeamParallel):
+    """The basic form: three random tasks wait at the reset, agents are experts in research and in analysis, and what
+    they see has seven numbers an agent and five a task slot.
+    """
+
+    form: ClassVar[Mapping[str, Any]] = {"waiting": 3, "skills": 2, "view": "basic"}

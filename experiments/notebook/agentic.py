@@ -86,8 +86,9 @@ class AgenticRLSystem:
         """Of the latest training."""
         choice = self.experiment.environment
         made = named(choice.entry_point, what="env_class") if isinstance(choice, CustomEnvironment) else None
-        is_team = isinstance(made, type) and issubclass(made, TeamParallel)
-        self._team = dict(env_settings or {}) if is_team else None
+        self._team: dict[str, Any] | None = None
+        if isinstance(made, type) and issubclass(made, TeamParallel):
+            self._team = {**made.form, **(env_settings or {})}
 
     def train(
         self, *, total_timesteps: int, completion_rate: float | None = None, run: str | None = None

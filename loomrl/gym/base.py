@@ -80,6 +80,8 @@ class BaseEnvironment(ABC):
     """Filled by registration where it is left empty."""
     version: ClassVar[str] = "0.1.0"
     families: ClassVar[tuple[str, ...]] = ("default",)
+    missing: Mapping[str, str] = {}
+    """Families that cannot be played on this machine, with the reason: an object has them here, not in `families`."""
     template_families: ClassVar[Mapping[str, Sequence[str]]] = {}
     """Further families, whose tasks need parameters from a task template: the names of these."""
     settings_class: ClassVar[type[EnvironmentSettings]] = EnvironmentSettings
@@ -112,6 +114,8 @@ class BaseEnvironment(ABC):
 
     def task(self, family: str, level: int, seed: int) -> Task:
         """The task of these three; equal arguments give equal tasks in every process."""
+        if family in self.missing:
+            raise ConfigError(f"family {type(self).__name__}={family!r}: {self.missing[family]}")
         known = (*self.families, *self.template_families)
         if family not in known:
             raise ConfigError("family " + unknown(type(self).__name__, family, known))

@@ -15,6 +15,7 @@ from typing import Any
 from loomrl.canonical import content_hash
 from loomrl.errors import RegistryError
 from loomrl.gym.base import BaseEnvironment
+from loomrl.schema import merge
 
 Content = Mapping[str, Mapping[str, Any]]
 """`sources`: file → hash; `configuration` and `settings`: key → value; `dependencies`: name → version."""
@@ -58,7 +59,8 @@ def take_snapshot(
     parts: dict[str, Mapping[str, Any]] = {
         "sources": dict(_sources(cls)),
         "configuration": declared | dict(registered),
-        "settings": cls.settings_class.parse(settings, origin=f"{cls.__name__} settings").model_dump(mode="json"),
+        # not validated: settings that every user has to give, such as a server's address, are missing here
+        "settings": merge(cls.settings_class.defaults(), settings),
         "dependencies": {name: _installed_version(cls, name) for name in _declared_by_all(cls, "dependencies")},
     }
     return Snapshot({part: {name: _plain(value) for name, value in facts.items()} for part, facts in parts.items()})

@@ -1,6 +1,7 @@
 """The environments of an experiment: opened, recorded, with their families and tasks."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,8 @@ from loomrl.named import named
 from loomrl.store import LoomDB
 from loomrl.types import Source, Task
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -44,6 +47,10 @@ class Member:
     def families(self) -> list[Family]:
         """The chosen families and the task templates."""
         guess = self.environment.guess_floor
+        missing = self.environment.missing
+        for name in self.config.families:
+            if name in missing:
+                raise ConfigError(f"environments {self.name} families={name!r}: {missing[name]}")
         names = [name for name in self.environment.families if self._chosen(name)]
         if not names:
             known = ", ".join(self.environment.families)
@@ -133,6 +140,8 @@ def _member(config: EnvironmentConfig, templates: Sequence[TaskTemplate], record
     name = known(config.id)
     id, snapshot = record(f"{name}@{config.version}" if config.version else name)
     environment = make(id, config.settings)
+    for family, why in environment.missing.items():
+        _log.warning("%s/%s is left out: %s", environment.name, family, why)
     mine = {t.name: t for t in templates if t.environment == environment.name}
     member = Member(config=config, environment=environment, snapshot=snapshot, templates=mine)
     for template in mine.values():

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from loomrl.config import EnvironmentConfig
 from loomrl.envs.game import GameEnvironment, chess
 from loomrl.envs.game.chess import KINDS, diagram, find_problem
 from loomrl.envs.game.match import Match, Setup
@@ -14,6 +15,7 @@ from loomrl.envs.game.placement import draw_position
 from loomrl.envs.game.spiel import line, open_state
 from loomrl.envs.game.stockfish import FALLBACK, Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError
+from loomrl.gym.task_mixture import gather
 from tests.needs import needs
 
 pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
@@ -69,9 +71,26 @@ def test_an_engine_that_hangs_or_dies_is_a_failure_in_time(tmp_path, body):
 
 
 async def test_without_the_program_chess_says_what_to_install():
-    environment = GameEnvironment({"stockfish": "no-such-program"})
+    environment = GameEnvironment({"stockfish": "no-such-program"})  # named, so it has to be there
     with pytest.raises(ConfigError, match="apt-get install stockfish"):
         await environment.reset(environment.task("chess", 1, 0))
+
+
+def test_without_the_program_chess_is_left_out_unless_it_is_named(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("loomrl.envs.game.stockfish.FALLBACK", "/no/stockfish")
+    environment = GameEnvironment()
+    assert "chess" in GameEnvironment.families
+    assert "chess" not in {environment.sample_task(seed).family for seed in range(200)}
+    with pytest.raises(ConfigError, match=r"'chess': it needs Stockfish: apt-get install stockfish"):
+        environment.task("chess", 1, 0)
+    for patterns in ((), ("*",), ("board.*", "chess*")):
+        mixture = gather([EnvironmentConfig(id="Game", families=patterns)], None, lambda id: (id, ""))
+        assert "chess" not in {family.name for family in mixture.families}
+        assert "Game/chess is left out: it needs Stockfish" in caplog.text
+        caplog.clear()
+    with pytest.raises(ConfigError, match=r"Game families='chess': it needs Stockfish"):
+        _ = gather([EnvironmentConfig(id="Game", families=["chess"])], None, lambda id: (id, "")).families
 
 
 async def test_a_broken_engine_is_a_failure_and_no_loss(tmp_path):

@@ -1,6 +1,7 @@
 """Tools of a real MCP server, in a process of its own, between a prompt and a reward function."""
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from loomrl.envs.tool.mcp import McpTools
 from loomrl.errors import ConfigError
+from loomrl.experiments.cli import app
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import Action
 from loomrl.types import End
@@ -34,8 +37,6 @@ def tools(**settings: Any) -> McpTools:
 
 
 def call(name: str, **arguments: Any) -> str:
-    import json
-
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
@@ -169,3 +170,15 @@ async def test_a_server_over_http(url: str) -> None:
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         McpTools({"rows": ROWS, "reward": f"{__name__}:is_right", **settings})
+
+
+@pytest.mark.system
+def test_it_is_evaluated_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{**row, "answer": str(row["sum"])} for row in ROWS[:6]]
+    settings = {"command": [sys.executable, SERVER], "rows": rows, "answer": "answer", "reward": f"{__name__}:is_right"}
+    given = [f"environments={json.dumps([{'id': 'McpTools', 'settings': settings}])}", "evaluation.episodes=4"]
+    done = CliRunner().invoke(app, ["evaluate", *given, "--policy", "oracle", "--json"], catch_exceptions=False)
+    judged = json.loads(done.stdout.splitlines()[-1])["policies"]["oracle"]["overall"]
+    assert judged["failures"] == 0
+    assert judged["reward"] == 0.5, "its answer is right, and it asks no tool"

@@ -1,8 +1,10 @@
 import hashlib
+import importlib.metadata
 import pickle
 import random
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from loomrl.errors import ConfigError, RegistryError
 from loomrl.gym import BaseEnvironment, Message, Step, Task, catalogue
 from loomrl.gym.catalogue import register, registrations
+from loomrl.gym.namespace import GROUP
 from loomrl.gym.registry import Registry, make, names, register_environment, snapshot_of
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import read_events
@@ -350,3 +353,18 @@ def test_a_setting_that_an_environment_does_not_declare_is_answered_with_how_to_
     with pytest.raises(ConfigError, match=r"speed=3: Undeclared declares no settings.*settings_class = Undeclared"):
         Undeclared({"speed": 3})
     assert Undeclared({"difficulty": 0.5}).settings.difficulty == 0.5
+
+
+def test_every_environment_is_recorded_also_those_that_need_settings(tmp_path: Path) -> None:
+    refused: dict[str, str] = {}
+    announced = sorted(entry.name for entry in importlib.metadata.entry_points(group=GROUP))
+    assert len(announced) == 19
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        for name in announced:
+            try:
+                assert Registry(db).register(name).name == name
+            except RegistryError as error:
+                refused[name] = str(error)
+    if find_spec("verifiers") is None:
+        assert "verifiers', which is not installed" in refused.pop("Verifiers")
+    assert refused == {}

@@ -1,7 +1,8 @@
 import asyncio
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,69 @@ def test_templates_by_environment_make_tasks_that_oracles_solve_in_the_words_of_
         assert said[-1][1].startswith("1: "), said
     assert "You sell bicycles in Porto." in transcript(make("Dialogue"), tasks["Dialogue.scenarios-1"])[0][1]
     assert re.search(r"is (taller|shorter) than", transcript(make("LogicPuzzle"), tasks["LogicPuzzle"])[0][1])
+
+
+FIRST_DOCUMENTS = """
+logic_puzzle:
+  templates: ["If A then B", "Either A or B"]
+  variables: [[Raining, Wet], [Studying, Pass]]
+dialogue:
+  scenarios:
+    - {type: customer_service, context: "A customer asks about a late parcel."}
+    - {type: Debate, context: "Should schools begin later?"}
+"""
+
+
+def test_templates_of_the_first_documents_are_played_as_they_are_written(tmp_path: Path) -> None:
+    tasks = drawn(tmp_path, FIRST_DOCUMENTS)
+    assert sorted(tasks) == ["Dialogue.scenarios-1", "Dialogue.scenarios-2", "LogicPuzzle"]
+    for task in tasks.values():
+        said = transcript(make(task.environment), task)
+        assert said[-1][1].startswith("1: "), said
+    assert "late parcel" in transcript(make("Dialogue"), tasks["Dialogue.scenarios-1"])[0][1]
+
+
+MEANINGS: dict[str, tuple[str, Callable[[bool, bool], bool]]] = {
+    "If A then B": (r"If (\w+) then (\w+)\.", lambda a, b: not a or b),
+    "if not A, then B": (r"If not (\w+), then (\w+)\.", lambda a, b: a or b),
+    "Either A or B.": (r"Either (\w+) or (\w+)\.", lambda a, b: a or b),
+    "B if and only if A": (r"(\w+) if and only if (\w+)\.", lambda a, b: a == b),
+    "Neither A nor B": (r"Neither (\w+) nor (\w+)\.", lambda a, b: not (a or b)),
+    "Not both A and B": (r"Not both (\w+) and (\w+)\.", lambda a, b: not (a and b)),
+    "A and not B": (r"(\w+) and not (\w+)\.", lambda a, b: a and not b),
+}
+
+
+@pytest.mark.parametrize("pattern", MEANINGS)
+def test_propositions_in_patterns_of_a_user_have_one_solution(pattern: str) -> None:
+    environment = make("LogicPuzzle")
+    parameters = {"templates": [pattern], "variables": [["Rain", "Wet"], ["Study", "Pass"], ["Wet", "Cold"]]}
+    form, holds = MEANINGS[pattern]
+    patterns_seen = 0
+    for seed in range(30):
+        task = replace(environment.task("statements", 1 + seed % 10, seed), parameters=parameters)
+        (message,) = asyncio.run(environment.reset(task))
+        names = re.findall(r"false: (.*)\. An or", message.content)[0].split(", ")
+        facts = re.findall(r"^(\w+) is (true|false)\.$", message.content, re.MULTILINE)
+        joined = re.findall(rf"^{form}$", message.content, re.MULTILINE)
+        patterns_seen += len(joined)
+        worlds = [dict(zip(names, values, strict=True)) for values in product([True, False], repeat=len(names))]
+        fitting = [
+            world
+            for world in worlds
+            if all(world[name] == (value == "true") for name, value in facts)
+            and all(holds(world[a], world[b]) for a, b in joined)
+        ]
+        (only,) = fitting
+        assert {name for name in names if only[name]} == set(environment.oracle().removeprefix("SOLVE: ").split(", "))
+    assert patterns_seen >= 20
+
+
+def test_a_pattern_of_no_known_form_is_named_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'A unless B' is no form.*Either A or B.*\{a\} and \{b\}"):
+        drawn(tmp_path, FIRST_DOCUMENTS.replace("Either A or B", "A unless B"))
+    with pytest.raises(ConfigError, match=r"'customer_sevice' is no type of scenario.*Did you mean 'customer_service'"):
+        drawn(tmp_path, FIRST_DOCUMENTS.replace("customer_service", "customer_sevice"))
 
 
 def test_statements_of_a_user_have_one_order_and_others_are_wrong() -> None:

@@ -11,6 +11,11 @@ pytest.importorskip("pettingzoo", reason="needs PettingZoo: pip install 'loomrl[
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 from loomrl.envs.teamwork import TeamEnvironment, TeamParallel
+from loomrl.envs.teamwork.baseline import greedy_policy
+from loomrl.envs.teamwork.dynamics import Teams
+from loomrl.envs.teamwork.observation import observe
+from loomrl.envs.teamwork.parallel import MultiAgentTaskEnvironment
+from loomrl.envs.teamwork.settings import team_settings
 from loomrl.errors import ConfigError, PolicyError
 
 
@@ -89,3 +94,38 @@ def test_without_pettingzoo_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.delitem(sys.modules, "loomrl.envs.teamwork.parallel")
     with pytest.raises(ConfigError, match=r"pip install 'loomrl\[multiagent\]'"):
         importlib.import_module("loomrl.envs.teamwork.parallel")
+
+
+def test_the_basic_form_has_three_waiting_tasks_seven_numbers_an_agent_and_five_a_slot():
+    environment = MultiAgentTaskEnvironment(agents=3, max_tasks=5)
+    assert environment.observation_space("agent_0").shape == (7 * 3 + 5 * 5,)
+    for seed in range(50):
+        seen, _ = environment.reset(seed=seed)
+        slots = seen["agent_1"][21:].reshape(5, 5)
+        assert slots[:, 3].tolist() == [1, 1, 1, 0, 0], "exists"
+        assert not slots[:, 4].any(), "assigned"
+        assert (slots[:3, :3] > 0).all(), "complexity, priority, deadline"
+    teams = environment._teams
+    agents = seen["agent_1"][:21].reshape(3, 7)
+    np.testing.assert_allclose(agents[0, 5:], teams.chance.expertise_MNS[0, 1], atol=1e-6)
+    np.testing.assert_allclose(agents[2, 5:], teams.chance.expertise_MNS[0, 0], atol=1e-6)
+    take = {name: np.array([1.0, 0.5, -1.0], np.float32) for name in environment.possible_agents}
+    for step in range(1, 41):
+        seen, *_ = environment.step(take)
+        agents, slots = seen["agent_0"][:21].reshape(3, 7), seen["agent_0"][21:].reshape(5, 5)
+        np.testing.assert_allclose(agents[:, 2], teams.completed_MN[0] / step, atol=1e-6)
+        assert ((agents[:, 1] > 0) == (teams.held_MN[0] >= 0)).all()
+        assert slots[:, 4].sum() == (teams.held_MN[0] >= 0).sum()
+    assert teams.completed_MN.sum() == teams.tally.completed_M.sum() > 0
+    parallel_api_test(MultiAgentTaskEnvironment(steps=20), num_cycles=30)
+
+
+def test_what_a_basic_view_cannot_show_is_refused():
+    with pytest.raises(ConfigError, match="two skills, and skills=3"):
+        TeamParallel(view="basic")
+    with pytest.raises(ConfigError, match="waiting=9 tasks do not fit"):
+        TeamParallel(waiting=9)
+    settings = team_settings(**MultiAgentTaskEnvironment.form)
+    seen = observe(Teams(settings, [np.random.default_rng(0)]))
+    with pytest.raises(ConfigError, match="Take view=full"):
+        greedy_policy(settings)(seen)
