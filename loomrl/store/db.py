@@ -286,7 +286,8 @@ def _sqlite(url: URL) -> Engine:
         with suppress(OSError):  # SQLite says why
             held.create()  # its log and shared memory get the same mode
         settings: dict[str, Any] = {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False, "factory": _Checked}
-        return sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, **settings)
+        made: sqlite3.Connection = sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, **settings)
+        return made
 
     engine = create_engine(url.set(drivername="sqlite", database=str(file)), creator=opened)
 

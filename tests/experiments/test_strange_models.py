@@ -1,4 +1,6 @@
-"""Whatever opens a model's folder by a command: its own Python files run only where a setting on record says so."""
+"""Commands that open a model's folder: its own Python files run only where a setting on record says so, and all ids of
+its tokenizer have an embedding.
+"""
 
 import asyncio
 import builtins
@@ -13,9 +15,11 @@ from loomrl.experiments.evaluate import evaluate_policies
 from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import train
+from loomrl.inference.model import save_model
 from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.store import LoomDB, open_store
+from tests.inference.sample_models import VOCABULARY, tiny_model, tiny_tokenizer
 from tests.inference.sample_planted import planted
 from tests.release.gate_support import suite
 
@@ -58,6 +62,14 @@ def test_a_gate_refuses_it(tmp_path: Path, mark: Path, db: LoomDB) -> None:
     with pytest.raises(ConfigError, match=REFUSED):
         judge_version(str(folder), None, suite(), db)
     assert not mark.exists()
+
+
+def test_a_gate_refuses_a_tokenizer_with_ids_that_the_model_lacks(tmp_path: Path, db: LoomDB) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens([f"<|new {n}|>" for n in range(VOCABULARY)])
+    save_model(tiny_model(), tokenizer, tmp_path / "model")
+    with pytest.raises(ConfigError, match=r"have no embedding: the model has 300"):
+        judge_version(str(tmp_path / "model"), None, suite(), db)
 
 
 def test_a_service_refuses_it_unless_its_engine_says_so(tmp_path: Path, mark: Path, db: LoomDB) -> None:
