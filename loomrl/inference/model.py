@@ -100,14 +100,17 @@ def vocabulary_of(path: str | Path, *, trust_remote_code: bool = False) -> int:
 def open_tokenizer(path: str | Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder; a ConfigError if it has ids that the model beside it has no embeddings for."""
     _require(path, "tokenizer_config.json", "tokenizer")
+    rows = None  # asked for first: without its configuration transformers guesses which tokenizer it is, aloud
+    if (Path(path) / "config.json").is_file():
+        rows = vocabulary_of(path, trust_remote_code=trust_remote_code)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             path, local_files_only=True, trust_remote_code=trust_remote_code
         )
     except Exception as error:  # the boundary
         raise _refused(path, "tokenizer", error) from error
-    if (Path(path) / "config.json").is_file():
-        _refuse_strange_ids(path, tokenizer, vocabulary_of(path, trust_remote_code=trust_remote_code))
+    if rows is not None:
+        _refuse_strange_ids(path, tokenizer, rows)
     return tokenizer
 
 

@@ -1,7 +1,9 @@
 """Python files in a model's folder: run only where a setting on record says so, and never after a question."""
 
+import ast
 import builtins
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,22 @@ def test_a_remote_engine_does_not_run_the_code_of_its_tokenizers_folder(tmp_path
     with pytest.raises(ConfigError, match="needs Python code of its own"):
         OpenAIEngine(choice, origin=planted(tmp_path / "model", mark), context=64)
     assert not mark.exists()
+
+
+OPENS = re.compile(r"(Auto\w+|kind_of\(.*\))\.(from_pretrained|from_config)")
+ROOT = Path(__file__).parents[2]
+
+
+def test_whatever_opens_a_folder_says_whether_its_code_may_run() -> None:
+    """transformers asks on standard input where it was not told."""
+    sources = [file for top in ("loomrl", "algorithms", "experiments") for file in (ROOT / top).rglob("*.py")]
+    trees = {file: ast.parse(text) for file in sources if ".from_" in (text := file.read_text())}
+    calls = [(file, call) for file, tree in trees.items() for call in ast.walk(tree) if isinstance(call, ast.Call)]
+    opening = [(file, call) for file, call in calls if OPENS.fullmatch(ast.unparse(call.func))]
+    silent = [f"{file}:{call.lineno}" for file, call in opening
+              if "trust_remote_code" not in {each.arg for each in call.keywords}]  # fmt: skip
+    assert len(opening) >= 5
+    assert silent == []
 
 
 @pytest.mark.parametrize("name", ["model", "tokenizer", "policy"])
