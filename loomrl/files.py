@@ -60,7 +60,7 @@ class HeldFile:
         if self._known is not None:
             return
         # Closing any descriptor of a file drops the locks that this process has on it. So only the thread that creates
-        # it has one, and nobody opens it before that is closed.
+        # it has one, and the file is opened by others only after that is closed.
         with self._creating, contextlib.suppress(FileExistsError):
             os.close(os.open(os.path.realpath(self.path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 

@@ -139,7 +139,7 @@ class Sessions:
 
     def _failure(self, address: str, now: float) -> Refused:
         """The answer to a wrong key. A right one is let in after any number of them: many people share the address of a
-        proxy, and nobody finds a key of 192 random bits by trying.
+        proxy, and a key of 192 random bits is not found by trying.
         """
         if len(self._failed) > MOST_SESSIONS:
             self._failed.clear()

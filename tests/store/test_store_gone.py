@@ -1,4 +1,4 @@
-"""A SQLite database is private, and a write is told as done only while its file is the one at its path."""
+"""A SQLite database is private, and a write is confirmed only while its file is the one at its path."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ def _delete_folder(file: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [_delete, _delete_all, _move, _replace, _delete_log, _delete_folder])
-def test_no_write_is_told_as_done_once_the_file_is_gone(harm: Callable[[Path], None], tmp_path: Path) -> None:
+def test_no_write_is_confirmed_once_the_file_is_gone(harm: Callable[[Path], None], tmp_path: Path) -> None:
     file = tmp_path / "place" / "loom.db"
     with open_store(f"sqlite:///{file}") as db:
         write(db)
@@ -57,7 +57,7 @@ def test_no_write_is_told_as_done_once_the_file_is_gone(harm: Callable[[Path], N
                 write(db)
 
 
-def test_a_write_during_which_the_file_is_deleted_is_not_told_as_done(tmp_path: Path) -> None:
+def test_a_write_during_which_the_file_is_deleted_is_not_confirmed(tmp_path: Path) -> None:
     file = tmp_path / "loom.db"
 
     def write_and_delete(db: LoomDB) -> None:
