@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loomrl.errors import ClusterError
+from loomrl.files import make_private
 
 CONFIGURATION = Path(__file__).with_name("nats.conf")
 ACCOUNTS = ("agent", "coordinator", "trainer")
@@ -34,7 +35,7 @@ def broker(folder: Path, *, host: str = "127.0.0.1", port: int = 4222) -> Broker
             "then the bus is in LoomDB."
         )
     _refuse_taken(host, port)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     passwords = _passwords(folder / "passwords.json")
     return Broker(
         command=(program, "-c", str(CONFIGURATION), "-a", host, "-p", str(port), "-sd", str(folder.absolute())),

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loomrl.errors import ClusterError
+from loomrl.files import make_private
 
 ANSWER_S = 60.0
 """Time limit for a host's answer: it starts a process for it."""
@@ -50,7 +51,7 @@ def _others() -> dict[str, str]:
 @contextmanager
 def _marker(folder: Path) -> Iterator[Path]:
     """A file of ours: a folder of this name may be there too, and be another."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     file = folder.absolute() / f".seen-{uuid.uuid4().hex}"
     file.touch()
     try:

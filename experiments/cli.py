@@ -316,7 +316,7 @@ def hub(
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Report versions, cores, GPUs, and optional parts with how to install them."""
-    from loomrl.experiments.doctor import examine
+    from loomrl.experiments.doctor import close_to_others, examine
 
     found = examine()
 
@@ -328,6 +328,9 @@ def doctor(as_json: AsJson = False) -> None:
                  for p in found["required"] + found["optional"]]  # fmt: skip
         console.print(table("", ("part", "found", "for"), parts))
         console.print("\nhealthy" if found["healthy"] else "\nnot healthy: a required part is missing")
+        if paths := found["exposed"]:
+            console.print(f"\nOther users of this machine can read {', '.join(paths)}. To prevent it:", highlight=False)
+            console.print(f"  {close_to_others(paths)}", highlight=False, soft_wrap=True)
 
     emit(found, as_json=as_json, show=render)
     raise typer.Exit(0 if found["healthy"] else 1)

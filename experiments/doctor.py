@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,8 @@ PROGRAMS = {
 }
 """Name → program, purpose, remedy."""
 SANDBOX = "a sandbox for code that a policy writes (the Code environment); one is enough"
+PRIVATE = ("loom*.db*", "artifacts", "runs", "loom*-analytics")
+"""Files and folders of this folder that hold weights, answers and feedback, by their usual names."""
 OFF_THE_PATH = ("/usr/games", "/usr/sbin", "/usr/lib/postgresql/*/bin")
 """Debian's folders of games, of servers, and of PostgreSQL's server programs."""
 
@@ -81,7 +84,19 @@ def examine() -> dict[str, Any]:
         "gpus": _gpus(),
         "required": [asdict(part) for part in required],
         "optional": [asdict(part) for part in [*optional, *_sandboxes(), *programs]],
+        "exposed": exposed(Path()),
     }
+
+
+def exposed(folder: Path) -> list[str]:
+    """What in a folder is LoomRL's and open to other users of this machine. New files are not; old ones may be."""
+    found = (path for pattern in PRIVATE for path in folder.glob(pattern))
+    return sorted(str(path) for path in found if path.stat().st_mode & 0o077)
+
+
+def close_to_others(paths: list[str]) -> str:
+    """The command that leaves them to their owner."""
+    return f"chmod -R go-rwx {shlex.join(paths)}"
 
 
 def _version(distribution: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from loomrl.config import EvaluationConfig, Experiment, LanguagePolicy, LanguageWeave, OpenAIPolicy
+from loomrl.config import EvaluationConfig, Experiment, LanguageAlgorithm, LanguagePolicy, LanguageWeave, OpenAIPolicy
 from loomrl.control.preference import lattice
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front_report import FrontReport, attempted, judge_front
@@ -55,7 +55,8 @@ def evaluate_policies(
     with open_store(experiment.store_url) as db:
         mixture = open_task_mixture(experiment, db)
         refuse_league(mixture)
-        judged = [find_policy(text, db, temperature=temperature) for text in policies]
+        trusts = isinstance(experiment.algorithm, LanguageAlgorithm) and experiment.algorithm.model.trust_remote_code
+        judged = [find_policy(text, db, temperature=temperature, trust_remote_code=trusts) for text in policies]
         judged = judged or [Judged(experiment.policy.kind, experiment.policy)]
         for policy in judged:
             _refuse_repetition(experiment.evaluation, policy)

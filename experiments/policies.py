@@ -42,12 +42,16 @@ class Judged:
     version: str | None = None
 
 
-def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0) -> Judged:
-    """`oracle`, `pkg.module:callable`, a folder, `RUN` (its last version), `RUN/NUMBER`, `http://server/v1#MODEL`."""
+def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0, trust_remote_code: bool = False) -> Judged:
+    """`oracle`, `pkg.module:callable`, a folder, `RUN` (its last version), `RUN/NUMBER`, `http://server/v1#MODEL`.
+
+    `trust_remote_code`: Python files in a folder may run. A run's versions have the setting of their run.
+    """
     if is_served(text):
         return Judged(text, _served(text, temperature))
     if is_model(text):
-        return Judged(text, _loose(Path(text), temperature))
+        loose = _loose(Path(text), temperature)
+        return Judged(text, loose.model_copy(update={"trust_remote_code": trust_remote_code}))
     if ":" in text:
         return Judged(text, CustomPolicy.parse({"entry_point": text}, origin=f"policy {text!r}"))
     if text in SCRIPTED:
@@ -179,6 +183,7 @@ def _trained(version: PolicyVersion, db: LoomDB, temperature: float) -> Language
     algorithm = open_algorithm(experiment).algorithm
     return LanguagePolicy(
         path=str(copied(version, db) / "model"),
+        trust_remote_code=algorithm.model.trust_remote_code,
         context=algorithm.model.context,
         sampling=algorithm.sampling.model_copy(update={"temperature": temperature}),
         version=version.number,

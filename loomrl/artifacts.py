@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from loomrl.canonical import canonical_json
 from loomrl.errors import ArtifactError, did_you_mean, unknown
+from loomrl.files import make_private
 
 SCHEMES = ("file", "s3")
 MARKER = ".complete.json"
@@ -205,7 +206,8 @@ class Artifacts:
 
     def _store(self, path: str, source: bytes | Path) -> Content:
         if self._folder is not None:
-            (self._folder / path).parent.mkdir(parents=True, exist_ok=True)
+            make_private((self._folder / path).parent)
+            (self._folder / path).touch(mode=0o600)
         with _opened(source) as reader, self._filesystem.open_output_stream(path) as sink:
             content = _copy(reader, sink)
         if self._folder is not None:
@@ -298,7 +300,7 @@ class Artifacts:
 def _in_directory(folder: Path, *, make: bool) -> Artifacts:
     try:
         if make:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
     except OSError as error:
         raise ArtifactError(f"artifact_url={str(folder)!r}: {error}. Choose a folder that can be written.") from None
     return Artifacts(fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()), folder.as_uri(), folder=folder)

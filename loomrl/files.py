@@ -1,4 +1,8 @@
-"""Atomic file writes, path checks, and folders that last as long as their process."""
+"""Atomic file writes, path checks, files for this user alone, and folders that last as long as their process.
+
+Weights, answers and feedback are private. So what is made for them gets its mode here, where it is made: the umask is
+the process's, and what a user exports to a place of their own choice follows it.
+"""
 
 import atexit
 import contextlib
@@ -6,6 +10,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 SCRATCH = "loomrl-scratch-"
@@ -27,6 +32,46 @@ def write_whole(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     draft.write_bytes(content)
     draft.replace(file)
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder, and those above it that are missing, for this user alone. One that exists stays as it is."""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def private(file: str, flags: int) -> int:
+    """An opener: `open(file, "w", opener=private)` creates it for this user alone."""
+    return os.open(file, flags, 0o600)
+
+
+class HeldFile:
+    """A file that others keep open, such as a database: created for this user alone, and known again by its inode."""
+
+    _creating = threading.Lock()
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: tuple[int, int] | None = None
+
+    def create(self) -> None:
+        """Create it, empty, unless it is there or was: what was deleted since is not replaced by an empty file."""
+        if self._known is not None:
+            return
+        # Closing any descriptor of a file drops the locks that this process has on it. So only the thread that creates
+        # it has one, and the file is opened by others only after that is closed.
+        with self._creating, contextlib.suppress(FileExistsError):
+            os.close(os.open(os.path.realpath(self.path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+    def is_there(self) -> bool:
+        """True while the path names the file that it named when this was first asked for."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        self._known = self._known or (found.st_dev, found.st_ino)
+        return self._known == (found.st_dev, found.st_ino)
 
 
 def scratch(purpose: str) -> Path:

@@ -63,8 +63,12 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
 
 def _given(settings: LanguageModel) -> Opened:
     """The model of a path."""
-    folder = str(settings.path)
-    return open_model(folder, dtype=settings.dtype), open_tokenizer(folder), open_vision(folder)
+    folder, trusts = str(settings.path), settings.trust_remote_code
+    return (
+        open_model(folder, dtype=settings.dtype, trust_remote_code=trusts),
+        open_tokenizer(folder, trust_remote_code=trusts),
+        open_vision(folder, trust_remote_code=trusts),
+    )
 
 
 def _new(resolved: Resolved, mixture: TaskMixture) -> Opened:
@@ -89,7 +93,9 @@ def lessons(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[list[Sam
     warm_start = resolved.algorithm.warm_start
     shape = CosineRate(warmup=max(1, warm_start.steps // 20), floor=0.05)
     schedule = open_schedule(warm_start.learning_rate, shape, warm_start.steps)
-    tokenizer, vision = open_tokenizer(resolved.origin), open_vision(resolved.origin)
+    trusts = resolved.model.trust_remote_code
+    tokenizer = open_tokenizer(resolved.origin, trust_remote_code=trusts)
+    vision = open_vision(resolved.origin, trust_remote_code=trusts)
     seed = resolved.experiment.seed
     draws, ways = _draws(resolved, mixture), _ways(resolved)
     source = demonstrations(draws, warm_start, tokenizer, seed=seed, vision=vision, ways=ways)

@@ -134,7 +134,8 @@ class Collector:
     def lesson(self, groups: Sequence[Group], algorithm: Algorithms) -> Lesson:
         """The samples of this update: those of its groups, and of replayed ones."""
         skips = isinstance(algorithm, PolicyGradient) and algorithm.cut_off == "skip"
-        stop = stops_of(Resolved(self.experiment, algorithm).origin) if skips else None
+        resolved = Resolved(self.experiment, algorithm)
+        stop = stops_of(resolved.origin, trust_remote_code=resolved.model.trust_remote_code) if skips else None
         again = self.replay.draw(self.done) if self.replay else []
         made = lesson_of(algorithm, groups, version=self.done, stop=stop, again=again)
         multipliers = () if self.steered is None else self.steered.multipliers

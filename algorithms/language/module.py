@@ -42,8 +42,9 @@ class LanguageModule(TorchRLModule):
         settings: LanguageModel = self.model_config["model"]
         # Asked for here, where the learner is: the driver's copy may be on another host.
         origin = origin_of(settings, artifact_url=self.model_config["artifact_url"], built=self.model_config["built"])
-        self.lm = open_model(origin, dtype=settings.dtype)
-        self.vision = open_vision(origin)
+        trusts = settings.trust_remote_code
+        self.lm = open_model(origin, dtype=settings.dtype, trust_remote_code=trusts)
+        self.vision = open_vision(origin, trust_remote_code=trusts)
         _refuse_altered_logits(self.lm, origin)
         if settings.gradient_checkpointing:
             _compute_layers_twice(self.lm)
@@ -92,7 +93,8 @@ def opened_alone(module: LanguageModule, folder: str) -> LanguageModule:
     """The model of a folder that speaks the same tokens, frozen, without heads of its own."""
     settings = module.model_config["model"]
     path = origin_of(settings, artifact_url=module.model_config["artifact_url"], built=module.model_config["built"])
-    if open_tokenizer(folder).get_vocab() != open_tokenizer(path).get_vocab():
+    theirs, ours = (open_tokenizer(each, trust_remote_code=settings.trust_remote_code) for each in (folder, path))
+    if theirs.get_vocab() != ours.get_vocab():
         raise ConfigError(
             f"algorithm.kl.teacher={folder!r} has another vocabulary than the policy, whose tokens it cannot judge. "
             "Choose a teacher of the same family."

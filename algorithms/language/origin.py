@@ -19,9 +19,9 @@ def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
 
 
 @cache
-def stops_of(origin: Path) -> frozenset[int]:
+def stops_of(origin: Path, *, trust_remote_code: bool) -> frozenset[int]:
     """The tokens that end a turn of this model's."""
-    return Chat(open_tokenizer(origin)).stop
+    return Chat(open_tokenizer(origin, trust_remote_code=trust_remote_code)).stop
 
 
 @cache

@@ -102,13 +102,14 @@ class Probing(NamedTuple):
     def of_run(config: Any) -> "Probing":
         """The probes of a run's `LanguageConfig`."""
         algorithm, engine = config.algorithm, config.experiment.engine
+        trusts = algorithm.model.trust_remote_code
         probing = Probing.of(
             engine.checks,
-            vocabulary=vocabulary_of(config.origin),
+            vocabulary=vocabulary_of(config.origin, trust_remote_code=trusts),
             context=algorithm.model.context,
             dtype=algorithm.model.dtype,
             temperature=algorithm.sampling.temperature or 1.0,
-            vision=open_vision(config.origin),
+            vision=open_vision(config.origin, trust_remote_code=trusts),
         )
         return probing._replace(remedy=REMEDY[engine.kind])
 

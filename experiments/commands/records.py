@@ -211,6 +211,7 @@ def take_over(
     file: Annotated[Path, typer.Argument(help="A zip file that Stable-Baselines3 wrote: PPO, A2C or SAC.")],
     folder: Annotated[Path, typer.Argument(help="Target folder; must be empty if it exists.")],
     environment: Annotated[str, typer.Option(help="The environment that it was made for, such as CartPole-v1.")],
+    most_mb: Annotated[float, typer.Option(min=1, help="Megabytes of it that are read at most, unpacked.")] = 512.0,
     as_json: AsJson = False,
 ) -> None:
     """Take over a policy of Stable-Baselines3: a folder to evaluate, serve and gate. Nothing pickled is read."""
@@ -223,7 +224,7 @@ def take_over(
 
     refuse_full(folder)
     with closing(open_environment(GymnasiumEnvironment(id=environment), {})) as place:
-        read(file, place.observation_space, place.action_space).save(folder)
+        read(file, place.observation_space, place.action_space, most_mb=most_mb).save(folder)
     result = {"file": str(file), "folder": str(folder), "environment": environment}
     emit(result, as_json=as_json, show=lambda console: console.print(f"{file} is in {folder}", highlight=False))
 

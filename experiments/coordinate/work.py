@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loomrl.coordinator.decision import Work
+from loomrl.files import make_private
 
 TAIL = 20_000
 """Bytes of a log that are looked at."""
@@ -48,7 +49,7 @@ class LocalWork:
     def place(self, name: str) -> Path:
         """The folder of this work."""
         folder = self._folder / name
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         return folder
 
     def start(self, name: str, command: Sequence[str], files: Mapping[str, bytes]) -> bool:
@@ -103,7 +104,7 @@ class LocalWork:
 @contextmanager
 def _locked(folder: Path, how: int) -> Iterator[int | None]:
     """The descriptor of the folder's lock; None if another process has it."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             fcntl.flock(lock, how | fcntl.LOCK_NB)

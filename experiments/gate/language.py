@@ -76,7 +76,7 @@ def play_language(suite: LanguageSuite, challenger: Party, baseline: Party | Non
 
 def choice_of(suite: LanguageSuite, party: Party, db: LoomDB) -> PolicyChoice:
     """The policy with the suite's sampling."""
-    choice = find_policy(party.key, db, temperature=suite.temperature).choice
+    choice = find_policy(party.key, db, temperature=suite.temperature, trust_remote_code=suite.trust_remote_code).choice
     if suite.max_tokens is not None and isinstance(choice, LanguagePolicy | OpenAIPolicy):
         fewest = min(suite.max_tokens, choice.sampling.max_tokens)
         return choice.model_copy(update={"sampling": choice.sampling.model_copy(update={"max_tokens": fewest})})

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from loomrl.errors import AnalyticsError, unknown
+from loomrl.files import make_private
 
 DATABASE = "loomrl"
 SCHEMES = ("http", "https")
@@ -57,7 +58,7 @@ def sole(file: Path, *, wait_s: float, said: str, user: int | None = None) -> It
 
     `user` is the process that others are told of; by default this one.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_private(file.parent)
     until = time.monotonic() + wait_s
     with file.open("a+") as opened:
         while True:

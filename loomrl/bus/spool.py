@@ -9,6 +9,7 @@ from pathlib import Path
 
 from loomrl.bus.bus import Message
 from loomrl.errors import BusError
+from loomrl.files import make_private, private
 
 MOST_BYTES = 64 << 20
 MOST_FILES = 20_000
@@ -31,7 +32,8 @@ class Spool:
         self._make_room(len(content))
         name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}"
         made = self.folder / f"{name}.new"
-        made.write_bytes(content)
+        with open(made, "wb", opener=private) as file:
+            file.write(content)
         made.rename(made.with_suffix(READY))
         self._bytes -= len(content)
         self._files -= 1
@@ -65,7 +67,7 @@ class Spool:
     def _make_room(self, needed: int) -> None:
         if self._bytes >= needed and self._files > 0:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
         sizes = [entry.stat().st_size for entry in os.scandir(self.folder) if entry.name.endswith(READY)]
         self._bytes, self._files = self._most_bytes - sum(sizes), MOST_FILES - len(sizes)
         if self._bytes < needed or self._files < 1:

@@ -95,6 +95,8 @@ class LanguageModel(Config):
     """Number format of the weights."""
     gradient_checkpointing: bool = False
     """Compute activations a second time instead of keeping them: less memory, more time."""
+    trust_remote_code: bool = False
+    """Python files in the folder (and in a teacher's) may run, with all that this user may do. Read them first."""
     lora: Lora | None = None
 
     @model_validator(mode="after")
@@ -359,9 +361,7 @@ class RAFT(LanguageAlgorithm):
     average: Literal["token", "sequence"] = "token"
     """Equal weights in the loss: per token of a step, or per answer."""
     kl: KL = KL(estimator="k2")
-    """A leash to the reference policy. k2, as the tokens are not the policy's own: with a coefficient c no token
-    becomes likelier by much more than 1 / c nats.
-    """
+    """A leash to the reference policy. By k2 with coefficient c, no token becomes likelier by much over 1 / c nats."""
 
     @model_validator(mode="after")
     def _leash_in_loss(self) -> Self:
@@ -376,6 +376,8 @@ class LanguagePolicy(Config):
     kind: Literal["language"] = "language"
     path: str
     """Its folder."""
+    trust_remote_code: bool = False
+    """Python files in the folder may run, with all that this user may do. Read them first."""
     context: PositiveInt = 256
     """Maximum tokens of an episode."""
     sampling: Sampling = Sampling(temperature=0.0)

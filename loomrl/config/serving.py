@@ -45,6 +45,8 @@ class TorchServing(Config):
     kind: Literal["torch"] = "torch"
     slots: PositiveInt = 64
     """Calls of a replica that sample at once; others wait."""
+    trust_remote_code: bool = False
+    """Python files in folders that are served may run, with all that this user may do. Read them first."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Number format of the weights."""
     threads: PositiveInt = 1
@@ -59,6 +61,8 @@ class VllmServing(Config):
     """Memory for keys and values of each replica; None lets vLLM decide on GPUs and means 1 on CPUs."""
     start_timeout_s: Seconds = 300.0
     """Time limit for an engine's start."""
+    trust_remote_code: bool = False
+    """Python files in folders that are served may run, with all that this user may do. Read them first."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of vLLM's engine, by vLLM's names."""
 
@@ -75,6 +79,8 @@ class OpenAIServing(Config):
     """The environment variable that holds the key, if one is needed."""
     timeout_s: Seconds = 120.0
     """Time limit of a request."""
+    trust_remote_code: bool = False
+    """Python files in the tokenizer's folder may run, with all that this user may do. Read them first."""
 
 
 ServingEngine = Annotated[TorchServing | VllmServing | OpenAIServing, Field(discriminator="kind")]

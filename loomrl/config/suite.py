@@ -263,6 +263,8 @@ class LanguageSuite(_Suite):
     """Sampling of both policies; 0 is greedy."""
     max_tokens: PositiveInt | None = None
     """Of an answer; None is the policy's own limit."""
+    trust_remote_code: bool = False
+    """Python files in a model's folder may run, with all that this user may do. Read them first."""
 
     @model_validator(mode="after")
     def _can_be_met(self) -> Self:

@@ -2,7 +2,6 @@
 
 import getpass
 import hashlib
-import hmac
 import math
 import secrets
 import time
@@ -14,7 +13,7 @@ from threading import Lock
 
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
-from loomrl.store.service.keys import FORM, Key, any_key, digest, find_key
+from loomrl.store.service.keys import FORM, Key, any_key, find_key, is_secret_of
 
 COOKIE = "loomrl_console"
 IDLE_S, LONGEST_S = 2 * 3600.0, 12 * 3600.0
@@ -119,22 +118,12 @@ class Sessions:
     def sign_in(self, plain: str, *, before: str | None, address: str) -> str:
         """The cookie of a new session in place of the former; Refused 401 or 429."""
         now = self.clock()
-        failed = self._failed.setdefault(address, deque())
-        while failed and failed[0] <= now - TRIES_S:
-            failed.popleft()
-        if len(failed) >= TRIES:
-            wait = failed[0] + TRIES_S - now
-            raise Refused(429, f"Too many failed attempts from {address}. Wait {wait:.0f} s.")
         key = self._key(plain.strip(), now)
         if key is None:
-            if len(self._failed) > MOST_SESSIONS:
-                self._failed.clear()
-            self._failed.setdefault(address, failed).append(now)
-            raise Refused(401, "This is no key that holds. `loomrl keys create NAME --scope view` makes one.")
+            raise self._failure(address, now)
         role = role_of(key)
         if role is Role.NOBODY:
             raise Refused(403, f"This key may {', '.join(key.scopes)}, but not look: it needs the scope view or more.")
-        self._failed.pop(address, None)
         self.end(before)
         return self._keep(Session(csrf=secrets.token_hex(16), role=role, who=key.name, key=key.id, begun=now, seen=now))
 
@@ -148,12 +137,29 @@ class Sessions:
         """Look again whether there are keys."""
         self._keys = (-math.inf, False)
 
+    def _failure(self, address: str, now: float) -> Refused:
+        """The answer to a wrong key. A right one is let in after any number of them: many people share the address of a
+        proxy, and a key of 192 random bits is not found by trying.
+        """
+        if len(self._failed) > MOST_SESSIONS:
+            self._failed.clear()
+        failed = self._failed.setdefault(address, deque(maxlen=TRIES + 1))
+        failed.append(now)
+        while failed[0] <= now - TRIES_S:
+            failed.popleft()
+        if len(failed) > TRIES:
+            wait = failed[0] + TRIES_S - now
+            return Refused(
+                429, f"Too many wrong keys from {address}. Wait {wait:.0f} s, or sign in with the right one."
+            )
+        return Refused(401, "This is no key that holds. `loomrl keys create NAME --scope view` makes one.")
+
     def _key(self, plain: str, now: float) -> Key | None:
         match = FORM.fullmatch(plain)
-        key = find_key(self.db, match[1]) if match else None
-        if match is None or key is None or not key.holds(now):
+        if match is None:
             return None
-        return key if hmac.compare_digest(key.sha256, digest(match[2])) else None
+        key = find_key(self.db, match[1])
+        return key if is_secret_of(key, match[2]) and key is not None and key.holds(now) else None
 
     def _why_over(self, session: Session, now: float) -> str:
         """The reason why a session ends now; empty if it goes on."""

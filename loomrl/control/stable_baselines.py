@@ -1,6 +1,8 @@
 """Policies of Stable-Baselines3: their zip files as policies of ours, and ours as theirs.
 
 PPO and A2C are an `ActorCritic`, SAC is an `Actor` that is squashed, layer by layer. What theirs pickle is never read.
+
+Their zip files come from strangers: sizes are checked before anything is unpacked, and shapes before anything is built.
 """
 
 import io
@@ -8,7 +10,7 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,15 @@ State = dict[str, Tensor]
 ZIP, STATISTICS = "stable_baselines.zip", "vecnormalize.pkl"
 EPSILON = 1e-8
 """Added to the variance, as in our `Normalizer`."""
+MOST_MB = 512.0
+"""What is read of a zip file, unpacked."""
+RATIO = 100
+"""Times its packed size that a file may have: theirs are not packed at all, and repeated zeros pack to a thousandth."""
 
 
-def read(file: Path, observation_space: Space, action_space: Space) -> ControlPolicy:
+def read(file: Path, observation_space: Space, action_space: Space, *, most_mb: float = MOST_MB) -> ControlPolicy:
     """The policy in a zip file that `model.save` of PPO, A2C or SAC wrote, for an environment of these spaces."""
-    told, theirs = _opened(file)
+    told, theirs = _opened(file, most_mb)
     squashed = "actor.mu.weight" in theirs
     if not squashed and "action_net.weight" not in theirs:
         raise _refused(file, "it is none of PPO, A2C or SAC with an MlpPolicy")
@@ -46,20 +52,28 @@ def read(file: Path, observation_space: Space, action_space: Space) -> ControlPo
         )
     network = Network(hidden=tuple(widths[0]), activation=_activation(file, told, "relu" if squashed else "tanh"))
     view, kind = seen(observation_space), acts(action_space)
-    if squashed:
-        net: Actor = Actor(view, kind, network, normalize=False, squashed=True)
-    else:
-        net = ActorCritic(view, kind, network, normalize=False)
-    state = _ours(theirs, layers=len(network.hidden), squashed=squashed)
+
+    def built() -> Actor:
+        if squashed:
+            return Actor(view, kind, network, normalize=False, squashed=True)
+        return ActorCritic(view, kind, network, normalize=False)
+
+    with torch.device("meta"):
+        needed = built().state_dict()
+    try:
+        state = _ours(theirs, layers=len(network.hidden), squashed=squashed)
+    except (KeyError, RuntimeError) as error:
+        raise _refused(file, f"its layers do not belong together: {error}") from error
     differing = [
         f"{name} is {tuple(state[name].shape) if name in state else 'missing'}, {tuple(tensor.shape)} is needed"
-        for name, tensor in net.state_dict().items()
+        for name, tensor in needed.items()
         if name not in state or state[name].shape != tensor.shape
     ]
     if differing:
         raise _refused(
             file, f"it is of other spaces than {observation_space} and {action_space}: {'; '.join(differing)}"
         )
+    net = built()
     net.load_state_dict(state)
     return ControlPolicy(net, observation_space, action_space, network)
 
@@ -113,17 +127,48 @@ class _Place(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space = observation_space, action_space
 
 
-def _opened(file: Path) -> tuple[dict[str, Any], State]:
+def _opened(file: Path, most_mb: float) -> tuple[dict[str, Any], State]:
     """What the zip file says of the model, and the tensors of its policy."""
     try:
         with zipfile.ZipFile(file) as packed:
-            told, weights = json.loads(packed.read("data")), packed.read("policy.pth")
+            members = [packed.getinfo("data"), packed.getinfo("policy.pth")]
+            _refuse_large(file, members, most_mb)
+            said, weights = (_unpacked(packed, member) for member in members)
+        told = json.loads(said)
+        with zipfile.ZipFile(io.BytesIO(weights)) as inner:
+            if sum(member.file_size for member in inner.infolist()) > len(weights):
+                raise _refused(file, "its tensors are packed once more, which torch.save never does")
         tensors = torch.load(io.BytesIO(weights), map_location="cpu", weights_only=True)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError) as error:
         raise _refused(file, f"it cannot be read: {error}") from error
     if not isinstance(told, dict) or not isinstance(tensors, dict):
         raise _refused(file, "it is no model that `save` wrote")
+    if not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+        raise _refused(file, "its policy.pth holds other things than tensors")
+    if sum(tensor.nbytes for tensor in tensors.values()) > len(weights):
+        raise _refused(file, "its tensors are larger than what is stored of them")
     return told, tensors
+
+
+def _refuse_large(file: Path, members: Sequence[zipfile.ZipInfo], most_mb: float) -> None:
+    """Before anything is unpacked: what it would become."""
+    size_mb = sum(member.file_size for member in members) / 2**20
+    if size_mb > most_mb:
+        cause = f"unpacked it has {size_mb:,.0f} MB, and at most {most_mb:,.0f} are read. If it is yours: --most-mb"
+        raise _refused(file, f"{cause} {size_mb + 1:.0f}")
+    for member in members:
+        if member.file_size > RATIO * max(member.compress_size, 2**10):
+            raise _refused(
+                file,
+                f"{member.filename} unpacks from {member.compress_size:,} bytes to {member.file_size:,}, as no policy "
+                "does. If it is yours, load it with Stable-Baselines3 and save it again",
+            )
+
+
+def _unpacked(packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """The content, of the size that was announced: whatever else is in there is never unpacked, and fails the CRC."""
+    with packed.open(member) as content:
+        return content.read(member.file_size)
 
 
 def _widths(theirs: State, tower: str) -> list[int]:

@@ -22,6 +22,8 @@ class Opening:
     """Maximum number of open requests."""
     dtype: str = "float32"
     device: str = "cpu"
+    trust_remote_code: bool = False
+    """Python files in the model's folder may run."""
     shared: Engine | None = None
     """The fleet's client, if the runners share engines."""
 
@@ -29,8 +31,9 @@ class Opening:
 def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
     """An engine of this kind, on the caller's event loop."""
     if isinstance(choice, TorchEngineConfig):
-        model = open_model(opening.origin, dtype=opening.dtype, device=opening.device)
-        vision = open_vision(opening.origin)
+        trusts = opening.trust_remote_code
+        model = open_model(opening.origin, dtype=opening.dtype, device=opening.device, trust_remote_code=trusts)
+        vision = open_vision(opening.origin, trust_remote_code=trusts)
         return TorchEngine(model, slots=opening.slots, context=opening.context, vision=vision)
     if isinstance(choice, VllmEngineConfig):
         if opening.shared is None:
@@ -38,4 +41,6 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
         return opening.shared
     from loomrl.inference.remote.engine import open_openai
 
-    return open_openai(choice, origin=opening.origin, context=opening.context)
+    return open_openai(
+        choice, origin=opening.origin, context=opening.context, trust_remote_code=opening.trust_remote_code
+    )

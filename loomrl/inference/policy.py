@@ -94,7 +94,9 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
 def open_voice(choice: LanguagePolicy) -> Voice:
     """A language policy's model on a torch engine."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    vision = open_vision(choice.path)
-    chat, model = Chat(open_tokenizer(choice.path), vision), open_model(choice.path, device=device)
+    trusts = choice.trust_remote_code
+    vision = open_vision(choice.path, trust_remote_code=trusts)
+    chat = Chat(open_tokenizer(choice.path, trust_remote_code=trusts), vision)
+    model = open_model(choice.path, device=device, trust_remote_code=trusts)
     engine = TorchEngine(model, context=choice.context, version=choice.version, vision=vision)
     return Voice(engine, chat, choice.sampling, choice.context)

@@ -96,15 +96,15 @@ class Vision:
         return np.asarray(ids, np.int32)
 
 
-def open_vision(path: str | Path) -> Vision | None:
+def open_vision(path: str | Path, *, trust_remote_code: bool = False) -> Vision | None:
     """The vision of the model in a folder; None if it reads text only."""
-    config = config_of(path)
+    config = config_of(path, trust_remote_code=trust_remote_code)
     if not sees(config):
         return None
     if config.model_type not in KNOWN:
         raise ConfigError(f"model path={str(path)!r}: {config.model_type!r} sees in another way than {KNOWN}.")
     try:
-        processor = AutoProcessor.from_pretrained(path, local_files_only=True)
+        processor = AutoProcessor.from_pretrained(path, local_files_only=True, trust_remote_code=trust_remote_code)
     except Exception as error:  # the boundary
         raise ConfigError(
             f"model path={str(path)!r}: its processor of pictures cannot be opened: {error}. Pictures need Pillow: "

@@ -9,6 +9,7 @@ from typing import Any
 from loomrl.config import Records, Root
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError
+from loomrl.files import make_private
 from loomrl.load import dump
 from loomrl.store import LoomDB
 from loomrl.store.runs import Claim, Run, RunStatus, code_revision, finish_run, start_run
@@ -18,7 +19,7 @@ def run_folder(records: Records, run: str) -> Path:
     """The folder of a run's metrics and reports, created if missing."""
     folder = Path(records.folder) / run
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
     except OSError as error:
         raise ConfigError(f"train.folder={records.folder!r}: {error}. Choose a folder that can be written.") from None
     return folder

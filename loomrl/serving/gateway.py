@@ -20,7 +20,7 @@ from loomrl.serving.call import Ask
 from loomrl.serving.converse import Conversation, Exchange, Visit
 from loomrl.serving.dialect import models
 from loomrl.serving.dialect.dialect import Dialect
-from loomrl.serving.dialect.known import DIALECTS, Shape, errors_for
+from loomrl.serving.dialect.known import DIALECTS, PATHS, Shape, errors_for
 from loomrl.serving.door import Caller, Incoming, Keys, Receive, Scope, Send, body_of, incoming
 from loomrl.serving.feedback.intake import Intake
 from loomrl.serving.feedback.told import read_told
@@ -36,8 +36,6 @@ LARGE = 1 << 17
 """Bytes from which a body is read in a thread: pictures and long lists would keep other callers waiting."""
 FEEDBACK_BYTES = 1 << 17
 """The longest correction in any script, and all around it."""
-PATHS = ("/v1/act", "/v1/feedback", "/v1/models", "/sessions/ID/…", "/healthz", "/readyz", "/metrics")
-"""Beside those of the dialects."""
 Check = Callable[[str, Mapping[str, str]], None]
 
 
@@ -132,19 +130,7 @@ class Gateway:
             is_ready = self.is_ready and any(self._can_answer(each) for each in self._exchange.view.endpoints())
             await reply.whole(200 if is_ready else 503, b"ready" if is_ready else b"not ready", kind="text/plain")
         else:
-            known = ", ".join(
-                [
-                    *DIALECTS,
-                    "/v1/act",
-                    "/v1/feedback",
-                    "/v1/models",
-                    "/sessions/ID/…",
-                    "/healthz",
-                    "/readyz",
-                    "/metrics",
-                ]
-            )
-            raise Refusal(Cause.UNKNOWN, f"There is no {head.path!r:.100}. Known: {known}.")
+            raise Refusal(Cause.UNKNOWN, f"There is no {head.path!r:.100}. Known: {', '.join(PATHS)}, /metrics.")
 
     # -- conversations ----------------------------------------------------------------------------------------------
 

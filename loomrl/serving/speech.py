@@ -211,6 +211,8 @@ class Setting:
     context: int = 4096
     """Maximum tokens of a conversation; less if the model has less."""
     dtype: str = "float32"
+    trust_remote_code: bool = False
+    """Python files in the folder may run."""
     device: str = ""
     """Empty: the GPU if there is one."""
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=512))
@@ -222,8 +224,10 @@ def open_speech(folder: str | Path, setting: Setting | None = None, *, version: 
     `number` is the policy version that its tokens record.
     """
     setting = setting or Setting()
-    vision, device = open_vision(folder), setting.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    chat, model = Chat(open_tokenizer(folder), vision), open_model(folder, dtype=setting.dtype, device=device)
+    device, trusts = setting.device or ("cuda" if torch.cuda.is_available() else "cpu"), setting.trust_remote_code
+    vision = open_vision(folder, trust_remote_code=trusts)
+    chat = Chat(open_tokenizer(folder, trust_remote_code=trusts), vision)
+    model = open_model(folder, dtype=setting.dtype, device=device, trust_remote_code=trusts)
     known = int(getattr(model.config.get_text_config(), "max_position_embeddings", setting.context))
     context = min(setting.context, known)
     engine = TorchEngine(model, slots=setting.slots, context=context, version=number, vision=vision)

@@ -23,6 +23,7 @@ from sqlalchemy.pool import QueuePool
 from sqlalchemy.schema import CreateSchema
 
 from loomrl.errors import StoreAway, StoreError, unknown
+from loomrl.files import HeldFile, make_private
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -264,9 +265,7 @@ def _parsed(url: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError):  # of a port, int() says
-        raise StoreError(
-            f"store_url={url!r} is no URL. Examples: sqlite:///loom.db, postgresql://user@host/db."
-        ) from None
+        raise StoreError(f"store_url={url!r} is no URL, as sqlite:///loom.db or postgresql://user@host/db.") from None
 
 
 def _sqlite(url: URL) -> Engine:
@@ -278,15 +277,19 @@ def _sqlite(url: URL) -> Engine:
     try:
         if file.is_dir():
             raise StoreError(f"store_url={str(url)!r} is a folder. Give a file in it: {url}/loom.db.")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
     except OSError as error:
-        raise StoreError(
-            f"store_url={str(url)!r}: its folder cannot be made or used: {error}. Choose another path."
-        ) from None
-    engine = create_engine(
-        url.set(drivername="sqlite", database=str(file)),
-        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
-    )
+        raise StoreError(f"store_url={str(url)!r}: its folder cannot be used: {error}. Choose another path.") from None
+    held = HeldFile(file)
+
+    def opened() -> sqlite3.Connection:
+        with suppress(OSError):  # SQLite says why
+            held.create()  # its log and shared memory get the same mode
+        settings: dict[str, Any] = {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False, "factory": _Checked}
+        made: sqlite3.Connection = sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, **settings)
+        return made
+
+    engine = create_engine(url.set(drivername="sqlite", database=str(file)), creator=opened)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:
@@ -295,6 +298,7 @@ def _sqlite(url: URL) -> Engine:
         _enter_wal(connection, file)
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
+        connection.watch(held)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -304,20 +308,38 @@ def _sqlite(url: URL) -> Engine:
     return engine
 
 
+class _Checked(sqlite3.Connection):
+    """A commit returns only if the path still names the file that it went to, with its log beside it."""
+
+    def watch(self, file: HeldFile) -> None:
+        self._file, self._log, self._changes = file, Path(f"{file.path}-wal"), self.total_changes
+        self._check()
+
+    def commit(self) -> None:
+        super().commit()
+        self._check()
+
+    def _check(self) -> None:
+        wrote, self._changes = self.total_changes != self._changes, self.total_changes
+        if not self._file.is_there() or (wrote and not self._log.exists()):
+            raise StoreError(
+                f"{self._file.path}: the file or its log was deleted, moved or replaced while it was open. What was "
+                "written since is lost. Restart all processes that use it."
+            )
+
+
 def _enter_wal(connection: sqlite3.Connection, file: Path) -> None:
     """Switch a new file to WAL: the only step at which SQLite fails at once if another process is writing."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
+    deadline, mode = time.monotonic() + BUSY_TIMEOUT_S, None
+    while mode is None:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
         except sqlite3.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-            continue
-        if mode != "wal":
-            raise StoreError(f"{file}: this file system cannot hold a database in WAL mode. Use a local disk.")
-        return
+    if mode != "wal":
+        raise StoreError(f"{file}: this file system cannot hold a database in WAL mode. Use a local disk.")
 
 
 def _postgresql(url: URL) -> Engine:
@@ -329,9 +351,7 @@ def _postgresql(url: URL) -> Engine:
     try:
         return create_engine(plain, pool_pre_ping=True, connect_args=settings)
     except ModuleNotFoundError:
-        raise StoreError(
-            "store_url: PostgreSQL needs a driver. Install it: pip install 'loomrl[postgresql]'."
-        ) from None
+        raise StoreError("store_url: PostgreSQL needs a driver: pip install 'loomrl[postgresql]'.") from None
 
 
 def _await_server(engine: Engine, seconds: float) -> None:
@@ -365,7 +385,7 @@ _REMEDIES = {
     "no password supplied": "Give the password in store_url: postgresql://USER:PASSWORD@HOST/NAME.",
     "does not exist": "Create it on the server, such as with createdb, or choose another store_url.",
     "connection": "Is the database server running and reachable at this address?",
-    "unable to open": "Is the folder there and writable?",
+    "unable to open": "Is the folder there and writable? Was the file deleted?",
     "not a database": "This file is not a LoomDB: choose another path.",
     "malformed": "The file is damaged: restore it from a copy.",
     "readonly": "Is the file writable?",

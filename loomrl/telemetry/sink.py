@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from loomrl.config import Records, WandB
 from loomrl.errors import ArtifactError, ConfigError
-from loomrl.files import write_whole
+from loomrl.files import make_private, private, write_whole
 from loomrl.observability.family import TRAINING_AT, TRAINING_PREFIX, TRAINING_STEP, Family
 from loomrl.store import LoomDB
 from loomrl.store.view.metrics import NewMetrics, append_metrics, cut_metrics
@@ -64,10 +64,10 @@ class JsonLines(Sink):
     """
 
     def __init__(self, file: Path, *, step: int, clock: Callable[[], float] = time.time) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
         self._last = _restore(file, step) if file.exists() else None
         self._clock = clock
-        self._stream = file.open("a", encoding="utf-8")
+        self._stream = open(file, "a", encoding="utf-8", opener=private)  # noqa: SIM115 - `close` closes it
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one line; it is flushed to the operating system."""
@@ -105,7 +105,7 @@ class WandBRun(Sink):
     def __init__(self, settings: WandB, *, run: str, experiment: Mapping[str, Any], folder: Path) -> None:
         import wandb  # seconds, and only for whom it is
 
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         try:
             self._run = wandb.init(
                 project=settings.project,

@@ -1,7 +1,10 @@
 """Policies of Stable-Baselines3, with the real one: what is taken over, or handed over, acts as before."""
 
+import io
 import sys
+import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +165,83 @@ def test_what_is_pickled_in_a_file_is_never_run(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="cannot be read"):
         read(tmp_path / "trap.zip", OBSERVED, ACTED["box"])
     assert not (tmp_path / "sprung").exists()
+
+
+def packed(file: Path, *, data: bytes = b"{}", weights: bytes = b"", **how: Any) -> Path:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("data", data, **how)
+        made.writestr("policy.pth", weights, **how)
+    return file
+
+
+def saved(tensors: dict[str, torch.Tensor]) -> bytes:
+    made = io.BytesIO()
+    torch.save(tensors, made)
+    return made.getvalue()
+
+
+def memory_mb(work: Callable[[], Any]) -> float:
+    """The most that is held at a time while this is refused."""
+    tracemalloc.start()
+    with pytest.raises(ArtifactError):
+        work()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most / 2**20
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    bomb = packed(tmp_path / "bomb.zip", data=b" " * (64 << 20))
+    assert bomb.stat().st_size < 100_000
+    with pytest.raises(ArtifactError, match=r"data unpacks from 65,\d+ bytes to 67,108,864"):
+        read(bomb, OBSERVED, ACTED["box"])
+    with pytest.raises(ArtifactError, match=r"unpacked it has 64 MB, and at most 10 are read.*--most-mb 65"):
+        read(bomb, OBSERVED, ACTED["box"], most_mb=10)
+    assert memory_mb(lambda: read(bomb, OBSERVED, ACTED["box"])) < 8
+
+
+def test_a_file_that_announces_less_than_it_unpacks_to_is_not_unpacked(tmp_path: Path) -> None:
+    bomb = packed(tmp_path / "bomb.zip", data=b" " * (64 << 20))
+    size, lie = (64 << 20).to_bytes(4, "little"), (1000).to_bytes(4, "little")
+    bomb.write_bytes(bomb.read_bytes().replace(size, lie))
+    with pytest.raises(ArtifactError, match="cannot be read: Bad CRC"):
+        read(bomb, OBSERVED, ACTED["box"])
+    assert memory_mb(lambda: read(bomb, OBSERVED, ACTED["box"])) < 8
+
+
+def test_tensors_that_are_packed_once_more_are_refused(tmp_path: Path) -> None:
+    inner = io.BytesIO()
+    plain = zipfile.ZipFile(io.BytesIO(saved({"x": torch.zeros(4 << 20)})))
+    with plain, zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as deflated:
+        for name in plain.namelist():
+            deflated.writestr(name, plain.read(name))
+    file = packed(tmp_path / "bomb.zip", weights=inner.getvalue())
+    with pytest.raises(ArtifactError, match="packed once more"):
+        read(file, OBSERVED, ACTED["box"])
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (lambda: torch.zeros(1).expand(10**12), "larger than what is stored"),
+        (lambda: torch.zeros(10**9, 0), "of other spaces"),
+        (lambda: torch.zeros(2 * 10**5, 1), "of other spaces"),
+    ],
+    ids=["repeated", "empty", "wide"],
+)
+def test_shapes_that_would_need_more_memory_than_the_file_are_refused(
+    tmp_path: Path, weight: Callable[[], torch.Tensor], said: str
+) -> None:
+    towers = ("mlp_extractor.policy_net", "mlp_extractor.value_net")
+    tensors = {f"{tower}.{layer}.weight": weight() for tower in towers for layer in (0, 2)}
+    tensors |= {name.replace("weight", "bias"): torch.zeros(1) for name in tensors}
+    tensors |= {f"{head}.{part}": torch.zeros(1) for head in ("action_net", "value_net") for part in ("weight", "bias")}
+    file = tmp_path / "wide.zip"
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr("data", "{}")
+        made.writestr("policy.pth", saved(tensors))
+    with pytest.raises(ArtifactError, match=said):
+        read(file, OBSERVED, ACTED["box"])
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip file"])

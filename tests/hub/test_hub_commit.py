@@ -86,6 +86,14 @@ def test_full_disk_is_said_and_keeps_what_was_confirmed(hub: LocalHub) -> None:
     assert hub.stats().environments["Math"].ready == 2
 
 
+def test_nothing_is_confirmed_once_the_databases_file_is_gone(hub: LocalHub, tmp_path: Path) -> None:
+    hub.append(attempts("before"))
+    (tmp_path / "loom.db").unlink()
+    for number in range(10):
+        with pytest.raises(StoreError, match="deleted, moved or replaced"):
+            hub.append(attempts(f"after-{number}"))
+
+
 @contextmanager
 def database_down(server: str) -> Iterator[None]:
     """Nobody gets into the database, and everybody is thrown out."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sample_models import tiny_model, tiny_tokenizer
+from sample_models import VOCABULARY, tiny_model, tiny_tokenizer
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -116,3 +116,19 @@ def test_weights_with_one_fault_change_nothing(change: Callable[[dict[str, Tenso
     with pytest.raises(PolicyError, match=f"weights of version 7: .*{message}"):
         load_weights(model, weights, 7)
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+def test_a_tokenizer_with_ids_that_have_no_embedding_is_refused(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens([f"<|filler {n}|>" for n in range(VOCABULARY - len(tokenizer))])
+    tokenizer.add_tokens(["<|new|>", "<|newer|>"])
+    save_model(tiny_model(), tokenizer, tmp_path)
+    with pytest.raises(ConfigError, match=rf"2 ids, from {VOCABULARY} \('<\|new\|>'\).*the model has {VOCABULARY}\."):
+        open_tokenizer(tmp_path)
+
+
+def test_embeddings_without_ids_are_padding(tmp_path: Path) -> None:
+    model = tiny_model()
+    model.resize_token_embeddings(VOCABULARY + 20)
+    save_model(model, tiny_tokenizer(), tmp_path)
+    assert len(open_tokenizer(tmp_path)) == len(tiny_tokenizer())

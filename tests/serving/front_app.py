@@ -15,11 +15,11 @@ async def app(scope, receive, send):  # type: ignore[no-untyped-def]
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    if scope["path"] == "/slow":
+    if scope["path"].endswith("/slow"):
         await asyncio.sleep(1.0)
     headers = [(b"content-type", b"text/plain"), (b"x-pid", str(os.getpid()).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    if scope["path"] == "/stream":
+    if scope["path"].endswith("/stream"):
         for _ in range(20):
             await send({"type": "http.response.body", "body": b"x" * 100, "more_body": True})
             await asyncio.sleep(0.02)

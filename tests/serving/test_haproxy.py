@@ -16,6 +16,7 @@ import pytest
 from loomrl.errors import ServeError
 from loomrl.http.tls import Certificate, trusted
 from loomrl.serving.deployment.front import Front, FrontSettings, configuration, find_haproxy
+from loomrl.serving.dialect.known import PATHS
 from tests.needs import needs
 from tests.tls_samples import issue, trusting
 
@@ -67,7 +68,7 @@ async def test_callers_are_answered_over_https_only(unused_tcp_port_factory: Cal
         with trusting(issued.authority):
             knows = httpx.AsyncClient(verify=trusted(), trust_env=False, timeout=20)
         async with knows, httpx.AsyncClient(trust_env=False, timeout=20) as stranger:
-            assert (await knows.get(front.url)).status_code == 200
+            assert (await knows.get(f"{front.url}/healthz")).status_code == 200
             with pytest.raises(httpx.TransportError, match="CERTIFICATE_VERIFY_FAILED"):
                 await stranger.get(front.url)
             with pytest.raises(httpx.TransportError):
@@ -80,7 +81,7 @@ async def test_a_killed_gateway_loses_no_request(unused_tcp_port_factory: Callab
 
         async def call(number: int) -> None:
             for at in range(12):
-                path = "/slow" if at % 4 == 0 else "/"
+                path = "/v1/models/slow" if at % 4 == 0 else "/v1/act"
                 answer = await client.post(
                     f"{front.url}{path}", content=b"x" * 20_000, headers={"x-api-key": f"{number}"}
                 )
@@ -110,7 +111,9 @@ async def test_a_session_stays_with_its_gateway_by_path_header_and_key(
                     seen.setdefault(f"s{number}", set()).add(answer.headers["x-pid"])
         assert all(len(pids) == 1 for pids in seen.values())
         assert len(set.union(*seen.values())) == 2
-        keyed = {(await client.get(front.url, headers={"x-api-key": "one"})).headers["x-pid"] for _ in range(6)}
+        keyed = {
+            (await client.get(f"{front.url}/healthz", headers={"x-api-key": "one"})).headers["x-pid"] for _ in range(6)
+        }
         assert len(keyed) == 1
 
 
@@ -124,7 +127,7 @@ async def test_without_a_gateway_callers_are_told_when_to_come_again(
         assert answer.headers["retry-after"] == "1"
         assert answer.json()["error"]["message"].startswith("No gateway is up")
         await front.follow(addresses)
-        assert (await client.get(front.url)).status_code == 200
+        assert (await client.get(f"{front.url}/healthz")).status_code == 200
 
 
 async def test_gateways_come_and_go_without_a_failed_request(unused_tcp_port_factory: Callable[[], int]) -> None:
@@ -134,7 +137,7 @@ async def test_gateways_come_and_go_without_a_failed_request(unused_tcp_port_fac
 
         async def calls() -> None:
             while not is_over:
-                statuses.append((await client.get(f"{front.url}/stream")).status_code)
+                statuses.append((await client.get(f"{front.url}/v1/models/stream")).status_code)
 
         tasks = [asyncio.create_task(calls()) for _ in range(8)]
         for turn in range(8):
@@ -152,7 +155,7 @@ async def test_the_first_piece_of_a_stream_leaves_at_once(unused_tcp_port_factor
     async with front_of(unused_tcp_port_factory, 1) as (front, _, _), httpx.AsyncClient() as client:
         for _ in range(10):  # the kernel would keep it for 200 ms each time, a busy machine only now and then
             began = time.perf_counter()
-            async with client.stream("GET", f"{front.url}/stream") as answer:
+            async with client.stream("GET", f"{front.url}/v1/models/stream") as answer:
                 await anext(answer.aiter_bytes())
                 waits.append(time.perf_counter() - began)
     assert min(waits) < 0.15
@@ -165,7 +168,7 @@ async def test_a_killed_haproxy_is_started_again_with_its_gateways(unused_tcp_po
         async with asyncio.timeout(10):
             while True:
                 try:
-                    answer = await client.get(front.url)
+                    answer = await client.get(f"{front.url}/healthz")
                 except httpx.TransportError:
                     await asyncio.sleep(0.02)
                     continue
@@ -195,7 +198,7 @@ async def test_a_taken_port_is_named(unused_tcp_port_factory: Callable[[], int])
 async def test_a_client_that_sends_slowly_holds_no_gateway(unused_tcp_port_factory: Callable[[], int]) -> None:
     async with front_of(unused_tcp_port_factory, 1) as (front, _, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", front.settings.port)
-        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nx")
+        writer.write(b"POST /v1/act HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nx")
         await writer.drain()
         async with asyncio.timeout(15):
             assert b"408" in await reader.readline()
@@ -218,12 +221,48 @@ def test_its_configuration_is_sound_for_every_haproxy_that_is_here(host: str, tm
         assert "[WARNING]" not in done.stderr, done.stderr
 
 
-async def test_metrics_of_gateways_are_not_shown_to_callers(unused_tcp_port: int) -> None:
-    front = Front(FrontSettings(host="127.0.0.1", port=unused_tcp_port))
-    await front.start()
-    try:
+METRICS = [
+    "/metrics",
+    "/%6detrics",
+    "/%6D%65trics",
+    "/metrics?x=1",
+    "/metrics%3fx",
+    "/%2fmetrics",
+    "/sessions/x/metrics",
+    "/sessions//metrics",
+    "/sessions/x/%6detrics",
+    "/sessions%2fx%2fmetrics",
+    "/%73essions/x/metrics",
+    "/sessions/x%2Fmetrics",
+    "/v1/act%2f..%2f..%2fmetrics",
+    "/v1/models%00/../metrics",
+    "/sessions/v1/models/metrics",
+    "http://127.0.0.1/metrics",
+    "//metrics",
+    "/metrics%",
+    "/metrics%zz",
+    "/metrics#/v1/models",
+]
+
+
+async def asked(front: Front, target: str) -> bytes:
+    """The first line of the answer for a path as it is written here, which a client would tidy up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.settings.port)
+    writer.write(f"GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+    async with asyncio.timeout(20):
+        line = await reader.readline()
+    writer.close()
+    return line
+
+
+async def test_only_paths_of_callers_are_passed_on(unused_tcp_port_factory: Callable[[], int]) -> None:
+    async with front_of(unused_tcp_port_factory, 1) as (front, _, _):
+        for path in PATHS:
+            for target in (path, f"/sessions/a.b:c@d/{path[1:]}", f"/sessions/a%40b{path}", path.replace("e", "%65")):
+                assert b" 200 " in await asked(front, target), target
+        assert b" 200 " in await asked(front, "/v1/models/a%2Fb")
+        for target in METRICS:
+            assert (await asked(front, target)).split()[1] in (b"404", b"400"), target
         async with httpx.AsyncClient() as client:
-            answer = await client.get(f"{front.url}/metrics")
-        assert answer.status_code == 404
-    finally:
-        await front.close()
+            refused = await client.get(f"{front.url}/chat/completions")
+        assert "/v1/chat/completions" in refused.json()["error"]["message"]

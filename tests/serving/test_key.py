@@ -93,6 +93,21 @@ async def test_ten_thousand_wrong_keys_leave_the_database_alone_and_are_on_recor
     assert 9_000 <= counted <= 10_001
 
 
+async def test_a_wrong_key_costs_the_same_whether_its_id_is_known_or_not(store: LoomDB) -> None:
+    plain, key = create_key(store, "app", at=time.time())
+    keys = StoredKeys(store, required=True)
+    assert await cause_of(keys, plain) is None
+    looks = []
+    for id in (key.id, "0" * 12):
+        before = keys.looks
+        assert await cause_of(keys, f"loom-{id}-{'0' * 48}") is Cause.KEY
+        looks.append(keys.looks - before)
+    assert looks[0] == looks[1] >= 1
+    before = keys.looks
+    assert await cause_of(keys, plain) is None
+    assert keys.looks - before <= 1, "a right one waits for no look"
+
+
 async def test_known_keys_hold_while_the_database_is_away(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from loomrl.errors import StoreError
     from loomrl.store import open_store

@@ -19,6 +19,7 @@ def shared_engines(resolved: Resolved) -> Fleet | None:
         context=algorithm.model.context,
         slots=experiment.rollout.concurrency * max(1, experiment.rollout.runners),
         dtype=algorithm.model.dtype,
+        trust_remote_code=algorithm.model.trust_remote_code,
     )
     model = partial(origin_of, algorithm.model, artifact_url=experiment.artifact_url, built=resolved.built_name)
     return open_fleet(experiment.engine, opening, model=model, **experiment.placement.engine.options())

@@ -51,8 +51,10 @@ class LanguageRunner(EnvRunner, Checkpointable):
         for registration in known:
             register(registration)
         algorithm = self.config.algorithm
-        origin = self.config.origin
-        self._chat = Chat(open_tokenizer(origin), open_vision(origin))
+        origin, trusts = self.config.origin, algorithm.model.trust_remote_code
+        self._chat = Chat(
+            open_tokenizer(origin, trust_remote_code=trusts), open_vision(origin, trust_remote_code=trusts)
+        )
         self._context = algorithm.model.context
         self._opening = Opening(
             origin=origin,
@@ -60,6 +62,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
             slots=experiment.rollout.concurrency + (experiment.engine.checks.probes if experiment.asynchronous else 0),
             dtype=algorithm.model.dtype,
             device=_device(self.config),
+            trust_remote_code=trusts,
             shared=self.config.shared_engine,
         )
         self.engine = open_engine(experiment.engine, self._opening)

@@ -74,5 +74,5 @@ class Teacher:
 
     @cached_property
     def _chat(self) -> Chat:
-        origin = self._resolved.origin
-        return Chat(open_tokenizer(origin), open_vision(origin))
+        origin, trusts = self._resolved.origin, self._resolved.model.trust_remote_code
+        return Chat(open_tokenizer(origin, trust_remote_code=trusts), open_vision(origin, trust_remote_code=trusts))

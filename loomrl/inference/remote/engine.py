@@ -9,16 +9,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from loomrl.config import Sampling
 from loomrl.config.engine import OpenAIEngineConfig
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion, Finish, Pieces, Request, Unsupported
 from loomrl.inference.engine import Piece as Whole
+from loomrl.inference.model import config_of, skeleton_of
 from loomrl.inference.remote.dialect import Completions, Dialect, Piece, SglangTokens, VllmTokens, read
 from loomrl.inference.remote.server import Server, run_apart
 from loomrl.inference.remote.weights import Routes, ServerWeights, SglangRoutes, VllmRoutes, nearby, version_of
@@ -64,14 +63,17 @@ class Reported:
 class OpenAIEngine:
     """Answers requests by asking a server. Its versions count from the first weights that `load` gave it."""
 
-    def __init__(self, choice: OpenAIEngineConfig, *, origin: Path, context: int) -> None:
+    def __init__(
+        self, choice: OpenAIEngineConfig, *, origin: Path, context: int, trust_remote_code: bool = False
+    ) -> None:
         self._choice = choice
         self._context = context
         self._config = origin / "config.json"
+        self._shape, self._trusts = config_of(origin, trust_remote_code=trust_remote_code), trust_remote_code
         self._server = Server(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)
         self._dialect, routes = _spoken(choice, self._server)
         self._weights = None if routes is None else self._weights_by(routes)
-        self._vocabulary = int(AutoConfig.from_pretrained(origin).get_text_config().vocab_size)
+        self._vocabulary = int(self._shape.get_text_config().vocab_size)
         self._version = 0
         self._broken: str | None = None
         self._closed = False
@@ -261,17 +263,17 @@ class OpenAIEngine:
 
     def _skeleton(self) -> nn.Module:
         """The model without weights."""
-        with torch.device("meta"):
-            model: nn.Module = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(self._config.parent))
-        model.tie_weights()  # type: ignore[operator]
+        model: nn.Module = skeleton_of(self._shape, trust_remote_code=self._trusts)
         return model
 
 
-def open_openai(choice: OpenAIEngineConfig, *, origin: Path, context: int) -> OpenAIEngine:
+def open_openai(
+    choice: OpenAIEngineConfig, *, origin: Path, context: int, trust_remote_code: bool = False
+) -> OpenAIEngine:
     """An engine for training; a ConfigError if its weights cannot be updated."""
     if choice.updates == "none":
         raise _no_updates(choice)
-    return OpenAIEngine(choice, origin=origin, context=context)
+    return OpenAIEngine(choice, origin=origin, context=context, trust_remote_code=trust_remote_code)
 
 
 def _spoken(choice: OpenAIEngineConfig, server: Server) -> tuple[Dialect, Routes | None]:

@@ -74,7 +74,7 @@ class VllmEngine:
     @classmethod
     async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path, version: int = 0) -> "VllmEngine":
         """An engine with the folder's weights as this version; a ConfigError states why it cannot start."""
-        vision = open_vision(opening.origin)
+        vision = open_vision(opening.origin, trust_remote_code=opening.trust_remote_code)
         llm = await asyncio.to_thread(start, choice, opening, log)
         await llm.collective_rpc("loomrl_prepare")
         await llm.update_weight_version(str(version))

@@ -121,6 +121,7 @@ def _arguments(choice: VllmEngineConfig, opening: Opening, kind: Any) -> dict[st
     own = {
         "model": str(opening.origin),
         "skip_tokenizer_init": True,
+        "trust_remote_code": opening.trust_remote_code,
         "dtype": opening.dtype,
         "max_model_len": opening.context,
         "generation_config": "vllm",
@@ -140,7 +141,7 @@ def _arguments(choice: VllmEngineConfig, opening: Opening, kind: Any) -> dict[st
             raise ConfigError(
                 f"engine.settings.{name} has no effect: LoomRL sets it itself, from the model and from engine."
             )
-    if sees(config_of(opening.origin)):
+    if sees(config_of(opening.origin, trust_remote_code=opening.trust_remote_code)):
         own |= ARGUMENTS
     usual: dict[str, Any] = {"max_num_seqs": opening.slots, "enable_prefix_caching": True}
     if not choice.gpus:

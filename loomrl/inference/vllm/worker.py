@@ -27,7 +27,7 @@ from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise
 from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
 from loomrl.errors import LoomError
-from loomrl.inference.model import kind_of
+from loomrl.inference.model import skeleton_of
 from loomrl.inference.vllm.reading import Reader
 from loomrl.inference.weights.copy import check_weights, not_what_was_sealed
 from loomrl.inference.weights.group import Meeting, Member, receive
@@ -155,10 +155,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
 
     def _skeleton(self) -> Any:
         """The model as the learner has it, without weights."""
-        with torch.device("meta"):
-            model: Any = kind_of(self.model_config.hf_config).from_config(self.model_config.hf_config)
-        model.tie_weights()
-        return model
+        return skeleton_of(self.model_config.hf_config, trust_remote_code=self.model_config.trust_remote_code)
 
 
 class WholeDistribution(nn.Module):

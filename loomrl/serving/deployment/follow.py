@@ -86,7 +86,8 @@ class Following:
         from loomrl.serving.speech import Speech
 
         def sealed() -> Sealed:
-            return seal(open_model(files.path).state_dict(), files.number)
+            opened = open_model(files.path, trust_remote_code=self._source.trust_remote_code)
+            return seal(opened.state_dict(), files.number)
 
         assert isinstance(self._policy, Speech)
         await self._policy.load(await asyncio.to_thread(sealed))

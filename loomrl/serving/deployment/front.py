@@ -9,6 +9,7 @@ import contextlib
 import ipaddress
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ from loomrl.http.listen import authority
 from loomrl.http.tls import Certificate
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.channel.silence import SILENT_S
+from loomrl.serving.dialect.known import MODELS, PATHS
 
 log = redacted_logger(__name__)
 SLOTS = 32
@@ -55,6 +57,17 @@ NOBODY = {
     },
 }
 """The error of both OpenAI's and Anthropic's shape."""
+UNKNOWN = {
+    "type": "error",
+    "error": {
+        "type": "not_found_error",
+        "code": "not_found",
+        "message": f"There is no such path. Known: {', '.join(PATHS)}.",
+        "param": None,
+    },
+}
+CALLED = rf"^(/sessions/[^/]+)?({'|'.join(map(re.escape, PATHS))}|{MODELS}/.*)$"
+"""Paths that are passed on; all others, such as a gateway's metrics in any spelling, are not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +140,11 @@ defaults
 frontend door
 {binds}
     option http-buffer-request
-    http-request deny deny_status 404 if {{ path /metrics }}
+    http-request set-var(txn.path) path,url_dec
+    acl called var(txn.path) -m reg '{CALLED}'
+    http-request return status 404 content-type application/json string '{json.dumps(UNKNOWN)}' unless called
     http-request set-header x-request-id %[uuid] unless {{ req.hdr(x-request-id) -m found }}
-    http-request set-var(txn.who) path,field(3,/) if {{ path_beg /sessions/ }}
+    http-request set-var(txn.who) var(txn.path),field(3,/) if {{ var(txn.path) -m beg /sessions/ }}
     http-request set-var(txn.who) req.hdr(x-loomrl-session) if !{{ var(txn.who) -m found }}
     http-request set-var(txn.who) req.hdr(authorization) if !{{ var(txn.who) -m found }}
     http-request set-var(txn.who) req.hdr(x-api-key) if !{{ var(txn.who) -m found }}

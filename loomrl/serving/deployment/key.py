@@ -5,7 +5,6 @@ than a trickle does, and a key is known as soon as it was created.
 """
 
 import asyncio
-import hmac
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.door import Caller
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB
-from loomrl.store.service.keys import FORM, Key, digest, read_keys, record_refusals
+from loomrl.store.service.keys import FORM, Key, is_secret_of, read_keys, record_refusals
 
 log = redacted_logger(__name__)
 PACE_S = 0.05
@@ -29,8 +28,6 @@ BLIND_S = 60.0
 """Time for which known keys stay valid while LoomDB cannot be read."""
 AUDIT_S = 10.0
 """Time between two rows of refused calls in LoomDB."""
-NOBODY = "0" * 64
-"""The hash that unknown keys are compared with, so that they take as long as known ones."""
 NEEDED = "This server needs a key: send the header 'Authorization: Bearer KEY' ('loomrl keys create' makes one)."
 
 
@@ -75,9 +72,11 @@ class StoredKeys:
                 raise self._refusal(Cause.KEY, NEEDED if token is None else "This is no key of this server.")
             return Caller(key="")
         await self._keep_fresh()
-        key = await self._known(found[1])
-        is_right = hmac.compare_digest(digest(found[2]), NOBODY if key is None else key.sha256)
-        if key is None or not is_right:
+        key = self._right(found[1], found[2])
+        if key is None:
+            await self._look_anew()
+            key = self._right(found[1], found[2])
+        if key is None:
             raise self._refusal(Cause.KEY, "This is no key of this server.")
         self._check(key, scope)
         return Caller(key=key.id, is_admin="admin" in key.scopes)
@@ -106,13 +105,19 @@ class StoredKeys:
         self._refused[cause.value if key is None else f"{cause.value} {key.id}"] += 1
         return Refusal(cause, message, retry_after_s=retry_after_s)
 
-    async def _known(self, id: str) -> Key | None:
-        """The key of this id; an unknown one is looked for once more, together with all others that came by then."""
-        if id not in self._keys:
-            arrived = time.monotonic()
-            while self._looked_at < arrived:
-                await self._look_again()
-        return self._keys.get(id)
+    def _right(self, id: str, secret: str) -> Key | None:
+        """The key of this id, if the secret is its own."""
+        key = self._keys.get(id)
+        return key if is_secret_of(key, secret) else None
+
+    async def _look_anew(self) -> None:
+        """Look for keys that were created until now, together with all other calls that wait for that.
+
+        This is done for every wrong key, known id or not: the time of an answer tells no ids.
+        """
+        arrived = time.monotonic()
+        while self._looked_at < arrived:
+            await self._look_again()
 
     async def _keep_fresh(self) -> None:
         age = time.monotonic() - self._looked_at

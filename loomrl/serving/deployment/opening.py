@@ -12,6 +12,7 @@ from loomrl.serving.policy import ServedPolicy
 
 if TYPE_CHECKING:
     from loomrl.inference.engine import Engine
+    from loomrl.inference.open import Opening
     from loomrl.serving.speech import Speech
 
 CONTEXT = 4096
@@ -45,6 +46,7 @@ def _torch(source: PolicySource, files: OpenFolder, engine: TorchServing, gpus: 
         slots=engine.slots,
         context=source.context or CONTEXT,
         dtype=engine.dtype,
+        trust_remote_code=source.trust_remote_code or engine.trust_remote_code,
         device="cuda" if gpus else "cpu",
         sampling=source.sampling or SAMPLING,
     )
@@ -54,20 +56,32 @@ def _torch(source: PolicySource, files: OpenFolder, engine: TorchServing, gpus: 
 async def _other(source: PolicySource, files: OpenFolder, choice: VllmServing | OpenAIServing, gpus: float) -> "Speech":
     from loomrl.inference.chat import Chat
     from loomrl.inference.model import config_of, open_tokenizer
+    from loomrl.inference.open import Opening
     from loomrl.inference.policy import Voice
     from loomrl.inference.vision import open_vision
     from loomrl.serving.speech import Speech
 
-    known = getattr(config_of(files.path).get_text_config(), "max_position_embeddings", CONTEXT)
+    trusts = source.trust_remote_code or choice.trust_remote_code
+    config = config_of(files.path, trust_remote_code=trusts)
+    known = getattr(config.get_text_config(), "max_position_embeddings", CONTEXT)
     context = min(source.context or CONTEXT, int(known))
-    engine = await _engine(choice, files, context=context, gpus=gpus)
-    chat = Chat(open_tokenizer(files.path), open_vision(files.path))
+    opening = Opening(
+        origin=files.path,
+        context=context,
+        slots=SLOTS,
+        dtype="bfloat16" if gpus else "float32",
+        trust_remote_code=trusts,
+    )
+    engine = await _engine(choice, files, opening, gpus=gpus)
+    vision = open_vision(files.path, trust_remote_code=trusts)
+    chat = Chat(open_tokenizer(files.path, trust_remote_code=trusts), vision)
     return Speech(Voice(engine, chat, source.sampling or SAMPLING, context), version=files.version)
 
 
-async def _engine(choice: VllmServing | OpenAIServing, files: OpenFolder, *, context: int, gpus: float) -> "Engine":
+async def _engine(
+    choice: VllmServing | OpenAIServing, files: OpenFolder, opening: "Opening", *, gpus: float
+) -> "Engine":
     from loomrl.config import OpenAIEngineConfig, VllmEngineConfig
-    from loomrl.inference.open import Opening
 
     if isinstance(choice, OpenAIServing):
         from loomrl.inference.remote.engine import OpenAIEngine
@@ -75,12 +89,16 @@ async def _engine(choice: VllmServing | OpenAIServing, files: OpenFolder, *, con
         remote = OpenAIEngineConfig(
             url=choice.url, model=choice.model, key_variable=choice.key_variable, timeout_s=choice.timeout_s
         )
-        return OpenAIEngine(remote, origin=files.path, context=context)
+        return OpenAIEngine(
+            remote,
+            origin=opening.origin,
+            context=opening.context,
+            trust_remote_code=opening.trust_remote_code,
+        )
     from loomrl.inference.vllm.engine import VllmEngine
 
     vllm = VllmEngineConfig(
         gpus=gpus, memory_gb=choice.memory_gb, start_timeout_s=choice.start_timeout_s, settings=choice.settings
     )
     log = scratch("vllm") / f"log-{os.getpid()}"
-    opening = Opening(origin=files.path, context=context, slots=SLOTS, dtype="bfloat16" if gpus else "float32")
     return await VllmEngine.open(vllm, opening, log=log, version=files.number)

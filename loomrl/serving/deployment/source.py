@@ -41,6 +41,8 @@ class PolicySource:
     """Tokens of a conversation; None: what the model has."""
     sampling: Sampling | None = None
     """The run's own; None is the default."""
+    trust_remote_code: bool = False
+    """The run's own setting; `engine.trust_remote_code` is that of folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ def _of_version(version: PolicyVersion, key: str, db: LoomDB, *, follow: Follow 
         follow=follow,
         context=own.model.context if own else None,
         sampling=own.sampling if own else None,
+        trust_remote_code=own is not None and own.model.trust_remote_code,
     )
 
 

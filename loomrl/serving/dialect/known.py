@@ -16,7 +16,10 @@ DIALECTS: Mapping[str, Dialect] = {
     dialect.path: dialect for dialect in (Chat(), Completions(), Responses(), Messages())
 }
 """Stateless, and shared by all requests."""
-
+MODELS = "/v1/models"
+"""Each model has a path below it."""
+PATHS = (*DIALECTS, "/v1/act", "/v1/feedback", MODELS, "/complete", "/healthz", "/readyz")
+"""What callers may ask a gateway for, at the root or below /sessions/ID. Its metrics are not for them."""
 
 Shape = Callable[[Refusal], dict[str, Any]]
 

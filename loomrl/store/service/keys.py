@@ -1,6 +1,7 @@
 """Keys of callers. The key itself is shown once; LoomDB holds its SHA-256, which suffices as keys are random."""
 
 import hashlib
+import hmac
 import json
 import re
 import secrets
@@ -27,6 +28,7 @@ SECRET_BYTES = 24
 CHANGES = ("key.created", "key.revoked")
 FORM = re.compile(rf"{PREFIX}-([0-9a-f]{{12}})-([0-9a-f]{{{2 * SECRET_BYTES}}})")
 """The public id, and the secret."""
+NO_DIGEST = "0" * 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,11 @@ def find_key(db: LoomDB, id: str) -> Key | None:
     with db.read() as connection:
         row = find(connection, keys, id)
     return None if row is None else _key_of(row)
+
+
+def is_secret_of(key: Key | None, secret: str) -> bool:
+    """True if this is the secret of a key. It takes as long if there is no such key."""
+    return hmac.compare_digest(digest(secret), NO_DIGEST if key is None else key.sha256)
 
 
 def digest(secret: str) -> str:
