@@ -40,7 +40,7 @@ from loomrl.store.runs import (
     run_id,
     show_run,
 )
-from loomrl.telemetry.diagnosis import Finding, diagnose
+from loomrl.telemetry.diagnosis import Finding, diagnose, too_few
 from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
 from loomrl.telemetry.progress import progress
@@ -55,8 +55,8 @@ class TrainResult:
     updates: int
     policy: str
     """The last one."""
-    best: str
-    """The best one that was kept."""
+    best: str | None
+    """The best one that was kept; None while nothing has succeeded, or too little is known."""
     stopped: str
     """The reason for its end."""
     seconds: float
@@ -68,6 +68,8 @@ class TrainResult:
     failed: Mapping[str, int] = field(default_factory=dict)
     """Attempts of the last evaluation that failed, by way of acting, if any did: `after` is over the others."""
     findings: tuple[Finding, ...] = ()
+    undiagnosed: str | None = None
+    """Why the training doctor cannot judge yet, if it cannot."""
     comparisons: tuple[Comparison, ...] = field(default=(), repr=False)
 
     @property
@@ -195,7 +197,7 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         run=run,
         updates=summary.updates,
         policy=f"{run}/{summary.last}",
-        best=f"{run}/{summary.best}",
+        best=None if summary.best is None else f"{run}/{summary.best}",
         stopped=summary.stopped,
         seconds=round(seconds, 1),
         before=summary.before,
@@ -203,6 +205,7 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         page=str(folder / "report.html"),
         failed={c.name: failed for c in summary.comparisons if (failed := c.after["overall"].get("failures"))},
         findings=tuple(diagnose(history)),
+        undiagnosed=too_few(history),
         comparisons=tuple(summary.comparisons),
     )
 
@@ -220,7 +223,11 @@ def render(result: TrainResult, console: Console) -> None:
         console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence} {finding.remedy}")
     took = f"{result.updates} updates and {result.seconds:.0f} s"
     console.print(f"{result.policy} after {took}: {result.stopped}", highlight=False)
-    if result.best != result.policy:
+    if result.undiagnosed is not None and not result.findings:
+        console.print(result.undiagnosed, highlight=False)
+    if result.best is None:
+        console.print("no version is known to be the best: nothing succeeded, or too few updates tell", highlight=False)
+    elif result.best != result.policy:
         console.print(f"the best of those that were kept: {result.best}", highlight=False)
     console.print(f"curves and samples: {result.page}", highlight=False)
     console.print(f"who made it from what: loomrl lineage {result.policy}", highlight=False)
