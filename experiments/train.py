@@ -24,10 +24,12 @@ from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump, parse_assignments
 from loomrl.run.record import run_folder
+from loomrl.run.version import latest_of
 from loomrl.schema import Tree, merge
 from loomrl.store import RECONNECT_S, LoomDB, open_store
 from loomrl.store.runs import (
     BY_A_PERSON,
+    Run,
     RunStatus,
     asked_to_stop,
     changed_since,
@@ -45,6 +47,9 @@ from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
 from loomrl.telemetry.progress import progress
 from loomrl.telemetry.sink import metrics_file, read_metrics
+
+LISTED = 10
+"""Runs that are named where one has to be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +128,59 @@ def train(
         return result
 
 
-def resumed(experiment: AnyExperiment, run: str | None, changes: Tree | None = None) -> tuple[AnyExperiment, str]:
-    """The run to resume, with its own experiment and these changes: the latest of this name, if none is given. It is as
-    long as it was when it was resumed last.
+def resumed(
+    experiment: AnyExperiment, run: str | None, changes: Tree | None = None, *, of_any_name: bool = False
+) -> tuple[AnyExperiment, str]:
+    """The run to resume, with its own experiment and these changes. If none is given it is the latest that is not over,
+    of the experiment's name or of any. It is as long as it was when it was resumed last.
     """
     with open_store(experiment.store_url) as db:
         if run is None:
-            latest = [known for known in list_runs(db, kind="train") if known.name == experiment.name]
-            if not latest:
-                raise ConfigError(f"--resume: no run of {experiment.name!r} in {experiment.store_url}.")
-            run = latest[0].id
+            run = _latest(db, experiment, None if of_any_name else experiment.name, changes or {}).id
         own = recorded_experiment(show_run(db, run))
         longer = changed_since(db, run, length(own))
     if longer is not None:
         changes = merge(parse_assignments([f"{length(own)}={longer}"]), changes or {})
     return type(own).parse(merge(own.plain, changes or {}), origin=f"run {run}, resumed"), run
+
+
+def _latest(db: LoomDB, experiment: AnyExperiment, name: str | None, changes: Tree) -> Run:
+    """The latest training of this name, or of any, that is not over; if it is to be longer, it may be over."""
+    every = list_runs(db, kind="train")
+    known = [run for run in every if name in (None, run.name)]
+    if not known:
+        there = f" Runs there: {_listed(every)}." if every else ""
+        named = "no run" if name is None else f"no run of {name!r}"
+        raise ConfigError(f"--resume: {named} in {experiment.store_url}.{there}")
+    left = next((run for run in known if not run.is_over), None)
+    if left is None and not {"updates", "steps"} & {*_of(changes, "train")}:
+        path = length(recorded_experiment(known[0]))
+        raise ConfigError(
+            f"--resume: every run is over: {_listed(known)}. To train one longer, say so: "
+            f"`loomrl train --resume --run {known[0].id} {path}=NUMBER`."
+        )
+    return left or known[0]
+
+
+def _of(changes: Tree, part: str) -> Tree:
+    inside = changes.get(part)
+    return inside if isinstance(inside, Mapping) else {}
+
+
+def _listed(runs: Sequence[Run]) -> str:
+    return ", ".join(f"{run.id} ({run.status.value})" for run in runs[:LISTED]) + ", …" * (len(runs) > LISTED)
+
+
+def how_to_resume(experiment: AnyExperiment, run: str) -> str:
+    """What a person who broke a training off can do next."""
+    with open_store(experiment.store_url) as db:
+        if find_run(db, run) is None:
+            return "stopped before the run began: nothing of it is on record"
+        kept = latest_of(run, db)
+    default = type(experiment).model_fields["store_url"].default
+    where = "" if experiment.store_url == default else f" store_url={experiment.store_url}"
+    since = f" from {kept.id}" if kept else " from its beginning"
+    return f"stopped. Resume it{since} with: loomrl train --resume --run {run}{where}"
 
 
 def _trained(
