@@ -153,18 +153,13 @@ def _latest(db: LoomDB, experiment: AnyExperiment, name: str | None, changes: Tr
         named = "no run" if name is None else f"no run of {name!r}"
         raise ConfigError(f"--resume: {named} in {experiment.store_url}.{there}")
     left = next((run for run in known if not run.is_over), None)
-    if left is None and not {"updates", "steps"} & {*_of(changes, "train")}:
-        path = length(recorded_experiment(known[0]))
+    path = length(recorded_experiment(known[0]))
+    if left is None and path.rpartition(".")[2] not in changes.get("train", {}):
         raise ConfigError(
             f"--resume: every run is over: {_listed(known)}. To train one longer, say so: "
             f"`loomrl train --resume --run {known[0].id} {path}=NUMBER`."
         )
     return left or known[0]
-
-
-def _of(changes: Tree, part: str) -> Tree:
-    inside = changes.get(part)
-    return inside if isinstance(inside, Mapping) else {}
 
 
 def _listed(runs: Sequence[Run]) -> str:
