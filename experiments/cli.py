@@ -34,7 +34,7 @@ from loomrl.experiments.commands import release as cli_release
 from loomrl.experiments.commands import rewards as cli_rewards
 from loomrl.experiments.commands import serve as cli_serve
 from loomrl.experiments.commands import sweep as cli_sweep
-from loomrl.experiments.commands.output import AsJson, beginning, emit, table
+from loomrl.experiments.commands.output import AsJson, beginning, emit, remark, table
 from loomrl.experiments.commands.records import Scraped
 from loomrl.experiments.commands.tls import Tls
 from loomrl.experiments.commands.words import experiments_like
@@ -198,9 +198,9 @@ def evaluate(  # noqa: PLR0913 - a command with its options
     experiment = experiment.override({path: value for path, value in given.items() if value is not None})
     beginning(f"evaluate on {experiment.name}")
     if env is None and (note := assumed(words or [])) is not None:
-        beginning(note)
+        remark(note)
     if not policies:
-        beginning(f"no policy was named, so it is {unnamed_policy(experiment)}")
+        remark(f"no policy was named, so it is {unnamed_policy(experiment)}")
     if isinstance(experiment, ControlExperiment):
         from loomrl.experiments import evaluate_control
 
@@ -259,7 +259,7 @@ def train(
     experiment = resolve(base, default=TRAINED)
     beginning(f"resume {run or 'the latest run'}" if resume else f"train {experiment.name}")
     if not resume and (note := assumed(said, default=TRAINED)) is not None:
-        beginning(note)
+        remark(note)
     from loomrl.experiments.train import how_to_resume, render, resumed, train
     from loomrl.load import parse_assignments
     from loomrl.store.runs import run_id

@@ -208,8 +208,8 @@ def not_judged(missing: Sequence[str]) -> str:
     """What an evaluation with too few episodes says nothing about."""
     more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
     return (
-        f"not judged: {', '.join(missing[:NAMED])}{more}. All of it needs more episodes (--episodes), or name fewer "
-        "families."
+        f"not judged: {', '.join(missing[:NAMED])}{more}. The figures are not about these: raise --episodes, or name "
+        "fewer families."
     )
 
 

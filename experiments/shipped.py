@@ -46,10 +46,11 @@ def assumed(words: Sequence[str], *, default: str = DEFAULT) -> str | None:
     from loomrl.experiments.policies import is_control, is_model, is_served
 
     files = [word for word in words if "=" not in word]
-    if any(not (is_model(file) or is_control(file) or is_served(file)) for file in files):
+    policies = [file for file in files if is_model(file) or is_control(file) or is_served(file)]
+    if len(policies) < len(files) or {"environments", "environment"} & {word.partition("=")[0] for word in words}:
         return None
     default = CONTROL if any(map(is_control, files)) else _default(words, default)
-    return f"no experiment was named, so it is {default} (name a YAML file, or a shipped one: {', '.join(names())})"
+    return f"no experiment was named, so it is {default}" + " with these settings" * (len(files) < len(words))
 
 
 def unnamed_policy(experiment: AnyExperiment) -> str:

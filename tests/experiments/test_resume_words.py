@@ -71,11 +71,12 @@ def test_a_run_that_was_broken_off_says_how_to_go_on(tmp_path: Path, db: LoomDB)
 
 
 def test_what_is_assumed_is_said() -> None:
-    assert str(assumed(["seed=2"], default="language/math_tiny")).startswith(
-        "no experiment was named, so it is language/m"
-    )
+    told = "no experiment was named, so it is language/math_tiny with these settings"
+    assert assumed(["seed=2"], default="language/math_tiny") == told
     assert str(assumed(["kind=control"])).startswith("no experiment was named, so it is control/cartpole")
+    assert assumed([]) == "no experiment was named, so it is math"
     assert assumed(["mine.yaml", "seed=2"]) is None
+    assert assumed(["environments=[{id: Code}]"]) is None, "what is judged was said"
 
 
 def test_an_evaluation_of_nothing_is_refused_and_an_unnamed_policy_is_said(
