@@ -41,6 +41,8 @@ def held_out(mixture: TaskMixture, settings: EvaluationConfig) -> list[Draw]:
         is_listed = all(listed is not None for listed in rows.values())
         count = everything if is_listed and settings.episodes is None else counts[name]
         draws += _drawn(families, rows, settings.levels or LEVELS, min(count, everything) if is_listed else count)
+    if not draws:
+        raise ConfigError(f"evaluation.levels={list(settings.levels or ())}: no held-out row has one of these levels.")
     return [draw if draw.seed >= 0 else replace(draw, seed=first + index) for index, draw in enumerate(draws)]
 
 
@@ -55,11 +57,11 @@ def _rows(member: Member, family: Family, settings: EvaluationConfig) -> list[tu
     """Level and seed of each row of a family that is held out, in an order of the evaluation's seed; None if its tasks
     are generated.
     """
-    wanted = [n for n in member.levels(family.name) if settings.levels is None or n in (0, *settings.levels)]
-    counts = {level: member.count(family.name, level, held_out=True) for level in wanted}
-    if None in counts.values() or not counts:
+    counts = {level: member.count(family.name, level, held_out=True) for level in member.levels(family.name)}
+    if None in counts.values():
         return None
-    rows = [(level, HELD_OUT_SEEDS.start + row) for level, count in counts.items() for row in range(count or 0)]
+    wanted = [level for level in counts if settings.levels is None or level in (0, *settings.levels)]
+    rows = [(level, HELD_OUT_SEEDS.start + row) for level in wanted for row in range(counts[level] or 0)]
     random.Random(f"{settings.seed}/{family.key}").shuffle(rows)
     return rows
 

@@ -127,7 +127,14 @@ def open_task_mixture(experiment: Experiment, db: LoomDB) -> TaskMixture:
         version = registry.register(id)
         return version.id, version.snapshot
 
-    return gather(experiment.environments, experiment.templates, record)
+    mixture = gather(experiment.environments, experiment.templates, record)
+    levels = experiment.evaluation.levels
+    if levels is not None and not any(family.has_levels for family in mixture.families):
+        raise ConfigError(
+            f"evaluation.levels={list(levels)} has no effect: tasks of {', '.join(mixture.members)} have no levels. "
+            "Leave it out, or name a column of levels in the settings."
+        )
+    return mixture
 
 
 def open_draws(mixture: TaskMixture, settings: AnyCurriculum, *, seed: int) -> Epochs:

@@ -73,7 +73,11 @@ def test_run_learns_and_leaves_metrics_evaluations_lineage_and_a_page(tmp_path: 
 def test_a_run_without_success_has_no_best_version_and_is_no_healthy_one(tmp_path: Path) -> None:
     settings = {"rows": ROWS, "answer": "answer", "reward": "tests.gym.prompt_rewards:is_right", "held_out": 0.3}
     barren = {"id": "Prompts", "settings": settings}
-    changes = {"environments": [barren], "train.updates": 2, "evaluation.every": 1, "evaluation.episodes": None}
+    changes = {
+        "environments": [barren],
+        "train.updates": 2,
+        "evaluation": {"every": 1, "episodes": None, "levels": None},
+    }
     result = train(experiment(tmp_path, **changes), run="r")
     assert (result.best, result.policy) == (None, "r/2")
     assert [finding.name for finding in result.findings] == ["nothing is rewarded"]

@@ -2,18 +2,20 @@
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loomrl.config import AdaptiveCurriculum, EnvironmentConfig, EvaluationConfig, FixedCurriculum
+from loomrl.config import AdaptiveCurriculum, EnvironmentConfig, EvaluationConfig, Experiment, FixedCurriculum
 from loomrl.config.experiment import ProgressiveCurriculum
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, Outcome
 from loomrl.gym.held_out import held_out, left_out
-from loomrl.gym.task_mixture import TaskMixture, gather, open_draws
+from loomrl.gym.task_mixture import TaskMixture, gather, open_draws, open_task_mixture
+from loomrl.store import open_store
 from loomrl.types import End, Reward, Source, Task, Trajectory
 
 ROWS = [{"prompt": f"What is {n} + {n}?", "kind": ("odd", "even")[n % 2], "level": 1 + n // 40} for n in range(120)]
@@ -72,6 +74,21 @@ def test_levels_of_a_file_are_its_own_and_can_be_chosen() -> None:
     assert Counter(draw.level for draw in held_out(graded, EvaluationConfig())) == {1: 40, 2: 40, 3: 40}
     chosen = held_out(graded, EvaluationConfig(levels=(2, 9)))
     assert Counter((draw.level, draw.family.name) for draw in chosen) == {(2, "even"): 20, (2, "odd"): 20}
+
+
+def test_levels_that_no_row_has_are_refused() -> None:
+    graded = mixture(prompts(level="level", held_out=1))
+    with pytest.raises(ConfigError, match=r"evaluation.levels=\[9\]: no held-out row"):
+        held_out(graded, EvaluationConfig(levels=(9,)))
+
+
+def test_levels_of_an_evaluation_are_refused_where_nothing_has_levels(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        given = Experiment(name="p", environments=(prompts(),), evaluation=EvaluationConfig(levels=(2,)))
+        with pytest.raises(ConfigError, match=r"evaluation.levels=\[2\] has no effect"):
+            open_task_mixture(given, db)
+        both = given.override({"environments": [prompts().plain, MATH.plain]})
+        assert len(open_task_mixture(both, db).members) == 2
 
 
 @pytest.mark.parametrize("settings", [FixedCurriculum(level=3), AdaptiveCurriculum(), ProgressiveCurriculum()])
