@@ -258,7 +258,7 @@ def render(result: TrainResult, console: Console) -> None:
                 console.print(f"{when}, failed {failure}", markup=False, highlight=False)
         console.print()
     for finding in result.findings:
-        console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence} {finding.remedy}")
+        console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence}. {finding.remedy}")
     took = f"{result.updates} updates and {result.seconds:.0f} s"
     console.print(f"{result.policy} after {took}: {result.stopped}", highlight=False)
     if result.undiagnosed is not None and not result.findings:

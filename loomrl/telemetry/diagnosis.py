@@ -106,8 +106,8 @@ def nothing_rewarded(history: History) -> Finding | None:
     return Finding(
         "nothing is rewarded",
         f"success 0 in all updates so far ({len(success)}){earned}: there is nothing to reinforce",
-        "Read what was attempted (the samples below, or the console), and whether answers have the form that the "
-        "environment asks for. Then begin with easier tasks (curriculum, families), a warm start "
+        "Read attempts (samples in the report, or the console): do answers have the form that the environment asks "
+        "for? Then begin with easier tasks (curriculum, families), a warm start "
         "(algorithm.warm_start.steps) or a better model, or pay for a part of what is asked (rewards.parts).",
     )
 
