@@ -34,7 +34,7 @@ from loomrl.experiments.commands import release as cli_release
 from loomrl.experiments.commands import rewards as cli_rewards
 from loomrl.experiments.commands import serve as cli_serve
 from loomrl.experiments.commands import sweep as cli_sweep
-from loomrl.experiments.commands.output import AsJson, beginning, emit, table
+from loomrl.experiments.commands.output import AsJson, beginning, emit, remark, table
 from loomrl.experiments.commands.records import Scraped
 from loomrl.experiments.commands.tls import Tls
 from loomrl.experiments.commands.words import experiments_like
@@ -185,12 +185,22 @@ def evaluate(  # noqa: PLR0913 - a command with its options
     if seed:
         raise ConfigError(f"--seed={seed[0]} is of --transfer FROM, which is not given. Say seed={seed[0]}.")
     from loomrl.config import ControlExperiment
-    from loomrl.experiments.shipped import judged_words
+    from loomrl.experiments.shipped import assumed, judged_words, unnamed_policy
 
+    if not words and not policy and env is None:
+        raise ConfigError(
+            "nothing to evaluate. Name a run, RUN or RUN/NUMBER, or a model's folder: `loomrl evaluate mine`. Or "
+            "policies and where they act: `loomrl evaluate EXPERIMENT --policy oracle --policy mine`, or `--env Math`. "
+            "`loomrl runs` lists runs, `loomrl envs list` environments."
+        )
     experiment, policies = judged_words(words or [], policy or [], env=env)
     given = {"evaluation.episodes": episodes, "evaluation.attempts": attempts}
     experiment = experiment.override({path: value for path, value in given.items() if value is not None})
     beginning(f"evaluate on {experiment.name}")
+    if env is None and (note := assumed(words or [])) is not None:
+        remark(note)
+    if not policies:
+        remark(f"no policy was named, so it is {unnamed_policy(experiment)}")
     if isinstance(experiment, ControlExperiment):
         from loomrl.experiments import evaluate_control
 
@@ -240,20 +250,30 @@ def train(
     """Train: curriculum → rollouts → hub → lease → learn → publish → checkpoint and ack, until a stopping rule
     applies.
     """
-    from loomrl.experiments.shipped import TRAINED, resolve
+    from loomrl.experiments.shipped import TRAINED, assumed, resolve
 
     said = words or []
+    is_named = any("=" not in word or word.startswith("name=") for word in said)
     # what is changed of a run is of its own experiment, which the store knows
     base = said if not resume else [word for word in said if word.partition("=")[0] in WHICH_RUN or "=" not in word]
     experiment = resolve(base, default=TRAINED)
     beginning(f"resume {run or 'the latest run'}" if resume else f"train {experiment.name}")
-    from loomrl.experiments.train import render, resumed, train
+    if not resume and (note := assumed(said, default=TRAINED)) is not None:
+        remark(note)
+    from loomrl.experiments.train import how_to_resume, render, resumed, train
     from loomrl.load import parse_assignments
+    from loomrl.store.runs import run_id
 
     if resume:
         changes = parse_assignments(word for word in said if "=" in word)
-        experiment, run = resumed(experiment, run, changes)
-    result = train(experiment, run=run, metrics=metrics)
+        experiment, run = resumed(experiment, run, changes, of_any_name=not is_named)
+        beginning(f"resume {run}")
+    run = run_id(run, experiment.name)
+    try:
+        result = train(experiment, run=run, metrics=metrics)
+    except (KeyboardInterrupt, SystemExit):
+        print(f"\nloomrl: {how_to_resume(experiment, run)}", file=sys.stderr, flush=True)
+        raise
     emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
     if result.is_unjudged:
         print(f"loomrl: no success is known: attempts of the last evaluation failed, {result.failed}", file=sys.stderr)

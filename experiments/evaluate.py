@@ -18,7 +18,7 @@ from loomrl.evaluation.statistics import Interval
 from loomrl.experiments.commands.front_view import render_front
 from loomrl.experiments.commands.output import shown_counts, table
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
-from loomrl.gym.held_out import HeldOut
+from loomrl.gym.held_out import HeldOut, left_out
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.preference import Preference, percents
 from loomrl.gym.rewards import open_shaping
@@ -31,6 +31,8 @@ from loomrl.store.runs import run_id
 from loomrl.telemetry.progress import progress
 from loomrl.types import Trajectory
 
+NAMED = 8
+"""Families named that were not judged."""
 PREFERENCES = 11
 """Default number of preferences that a policy is judged by."""
 
@@ -98,7 +100,8 @@ async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, jud
     async with LoomRLGym(experiment.rollout, open_policy=open_policy) as gym:
         for policy in judged:
             attempts = await _play(gym, policy, mixture, settings, run, asked)
-            report = judge(policy.name, attempts, confidence=settings.confidence, rules=rules)
+            missing = left_out(mixture, [attempt.task for attempt in attempts])
+            report = judge(policy.name, attempts, confidence=settings.confidence, rules=rules, left_out=missing)
             reports.append(replace(report, front=front_of(experiment, policy.name, shaping.all_shaped(attempts))))
     return reports
 
@@ -171,10 +174,13 @@ def render(result: LanguageResult, console: Console) -> None:
     rows += [
         (name.replace("/", " level "), *(_cell(r.by_level[name]) for r in reports)) for name in reports[0].by_level
     ]
+    missing = reports[0].left_out
     attempts = reports[0].overall.success.count + reports[0].overall.failures
     each = 1 if reports[0].several is None else len(reports[0].several.pass_at)
     tasks = f"{attempts // each} held-out tasks" + f", {each} attempts at each" * (each > 1)
     console.print(table(f"Success on {tasks}, {reports[0].confidence:.0%} confidence", columns, rows))
+    if missing:
+        console.print(f"\n{not_judged(missing)}", style="yellow", highlight=False)
     if each > 1:
         console.print()
         console.print(_several(reports))
@@ -197,6 +203,15 @@ def render(result: LanguageResult, console: Console) -> None:
         for failure in failures_in(report.as_dict()):
             console.print(f"{report.policy} failed {failure}", markup=False, highlight=False)
     console.print(f"\n{result.seconds:.1f} s, recorded as run {result.run}", highlight=False)
+
+
+def not_judged(missing: Sequence[str]) -> str:
+    """What an evaluation with too few episodes says nothing about."""
+    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    return (
+        f"not judged: {', '.join(missing[:NAMED])}{more}. The figures are not about these: raise --episodes, or name "
+        "fewer families."
+    )
 
 
 def too_many_failed(result: LanguageResult, most: float) -> str | None:

@@ -41,14 +41,38 @@ def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
     return trained(resolve_any(words, default=default))
 
 
+def assumed(words: Sequence[str], *, default: str = DEFAULT) -> str | None:
+    """What to say where no experiment is named, nor a run, which has its own; None where one is."""
+    from loomrl.experiments.policies import is_control, is_model, is_served
+
+    files = [word for word in words if "=" not in word]
+    policies = [file for file in files if is_model(file) or is_control(file) or is_served(file)]
+    if len(policies) < len(files) or {"environments", "environment"} & {word.partition("=")[0] for word in words}:
+        return None
+    default = CONTROL if any(map(is_control, files)) else _default(words, default)
+    return f"no experiment was named, so it is {default}" + " with these settings" * (len(files) < len(words))
+
+
+def unnamed_policy(experiment: AnyExperiment) -> str:
+    """Whom an evaluation judges where no policy is named."""
+    if isinstance(experiment, ControlExperiment):
+        return "random"
+    kind = experiment.policy.kind
+    return "the environments' oracle, which knows the answers" if kind == "oracle" else f"the experiment's own: {kind}"
+
+
+def _default(words: Sequence[str], default: str) -> str:
+    """The experiment without a file: a shipped one of the kind that is asked for."""
+    kinds = {"kind=control": CONTROL, "kind=serving": SERVED, "kind=loop": LOOP}
+    return next((shipped for kind, shipped in kinds.items() if kind in words), default)
+
+
 def resolve_any(words: Sequence[str], *, default: str = DEFAULT) -> AnyRoot:
     """As `resolve`, also for experiments of serving, and of a loop."""
     files = [word for word in words if "=" not in word]
     assignments = [word for word in words if "=" in word]
-    for kind, shipped in (("kind=control", CONTROL), ("kind=serving", SERVED), ("kind=loop", LOOP)):
-        if kind in assignments:
-            default = shipped
-    return load_any([experiment_file(name) for name in files or [default]], assignments, complete=_with_training)
+    files = files or [_default(words, default)]
+    return load_any([experiment_file(name) for name in files], assignments, complete=_with_training)
 
 
 def resolve_loop(words: Sequence[str]) -> LoopExperiment:

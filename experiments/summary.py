@@ -14,7 +14,8 @@ class RunSummary:
 
     updates: int
     last: int
-    best: int
+    best: int | None
+    """None while nothing has succeeded, or too little is known."""
     stopped: str
     """The reason for its end."""
     unit: Literal["updates", "steps"]

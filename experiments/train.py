@@ -24,10 +24,12 @@ from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump, parse_assignments
 from loomrl.run.record import run_folder
+from loomrl.run.version import latest_of
 from loomrl.schema import Tree, merge
 from loomrl.store import RECONNECT_S, LoomDB, open_store
 from loomrl.store.runs import (
     BY_A_PERSON,
+    Run,
     RunStatus,
     asked_to_stop,
     changed_since,
@@ -40,11 +42,14 @@ from loomrl.store.runs import (
     run_id,
     show_run,
 )
-from loomrl.telemetry.diagnosis import Finding, diagnose
+from loomrl.telemetry.diagnosis import Finding, diagnose, too_few
 from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
 from loomrl.telemetry.progress import progress
 from loomrl.telemetry.sink import metrics_file, read_metrics
+
+LISTED = 10
+"""Runs that are named where one has to be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,8 @@ class TrainResult:
     updates: int
     policy: str
     """The last one."""
-    best: str
-    """The best one that was kept."""
+    best: str | None
+    """The best one that was kept; None while nothing has succeeded, or too little is known."""
     stopped: str
     """The reason for its end."""
     seconds: float
@@ -68,6 +73,8 @@ class TrainResult:
     failed: Mapping[str, int] = field(default_factory=dict)
     """Attempts of the last evaluation that failed, by way of acting, if any did: `after` is over the others."""
     findings: tuple[Finding, ...] = ()
+    undiagnosed: str | None = None
+    """Why the training doctor cannot judge yet, if it cannot."""
     comparisons: tuple[Comparison, ...] = field(default=(), repr=False)
 
     @property
@@ -121,21 +128,54 @@ def train(
         return result
 
 
-def resumed(experiment: AnyExperiment, run: str | None, changes: Tree | None = None) -> tuple[AnyExperiment, str]:
-    """The run to resume, with its own experiment and these changes: the latest of this name, if none is given. It is as
-    long as it was when it was resumed last.
+def resumed(
+    experiment: AnyExperiment, run: str | None, changes: Tree | None = None, *, of_any_name: bool = False
+) -> tuple[AnyExperiment, str]:
+    """The run to resume, with its own experiment and these changes. If none is given it is the latest that is not over,
+    of the experiment's name or of any. It is as long as it was when it was resumed last.
     """
     with open_store(experiment.store_url) as db:
         if run is None:
-            latest = [known for known in list_runs(db, kind="train") if known.name == experiment.name]
-            if not latest:
-                raise ConfigError(f"--resume: no run of {experiment.name!r} in {experiment.store_url}.")
-            run = latest[0].id
+            run = _latest(db, experiment, None if of_any_name else experiment.name, changes or {}).id
         own = recorded_experiment(show_run(db, run))
         longer = changed_since(db, run, length(own))
     if longer is not None:
         changes = merge(parse_assignments([f"{length(own)}={longer}"]), changes or {})
     return type(own).parse(merge(own.plain, changes or {}), origin=f"run {run}, resumed"), run
+
+
+def _latest(db: LoomDB, experiment: AnyExperiment, name: str | None, changes: Tree) -> Run:
+    """The latest training of this name, or of any, that is not over; if it is to be longer, it may be over."""
+    every = list_runs(db, kind="train")
+    known = [run for run in every if name in (None, run.name)]
+    if not known:
+        there = f" Runs there: {_listed(every)}." if every else ""
+        named = "no run" if name is None else f"no run of {name!r}"
+        raise ConfigError(f"--resume: {named} in {experiment.store_url}.{there}")
+    left = next((run for run in known if not run.is_over), None)
+    path = length(recorded_experiment(known[0]))
+    if left is None and path.rpartition(".")[2] not in changes.get("train", {}):
+        raise ConfigError(
+            f"--resume: every run is over: {_listed(known)}. To train one longer, say so: "
+            f"`loomrl train --resume --run {known[0].id} {path}=NUMBER`."
+        )
+    return left or known[0]
+
+
+def _listed(runs: Sequence[Run]) -> str:
+    return ", ".join(f"{run.id} ({run.status.value})" for run in runs[:LISTED]) + ", …" * (len(runs) > LISTED)
+
+
+def how_to_resume(experiment: AnyExperiment, run: str) -> str:
+    """What a person who broke a training off can do next."""
+    with open_store(experiment.store_url) as db:
+        if find_run(db, run) is None:
+            return "stopped before the run began: nothing of it is on record"
+        kept = latest_of(run, db)
+    default = type(experiment).model_fields["store_url"].default
+    where = "" if experiment.store_url == default else f" store_url={experiment.store_url}"
+    since = f" from {kept.id}" if kept else " from its beginning"
+    return f"stopped. Resume it{since} with: loomrl train --resume --run {run}{where}"
 
 
 def _trained(
@@ -195,7 +235,7 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         run=run,
         updates=summary.updates,
         policy=f"{run}/{summary.last}",
-        best=f"{run}/{summary.best}",
+        best=None if summary.best is None else f"{run}/{summary.best}",
         stopped=summary.stopped,
         seconds=round(seconds, 1),
         before=summary.before,
@@ -203,6 +243,7 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         page=str(folder / "report.html"),
         failed={c.name: failed for c in summary.comparisons if (failed := c.after["overall"].get("failures"))},
         findings=tuple(diagnose(history)),
+        undiagnosed=too_few(history),
         comparisons=tuple(summary.comparisons),
     )
 
@@ -217,10 +258,14 @@ def render(result: TrainResult, console: Console) -> None:
                 console.print(f"{when}, failed {failure}", markup=False, highlight=False)
         console.print()
     for finding in result.findings:
-        console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence} {finding.remedy}")
+        console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence}. {finding.remedy}")
     took = f"{result.updates} updates and {result.seconds:.0f} s"
     console.print(f"{result.policy} after {took}: {result.stopped}", highlight=False)
-    if result.best != result.policy:
+    if result.undiagnosed is not None and not result.findings:
+        console.print(result.undiagnosed, highlight=False)
+    if result.best is None:
+        console.print("no version is known to be the best: nothing succeeded, or too few updates tell", highlight=False)
+    elif result.best != result.policy:
         console.print(f"the best of those that were kept: {result.best}", highlight=False)
     console.print(f"curves and samples: {result.page}", highlight=False)
     console.print(f"who made it from what: loomrl lineage {result.policy}", highlight=False)

@@ -4,14 +4,16 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from loomrl.config import Experiment, Sampling
+from loomrl.config import Experiment
+from loomrl.config.evaluation import Way
 from loomrl.errors import StoreError
 from loomrl.evaluation.report import judge
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener
 from loomrl.files import write_whole
+from loomrl.gym.held_out import left_out
 from loomrl.run.record import run_folder
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation
@@ -103,7 +105,7 @@ class LanguageTraining:
         return RunSummary(
             updates=self.done,
             last=self.done,
-            best=self.algo.kept["best"],
+            best=self.algo.kept.get("best"),
             stopped=str(self.stopped),
             unit="updates",
             before={name: judged["report"]["overall"]["success"]["mean"] for name, judged in before.items()},
@@ -118,6 +120,8 @@ class LanguageTraining:
         """Success where it is known, reward, entropy, speed."""
         shown = [f"success {metrics[Metric.SUCCESS]:.2f}"] if Metric.SUCCESS in metrics else []
         shown.append(f"reward {metrics[Metric.REWARD_TOTAL]:.2f}")
+        if Metric.EVALUATED in metrics:
+            shown.append(f"held out {metrics[Metric.EVALUATED]:.2f}")
         if Metric.POLICY_ENTROPY in metrics:
             shown.append(f"entropy {metrics[Metric.POLICY_ENTROPY]:.2f}")
         shown.append(f"{metrics[Metric.ENGINE_TOKENS_PER_S]:,.0f} tokens/s")
@@ -155,15 +159,17 @@ def _judged(algo: Any, experiment: Experiment, folder: Path, db: LoomDB, *, numb
 
 def _judge_now(algo: Any, experiment: Experiment) -> Judged:
     """The present policy on the held-out tasks, greedily and as it samples in training."""
-    sampling: Sampling = algo.config.algorithm.sampling
-    ways = {"greedy": sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}), "sampled": sampling}
     judged: Judged = {}
-    for name, way in ways.items():
-        once = {"attempts": 1} if way.temperature == 0 else {}
-        attempts = algo.trial(f"{name}-{algo.collector.done}", experiment.evaluation.model_copy(update=once), way)
+    for name in get_args(Way):
+        attempts = algo.evaluations.attempts(algo.collector.done, name)
         title = f"{algo.collector.run}/{algo.collector.done} {name}"
         judged[name] = {
-            "report": judge(title, attempts, confidence=experiment.evaluation.confidence).as_dict(),
+            "report": judge(
+                title,
+                attempts,
+                confidence=experiment.evaluation.confidence,
+                left_out=left_out(algo.collector.mixture, [attempt.task for attempt in attempts]),
+            ).as_dict(),
             "attempts": [_shown(attempt) for attempt in attempts[:: -(-len(attempts) // SHOWN)]],
             "created_at": time.time(),
         }
@@ -173,9 +179,9 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
 def _shown(attempt: Trajectory) -> dict[str, Any]:
     said = "\n".join(turn.action for turn in attempt.turns)
     asked = "\n".join(message.text for message in attempt.turns[0].observation) if attempt.turns else ""
-    failed = attempt.end is End.FAILED
+    failed, level = attempt.end is End.FAILED, attempt.task.level
     return {
-        "task": f"{attempt.task.environment}/{attempt.task.family}, level {attempt.task.level}",
+        "task": f"{attempt.task.environment}/{attempt.task.family}" + f", level {level}" * bool(level),
         "seed": attempt.task.seed,
         "prompt": asked,
         "text": f"failed: {attempt.failure}" if failed else said,

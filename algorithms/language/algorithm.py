@@ -22,6 +22,7 @@ from loomrl.algorithms.language.measure import queue_wait, staleness
 from loomrl.algorithms.language.pace import Pace
 from loomrl.algorithms.language.publish import Probing, Publisher
 from loomrl.algorithms.language.rollout.engines import shared_engines
+from loomrl.algorithms.language.rollout.evaluations import Evaluations
 from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
 from loomrl.algorithms.language.rollout.underway import Underway
 from loomrl.algorithms.language.saved import save_policy
@@ -105,13 +106,18 @@ class Language(Placed):
         stop = self._stopper.observe(metrics.get(Metric.SUCCESS, 0.0), metrics.get(Metric.POLICY_KL, 0.0))
         if self._stream is not None:
             metrics |= pace.engines(pace.seconds()) | pace.overlap()
+        if self.evaluations.is_due(collector.done, last=bool(stop or collector.over)):
+            with clock(Metric.TIME_EVALUATE):
+                metrics |= self.evaluations.judge(collector.done, self._stopper)
+            stop = self._stopper.stopped
         metrics |= clock.seconds()
         metrics[Metric.TIME_CHECKPOINT], self._last_checkpoint_s = self._last_checkpoint_s, 0.0
         self._report(metrics)
         stop = stop or collector.over
         if stop is not None and self._stream is not None:
             self._stream.pause()
-        if stop is not None or collector.done % self._experiment.train.checkpoint_every == 0:
+        is_best = self.evaluations.are_made and self._ledger.is_best(self._score())
+        if stop is not None or is_best or collector.done % self._experiment.train.checkpoint_every == 0:
             self._checkpoint()
         self.stopped = stop
 
@@ -212,7 +218,10 @@ class Language(Placed):
         self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
         self._publish(collector.done)
+        if self.evaluations.are_made:
+            self.evaluations.judge(collector.done, self._stopper)
         self._checkpoint()
+        self.stopped = self._stopper.stopped
 
     @property
     def collector(self) -> Collector | ServedCollector:
@@ -237,6 +246,7 @@ class Language(Placed):
             steered = steered_by(self.config.algorithm, self._mixture, further)
             collector = self._open.enter_context(opened_collector(experiment, run, self._mixture, steered=steered))
         self._collector = collector
+        self.evaluations = Evaluations(experiment.evaluation, self.config.algorithm.sampling, self.trial)
         self._ledger, self._stopper = collector.ledger(self._db, claim), Stopper(experiment.train.stop)
         if experiment.asynchronous and isinstance(collector, Collector):
             underway = Underway(self._runners, turn_timeout_s=experiment.rollout.turn_timeout_s)
@@ -256,10 +266,9 @@ class Language(Placed):
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
             torch.save(self._state(), folder / "state.pt")
-            save_policy(
-                self.config.resolved, self._weights(), self._first_of(lambda learner: learner.adapter()), folder
-            )
-            self._ledger.offer(self.collector.done, self.collector.score(self._stopper.mean))
+            adapter = self._first_of(lambda learner: learner.adapter())
+            save_policy(self.config.resolved, self._weights(), adapter, folder)
+            self._ledger.offer(self.collector.done, self._score())
             self.collector.admit(self._ledger.checkpoints.url(self.collector.done))
             self._ledger.commit(self.collector.done, folder, self._progress())
         self._last_checkpoint_s = time.perf_counter() - begun
@@ -272,7 +281,6 @@ class Language(Placed):
             folder, state = found
             self._load_progress(state)
             self.stopped = self._stopper.stopped
-            self._ledger.offer(state["done"], self.collector.score(self._stopper.mean))
             self._ledger.believe(state)
             self._load_state(torch.load(folder / "state.pt", weights_only=True))
 
@@ -339,13 +347,17 @@ class Language(Placed):
 
     @property
     def kept(self) -> Mapping[str, int]:
-        """Numbers of the `last` and the `best` version."""
-        return self._ledger.kept
+        """Numbers of the `last` and the `best` version; no best one while nothing succeeds, or too little is known."""
+        return self._ledger.known
 
     @override
     def get_checkpointable_components(self) -> list[Any]:
         """None: the state of sharded learners can only be gathered by all of them together."""
         return []
+
+    def _score(self) -> float | None:
+        """The current version's claim to be the best one."""
+        return self.collector.score(self.evaluations.score(self.collector.done, self._stopper.mean))
 
     # -- evaluation -------------------------------------------------------------------------------------------------
 

@@ -24,13 +24,13 @@ from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.steering import Steered
 from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
 from loomrl.errors import Conflict, HubError, LeaseLost
-from loomrl.gym.curriculum import Curriculum, Draw, Outcome, open_curriculum
+from loomrl.gym.curriculum import Curriculum, Draw, Epochs, Outcome
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host.local import Plan
 from loomrl.gym.memory import MemoryBank
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.gym.rewards import Shaping, open_shaping
-from loomrl.gym.task_mixture import TaskMixture
+from loomrl.gym.task_mixture import TaskMixture, open_draws
 from loomrl.hub import GroupPlan, Hub, Lease, Selection, open_hub
 from loomrl.hub.shard import MOST_AT_ONCE
 from loomrl.run.ledger import Ledger
@@ -71,6 +71,8 @@ class Collector:
     curriculum: Curriculum
     quarantine: Quarantine
     """Part of the curriculum, which leaves out quarantined families."""
+    rows: Epochs
+    """Part of the curriculum, which draws rows of lists without replacement."""
     clock: Callable[[], float]
     done: int = 0
     cursor: int = 0
@@ -151,8 +153,8 @@ class Collector:
         return found
 
     def score(self, mean: float | None) -> float | None:
-        """By which the best version is chosen: the mean success of the latest attempts, or the rating in a league."""
-        return mean if self.league is None else self.league.rating
+        """By which the best version is chosen: this mean success unless it is 0, or the rating in a league."""
+        return mean or None if self.league is None else self.league.rating
 
     def advance(self, groups: Sequence[Group]) -> None:
         """Update `done + 1` was made from these groups."""
@@ -331,12 +333,10 @@ class Collector:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; what it was trained on is settled."""
-        self.done, self.cursor = state["done"], state["cursor"]
-        self.reached = self.cursor
+        self.done, self.cursor, self.reached = state["done"], state["cursor"], state["cursor"]
         self.curriculum.load_state_dict(state["curriculum"])
         self.memories.load_state_dict(state.get("memories", {}))
-        if "shaping" in state:
-            self.shaping.load_state_dict(state["shaping"])
+        self.shaping.load_state_dict(state["shaping"])
         if self.steered is not None:
             self.steered.load_state_dict(state["steered"])
         if self.replay is not None:
@@ -367,13 +367,15 @@ def open_collector(
 ) -> Collector:
     """The collector of a run at its beginning."""
     quarantine = Quarantine(experiment.rollout.quarantine)
+    rows = open_draws(mixture, experiment.curriculum, seed=experiment.seed)
     return Collector(
         experiment=experiment,
         run=run,
         hub=hub,
         notes=notes,
         mixture=mixture,
-        curriculum=Quarantined(open_curriculum(mixture.families, experiment.curriculum), quarantine),
+        curriculum=Quarantined(rows, quarantine),
+        rows=rows,
         quarantine=quarantine,
         shaping=open_shaping(experiment.rewards),
         steered=steered,

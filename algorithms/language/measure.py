@@ -25,7 +25,6 @@ def measure(
     mean = _mean(rewards)
     metrics: dict[str, float] = {
         Metric.SUCCESS: _mean(t.reward.success for t in usable),
-        Metric.LEVEL: _mean(float(t.task.level) for t in usable),
         Metric.REWARD_TOTAL: mean,
         Metric.REWARD_DEVIATION: math.sqrt(_mean((reward - mean) ** 2 for reward in rewards)),
         Metric.FAILURES: float(len(failures)),
@@ -34,6 +33,8 @@ def measure(
         Metric.LENGTH_TURNS: _mean(float(len(t.turns)) for t in usable),
         Metric.LENGTH_PROMPT: _mean(float(_length(t) - _written(t)) for t in usable),
     }
+    if levels := [float(t.task.level) for t in usable if t.task.level]:  # rows of files may have none
+        metrics[Metric.LEVEL] = _mean(levels)
     for boundary, count in Counter(failure.boundary for failure in failures).items():
         metrics[Metric.FAILURES.of(boundary)] = float(count)
     for part in sorted({part for t in usable for part in t.reward.parts}):
@@ -41,7 +42,8 @@ def measure(
     for family in sorted({family_of(t.task) for t in usable}):
         members = [t for t in usable if family_of(t.task) == family]
         metrics[Metric.SUCCESS.of(family)] = _mean(t.reward.success for t in members)
-        metrics[Metric.LEVEL.of(family)] = _mean(float(t.task.level) for t in members)
+        if any(t.task.level for t in members):
+            metrics[Metric.LEVEL.of(family)] = _mean(float(t.task.level) for t in members)
     return metrics
 
 

@@ -217,7 +217,8 @@ class Stream:
             self._fly(int(number), self._drawn(note), policy, since=min(since, self._collector.cursor))
         while (noted := self._collector.notes.find(self._plans_note())) is not None:
             for note in json.loads(noted):
-                self._begin(self._drawn(note), policy)
+                self._collector.rows.skip(draw := self._drawn(note))
+                self._begin(draw, policy)
         after = min([self._collector.cursor, *(flight.since for flight in self._flights.values())])
         for cursor, attempt in hub.replay(after=after, selection=Selection(run=self._collector.run)):
             flight = self._flights.get(attempt.group)

@@ -17,7 +17,7 @@ from loomrl.envs.tasks.verify import verify
 from loomrl.envs.tasks.workspace import PATH, File, Said, Workspace, files_of
 from loomrl.envs.tool.call import MOST, Call, Malformed, split_calls
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.base import NO_LEVELS, BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.sandbox import Ending, Limits
 from loomrl.threshold import reaches
 from loomrl.types import Message, Observation, Reward, Task
@@ -58,7 +58,7 @@ class TaskFolders(BaseEnvironment):
     """Asks for something to be done on a machine, offers `bash`, and has the task's own tests judge what was left."""
 
     name = "TaskFolders"
-    version = "1.0.0"
+    version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = TaskFoldersSettings
     settings: TaskFoldersSettings
     reward_range = (0.0, 1.0)
@@ -94,6 +94,14 @@ class TaskFolders(BaseEnvironment):
         self._workspace = Workspace(playing.writable, self._limits(playing))
         await _build(self._workspace, playing)
         return (Message("system", self._told(playing)), Message("user", playing.instruction.strip()))
+
+    def levels(self, family: str) -> Sequence[int]:
+        """None: a folder is one task."""
+        return NO_LEVELS
+
+    def count(self, family: str, level: int, *, held_out: bool) -> int:
+        """One: a folder is one task."""
+        return 1
 
     async def step(self, action: str) -> Step:
         """The output of the commands in an action; `done`, or the last action, is followed by the verifier."""

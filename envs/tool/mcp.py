@@ -68,7 +68,7 @@ class McpTools(Prompts):
     """
 
     name = "McpTools"
-    version = "1.0.0"
+    version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = McpToolsSettings
     settings: McpToolsSettings
     sources = (__name__, "loomrl.gym.adapters.prompts", "loomrl.envs.tool.call", "loomrl.threshold")

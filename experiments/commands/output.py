@@ -32,6 +32,11 @@ def beginning(what: str) -> None:
     print(f"loomrl: {what} …", file=sys.stderr, flush=True)
 
 
+def remark(what: str) -> None:
+    """Say on stderr what a command takes for granted."""
+    print(f"loomrl: {what}.", file=sys.stderr, flush=True)
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table; columns whose name ends in `>` are flushed right."""
     drawn = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")

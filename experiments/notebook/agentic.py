@@ -106,7 +106,7 @@ class AgenticRLSystem:
         """The best policy that was trained; or a version, an exported folder, or `random`."""
         if policy is None and self.result is None:
             raise ConfigError("nothing was trained yet: call train(), or name a policy, such as policy='random'.")
-        chosen = str(policy) if policy is not None or self.result is None else self.result.best
+        chosen = str(policy) if policy is not None or self.result is None else self.result.best or self.result.policy
         experiment = self.experiment.override({"evaluation.episodes": n_episodes})
         report = evaluate_control(experiment, [chosen]).reports[0]
         return AgenticReport(report.overall.reward.mean, report, self._as_team(chosen, n_episodes))

@@ -257,12 +257,12 @@ def config_of(environment: ManualEnvironment) -> EnvironmentConfig:
 
 def _summary(experiment: Experiment, result: TrainResult) -> TrainingSummary:
     sampled = next(comparison for comparison in result.comparisons if comparison.name == "sampled")
-    first = f"{result.run}/0"
+    first, best = f"{result.run}/0", result.best or result.policy
     return TrainingSummary(
         run=result.run,
         policy=TrainedPolicy(result.policy, experiment.store_url),
-        best=TrainedPolicy(result.best, experiment.store_url),
-        versions=tuple(dict.fromkeys((first, result.best, result.policy))),
+        best=TrainedPolicy(best, experiment.store_url),
+        versions=tuple(dict.fromkeys((first, best, result.policy))),
         iterations=result.updates,
         timesteps=result.updates * experiment.rollout.groups_per_update * experiment.rollout.group_size,
         seconds=result.seconds,

@@ -16,7 +16,7 @@ from loomrl.config.control_experiment import (
 )
 from loomrl.config.data import DataSelection, DatasetConfig
 from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
-from loomrl.config.evaluation import EvaluationConfig
+from loomrl.config.evaluation import EvaluationConfig, Patience
 from loomrl.config.experiment import (
     AdaptiveCurriculum,
     Algorithm,
@@ -27,7 +27,6 @@ from loomrl.config.experiment import (
     Experiment,
     FixedCurriculum,
     HubConfig,
-    Patience,
     PolicyChoice,
     ProgressiveCurriculum,
     ScriptedPolicy,

@@ -5,8 +5,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Seed, Share
+from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Share
 from loomrl.config.control import SAC, ControlPPO
+from loomrl.config.evaluation import PolicyEvaluation
 from loomrl.config.offline import BC, IQL, LoggedData, offline_faults
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Training
@@ -146,19 +147,14 @@ class ControlTrain(Records):
     """Steps between two lines of metrics; at least one update."""
 
 
-class ControlEvaluation(Config):
+class ControlEvaluation(PolicyEvaluation):
     """Evaluation of a policy: greedy, in separate environments, without the curriculum."""
 
     every: PositiveInt | None = 10_000
-    """Steps between evaluations during training, which select the best policy; None evaluates only the first and the
-    last.
-    """
     episodes: Episodes = 20
     """Episodes; with several objectives, per preference."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of the environment in evaluations, on top of `environment.settings`."""
-    preferences: PositiveInt | None = None
-    """Maximum number of evenly spread preferences for evaluating a policy of several objectives; None takes 101."""
     picture: Annotated[str, Field(pattern=r"\.svg$")] | None = None
     """SVG file for the front of two or more objectives in `loomrl evaluate`; None is `front.svg` in the run's
     folder.
@@ -167,10 +163,6 @@ class ControlEvaluation(Config):
     """Steps after which an episode is cut and counts as truncated; None is 10,000 where the environment is registered
     without a limit of its own, else only that limit.
     """
-    seed: Seed = 0
-    """First seed of the episodes, the same in every evaluation."""
-    confidence: float = Field(0.95, gt=0, lt=1)
-    """Level of the confidence intervals."""
 
 
 ControlKind = Annotated[ControlPPO | SAC | Weave | BC | IQL | CustomAlgorithm, Field(discriminator="kind")]

@@ -1,31 +1,91 @@
-"""Settings of the evaluation of language policies."""
+"""Settings of evaluations: those that both kinds of policies have, and those of language, which may also end a run."""
+
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from loomrl.config.basic import Episodes, Level, PositiveInt, Seed, Share
+from loomrl.config.basic import Episodes, Level, Positive, PositiveInt, Seed, Share
 from loomrl.config.rule import TextRuleChoice
 from loomrl.schema import Config
 
+Way = Literal["greedy", "sampled"]
 
-class EvaluationConfig(Config):
-    """Evaluation of a policy on held-out tasks, whose seeds are never drawn in training."""
 
-    episodes: Episodes = 200
-    """Number of held-out tasks."""
-    levels: tuple[Level, ...] = Field((1, 5, 10), min_length=1)
-    """Levels that they are drawn from."""
+class PolicyEvaluation(Config):
+    """Settings of the evaluation of any policy, in episodes that training never sees."""
+
+    every: PositiveInt | None = None
+    """Updates (of control: steps) between evaluations during training, which select the best version; None evaluates
+    only the first and the last.
+    """
+    preferences: PositiveInt | None = None
+    """Maximum number of evenly spread preferences for evaluating a policy of several objectives; None takes 11 of
+    language and 101 of control.
+    """
     seed: Seed = 0
-    """Seed of the tasks."""
+    """First seed of the episodes, the same in every evaluation."""
+    confidence: float = Field(0.95, gt=0, lt=1)
+    """Level of the confidence intervals."""
+
+
+class EvaluationConfig(PolicyEvaluation):
+    """Evaluation of a language policy on held-out tasks, whose seeds are never drawn in training."""
+
+    episodes: Episodes | None = None
+    """Number of held-out tasks, divided among environments by weight; None takes 200, and of files of prompts every
+    row. No row is taken twice.
+    """
+    levels: Annotated[tuple[Level, ...], Field(min_length=1)] | None = None
+    """Levels that they are drawn from; None takes 1, 5 and 10, and of files of prompts all that they have."""
+    way: Way = "greedy"
+    """How the policy acts in evaluations between the first and the last: these two judge it both ways."""
     attempts: PositiveInt = 1
     """Attempts at each task, by a policy that samples. Of several, reports tell how many tasks at least one of k solves
     (pass@k), and how often the most frequent answer is right.
     """
-    confidence: float = Field(0.95, gt=0, lt=1)
-    """Level of the confidence intervals."""
     may_fail: Share = 0.0
     """Share of a policy's attempts that may fail; beyond it `loomrl evaluate` exits with status 1."""
-    preferences: PositiveInt | None = None
-    """Preferences, evenly spread, that a policy of several objectives is judged by, each on all these tasks; None: 11.
-    """
     rules: tuple[TextRuleChoice, ...] = ()
     """Rules whose violations are reported: the share of attempts in which a turn breaks one."""
+
+
+class Patience(Config):
+    """Early stopping rules, by the mean success of the last `window` updates or by evaluations."""
+
+    by: Literal["training", "evaluation"] = "training"
+    """The success that target, plateau and decline look at: in training, or on held-out tasks every `evaluation.every`
+    updates.
+    """
+    window: PositiveInt = 10
+    """Latest updates that a mean is over; evaluations are looked at one by one."""
+    target: float | None = Field(None, gt=0, le=1)
+    """Stop once success reaches this."""
+    plateau: PositiveInt | None = None
+    """Stop after this many updates without a new best."""
+    decline: float | None = Field(None, gt=0, le=1)
+    """Stop once success has fallen this far below its best."""
+    kl: Positive | None = None
+    """Stop once the KL from the reference policy exceeds this (collapse)."""
+
+    @property
+    def rules(self) -> dict[str, float | None]:
+        """The rules about success, by the paths of their settings."""
+        return {f"train.stop.{name}": getattr(self, name) for name in ("target", "plateau", "decline")}
+
+    def check(self, evaluation: EvaluationConfig) -> None:
+        """A ValueError for settings of either that would change nothing beside the other's."""
+        if evaluation.every is None and evaluation.way != "greedy":
+            raise ValueError(
+                f"evaluation.way={evaluation.way} has no effect without evaluation.every: set it, or leave way out"
+            )
+        if self.by == "training":
+            return
+        if evaluation.every is None:
+            raise ValueError("train.stop.by=evaluation needs evaluations: set evaluation.every, such as 10 updates")
+        if not any(self.rules.values()):
+            raise ValueError(f"train.stop.by=evaluation has no effect: set one of {', '.join(self.rules)}")
+        if self.kl is None and self.window != Patience().window:
+            raise ValueError(
+                f"train.stop.window={self.window} has no effect with train.stop.by=evaluation, which looks at "
+                "evaluations one by one: leave it out"
+            )

@@ -4,10 +4,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import EntryPoint, Level, PathText, Positive, PositiveInt, Seconds, Share
+from loomrl.config.basic import EntryPoint, Level, PathText, PositiveInt, Seconds, Share
 from loomrl.config.data import DatasetConfig
 from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
-from loomrl.config.evaluation import EvaluationConfig
+from loomrl.config.evaluation import EvaluationConfig, Patience
 from loomrl.config.language import (
     DPO,
     GRPO,
@@ -185,21 +185,6 @@ class HubConfig(Config):
     """Databases that the hub is divided among."""
 
 
-class Patience(Config):
-    """Early stopping rules, by the mean success of the last `window` updates."""
-
-    window: PositiveInt = 10
-    """Latest updates that the mean is over."""
-    target: float | None = Field(None, gt=0, le=1)
-    """Stop once success reaches this."""
-    plateau: PositiveInt | None = None
-    """Stop after this many updates without a new best."""
-    decline: float | None = Field(None, gt=0, le=1)
-    """Stop once success has fallen this far below its best."""
-    kl: Positive | None = None
-    """Stop once the KL from the reference policy exceeds this (collapse)."""
-
-
 class TrainConfig(Records):
     """Length of the training, checkpoints and logs."""
 
@@ -278,9 +263,7 @@ class Experiment(Training):
             "rewards.parts": self.rewards.parts,
             "rollout.replay": self.rollout.replay,
             "rollout.turn_limit": self.rollout.turn_limit,
-            "train.stop.target": stop.target,
-            "train.stop.plateau": stop.plateau,
-            "train.stop.decline": stop.decline,
+            **({} if stop.by == "evaluation" else stop.rules),
         }
         for path, value in idle.items():
             if value:
@@ -375,9 +358,19 @@ class Experiment(Training):
                 f"rollout.publish_every={every} makes trajectories up to {every - 1} versions old, but "
                 f"hub.max_staleness={self.hub.max_staleness}: raise it to {every - 1}"
             )
-        if self.train.checkpoint_every % every:
-            raise ValueError(
-                f"train.checkpoint_every={self.train.checkpoint_every} is no multiple of "
-                f"rollout.publish_every={every}: a resumed run would act with other weights than an uninterrupted one"
-            )
+        intervals = {
+            "train.checkpoint_every": self.train.checkpoint_every,
+            "evaluation.every": self.evaluation.every or every,
+        }
+        for path, interval in intervals.items():
+            if interval % every:
+                raise ValueError(
+                    f"{path}={interval} is not a multiple of rollout.publish_every={every}: engines would get weights "
+                    "earlier than they otherwise do, and a resumed run would act with others than an uninterrupted one"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_evaluations(self) -> Self:
+        self.train.stop.check(self.evaluation)
         return self

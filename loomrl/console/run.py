@@ -22,7 +22,7 @@ from loomrl.store.policies import list_policies
 from loomrl.store.runs import Run, RunStatus, asked_to_stop, find_run, list_runs, machine_of, recorded_experiment
 from loomrl.store.view.metrics import MetricRow, headlines, last_numbers, read_metrics, thinned_metrics
 from loomrl.store.view.run_list import SORTS, RunFilter, kinds_of_runs, page_of_runs
-from loomrl.telemetry.diagnosis import diagnose
+from loomrl.telemetry.diagnosis import diagnose, too_few
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import STEP
 from loomrl.telemetry.sink import read_metrics as read_file
@@ -106,6 +106,7 @@ def _show(visit: Visit) -> Response:
         recent=[each.id for each in list_runs(db, limit=50, kind=run.kind) if each.id != run.id],
         unit="steps" if Metric.RETURN in {name for row in history for name in row} else "updates",
         findings=diagnose(history) if history else None,
+        undiagnosed=too_few(history),
         rows=last_numbers(db, [run.id]).get(run.id, len(history)),
         evaluations=evaluations,
         versions=list_policies(db, run=run.id, limit=12),

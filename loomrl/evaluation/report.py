@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from loomrl.evaluation.front_report import FrontReport
 from loomrl.evaluation.several import Several, judge_several
 from loomrl.evaluation.statistics import Interval, wilson, wilson_of_groups
 from loomrl.gym.answer import parse_submission
+from loomrl.gym.curriculum import family_key
 from loomrl.safety.attempt import broken
 from loomrl.safety.rule import TextRule
 from loomrl.types import End, Failure, Trajectory
@@ -50,6 +51,8 @@ class Report:
     """Rule → share of attempts in which a turn breaks it."""
     solved_within: tuple[float, ...] = ()
     """Share of attempts that were solved within 1, 2, … turns, up to the most that one took."""
+    left_out: tuple[str, ...] = ()
+    """Families that were not judged, and rows of those that were in part: the figures are not about them."""
     several: Several | None = None
     """What several attempts at each task say together."""
     front: FrontReport | None = None
@@ -72,13 +75,16 @@ def judge(
     *,
     confidence: float = 0.95,
     rules: Mapping[str, TextRule] = MappingProxyType({}),
+    left_out: Sequence[str] = (),
 ) -> Report:
-    """The report over finished attempts, and which of them break these rules."""
+    """The report over finished attempts, which of them break these rules, and what was not judged."""
     attempts = list(trajectories)
 
-    def scored(key: Callable[[Trajectory], str]) -> dict[str, Score]:
+    def scored(
+        key: Callable[[Trajectory], str], counts: Callable[[Trajectory], bool] = lambda t: True
+    ) -> dict[str, Score]:
         cells: dict[str, list[Trajectory]] = {}
-        for attempt in attempts:
+        for attempt in filter(counts, attempts):
             cells.setdefault(key(attempt), []).append(attempt)
         return {name: score(cell, confidence=confidence) for name, cell in sorted(cells.items())}
 
@@ -88,22 +94,29 @@ def judge(
         overall=score(attempts, confidence=confidence),
         by_environment=scored(lambda t: t.task.environment),
         by_family=scored(lambda t: f"{t.task.environment}/{t.task.family}"),
-        by_level=scored(lambda t: f"{t.task.environment}/{t.task.level:02d}"),
+        by_level=scored(lambda t: f"{t.task.environment}/{t.task.level:02d}", lambda t: t.task.level > 0),
         failures=dict(Counter(_kind(t.failure) for t in attempts if t.failure)),
         causes={kind: min(said) for kind, said in _said(attempts).items()},
         violations=_violations(attempts, rules, confidence),
         solved_within=_solved_within(attempts),
-        several=judge_several(_by_task(attempts), confidence=confidence),
+        several=judge_several(_grouped(attempts, lambda t: t.group), confidence=confidence),
+        left_out=tuple(left_out),
     )
 
 
-def _by_task(attempts: Iterable[Trajectory]) -> list[list[Trajectory]]:
-    """Attempts that did not fail; those at the same task are a group."""
-    groups: dict[str, list[Trajectory]] = {}
+def _grouped(attempts: Iterable[Trajectory], key: Callable[[Trajectory], Hashable]) -> list[list[Trajectory]]:
+    """Attempts that did not fail, by this key."""
+    groups: dict[Hashable, list[Trajectory]] = {}
     for attempt in attempts:
         if attempt.end is not End.FAILED:
-            groups.setdefault(attempt.group, []).append(attempt)
+            groups.setdefault(key(attempt), []).append(attempt)
     return list(groups.values())
+
+
+def _drawn(attempt: Trajectory) -> Hashable:
+    """What the attempt is at: attempts at one task are alike, also by other preferences, or as several groups."""
+    task = attempt.task
+    return task.environment, family_key(task), task.level, task.seed
 
 
 def _solved_within(attempts: Iterable[Trajectory]) -> tuple[float, ...]:
@@ -148,7 +161,7 @@ def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:
     every = list(attempts)
     valid = [attempt for attempt in every if attempt.end is not End.FAILED]
     names = sorted({name for attempt in valid for name in attempt.reward.parts})
-    by_task = [[attempt.reward.success for attempt in group] for group in _by_task(valid)]
+    by_task = [[attempt.reward.success for attempt in group] for group in _grouped(valid, _drawn)]
     return Score(
         success=wilson_of_groups(by_task, confidence=confidence),
         reward=_mean(t.reward.total for t in valid),

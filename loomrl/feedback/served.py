@@ -4,13 +4,13 @@ Training draws from the training part of a data set, evaluation from the prompts
 checker: a task counts as solved as far as the judge says so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from loomrl.config.basic import StoreUrl
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.feedback.content import Contents
-from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.base import NO_LEVELS, BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.gym.judge.judge import Inquiry
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
@@ -39,7 +39,7 @@ class Served(BaseEnvironment):
     """The first messages of a served session; the first answer ends the task."""
 
     name = "Served"
-    version = "1.0.1"
+    version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = ServedSettings
     settings: ServedSettings
     reward_range = (0.0, 1.0)
@@ -61,13 +61,24 @@ class Served(BaseEnvironment):
     async def reset(self, task: Task | None = None) -> Observation:
         """The messages with which the session of the task's prompt began."""
         task = task or self.sample_task(0)
-        rows = self._rows[task.family, "holdout" if task.seed in HELD_OUT_SEEDS else "train"]
+        rows = self._part(task.family, held_out=task.seed in HELD_OUT_SEEDS)
         row = rows[task.seed % len(rows)]
         attempt = self._contents.read(row)
         if attempt is None:
             raise EpisodeError(f"trajectory {row.trajectory!r} was deleted after the data set was frozen.")
         self._asked = attempt.turns[0].observation
         return self._asked
+
+    def levels(self, family: str) -> Sequence[int]:
+        """None: what people ask has no level."""
+        return NO_LEVELS
+
+    def count(self, family: str, level: int, *, held_out: bool) -> int:
+        """The number of the family's prompts."""
+        return len(self._part(family, held_out=held_out))
+
+    def _part(self, family: str, *, held_out: bool) -> list[DatasetRow]:
+        return self._rows[family, "holdout" if held_out else "train"]
 
     async def step(self, action: str) -> Step:
         """The judge's opinion of the answer; a ScorerError if it has none."""

@@ -16,6 +16,8 @@ from loomrl.schema import Config
 from loomrl.types import Observation, Reward, Task
 
 LEVELS = 10
+NO_LEVELS = (0,)
+"""Levels of tasks that have none."""
 LEVELS_OF: Mapping[str, range] = {
     "beginner": range(1, 4),
     "intermediate": range(4, 7),
@@ -119,9 +121,21 @@ class BaseEnvironment(ABC):
         known = (*self.families, *self.template_families)
         if family not in known:
             raise ConfigError("family " + unknown(type(self).__name__, family, known))
-        if not 1 <= level <= LEVELS:
+        if tuple(self.levels(family)) == NO_LEVELS:
+            level = 0
+        elif not 1 <= level <= LEVELS:
             raise ConfigError(f"level={level}: levels go from 1 to {LEVELS}.")
         return Task(self.name or type(self).__name__, self.version, family, level, seed)
+
+    def levels(self, family: str) -> Sequence[int]:
+        """The levels that the family's tasks have; `(0,)` if they have none, whichever is asked for."""
+        return range(1, LEVELS + 1)
+
+    def count(self, family: str, level: int, *, held_out: bool) -> int | None:
+        """The number of tasks where they are rows of a list, of which seed n is row n modulo this; None where tasks are
+        generated from their seeds.
+        """
+        return None
 
     def sample_task(self, seed: int) -> Task:
         """A task at the difficulty of the settings, any family."""

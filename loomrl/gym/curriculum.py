@@ -7,9 +7,9 @@ floor for every family, and p drawn back to 1/2 while a family is not tried, bec
 
 import math
 import random
-from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
@@ -31,6 +31,11 @@ class Family:
     name: str
     share: float = 1.0
     guess: float = 0.0
+    has_levels: bool = True
+
+    def at(self, level: int) -> int:
+        """The level of its tasks when this one is asked for: 0 if they have none."""
+        return level if self.has_levels else 0
 
     @property
     def key(self) -> str:
@@ -58,6 +63,11 @@ class Draw:
     """Who has the second seat, if a league draws opponents."""
     turns: int | None = None
     """The limit of its attempts' turns, below the environment's own."""
+
+    @property
+    def cell(self) -> str:
+        """Its family and level."""
+        return f"{self.family.key}/{self.level}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +109,14 @@ class Fixed:
         """A family by its environment's share."""
         families = [family for family in self.families if family.key not in without]
         family = _pick(families, dict.fromkeys((f.key for f in families), 1.0), rng)
-        return Draw(family, self.level, rng.choice(TRAINING_SEEDS))
+        return Draw(family, family.at(self.level), rng.choice(TRAINING_SEEDS))
 
     def observe(self, outcomes: Iterable[Outcome]) -> None:
         """Nothing changes."""
 
     def progress(self) -> dict[str, float]:
         """The one level."""
-        return {family.key: float(self.level) for family in self.families}
+        return {family.key: float(family.at(self.level)) for family in self.families}
 
     def state_dict(self) -> dict[str, Any]:
         """There is no state."""
@@ -130,7 +140,7 @@ class Adaptive:
     def __init__(self, families: Sequence[Family], settings: AdaptiveCurriculum) -> None:
         self.families = _some(families)
         self.settings = settings
-        self._standing = {family.key: _Standing(float(settings.begin)) for family in self.families}
+        self._standing = {family.key: _Standing(float(family.at(settings.begin))) for family in self.families}
         self._guess = {family.key: family.guess for family in self.families}
 
     def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
@@ -164,7 +174,8 @@ class Adaptive:
         settings, standing = self.settings, self._standing[key]
         standing.success = success
         step = settings.eta * math.tanh(settings.alpha * (success - settings.target))
-        standing.level = min(max(standing.level + step, settings.first_level), settings.last_level)
+        if standing.level:  # 0: its tasks have none
+            standing.level = min(max(standing.level + step, settings.first_level), settings.last_level)
 
     def _fade(self, key: str) -> None:
         """Move the estimate of an undrawn family back towards the most learnable value, half skill."""
@@ -192,7 +203,7 @@ class Progressive:
     def __init__(self, families: Sequence[Family], settings: ProgressiveCurriculum) -> None:
         self.families = _some(families)
         self.settings = settings
-        self._level = dict.fromkeys((family.key for family in self.families), settings.begin)
+        self._level = {family.key: family.at(settings.begin) for family in self.families}
         self._latest = {family.key: _latest(settings.threshold) for family in self.families}
 
     def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
@@ -208,7 +219,7 @@ class Progressive:
             if outcome.level == self._level.get(outcome.family):
                 self._latest[outcome.family].append(outcome.success)
         for key, latest in self._latest.items():
-            if _passes(self.settings.threshold, latest) and self._level[key] < self.settings.last_level:
+            if _passes(self.settings.threshold, latest) and 0 < self._level[key] < self.settings.last_level:
                 self._level[key] += 1
                 latest.clear()
 
@@ -278,6 +289,57 @@ class Staged:
         for curriculum, inner in zip(self._inner, state["inner"], strict=True):
             curriculum.load_state_dict(inner)
         self._enter(names.index(state["stage"]), state["latest"])
+
+
+class Epochs:
+    """A curriculum whose tasks, where they are rows of a list, are drawn without replacement.
+
+    Each row of a family and level is drawn once before any is drawn again, in an order that follows from the seed.
+    """
+
+    def __init__(self, curriculum: Curriculum, count: Callable[[Draw], int | None], *, seed: int) -> None:
+        self._curriculum, self._count, self._seed = curriculum, count, seed
+        self._drawn: Counter[str] = Counter()
+        """Draws so far, by family and level."""
+        self._orders: dict[str, tuple[int, list[int]]] = {}
+
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+        """The curriculum's draw, with the next row of its family and level."""
+        draw = self._curriculum.draw(rng, without=without)
+        rows = self._count(draw)
+        if not rows:
+            return draw
+        epoch, place = divmod(self._drawn[draw.cell], rows)
+        self.skip(draw)
+        return replace(draw, seed=self._order(draw.cell, epoch, rows)[place])
+
+    def skip(self, draw: Draw) -> None:
+        """Count a draw that is on record."""
+        self._drawn[draw.cell] += 1
+
+    def _order(self, cell: str, epoch: int, rows: int) -> list[int]:
+        known, order = self._orders.get(cell, (-1, []))
+        if known != epoch:
+            order = random.Random(f"{self._seed}/{cell}/{epoch}").sample(range(rows), rows)
+            self._orders[cell] = (epoch, order)
+        return order
+
+    def observe(self, outcomes: Iterable[Outcome]) -> None:
+        """Learn from the outcomes of one update."""
+        self._curriculum.observe(outcomes)
+
+    def progress(self) -> dict[str, float]:
+        """Level per family key."""
+        return self._curriculum.progress()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The curriculum's state, and how many rows were drawn."""
+        return {"curriculum": self._curriculum.state_dict(), "drawn": dict(self._drawn)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`."""
+        self._curriculum.load_state_dict(state["curriculum"])
+        self._drawn = Counter(state["drawn"])
 
 
 def open_curriculum(

@@ -8,8 +8,8 @@ from loomrl.config import AdaptiveCurriculum, Curriculum, EnvironmentConfig
 from loomrl.errors import ConfigError
 from loomrl.gym.base import EnvironmentSettings, levels_of
 from loomrl.gym.catalogue import find
-from loomrl.gym.curriculum import Outcome, open_curriculum
-from loomrl.gym.task_mixture import gather
+from loomrl.gym.curriculum import Outcome
+from loomrl.gym.task_mixture import gather, open_draws
 from loomrl.gym.template import load_templates
 from loomrl.types import Task
 
@@ -42,7 +42,7 @@ class CurriculumGenerator:
             )
         start = _level("beginner" if initial_difficulty is None else initial_difficulty)
         settings = curriculum or AdaptiveCurriculum(start_level=start)
-        self._curriculum = open_curriculum(self._mixture.families, settings)
+        self._curriculum = open_draws(self._mixture, settings, seed=seed)
         self._rng = random.Random(seed)
 
     def generate(self) -> Task:

@@ -1,32 +1,104 @@
 """Held-out tasks, which training never draws, and the attempts at them that compare policies."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from loomrl.config import EvaluationConfig, PolicyChoice
 from loomrl.errors import ConfigError
-from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, family_key
+from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, Family, family_key
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host.local import Plan
 from loomrl.gym.memory import MEMORY, MemoryBank, remembers
 from loomrl.gym.preference import Preference
-from loomrl.gym.task_mixture import TaskMixture
-from loomrl.types import End, Group, Source, Trajectory
+from loomrl.gym.task_mixture import Member, TaskMixture
+from loomrl.types import End, Group, Source, Task, Trajectory
 
 SEEDS_APART = 1_000_003
 """Distance between evaluation seeds: two share a task only if one has a million episodes."""
 
 
+EPISODES, LEVELS = 200, (1, 5, 10)
+"""Default number and levels of held-out tasks, where they are generated."""
+
+
 def held_out(mixture: TaskMixture, settings: EvaluationConfig) -> list[Draw]:
-    """Held-out tasks, spread evenly over families and levels, even if there are fewer tasks than combinations."""
-    families, levels = mixture.families, settings.levels
+    """Held-out tasks: divided among environments by their shares, and evenly among families and levels, even if there
+    are fewer tasks than combinations. Where tasks are rows of a list, no row comes twice; without a number of episodes
+    all of them come.
+    """
     first = HELD_OUT_SEEDS.start + settings.seed * SEEDS_APART % len(HELD_OUT_SEEDS)
-    round_trip = math.lcm(len(families), len(levels))
-    return [
-        Draw(families[index % len(families)], levels[(index + index // round_trip) % len(levels)], first + index)
-        for index in range(settings.episodes)
-    ]
+    by_environment: dict[str, list[Family]] = {}
+    for family in mixture.families:
+        by_environment.setdefault(family.environment, []).append(family)
+    shares = {name: families[0].share for name, families in by_environment.items()}
+    counts = _divided(settings.episodes or EPISODES, shares)
+    draws: list[Draw] = []
+    for name, families in by_environment.items():
+        rows = {family.key: _rows(mixture.members[name], family, settings) for family in families}
+        everything = sum(len(listed or ()) for listed in rows.values())
+        is_listed = all(listed is not None for listed in rows.values())
+        count = everything if is_listed and settings.episodes is None else counts[name]
+        draws += _drawn(families, rows, settings.levels or LEVELS, min(count, everything) if is_listed else count)
+    if not draws:
+        raise ConfigError(f"evaluation.levels={list(settings.levels or ())}: no held-out row has one of these levels.")
+    return [draw if draw.seed >= 0 else replace(draw, seed=first + index) for index, draw in enumerate(draws)]
+
+
+def _divided(count: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """So many among these, by their shares; what rounding leaves goes to the largest remainders."""
+    whole = {name: math.floor(count * share / math.fsum(shares.values())) for name, share in shares.items()}
+    left = sorted(shares, key=lambda name: whole[name] - count * shares[name])[: count - sum(whole.values())]
+    return {name: number + (name in left) for name, number in whole.items()}
+
+
+def _rows(member: Member, family: Family, settings: EvaluationConfig) -> list[tuple[int, int]] | None:
+    """Level and seed of each row of a family that is held out, in an order of the evaluation's seed; None if its tasks
+    are generated.
+    """
+    counts = {level: member.count(family.name, level, held_out=True) for level in member.levels(family.name)}
+    if None in counts.values():
+        return None
+    wanted = [level for level in counts if settings.levels is None or level in (0, *settings.levels)]
+    rows = [(level, HELD_OUT_SEEDS.start + row) for level in wanted for row in range(counts[level] or 0)]
+    random.Random(f"{settings.seed}/{family.key}").shuffle(rows)
+    return rows
+
+
+def _drawn(
+    families: Sequence[Family], rows: Mapping[str, list[tuple[int, int]] | None], levels: Sequence[int], count: int
+) -> list[Draw]:
+    """So many tasks of one environment, family by family. A seed of -1 is still to be given."""
+    if count < len(families):  # not the first of them: neighbours are alike
+        families = [families[index * len(families) // count] for index in range(count)]
+    draws: list[Draw] = []
+    round_trip, index = math.lcm(len(families) or 1, len(levels)), 0
+    while len(draws) < count and any(rows[family.key] != [] for family in families):
+        family, level = families[index % len(families)], levels[(index + index // round_trip) % len(levels)]
+        listed = rows[family.key]
+        if listed is None:
+            draws.append(Draw(family, family.at(level), -1))
+        elif listed:
+            draws.append(Draw(family, *listed.pop()))
+        index += 1
+    return draws
+
+
+def left_out(mixture: TaskMixture, tasks: Iterable[Task]) -> list[str]:
+    """The families that none of these held-out tasks is of, and of lists the number of rows that are not among them."""
+    seen: dict[str, set[tuple[int, int]]] = {}
+    for task in tasks:
+        seen.setdefault(family_key(task), set()).add((task.level, task.seed))
+    missing: list[str] = []
+    for family in mixture.families:
+        listed = _rows(mixture.members[family.environment], family, EvaluationConfig())
+        rest = 0 if listed is None else len(listed) - len(seen.get(family.key, ()))
+        if family.key not in seen:
+            missing.append(family.key)
+        elif rest:
+            missing.append(f"{rest} of {len(listed or ())} rows of {family.key}")
+    return missing
 
 
 class HeldOut:

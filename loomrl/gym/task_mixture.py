@@ -9,9 +9,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from loomrl.config import EnvironmentConfig, Experiment
+from loomrl.config.experiment import Curriculum as AnyCurriculum
 from loomrl.errors import ConfigError, unknown
-from loomrl.gym.base import BaseEnvironment
-from loomrl.gym.curriculum import Draw, Family, family_key
+from loomrl.gym.base import NO_LEVELS, BaseEnvironment
+from loomrl.gym.curriculum import Draw, Epochs, Family, family_key, open_curriculum
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.guard import act, begin
 from loomrl.gym.host.loop import PrivateLoop
@@ -55,7 +56,19 @@ class Member:
         if not names:
             known = ", ".join(self.environment.families)
             raise ConfigError(f"environments {self.name} families={list(self.config.families)}: none. Known: {known}.")
-        return [Family(self.name, name, guess=guess.get(name, 0.0)) for name in [*names, *self.templates]]
+        return [
+            Family(self.name, name, guess=guess.get(name, 0.0), has_levels=self.levels(name) != NO_LEVELS)
+            for name in [*names, *self.templates]
+        ]
+
+    def levels(self, family: str) -> tuple[int, ...]:
+        """The levels of a family's tasks, or of a template's."""
+        template = self.templates.get(family)
+        return tuple(self.environment.levels(template.family if template else family))
+
+    def count(self, family: str, level: int, *, held_out: bool) -> int | None:
+        """The number of rows that a family's tasks of this level are; None where they are generated."""
+        return None if family in self.templates else self.environment.count(family, level, held_out=held_out)
 
     def task(self, draw: Draw) -> Task:
         """The task that was drawn."""
@@ -101,6 +114,10 @@ class TaskMixture:
         """The environment of a drawn task."""
         return self.members[draw.family.environment]
 
+    def count(self, draw: Draw) -> int | None:
+        """The number of rows that training draws such a task from; None where tasks are generated."""
+        return self.member(draw).count(draw.family.name, draw.level, held_out=False)
+
     def family_of(self, task: Task) -> str:
         """The curriculum's key for the family of a task."""
         return family_key(task)
@@ -118,7 +135,27 @@ def open_task_mixture(experiment: Experiment, db: LoomDB) -> TaskMixture:
         version = registry.register(id)
         return version.id, version.snapshot
 
-    return gather(experiment.environments, experiment.templates, record)
+    mixture = gather(experiment.environments, experiment.templates, record)
+    levels = experiment.evaluation.levels
+    if levels is not None and not any(family.has_levels for family in mixture.families):
+        raise ConfigError(
+            f"evaluation.levels={list(levels)} has no effect: tasks of {', '.join(mixture.members)} have no levels. "
+            "Leave it out, or name a column of levels in the settings."
+        )
+    return mixture
+
+
+def open_draws(mixture: TaskMixture, settings: AnyCurriculum, *, seed: int) -> Epochs:
+    """What training draws its tasks from; a ConfigError if a family has held-out tasks alone."""
+    for family in mixture.families:
+        member = mixture.members[family.environment]
+        counts = [member.count(family.name, level, held_out=False) for level in member.levels(family.name)]
+        if all(count == 0 for count in counts):
+            raise ConfigError(
+                f"environment {family.environment}: family {family.name!r} has nothing to train on, as all of its rows "
+                "are held out. Lower held_out, or only evaluate on it."
+            )
+    return Epochs(open_curriculum(mixture.families, settings), mixture.count, seed=seed)
 
 
 def gather(environments: Sequence[EnvironmentConfig], templates: str | None, record: Record) -> TaskMixture:

@@ -85,10 +85,19 @@ class Ledger:
 
     def offer(self, number: int, score: float | None) -> bool:
         """True if this version is the best so far. Without any score yet, the newest is."""
-        is_best = self.best is None or (score is not None and score > self.best)
+        is_best = self.best is None or self.is_best(score)
         if is_best:
             self.kept["best"], self.best = number, score
         return is_best
+
+    @property
+    def known(self) -> dict[str, int]:
+        """`kept`, without a best version while none has a score."""
+        return {name: number for name, number in self.kept.items() if name != "best" or self.best is not None}
+
+    def is_best(self, score: float | None) -> bool:
+        """True if this score is known, and above those of all versions so far."""
+        return score is not None and (self.best is None or score > self.best)
 
     def commit(self, number: int, folder: Path, state: State) -> State:
         """Stage the checkpoint in `folder` with this state, settle it, believe it; the state as it was written."""

@@ -69,13 +69,16 @@ class Convergence:
 
 
 class Stopper(Convergence):
-    """Convergence by success per update, and by the KL from the reference policy."""
+    """Convergence by success, per update or on held-out tasks, and by the KL from the reference policy."""
 
     score, unit = "success", "updates"
 
     def __init__(self, settings: Patience) -> None:
-        super().__init__(settings, window=settings.window)
-        self.over = f" over {settings.window} updates"
+        self._by_evaluation = settings.by == "evaluation"
+        super().__init__(settings, window=1 if self._by_evaluation else settings.window)
+        self.over = " on held-out tasks" if self._by_evaluation else f" over {settings.window} updates"
+        self.updates = 0
+        """Observed so far."""
         self.stopped: str | None = None
         """The reason to stop, once there is one."""
         self._limit = settings.kl
@@ -84,10 +87,17 @@ class Stopper(Convergence):
     def observe(self, success: float, kl: float) -> str | None:
         """Observe one update; returns the reason to stop after it, or None."""
         if not 0 <= success <= 1:
-            raise ValueError(f"success={success} of update {self.at + 1} must lie between 0 and 1.")
+            raise ValueError(f"success={success} of update {self.updates + 1} must lie between 0 and 1.")
         self._kl.append(kl)
-        reason = self.see(success, self.at + 1)
+        self.updates += 1
+        reason = None if self._by_evaluation else self.see(success, self.updates)
         self.stopped = self._collapsed() or reason
+        return self.stopped
+
+    def judge(self, success: float | None) -> str | None:
+        """Observe the present version's success on held-out tasks, if it is known; the reason to stop, or None."""
+        if self._by_evaluation and success is not None:
+            self.stopped = self.see(success, self.updates) or self.stopped
         return self.stopped
 
     def _collapsed(self) -> str | None:
@@ -98,13 +108,13 @@ class Stopper(Convergence):
 
     def state_dict(self) -> dict[str, Any]:
         """The state needed to resume, as JSON."""
-        return super().state_dict() | {"kl": list(self._kl), "stopped": self.stopped}
+        return super().state_dict() | {"kl": list(self._kl), "stopped": self.stopped, "updates": self.updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
         super().load_state_dict(state)
-        self.stopped = state.get("stopped")  # earlier versions had none
-        self._kl = deque(state["kl"], maxlen=self.window)
+        self.stopped, self.updates = state["stopped"], state["updates"]
+        self._kl = deque(state["kl"], maxlen=self._kl.maxlen)
 
 
 def _mean(values: deque[float]) -> float:

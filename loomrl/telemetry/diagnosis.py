@@ -17,12 +17,13 @@ from loomrl.telemetry.finding import (
     noise,
     not_a_number_at,
     recent,
+    too_few,
     values_of,
     windows,
 )
 from loomrl.telemetry.metric import PHASES, Metric
 
-__all__ = ["EXAMINATIONS", "Finding", "diagnose"]
+__all__ = ["EXAMINATIONS", "Finding", "diagnose", "too_few"]
 
 SOLVED = 0.9
 """Success above which little is left to learn, so that a missing signal or gradient is no problem."""
@@ -70,7 +71,7 @@ STARVED = 0.4
 
 
 def diagnose(history: History) -> list[Finding]:
-    """The doctor's findings, the most serious first; empty for a healthy run or one that has hardly begun."""
+    """The doctor's findings, the most serious first; empty for a healthy run, and for one with `too_few` metrics."""
     examinations = diagnosis_control.EXAMINATIONS if diagnosis_control.is_control(history) else EXAMINATIONS
     return [finding for examine in examinations if (finding := examine(history)) is not None]
 
@@ -92,6 +93,22 @@ def not_a_number(history: History) -> Finding | None:
         f"{bad} at update {step:g}",
         "Go back to the checkpoint before it. Lower optimizer.learning_rate, bound rewards with reward_clip, "
         "and use dtype=float32 if it was bfloat16.",
+    )
+
+
+def nothing_rewarded(history: History) -> Finding | None:
+    """Nothing has succeeded in any update, and all attempts earned the same; one update is evidence enough."""
+    success, rewards = values_of(history, Metric.SUCCESS), values_of(history, Metric.REWARD_TOTAL)
+    varied = len(set(rewards)) > 1 or any(values_of(history, Metric.REWARD_DEVIATION))
+    if not success or any(success) or varied:
+        return None
+    earned = f", and every attempt earned {rewards[-1]:.3g}" if rewards else ""
+    return Finding(
+        "nothing is rewarded",
+        f"success 0 in all updates so far ({len(success)}){earned}: there is nothing to reinforce",
+        "Read attempts (samples in the report, or the console): do answers have the form that the environment asks "
+        "for? Then begin with easier tasks (curriculum, families), a warm start "
+        "(algorithm.warm_start.steps) or a better model, or pay for a part of what is asked (rewards.parts).",
     )
 
 
@@ -129,7 +146,7 @@ def _best_on_equal_terms(history: History) -> float:
 def flat_learning(history: History) -> Finding | None:
     """No window beats the first by more than chance, and tasks did not become harder."""
     success, levels = values_of(history, Metric.SUCCESS), values_of(history, Metric.LEVEL)
-    if len(success) < FLAT_AFTER or not _below(history, SOLVED):
+    if len(success) < FLAT_AFTER or not _below(history, SOLVED) or nothing_rewarded(history):
         return None
     means = windows(success)
     gain = max(means) - means[0]
@@ -177,7 +194,9 @@ def exploding_gradients(history: History) -> Finding | None:
 def vanishing_gradients(history: History) -> Finding | None:
     """Gradients too small to learn from, although the tasks are not solved."""
     norms = values_of(history, Metric.GRADIENT_NORM)
-    if len(norms) < WINDOW or not _below(history, SOLVED) or (now := median(norms[-WINDOW:])) >= GRADIENT_VANISHED:
+    if len(norms) < WINDOW or not _below(history, SOLVED) or nothing_rewarded(history):
+        return None
+    if (now := median(norms[-WINDOW:])) >= GRADIENT_VANISHED:
         return None
     return Finding(
         "vanishing gradients",
@@ -235,7 +254,7 @@ def idle_value(history: History) -> Finding | None:
 def no_signal(history: History) -> Finding | None:
     """Nearly all groups lack different rewards to learn from."""
     share, success = recent(history, Metric.GROUPS_WITHOUT_SIGNAL), recent(history, Metric.SUCCESS)
-    if share is None or share <= WITHOUT_SIGNAL or not _below(history, SOLVED):
+    if share is None or share <= WITHOUT_SIGNAL or not _below(history, SOLVED) or nothing_rewarded(history):
         return None
     return Finding(
         "groups without signal",
@@ -272,6 +291,7 @@ def starvation(history: History) -> Finding | None:
 
 EXAMINATIONS: tuple[Examination, ...] = (
     not_a_number,
+    nothing_rewarded,
     policy_collapse,
     exploding_gradients,
     engine_drift,

@@ -181,6 +181,19 @@ def not_a_number(history: History) -> Finding | None:
     )
 
 
+def nothing_rewarded(history: History) -> Finding | None:
+    """Every return is 0, in training and in evaluations: evidence as soon as there is one row."""
+    returns = values_of(history, Metric.RETURN)
+    if not returns or any(returns) or any(values_of(history, Metric.RETURN_EVALUATED)):
+        return None
+    return Finding(
+        "nothing is rewarded",
+        f"the return is 0 in all rows so far ({len(returns)}): there is nothing to reinforce",
+        "Look whether the environment pays at all, and how seldom. Then begin with an easier one (curriculum), pay for "
+        "progress, or let ppo look for what is new (curiosity={coefficient: 1.0}).",
+    )
+
+
 def policy_collapse(history: History) -> Finding | None:
     """Half of the gain is lost again, and that is significant."""
     trend = return_trend(history)
@@ -248,7 +261,7 @@ def entropy_collapse(history: History) -> Finding | None:
 def flat_learning(history: History) -> Finding | None:
     """The return has never improved significantly."""
     trend = return_trend(history)
-    if trend is None or trend.rows < FLAT_AFTER or not trend.is_stuck:
+    if trend is None or trend.rows < FLAT_AFTER or not trend.is_stuck or nothing_rewarded(history):
         return None
     if _by_ppo(history):
         more = "Raise learning_rate, entropy_coefficient, rollout.environments or rollout.steps"
@@ -327,6 +340,7 @@ def _steps(history: History) -> str:
 
 EXAMINATIONS: tuple[Examination, ...] = (
     not_a_number,
+    nothing_rewarded,
     policy_collapse,
     updates_too_far,
     exploding_gradients,

@@ -33,6 +33,8 @@ LEARNT = tuple(
     if metric.startswith(("policy/", "gradient/", "reward/", "return/", "value/loss")) or metric is Metric.SUCCESS
 )
 """Metrics that must be finite. Explained variance is exempt: it has no value if all returns are equal."""
+JUDGED_BY = (Metric.SUCCESS, Metric.RETURN)
+"""Metrics of what was attempted: of language policies, and of control."""
 
 
 def not_a_number_at(history: History) -> tuple[float, str] | None:
@@ -53,6 +55,15 @@ def recent(history: History, metric: Metric) -> float | None:
     """Mean of a metric over the last window, or None if there are fewer values."""
     values = values_of(history, metric)
     return fmean(values[-WINDOW:]) if len(values) >= WINDOW else None
+
+
+def too_few(history: History) -> str | None:
+    """Why the doctor cannot judge yet; None once there is a window of rows with attempts or episodes."""
+    attempted = [row for row in history if any(math.isfinite(row.get(metric, math.nan)) for metric in JUDGED_BY)]
+    rows = attempted or history  # what learns from logged data alone attempts nothing
+    if len(rows) >= WINDOW:
+        return None
+    return f"Too little to judge yet: {len(rows)} rows of metrics, and the training doctor compares {WINDOW} or more."
 
 
 def windows(values: Sequence[float]) -> list[float]:

@@ -27,6 +27,12 @@ class Metric(StrEnum):
     REWARD_DEVIATION = "reward/deviation", "Standard deviation of the attempts' rewards."
     REWARD_PART = "reward/part", "Mean of one named part of the reward; the parts sum to the unclipped total."
 
+    EVALUATED = (
+        "evaluation/success",
+        "Mean success on held-out tasks where the policy was evaluated, and only then; also per environment/family.",
+    )
+    EVALUATED_REWARD = "evaluation/reward", "Mean reward on held-out tasks where the policy was evaluated."
+
     RETURN = "return/training", "Mean return of the latest 100 episodes; absent until one has ended."
     SUCCESS_TOLD = "success/training", 'Mean `info["is_success"]` of the latest 100 episodes, if environments tell it.'
     RETURN_EVALUATED = "return/evaluation", "Mean return of the greedy policy where it was evaluated, and only then."

@@ -8,7 +8,7 @@ from importlib.resources import files
 from string import Template
 
 from loomrl.telemetry.curve import Form, Point, Unit, amount, at, figure, percent, smooth
-from loomrl.telemetry.diagnosis import Finding, diagnose
+from loomrl.telemetry.diagnosis import Finding, diagnose, too_few
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.page_curve import curves, series, window
 from loomrl.telemetry.page_table import Comparison, comparison_table, tile, tiles
@@ -110,12 +110,21 @@ def _from_to(label: str, points: Sequence[Point], form: Form, note: str) -> list
 
 
 def _best_evaluation(report: RunReport) -> list[str]:
-    judged = series(report.history, Metric.RETURN_EVALUATED)
-    if not judged:
-        return []
-    step, best = max(judged, key=lambda point: point[1])
-    times = f"{len(judged)} evaluations" if len(judged) > 1 else "one evaluation"
-    return [tile("Return in evaluation", escape(amount(best)), f"best of {times}, at {at(step, report.unit)}")]
+    """The best evaluation on the way. Where nothing succeeded in any, none is the best."""
+    shown: list[str] = []
+    for metric, label, form in (
+        (Metric.RETURN_EVALUATED, "Return in evaluation", amount),
+        (Metric.EVALUATED, "Success on held-out tasks", percent),
+    ):
+        judged = series(report.history, metric)
+        if not judged:
+            continue
+        step, best = max(judged, key=lambda point: point[1])
+        times = f"{len(judged)} evaluations" if len(judged) > 1 else "one evaluation"
+        is_none = metric is Metric.EVALUATED and best <= 0
+        note = f"in {times}" if is_none else f"best of {times}, at {at(step, report.unit)}"
+        shown.append(tile(label, escape(form(best)), note))
+    return shown
 
 
 def duration(seconds: float) -> str:
@@ -140,10 +149,12 @@ def _legend(report: RunReport) -> str:
 
 
 def _doctor(history: Sequence[Mapping[str, float]]) -> str:
-    findings = diagnose(history)
-    if not findings:
-        return '<p class="healthy"><b>✓</b> The training doctor finds nothing wrong.</p>' if history else ""
-    return f'<ul class="findings">{"".join(map(_finding, findings))}</ul>'
+    findings, few = diagnose(history), too_few(history)
+    if findings:
+        return f'<ul class="findings">{"".join(map(_finding, findings))}</ul>'
+    if few is not None:
+        return f'<p class="note">{escape(few)}</p>' if history else ""
+    return '<p class="healthy"><b>✓</b> The training doctor finds nothing wrong.</p>'
 
 
 def _finding(finding: Finding) -> str:

@@ -28,12 +28,15 @@ SMOOTHED = 20
 """A thick line is the mean over this fraction of the run …"""
 LONGEST_WINDOW = 25
 """… and over this many values at most."""
-SPARSE = (Metric.RETURN_EVALUATED, Metric.RETURN_IDLE)
+SPARSE = (Metric.RETURN_EVALUATED, Metric.RETURN_IDLE, Metric.EVALUATED, Metric.EVALUATED_REWARD)
 """Metrics measured at intervals: their points are joined."""
-MEANS = (Metric.RETURN, Metric.RETURN_EVALUATED, Metric.RETURN_IDLE, Metric.EPISODE_STEPS, Metric.STAGE)
+MEANS = (*SPARSE, Metric.RETURN, Metric.EPISODE_STEPS, Metric.STAGE)
 """Metrics drawn without a running mean."""
-SPLIT = tuple(metric.of("") for metric in (Metric.SUCCESS, Metric.LEVEL, Metric.REWARD_PART))
+SPLIT = tuple(metric.of("") for metric in (Metric.SUCCESS, Metric.EVALUATED, Metric.LEVEL, Metric.REWARD_PART))
 """Prefixes of names that appear as rows or as parts of another chart."""
+
+
+SUCCESS_NOTE = "Share of attempts that did what was asked."
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +99,16 @@ def _learning(names: Sequence[str]) -> list[Panel]:
     rewards = {"total": str(Metric.REWARD_TOTAL), **{part: Metric.REWARD_PART.of(part) for part in parts}}
     returns: dict[str, str] = {"training": Metric.RETURN, "evaluation": Metric.RETURN_EVALUATED}
     note = "Mean of the latest 100 episodes of training; of the greedy policy, where it was evaluated."
+    successes: dict[str, str] = {"success": Metric.SUCCESS}
+    if Metric.EVALUATED in names:
+        successes = {"training": Metric.SUCCESS, "held-out tasks": Metric.EVALUATED}
     if Metric.RETURN_IDLE in names:
         returns["doing nothing"] = Metric.RETURN_IDLE
     return [
         Panel("Return", note, returns, form=amount),
         _panel("Episode length", Metric.EPISODE_STEPS, amount),
         *([_panel("Stage", Metric.STAGE)] if Metric.STAGE in names else []),
-        Panel("Success", "Share of attempts that did what was asked.", {"success": Metric.SUCCESS}, (0, 1), percent),
+        Panel("Success", SUCCESS_NOTE, successes, (0, 1), percent),
         Panel("Reward", "Mean of an attempt, and the parts it is made of.", rewards),
         Panel("Level", "Mean of the tasks attempted, 1 to 10.", {"level": Metric.LEVEL}),
     ]

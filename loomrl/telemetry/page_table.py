@@ -102,7 +102,9 @@ def _successes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     body += _rows("by family", before["by_family"], after["by_family"])
     body += _rows("by level", *(_by_level(report["by_level"]) for report in (before, after)))
     body += _rows("several attempts at a task", *(_by_attempts(report.get("several")) for report in (before, after)))
-    return _table("Success in %", ("0", "50", "100"), body) + _failures(before, after)
+    missing = ", ".join(after.get("left_out", ()))
+    note = f'<p class="note">Not judged, as there were too few episodes: {escape(missing)}</p>' if missing else ""
+    return _table("Success in %", ("0", "50", "100"), body) + note + _failures(before, after)
 
 
 def _returns(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -74,6 +74,22 @@ def test_a_target_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() -> 
     assert Convergence(ReturnPatience(target=0.7)).see(0.6999, 1) is None
 
 
+def test_rules_by_evaluation_look_at_held_out_tasks_alone() -> None:
+    stopper = Stopper(Patience(by="evaluation", target=0.8, plateau=4))
+    said = [stopper.judge(0.5)]
+    for update in range(1, 5):
+        said.append(stopper.observe(1.0, 0.0))
+        said += [stopper.judge(0.5)] if update % 2 == 0 else []
+    *early, last = said
+    assert early == [None] * 6
+    assert last == "plateau: nothing better than success 0.500 for 4 updates"
+    declining = Stopper(Patience(by="evaluation", decline=0.3))
+    assert [declining.judge(value) for value in (0.6, 0.4)] == [None, None]
+    assert str(declining.judge(0.2)).startswith("decline: success 0.200 on held-out tasks, 0.600")
+    assert Stopper(Patience(by="training", target=0.1)).judge(1.0) is None, "training's rules do not look at it"
+    assert Stopper(Patience(by="evaluation", target=0.1)).judge(None) is None, "unknown is not success"
+
+
 def test_a_decline_of_just_what_is_allowed_is_allowed() -> None:
     assert reasons(Patience(window=1, decline=0.2), [0.9, 0.7, 0.69])[:2] == [None, None]
     assert reasons(Patience(window=1, decline=0.2), [0.9, 0.7, 0.69])[2] is not None

@@ -257,6 +257,59 @@ def test_tasks_follow_from_seed_and_number_alone(tmp_path: Path) -> None:
     assert any(first[name] != other[name] for name in first.keys() & other.keys())
 
 
+ROWS = [{"prompt": f"Say {number}", "answer": str(number)} for number in range(30)]
+PROMPTS = {"id": "Prompts", "settings": {"rows": ROWS, "reward": "tests.gym.prompt_rewards:is_right", "held_out": 0}}
+
+
+def test_rows_of_a_file_are_drawn_once_an_epoch_also_across_a_crash(tmp_path: Path) -> None:
+    changes = {"environments": [PROMPTS], "train.checkpoint_every": 10}
+    with collector(tmp_path, **changes) as one:
+        players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3)
+        stream = Stream(one, players)
+        before = [update(one, stream, players) for _ in range(3)]
+        state = json.loads(json.dumps(one.state_dict()))
+        made = [update(one, stream, players, checkpoint=False) for _ in range(2)]
+    with collector(tmp_path, **changes) as one:
+        players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3, version=3)
+        stream = Stream(one, players)
+        one.load_state_dict(state)
+        again = [update(one, stream, players, checkpoint=False) for _ in range(2)]
+        assert again == made
+        after = [update(one, stream, players) for _ in range(3)]
+        begun = {f"r/{number}": flight[2] for number, flight in stream.state_dict()["flights"].items()}
+    seeds = {group.id: group.trajectories[0].task.seed for groups in (*before, *made, *after) for group in groups}
+    numbered = {int(name[2:]): seed for name, seed in (seeds | begun).items()}  # without those that came too late
+    for epoch in range(2):
+        drawn = [seed for number, seed in numbered.items() if number // 30 == epoch]
+        assert len(set(drawn)) == len(drawn) > 5
+
+
+def test_updates_that_wait_for_their_rollouts_draw_rows_once_an_epoch_too(tmp_path: Path) -> None:
+    def played(plans: Sequence[Plan]) -> list[Trajectory]:
+        (players := Simulated(lambda plan: 1, version=plans[0].attempt.version)).start(plans)
+        return players.finished()
+
+    def updates(folder: Path, count: int, state: Any = None) -> tuple[list[int], Any]:
+        """The rows of so many updates, and the state after them."""
+        with collector(folder, **{"environments": [PROMPTS], "hub.max_staleness": 0}) as one:
+            if state:
+                one.load_state_dict(state)
+            drawn: list[int] = []
+            for _ in range(count):
+                groups, _ = one.attempt(LanguagePolicy(path="", version=one.done), played)
+                one.advance(groups)
+                one.settle(one.state_dict())
+                drawn += [group.trajectories[0].task.seed for group in groups]
+            return drawn, json.loads(json.dumps(one.state_dict()))
+
+    whole, _ = updates(tmp_path, 14)
+    (tmp_path / "parts").mkdir()
+    first, state = updates(tmp_path / "parts", 5)
+    assert first + updates(tmp_path / "parts", 9, state)[0] == whole
+    assert sorted(whole[:30]) == list(range(30))
+    assert len(set(whole[30:])) == 26
+
+
 def test_age_of_tokens_is_counted_from_the_version_that_learns() -> None:
     tokens = Tokens.of([1, 2, 3, 4], [False, True, True, True], [0.0, -1.0, -1.0, -1.0], [-1, 3, 4, 5])
     trajectory = Trajectory(

@@ -45,7 +45,7 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     [
         (["show", f"seed={BIG}"], [f"seed={BIG}", "less than 2147483648"]),
         (["evaluate", f"evaluation.seed={BIG}"], ["evaluation.seed", "less than"]),
-        (["evaluate", "--episodes", BIG], ["evaluation.episodes", "1000000"]),
+        (["evaluate", "math", "--episodes", BIG], ["evaluation.episodes", "1000000"]),
         (["evaluate", "evaluation.levels=[]"], ["evaluation.levels=[]", "at least 1 item"]),
         (["show", "curriculum={kind: staged, stages: [{name: a, families: []}]}"], ["families=[]", "at least 1 item"]),
         (["show", "binary.yaml"], ["binary.yaml", "cannot be read"]),
@@ -120,7 +120,7 @@ def test_an_environment_without_families_is_refused_by_name(
 def test_an_id_that_is_not_there_is_answered_with_those_that_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["loomrl", "evaluate", "--episodes", "1"])
+    monkeypatch.setattr("sys.argv", ["loomrl", "evaluate", "math", "--episodes", "1"])
     main_ended(monkeypatch)
     with sqlite3.connect("loom.db") as db:
         ((run,),) = db.execute("select id from runs").fetchall()

@@ -100,6 +100,18 @@ def test_an_evaluation_is_on_record_under_the_name_of_what_it_is_of(words, name,
     assert evaluation.run == recorded.id
 
 
+def test_an_evaluation_names_what_it_did_not_judge() -> None:
+    three = ["environments=[{id: Math}, {id: LogicPuzzle}, {id: MemoryBuffer}]", "--policy", "oracle"]
+    report = run_json("evaluate", *three, "--episodes", "12")["policies"]["oracle"]
+    assert {name: score["success"]["count"] for name, score in report["by_environment"].items()} == {
+        "LogicPuzzle": 4, "Math": 4, "MemoryBuffer": 4,
+    }  # fmt: skip
+    assert "Math/algebra.linear" in report["left_out"]
+    assert set(report["left_out"]).isdisjoint(report["by_family"])
+    assert "not judged: " in run("evaluate", *three, "--episodes", "12")
+    assert "not judged" not in run("evaluate", "math", *SMALL, "--policy", "oracle")
+
+
 def test_evaluation_repeats_itself() -> None:
     def success() -> dict[str, Any]:
         report: dict[str, Any] = run_json("evaluate", *SMALL, "--policy", "random")["policies"]["random"]

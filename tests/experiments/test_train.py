@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 from sqlalchemy import make_url
 
 from loomrl.algorithms.language import lesson as language
@@ -17,7 +18,7 @@ from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, HubConfig
 from loomrl.errors import ConfigError, StoreError
-from loomrl.experiments.train import resumed, train
+from loomrl.experiments.train import render, resumed, train
 from loomrl.hub import GroupPlan, open_hub
 from loomrl.store import beside, open_store
 from loomrl.store.evaluations import list_evaluations
@@ -33,6 +34,11 @@ pytestmark = [
     pytest.mark.usefixtures("ray_cluster"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
 ]
+
+
+ROWS = [{"prompt": f"What is {n}?", "answer": "what nobody says"} for n in range(24)]
+HELD_OUT = 6
+"""Of these rows, by the hash of their prompts."""
 
 
 def weights(folder: Path, run: str, number: int = 6) -> dict[str, torch.Tensor]:
@@ -62,6 +68,32 @@ def test_run_learns_and_leaves_metrics_evaluations_lineage_and_a_page(tmp_path: 
         run = show_run(db, "r")
         assert (run.status, run.result["policy"]) == (RunStatus.FINISHED, "r/14")
         assert {e.policy for e in list_evaluations(db)} == {"r/0", "r/14"}
+
+
+def test_a_run_without_success_has_no_best_version_and_is_no_healthy_one(tmp_path: Path) -> None:
+    settings = {"rows": ROWS, "answer": "answer", "reward": "tests.gym.prompt_rewards:is_right", "held_out": 0.3}
+    barren = {"id": "Prompts", "settings": settings}
+    changes = {
+        "environments": [barren],
+        "train.updates": 2,
+        "evaluation": {"every": 1, "episodes": None, "levels": None},
+    }
+    result = train(experiment(tmp_path, **changes), run="r")
+    assert (result.best, result.policy) == (None, "r/2")
+    assert [finding.name for finding in result.findings] == ["nothing is rewarded"]
+    shown = Console(record=True, width=300)
+    render(result, shown)
+    told = shown.export_text()
+    assert "no version is known to be the best" in told
+    page = Path(result.page).read_text()
+    assert "Nothing is rewarded" in page
+    assert "finds nothing wrong" not in page
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        judged = {each.id: each.report for each in list_evaluations(db)}
+    assert judged["r/2/greedy"]["overall"]["success"]["count"] == HELD_OUT, "every held-out row once"
+    assert judged["r/2/greedy"]["by_level"] == {}
+    assert "level  0" not in page
+    assert "Level of tasks" not in page
 
 
 def test_shuffled_rewards_teach_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +206,7 @@ def test_a_run_is_resumed_with_other_learners_but_not_with_other_settings(tmp_pa
 
 
 def test_killed_run_resumes_as_if_it_never_stopped(tmp_path: Path) -> None:
-    killed_again_and_again(tmp_path, 1)
+    killed_again_and_again(tmp_path, 1, **{"evaluation.every": 2, "evaluation.episodes": 8})
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from loomrl.config import EnvironmentConfig, EvaluationConfig, RolloutConfig, Sc
 from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
-from loomrl.gym.held_out import HeldOut, held_out
+from loomrl.gym.held_out import HeldOut, held_out, left_out
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.preference import preference_of
 from loomrl.gym.task_mixture import gather
@@ -28,6 +28,29 @@ def test_every_cell_is_tried_equally_often_and_a_part_of_them_touches_all_levels
     assert {draw.family.key for draw in few} == {family.key for family in mixture.families}
     assert all(draw.seed in HELD_OUT_SEEDS for draw in draws)
     assert len({draw.seed for draw in draws}) == len(draws)
+
+
+def test_episodes_are_divided_among_environments_by_weight_and_spread_over_their_families():
+    weights = {"Math": 2.0, "LogicPuzzle": 1.0, "MemoryBuffer": 1.0}
+    configs = [EnvironmentConfig(id=id, weight=weight) for id, weight in weights.items()]
+    mixture = gather(configs, None, lambda id: (find(id).id, ""))
+    draws = held_out(mixture, EvaluationConfig(episodes=12))
+    assert Counter(draw.family.environment for draw in draws) == {"Math": 6, "LogicPuzzle": 3, "MemoryBuffer": 3}
+    parts = {draw.family.name.partition(".")[0] for draw in draws if draw.family.environment == "Math"}
+    assert len(parts) > 2, "not the first families of the alphabet"
+    missing = left_out(mixture, [mixture.member(draw).task(draw) for draw in draws])
+    assert len(missing) == len(mixture.families) - 12
+    assert not {draw.family.key for draw in draws} & set(missing)
+    whole = held_out(mixture, EvaluationConfig(episodes=4 * len(mixture.families)))
+    assert left_out(mixture, [mixture.member(draw).task(draw) for draw in whole]) == []
+
+
+@pytest.mark.parametrize("episodes", [1, 2, 3, 7, 200])
+def test_no_episode_is_lost_when_they_are_divided(episodes):
+    weights = {"Math": 0.7, "LogicPuzzle": 0.2, "MemoryBuffer": 0.1}
+    configs = [EnvironmentConfig(id=id, weight=weight) for id, weight in weights.items()]
+    mixture = gather(configs, None, lambda id: (find(id).id, ""))
+    assert len(held_out(mixture, EvaluationConfig(episodes=episodes))) == episodes
 
 
 PERSISTENT = "MemoryBuffer/persistent.topic"

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from loomrl.config import EvaluationConfig
 from loomrl.config.suite import LanguageSuite
 from loomrl.gym.catalogue import make
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
+from loomrl.gym.held_out import EPISODES
 from loomrl.gym.policy import Action
 from loomrl.types import Message, Tokens
 
@@ -181,7 +181,7 @@ class Learned(Good):
 def learn_by_heart() -> None:
     """Fill the memory of `Learned`."""
     environment = make("Math", {})
-    seeds = range(HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.start + EvaluationConfig().episodes)
+    seeds = range(HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.start + EPISODES)
     tasks = [environment.task(family, 1, seed) for family in FAMILIES for seed in seeds]
     Learned.known = {asyncio.run(environment.reset(task))[0].content for task in tasks}
 

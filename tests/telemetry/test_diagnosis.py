@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from loomrl.telemetry.diagnosis import DRIFT, EXAMINATIONS, KL_EXPLODED, WINDOW, diagnose
+from loomrl.telemetry.diagnosis import DRIFT, EXAMINATIONS, KL_EXPLODED, WINDOW, diagnose, too_few
 from loomrl.telemetry.metric import Metric
 
 Course = Callable[[float, random.Random], float]
@@ -47,6 +47,12 @@ def slowly(x: float, r: random.Random) -> float:
 
 TROUBLES: dict[str, dict[Metric, Course]] = {
     "not a number": {Metric.POLICY_LOSS: lambda x, _: math.nan if x > 0.9 else 0.0},
+    "nothing is rewarded": {
+        Metric.SUCCESS: lambda *_: 0.0,
+        Metric.REWARD_TOTAL: lambda *_: 0.0,
+        Metric.GROUPS_WITHOUT_SIGNAL: lambda *_: 1.0,
+        Metric.GRADIENT_NORM: lambda *_: 0.0,
+    },
     "policy collapse": {Metric.SUCCESS: falls, Metric.LEVEL: lambda *_: 1.0},
     "exploding gradients": {Metric.GRADIENT_NORM: lambda x, r: math.exp(8 * x) * (1 + 0.1 * r.random())},
     "engine-learner drift": {Metric.POLICY_DRIFT: lambda *_: 3 * DRIFT},
@@ -80,6 +86,21 @@ def test_each_trouble_is_found_and_no_other(trouble: str, seed: int) -> None:
 
 def test_every_examination_has_its_trouble_here() -> None:
     assert len(TROUBLES) == len(EXAMINATIONS)
+
+
+@pytest.mark.parametrize("updates", [1, 2, 5, WINDOW, 100])
+def test_nothing_rewarded_is_found_from_the_first_update_on(updates: int) -> None:
+    rows = history(TROUBLES["nothing is rewarded"], updates=updates)
+    assert names(rows) == ["nothing is rewarded"]
+    assert "algorithm.warm_start" in diagnose(rows)[0].remedy
+    assert names([{**row, Metric.REWARD_DEVIATION: 0.2} for row in rows[: WINDOW - 1]]) == [], "some earned more"
+
+
+def test_the_doctor_says_when_it_has_seen_too_little_to_judge() -> None:
+    assert "2 rows" in str(too_few(history(updates=2)))
+    assert too_few(history(updates=WINDOW)) is None
+    data_set = {str(Metric.SUCCESS): lambda *_: math.nan}
+    assert too_few(history({Metric(name): course for name, course in data_set.items()}, updates=WINDOW)) is None
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -59,6 +59,7 @@ TROUBLES: dict[str, dict[Metric, Course]] = {
     "policy collapse": {Metric.RETURN: falls},
     "updates too far": {Metric.POLICY_STEP_KL: lambda _, r: 3 * FAR + r.random()},
     "exploding gradients": {Metric.GRADIENT_NORM: lambda x, r: math.exp(8 * x) * (1 + 0.1 * r.random())},
+    "nothing is rewarded": {Metric.RETURN: lambda *_: 0.0, Metric.RETURN_EVALUATED: lambda *_: 0.0},
     "flat learning": {Metric.RETURN: stuck},
     "has learnt to do nothing": {
         Metric.RETURN: lambda x, r: -34 * (1 - x) - 2 + r.gauss(0, 0.5),

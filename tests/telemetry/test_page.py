@@ -200,6 +200,23 @@ def test_findings_of_the_doctor_are_on_the_page() -> None:
     assert "finds nothing wrong" in render_page(report(run(40)))
 
 
+def test_two_updates_without_success_are_no_healthy_run() -> None:
+    barren = [{"step": n, Metric.SUCCESS: 0.0, Metric.REWARD_TOTAL: 0.0, Metric.EVALUATED: 0.0} for n in (1, 2)]
+    html = render_page(report(barren))
+    assert "Nothing is rewarded" in html
+    assert "best of" not in html, "of evaluations without success none is the best"
+    few = render_page(report(run(2)))
+    assert "finds nothing wrong" not in few + html
+    assert "Too little to judge yet: 2 rows" in few
+
+
+def test_evaluations_on_the_way_stand_beside_the_success_in_training() -> None:
+    rows = [{**row, **({Metric.EVALUATED: 0.4 + n / 100} if n % 5 == 0 else {})} for n, row in enumerate(run(40), 1)]
+    html = render_page(report(rows))
+    assert "held-out tasks" in html
+    assert "best of 8 evaluations, at update 40" in html
+
+
 def test_answers_say_whether_they_were_right() -> None:
     answers = [Answer(text=f"text {s}", reward=s, success=s) for s in (0.0, 0.5, 1.0)]
     samples = [Sample(task="t", prompt="p", before=None, after=answer) for answer in answers]

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from loomrl.canonical import canonical_json
-from loomrl.config.basic import Fraction, PathText, Seconds
+from loomrl.config.basic import PathText, Seconds, Share
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
 from loomrl.gym.base import LEVELS, BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
@@ -53,11 +53,11 @@ class PromptsSettings(EnvironmentSettings):
     family: str = ""
     """The column that names each row's family; by default all are one."""
     level: str = ""
-    """The column with each row's level, from 1 to 10; by default every level has all rows."""
+    """The column with each row's level, from 1 to 10; by default rows have no levels."""
     answer: str = ""
     """The column with a good answer: for demonstrations, and `loomrl evaluate --policy oracle`."""
-    held_out: Fraction = 0.1
-    """Share of the prompts that only evaluations draw, by a hash of the prompt."""
+    held_out: Share = 0.1
+    """Share of the prompts that only evaluations draw, by a hash of the prompt; 1 is a file for judging alone."""
     timeout_s: Seconds = 10.0
     """For one call of the function."""
     max_steps: int = Field(1, ge=1, le=1)
@@ -67,7 +67,7 @@ class Prompts(BaseEnvironment):
     """Asks with a row's prompt; the first answer ends the task, with the function's reward."""
 
     name = "Prompts"
-    version = "1.0.0"
+    version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = PromptsSettings
     settings: PromptsSettings
     reward_parts = ("reward",)
@@ -88,12 +88,29 @@ class Prompts(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The prompt of the task's row."""
-        task = task or self.sample_task(random.getrandbits(31))
-        rows = self._rows.get((task.family, task.level if self.settings.level else 0, task.seed in HELD_OUT_SEEDS))
+        task = task or self._any_task()
+        held_out = task.seed in HELD_OUT_SEEDS
+        rows = self._rows.get((task.family, task.level, held_out))
         if not rows:
-            raise EpisodeError(f"Prompts: family {task.family!r} has no rows of level {task.level}.")
-        self._row = random.Random(task.seed).choice(rows)
+            level = f" of level {task.level}" if self.settings.level else ""
+            kind = "held out" if held_out else "to train on"
+            raise EpisodeError(f"Prompts: family {task.family!r} has no rows{level} {kind}.")
+        self._row = rows[task.seed % len(rows)]
         return _asked(self._row[self.settings.prompt])
+
+    def levels(self, family: str) -> Sequence[int]:
+        """Those that the family's rows have; none without a column for them."""
+        return sorted({level for name, level, _ in self._rows if name == family})
+
+    def count(self, family: str, level: int, *, held_out: bool) -> int:
+        """The number of the family's rows."""
+        return len(self._rows.get((family, level, held_out), ()))
+
+    def _any_task(self) -> Task:
+        """A task for a game by hand: of what is held out, where nothing is to train on."""
+        seed = random.getrandbits(31)
+        is_for_judging = all(held_out for _, _, held_out in self._rows)
+        return self.sample_task(HELD_OUT_SEEDS.start + seed if is_for_judging else seed)
 
     async def step(self, action: str) -> Step:
         """The function's reward; a ScorerError if it has none."""
@@ -177,11 +194,12 @@ def _parts(given: PromptsSettings) -> dict[tuple[str, int, bool], list[Row]]:
         found.setdefault((str(row[given.family]) if given.family else FAMILY, level, held_out), []).append(row)
     for family in sorted({family for family, _, _ in found}):
         parts = {held_out for name, _, held_out in found if name == family}
-        if given.held_out and parts != {True, False}:
+        if 0 < given.held_out < 1 and parts != {True, False}:
             missing = "held out" if True not in parts else "to train on"
             raise ConfigError(
                 f"Prompts: family {family!r} has no prompts {missing} with held_out={given.held_out:g}. More prompts "
-                "are needed, or another share; held_out=0 evaluates on what is trained on."
+                "are needed, or another share; held_out=0 evaluates on what is trained on, and held_out=1 only "
+                "evaluates."
             )
     if not given.held_out:
         found |= {(family, level, True): alike for (family, level, _), alike in list(found.items())}

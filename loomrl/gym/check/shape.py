@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from loomrl.errors import ConfigError
-from loomrl.gym.base import BaseEnvironment, levels_of
+from loomrl.gym.base import NO_LEVELS, BaseEnvironment, levels_of
 from loomrl.gym.check.probe import SOME_LEVELS, Probe, case, listed, trouble
 from loomrl.gym.check.report import Check
 from loomrl.gym.policy import ConstantPolicy, RandomPolicy
@@ -72,7 +72,8 @@ async def check_tasks(probe: Probe) -> Check:
             faults.append(f"{case(task)}: {fault}")
     for seed in range(20):
         task = environment.sample_task(seed)
-        if task.level not in levels_of(environment.settings.difficulty) or task.family not in environment.families:
+        levels = (*levels_of(environment.settings.difficulty), *NO_LEVELS)
+        if task.level not in levels or task.family not in environment.families:
             faults.append(f"sample_task({seed}) made level {task.level} of {task.family!r}, which was not asked for")
     if faults:
         return Check("tasks", False, listed(faults))

@@ -5,7 +5,7 @@ by hand: the agent decides when to ask.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -49,7 +49,7 @@ class Harness(BaseEnvironment):
     """Tasks for an agent that is played as it is."""
 
     name = "Harness"
-    version = "1.0.0"
+    version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = HarnessSettings
     settings: HarnessSettings
     reward_range = (0.0, 1.0)
@@ -78,6 +78,15 @@ class Harness(BaseEnvironment):
     def tasks(self, task: Task) -> AgentTasks:
         """The family of a task."""
         return self.settings.tasks[task.family]
+
+    def levels(self, family: str) -> Sequence[int]:
+        """Those of the family's rows."""
+        return self.settings.tasks[family].levels
+
+    def count(self, family: str, level: int, *, held_out: bool) -> int | None:
+        """The number of listed rows; None if a function makes them."""
+        tasks = self.settings.tasks[family]
+        return None if tasks.generate else len(tasks.rows(level, held_out=held_out))
 
     def row(self, task: Task) -> Row:
         """The content of a task."""

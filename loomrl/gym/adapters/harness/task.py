@@ -5,7 +5,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from loomrl.config.basic import PathText, Share
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
 from loomrl.gym.adapters.family import Family
 from loomrl.gym.answer import parse_submission
+from loomrl.gym.base import LEVELS, NO_LEVELS
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.named import named
 from loomrl.types import Reward, Task
@@ -63,7 +64,7 @@ class AgentTasks(Family):
     generate: str = ""
     """`package.module:function`, called with the level and a `random.Random`; it returns a row."""
     held_out: Share = 0.2
-    """Share of a list's or a file's rows that only evaluations draw."""
+    """Share of a list's or a file's rows that only evaluations draw; 1 is a list for judging alone."""
     scorer: str = "answer"
     """`answer`: the last line of the output, or the text between its `<answer>` tags, is the row's answer. `tags`: only
     the text between the tags counts. `exit`: the exit status is 0. Else `package.module:function` of a `Done`, which
@@ -85,15 +86,31 @@ class AgentTasks(Family):
         if self.generate:
             rng = random.Random(f"{task.family}/{task.level}/{task.seed}")
             return as_row(_called(self.generate, task.level, rng), where=self.generate)
-        rows = _items(self.file) if self.file is not None else self.items
-        own = [row for row in map(_checked(self.file or "items"), rows) if row.level in (None, task.level)]
+        own = self.rows(task.level, held_out=task.seed in HELD_OUT_SEEDS)
         if not own:
-            raise ConfigError(f"tasks of family {task.family!r}: none has level {task.level}.")
-        return random.Random(task.seed).choice(self._part(own, held_out=task.seed in HELD_OUT_SEEDS))
+            level = f"has level {task.level}" if task.level else "is to train on"
+            raise ConfigError(f"tasks of family {task.family!r}: none {level}.")
+        return own[task.seed % len(own)]
+
+    @property
+    def levels(self) -> Sequence[int]:
+        """The levels that rows name; of generated ones, all."""
+        if self.generate:
+            return range(1, LEVELS + 1)
+        return sorted({row.level for row in self._listed() if row.level is not None}) or NO_LEVELS
+
+    def rows(self, level: int, *, held_out: bool) -> list[Row]:
+        """The listed rows of a level, and those that name none, for evaluations or for training."""
+        return self._part([row for row in self._listed() if row.level in (None, level)], held_out=held_out)
+
+    def _listed(self) -> list[Row]:
+        rows = _items(self.file) if self.file is not None else self.items
+        return list(map(_checked(self.file or "items"), rows))
 
     def _part(self, rows: list[Row], *, held_out: bool) -> list[Row]:
-        """The rows for evaluations, or those for training."""
         count = round(self.held_out * len(rows))
+        if self.held_out == 1:
+            return rows if held_out else []
         if not 0 < count < len(rows):
             return rows
         chosen = set(random.Random(0).sample(range(len(rows)), count))
