@@ -138,11 +138,13 @@ def begin(
 
 @app.command()
 def show(words: Words = None, as_json: AsJson = False) -> None:
-    """Print the resolved experiment and its hash: what a run with these words would do."""
+    """Print the resolved experiment and its hash: what a run would do. What it names has to be there."""
     from loomrl.experiments.shipped import resolve_any
+    from loomrl.experiments.sound import check_parts
     from loomrl.load import dump
 
     experiment = resolve_any(words or [])
+    check_parts(experiment)
 
     def render(console: Console) -> None:
         console.print(dump(experiment), end="", markup=False, highlight=False)

@@ -1,6 +1,7 @@
 """Experiment files by path, or by their shipped name."""
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from loomrl.config import (
     trained,
 )
 from loomrl.config.rubric import RubricPart
-from loomrl.errors import ConfigError, unknown
+from loomrl.errors import ConfigError, did_you_mean, unknown
 from loomrl.files import is_file
 from loomrl.load import load_any, parse_assignments, read_yaml
 from loomrl.schema import Tree, merge
@@ -28,6 +29,8 @@ TRAINED = "language/math_tiny"
 CONTROL = "control/cartpole"
 SERVED = "serving/language_tiny"
 LOOP = "loop/tiny"
+SHOWN = 5
+"""Names in an error."""
 
 
 def names() -> list[str]:
@@ -175,6 +178,7 @@ def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperimen
     from loomrl.experiments.policies import is_control, is_model, is_served
     from loomrl.run.version import experiment_of, find_version
     from loomrl.store import open_store
+    from loomrl.store.runs import list_runs
 
     rest = [word for word in words if word != first]
     if is_model(first) or is_control(first) or is_served(first):
@@ -183,7 +187,12 @@ def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperimen
     with open_store(store_url) as db:
         version = find_version(first, db)
         if version is None:
-            return resolve(words), list(policies)
+            runs = [run.id for run in list_runs(db, limit=SHOWN)]
+            raise ConfigError(
+                f"{first!r} is no experiment, no run in {store_url}, and no folder of a policy."
+                f"{did_you_mean(first, [*names(), *runs])} The latest runs: {', '.join(runs) or 'none'} (`loomrl runs`); "
+                f"experiments: {', '.join(names()[:SHOWN])} and {len(names()) - SHOWN} more (tab completes them)."
+            )
         experiment = experiment_of(version, db)
     merged = merge(experiment.plain, parse_assignments(rest))
     return parse_experiment(merged, origin=f"run {first}"), [first, *policies]
@@ -192,6 +201,9 @@ def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperimen
 def experiment_file(name: str) -> Path:
     """The file itself, or the shipped one of this name."""
     if is_file(name):
+        beside = str(Path(name).resolve().parent)
+        if beside not in sys.path:
+            sys.path.append(beside)  # code that the file names may lie beside it
         return Path(name)
     if name in names():
         return HOME / f"{name}.yaml"

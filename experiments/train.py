@@ -20,6 +20,7 @@ from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
 from loomrl.experiments.evaluate_control import returned
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts
+from loomrl.experiments.sound import check_parts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump, parse_assignments
@@ -98,6 +99,7 @@ def train(
     """Train until a reason to stop or the last update. An existing run is resumed. `metrics`: scraped at HOST:PORT."""
     run = run_id(run, experiment.name)
     refuse_lost(experiment)
+    check_parts(experiment)
     experiment = settled(experiment)
     config = open_algorithm(experiment, run=run)
     run_folder(experiment.train, run)

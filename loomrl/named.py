@@ -1,11 +1,12 @@
 """Code by name: `pkg.module:attribute`, as entry points write it."""
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, did_you_mean
 
 _ONCE = ("algorithms", "cluster", "envs", "experiments")
 """Our packages that older experiments and LoomDBs name without `loomrl.`."""
@@ -18,12 +19,23 @@ def named(entry_point: str, *, what: str) -> Any:
         found: Any = _module(module)
         for name in path.split("."):
             found = getattr(found, name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except AttributeError as error:
+        raise ConfigError(f"{what}={entry_point!r}: {error}.{_names_in(module, path)}") from error
+    except (ImportError, ValueError) as error:
         raise ConfigError(
             f"{what}={entry_point!r}: {error}. Write pkg.module:name; the package's folder must be importable: "
             "the current one, or one on PYTHONPATH."
         ) from error
     return found
+
+
+def _names_in(module: str, path: str) -> str:
+    """A sentence with what a module defines, or how an entry point is written."""
+    if not path:
+        return " Write pkg.module:name."
+    found = sys.modules[module]
+    own = [name for name, value in vars(found).items() if getattr(value, "__module__", None) == found.__name__]
+    return f" It defines {', '.join(own) or 'nothing'}.{did_you_mean(path, own)}"
 
 
 def _module(name: str) -> ModuleType:
