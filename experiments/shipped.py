@@ -190,8 +190,8 @@ def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperimen
             runs = [run.id for run in list_runs(db, limit=SHOWN)]
             raise ConfigError(
                 f"{first!r} is no experiment, no run in {store_url}, and no folder of a policy."
-                f"{did_you_mean(first, [*names(), *runs])} The latest runs: {', '.join(runs) or 'none'} (`loomrl runs`); "
-                f"experiments: {', '.join(names()[:SHOWN])} and {len(names()) - SHOWN} more (tab completes them)."
+                f"{did_you_mean(first, [*names(), *runs])} Latest runs: {', '.join(runs) or 'none'} (`loomrl runs`). "
+                f"Experiments: {', '.join(names()[:SHOWN])} and {len(names()) - SHOWN} more (tab completes them)."
             )
         experiment = experiment_of(version, db)
     merged = merge(experiment.plain, parse_assignments(rest))

@@ -317,6 +317,37 @@ def test_an_environment_in_a_file_beside_is_named_as_it_is_to_be_written() -> No
         run("envs", "check", "my_game")
 
 
+STRANGE = """
+import gymnasium
+
+
+def made():
+    return None
+
+
+class World(gymnasium.Env):
+    observation_space = gymnasium.spaces.Text(3)
+    action_space = gymnasium.spaces.Discrete(2)
+"""
+
+
+def test_code_beside_a_file_in_another_folder_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "own_reward_beside.py").write_text("from loomrl.rewards import RewardComponent\n")
+    part = "{kind: custom, entry_point: 'own_reward_beside:RewardComponent'}"
+    (folder / "own.yaml").write_text(f"name: own\nrewards: {{parts: [{part}]}}\n")
+    assert "own_reward_beside" in run("show", "elsewhere/own.yaml")
+
+
+def test_an_unsupported_space_is_found_before_ray_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "strange_space.py").write_text(STRANGE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("ray.init", lambda *_, **__: pytest.fail("Ray was started"))
+    with pytest.raises(LoomError, match=r"observation space is Text.* is not supported"):
+        run("train", "control/cartpole", "environment={kind: custom, entry_point: 'strange_space:World'}")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -331,6 +362,26 @@ def test_an_environment_in_a_file_beside_is_named_as_it_is_to_be_written() -> No
             ["no.such:Thing", "importable"],
         ),
         (["lineage", "nobody/1"], ["nobody/1"]),
+        (["evaluate", "nope"], ["'nope' is no experiment, no run in", "Latest runs: none", "34 more"]),
+        (
+            ["evaluate", "math", "--policy", "strange:make"],
+            ["'make'", "It defines made, World. Did you mean 'made'?"],
+        ),
+        (["show", "language/math_tiny", "environments.0.families=[algbra]"], ["algbra", "algebra.linear"]),
+        (["show", "language/math_tiny", "environments.0.settings.foo=1"], ["foo=1: no such setting here"]),
+        (
+            ["show", "math", "algorithm.model={path: /no/where}"],
+            ["algorithm.model.path='/no/where': there is no such folder"],
+        ),
+        (
+            ["show", "language/math_tiny", "rewards.parts=[{kind: custom, entry_point: 'strange:no'}]"],
+            ["It defines made"],
+        ),
+        (["show", "control/cartpole", "environment.id=CartPole-v9"], ["CartPole", "v9"]),
+        (
+            ["train", "control/cartpole", "environment={kind: custom, entry_point: 'strange:World'}"],
+            ["is not supported"],
+        ),
         (["show", "language/math_tiny", "algorithm.clip=0.1"], ["low, high, dual", "Write algorithm.clip.low=0.1"]),
         (["sweep", "cartpole", "trials=ten"], ["trials='ten'", "Write samples."]),
         (["runs", "--store", "mysql://x/y"], ["mysql", "sqlite"]),
@@ -340,6 +391,7 @@ def test_an_environment_in_a_file_beside_is_named_as_it_is_to_be_written() -> No
 def test_mistake_is_one_message_with_value_choices_and_remedy(
     words: list[str], said: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("strange.py").write_text(STRANGE)
     monkeypatch.setattr("sys.argv", ["loomrl", *words])
     with pytest.raises(SystemExit) as caught:
         main()
