@@ -20,6 +20,7 @@ from loomrl.gym.episode import failed_trajectory, hang
 from loomrl.gym.host.local import LocalHost, Make, Plan
 from loomrl.gym.host.watch import Autopsy, Watchdog, examine
 from loomrl.gym.policy import OpenPolicy, open_policy
+from loomrl.own_ray import ensure_ray
 from loomrl.types import Failure, Trajectory
 
 RETRIES = 3
@@ -38,8 +39,7 @@ def refuse_crowd(actors: int) -> None:
     """A ConfigError for more actors than Ray's CPUs allow: actors request no CPU, so Ray would start any number."""
     import ray
 
-    if not ray.is_initialized():
-        ray.init()
+    ensure_ray()
     most = int(PER_CORE * ray.cluster_resources().get("CPU", 0))
     if actors > most:
         raise ConfigError(
