@@ -40,10 +40,7 @@ def own_ray(**settings: Any) -> Iterator[Path]:
 
     with ExitStack() as stack:
         folder = stack.enter_context(_folder())
-        token = folder / TOKEN
-        token.touch(mode=0o600)
-        token.write_text(secrets.token_hex(32))
-        stack.enter_context(_authenticated(token))
+        stack.enter_context(authenticated(folder))
         stack.callback(ray.shutdown)
         _start(folder, settings)
         (folder / ADDRESS).write_text(ray.get_runtime_context().gcs_address)
@@ -97,8 +94,11 @@ def _folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _authenticated(token: Path) -> Iterator[None]:
-    """Have Ray use the token in this file, in this process and in those that it starts."""
+def authenticated(folder: Path) -> Iterator[None]:
+    """Have Ray use a new token, kept in this folder, and loopback: in this process and in those that it starts."""
+    token = folder / TOKEN
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
     mine = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_AUTH_TOKEN": None}
     try:
         with on_loopback(), environ(mine):
@@ -152,7 +152,7 @@ def _start_within(limit_s: float, folder: Path, settings: Mapping[str, Any]) -> 
         stack.enter_context(_replaced(node, "Node", Node))
         stack.enter_context(_replaced(services, "get_node", found))  # Ray gives its raylet 30 s, without a setting
         try:
-            ray.init("local", **{"include_dashboard": False, "_temp_dir": str(folder)} | QUIET | settings)
+            ray.init("local", **{"include_dashboard": False, "_temp_dir": str(folder), **QUIET, **settings})
         except Exception as error:  # Ray has no type for this error
             for each in made:
                 each.kill_all_processes(check_alive=False, allow_graceful=False)

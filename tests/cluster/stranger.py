@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +65,9 @@ def alone(command: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
     return subprocess.Popen(["unshare", "--net", *as_root, "sh", "-c", OWN, "sh", *command], text=True, **options)
 
 
-def beside(process: "subprocess.Popen[str]", command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+def beside(
+    process: "subprocess.Popen[str]", command: Sequence[str], **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run a command on the network of another."""
     as_root = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
     words = ["nsenter", "--net", *as_root, f"--target={process.pid}", *command]
