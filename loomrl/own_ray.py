@@ -25,6 +25,10 @@ LIMITS_S = 30.0, 150.0
 LOOK_S = 0.1
 VITAL = {"gcs_server", "raylet"}
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+MEET: Mapping[str, str] = dict.fromkeys(
+    ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo" if sys.platform.startswith("linux") else "lo0"
+)
+"""Where torch's process groups listen."""
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Ray's variable for machines that are never part of a cluster: 0 makes it listen, and look for others, on loopback."""
 
@@ -99,7 +103,7 @@ def authenticated(folder: Path) -> Iterator[None]:
     token = folder / TOKEN
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
-    mine = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_AUTH_TOKEN": None}
+    mine = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_AUTH_TOKEN": None, **MEET}
     try:
         with on_loopback(), environ(mine):
             _read_again()

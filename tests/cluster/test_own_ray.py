@@ -24,18 +24,24 @@ def slow(address, node):
 
 services.get_node = slow
 """
-STARTS = PLANT + """
+STARTS = (
+    PLANT
+    + """
 import psutil, ray
 from loomrl.experiments.algorithms import ray_running
 with ray_running(1):
     started = [child.name() for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
     print(len(asked), started.count("gcs_server"), started.count("raylet"))
 """
-TRAINS = PLANT + """
+)
+TRAINS = (
+    PLANT
+    + """
 sys.argv = ["loomrl", "train", "control/cartpole"]
 from loomrl.experiments.cli import main
 main()
 """
+)
 
 
 def run(program: str, slow: int, limit_s: float, folder: Path) -> subprocess.CompletedProcess[str]:

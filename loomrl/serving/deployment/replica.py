@@ -106,9 +106,10 @@ async def _started(process: PolicyProcess | GatewayProcess | FrontProcess) -> No
 
 
 def _keep_to_loopback() -> None:
-    """Have Serve's own server in this replica listen on loopback: by itself it does on all interfaces, and reads pickles.
+    """Have Serve's own server in this replica, which nothing of ours calls, listen on loopback.
 
-    Nothing of ours calls it. Serve starts it after the replica is made, and has no setting for its address.
+    By itself it listens on all interfaces, and reads pickles. Serve starts it once the replica is made, and has no
+    setting for its address.
     """
     from ray._common.tls_utils import add_port_to_grpc_server
     from ray.serve._private import replica
