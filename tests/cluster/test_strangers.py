@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from loomrl.own_ray import ADDRESS, LOOPBACK, TOKEN
+from loomrl.store import open_store
+from loomrl.store.endpoints import Arm, set_endpoint
 from tests.cluster.stranger import ROOT, alone, beside, listeners
 from tests.needs import needs
 from tests.serving.control_support import control_policy
@@ -63,6 +65,8 @@ READY: Mapping[str, Callable[[Path], bool]] = {
 def running(folder: Path, name: str, *words: str) -> Iterator["subprocess.Popen[str]"]:
     """A command on a network of its own, from when it is at work until the context ends."""
     control_policy().save(folder / "pole")
+    with open_store(f"sqlite:///{folder}/loom.db") as db:
+        set_endpoint(db, "policy", [Arm(name="stable", policy=str(folder / "pole"))], at=1.0)
     away = ("RAY_AUTH", "RAY_ADDRESS", LOOPBACK)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(away)}
     env = kept | {"HOME": str(folder), "RAY_TMPDIR": str(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
