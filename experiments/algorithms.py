@@ -3,18 +3,16 @@
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
 
 from loomrl.config import BC, IQL, SAC, AnyExperiment, ControlExperiment, CustomAlgorithm, Weave
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
-from loomrl.http.listen import is_loopback
 from loomrl.named import named
-from loomrl.own_ray import QUIET, on_loopback, own_ray
+from loomrl.own_ray import cluster_address, join_ray, own_ray
 from loomrl.process import exit_on_sigterm, none_outlives_us
 
 PLENTY = 10**6
@@ -88,8 +86,8 @@ def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-        if "RAY_ADDRESS" in os.environ:
-            _join(os.environ["RAY_ADDRESS"], stack)
+        if address := cluster_address():
+            _join(address, stack)
         else:
             plenty = dict.fromkeys(resources, PLENTY)
             cores = os.cpu_count() or 1
@@ -114,7 +112,6 @@ def _join(address: str, stack: ExitStack) -> None:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="loomrl-packages-")))
         packed(folder)
         brought = {"runtime_env": {"py_modules": [str(folder / "loomrl")]}}
-    host = urlsplit(address if "://" in address else f"ray://{address}").hostname or ""
-    with on_loopback() if is_loopback(host) else nullcontext(), translated(address):
-        ray.init(**brought, **QUIET)
+    with translated(address):
+        join_ray(address, **brought)
     stack.callback(ray.shutdown)

@@ -11,9 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from loomrl.errors import ClusterError
 from loomrl.process import environ
@@ -57,12 +58,28 @@ def ensure_ray(**settings: Any) -> None:
 
     if ray.is_initialized():
         return
-    if "RAY_ADDRESS" in os.environ:
-        ray.init(**QUIET)
+    if address := cluster_address():
+        join_ray(address)
         return
     until_exit = ExitStack()
     until_exit.enter_context(own_ray(**settings))
     atexit.register(until_exit.close)
+
+
+def cluster_address() -> str | None:
+    """The cluster to join, by RAY_ADDRESS; None for a Ray of our own."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    return None if named in ("", "local") else named
+
+
+def join_ray(address: str, **settings: Any) -> None:
+    """Join the cluster at this address; one on loopback is looked for there. `settings` are those of `ray.init`."""
+    import ray
+    from ray._common.network_utils import is_localhost
+
+    host = urlsplit(address if "://" in address else f"ray://{address}").hostname or ""
+    with on_loopback() if is_localhost(host) else nullcontext():
+        ray.init(address, **QUIET, **settings)
 
 
 def ray_logs() -> Path:
