@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from loomrl.own_ray import cluster_address
+
 pytestmark = pytest.mark.system
 
 PLANT = """
@@ -44,6 +46,14 @@ main()
 )
 
 
+LIBRARY = """
+import os, ray
+from loomrl.gym.host.actor import refuse_crowd
+refuse_crowd(1)
+print(ray.get_runtime_context().gcs_address.partition(":")[0], os.environ["RAY_AUTH_MODE"])
+"""
+
+
 def run(program: str, slow: int, limit_s: float, folder: Path) -> subprocess.CompletedProcess[str]:
     """A program that finds Ray's node missing in the first `slow` starts, however quick the machine is."""
     command = [sys.executable, "-c", program, str(slow), str(limit_s)]
@@ -67,3 +77,31 @@ def test_a_start_that_is_too_slow_twice_is_one_line_with_the_remedy(tmp_path: Pa
     assert "has less to do" in error
     assert "session_latest/logs" in error
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_library_starts_the_same_ray_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    before = {*Path(os.environ["RAY_TMPDIR"]).iterdir()}
+    done = subprocess.run(
+        [sys.executable, "-c", LIBRARY],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"HOME": str(home)},
+        timeout=280,
+    )
+    assert done.stdout == "127.0.0.1 token\n", done.stderr[-3000:]
+    assert not [*home.iterdir()]
+    assert {*Path(os.environ["RAY_TMPDIR"]).iterdir()} == before
+
+
+@pytest.mark.parametrize(("named", "joined"), [(None, None), ("", None), ("local", None), ("head:6379", "head:6379")])
+def test_only_a_cluster_that_is_named_is_joined(
+    named: str | None, joined: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if named is not None:
+        monkeypatch.setenv("RAY_ADDRESS", named)
+    assert cluster_address() == joined
