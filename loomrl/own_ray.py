@@ -4,6 +4,7 @@ By itself Ray listens on all interfaces, writes a token into the user's home, an
 """
 
 import atexit
+import math
 import os
 import secrets
 import shutil
@@ -169,7 +170,7 @@ def _start_within(limit_s: float, folder: Path, settings: Mapping[str, Any]) -> 
     made: list[Node] = []
     found = _patient(services.get_node, limit_s, lambda: {kind for kind, _ in made[0].dead_processes()} & VITAL)
     with ExitStack() as stack:
-        stack.enter_context(environ({"RAY_gcs_server_port_wait_time_s": f"{limit_s:.0f}"}))
+        stack.enter_context(environ({"RAY_gcs_server_port_wait_time_s": f"{math.ceil(limit_s)}"}))
         stack.enter_context(_replaced(node, "Node", Node))
         stack.enter_context(_replaced(services, "get_node", found))  # Ray gives its raylet 30 s, without a setting
         try:
