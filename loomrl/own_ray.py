@@ -101,7 +101,7 @@ def on_loopback() -> Iterator[None]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder that only this user can enter: what Ray makes in it has mode 0777."""
+    """A folder that only this user can enter. Ray's own is within: Ray opens it to everybody, mode 0777."""
     from ray._common.utils import get_default_system_temp_dir
 
     folder = Path(tempfile.mkdtemp(prefix="loomrl-", dir=get_default_system_temp_dir()))  # short: sockets lie in it
@@ -151,7 +151,7 @@ def _start(folder: Path, settings: Mapping[str, Any]) -> None:
             raise ClusterError(
                 f"Ray did not start on this machine, nor when it was tried again: {error}. Is the machine busy, or "
                 f"short of memory? Run the command again when it has less to do. Ray's logs: "
-                f"{folder}/session_latest/logs"
+                f"{folder}/ray/session_latest/logs"
             ) from None
 
 
@@ -174,7 +174,7 @@ def _start_within(limit_s: float, folder: Path, settings: Mapping[str, Any]) -> 
         stack.enter_context(_replaced(node, "Node", Node))
         stack.enter_context(_replaced(services, "get_node", found))  # Ray gives its raylet 30 s, without a setting
         try:
-            ray.init("local", **{"include_dashboard": False, "_temp_dir": str(folder), **QUIET, **settings})
+            ray.init("local", **{"include_dashboard": False, "_temp_dir": str(folder / "ray"), **QUIET, **settings})
         except Exception as error:  # Ray has no type for this error
             for each in made:
                 each.kill_all_processes(check_alive=False, allow_graceful=False)
