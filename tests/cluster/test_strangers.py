@@ -23,7 +23,14 @@ from tests.serving.control_support import control_policy
 
 pytestmark = [pytest.mark.system, needs("namespaces")]
 
-JOIN = """
+RUN = """
+import sys
+import ray
+ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
+print(ray.get(ray.remote(num_cpus=0)(lambda: 6 * 7).remote()))
+"""
+JOIN = (
+    """
 import sys
 from loomrl.cluster.address import refuse_silent
 from loomrl.errors import ClusterError
@@ -31,10 +38,10 @@ try:
     refuse_silent(sys.argv[1])
 except ClusterError as error:
     sys.exit(f"{type(error).__name__}: {error}")
-import ray
-ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
-print(ray.get(ray.remote(num_cpus=0)(lambda: 6 * 7).remote()))
 """
+    + RUN
+)
+STRANGERS = {"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "x" * 64}
 LINES = {
     "train": ["control/cartpole", "--run", "r", "train.steps=100000000", "evaluation.every=null"],
     "sweep": ["cartpole", "--run", "s"],
@@ -83,6 +90,15 @@ def running(folder: Path, name: str, *words: str) -> Iterator["subprocess.Popen[
         process.wait(120)
 
 
+def join(
+    process: "subprocess.Popen[str]", place: Path, program: str, limit_s: float = 120.0, **auth: str
+) -> subprocess.CompletedProcess[str]:
+    """A program that joins the Ray whose folder this is, from the same machine and with these credentials."""
+    env = {"HOME": str(place), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), LOOPBACK: "0"} | auth
+    words = [sys.executable, "-P", "-c", program, (place / ADDRESS).read_text()]
+    return beside(process, words, env=env, cwd=place, timeout=limit_s)
+
+
 @pytest.fixture
 def short() -> Iterator[Path]:
     """A folder with a short name, which Ray's sockets want."""
@@ -102,20 +118,25 @@ def test_the_ray_of_a_training_is_on_loopback_and_lets_in_who_has_its_token(shor
         assert stat.S_IMODE(place.stat().st_mode) == 0o700
         assert stat.S_IMODE((place / TOKEN).stat().st_mode) == 0o600
 
-        def join(**auth: str) -> subprocess.CompletedProcess[str]:
-            env = {"HOME": str(short), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), LOOPBACK: "0"} | auth
-            words = [sys.executable, "-P", "-c", JOIN, (place / ADDRESS).read_text()]
-            return beside(process, words, env=env, cwd=short, timeout=120)
-
-        for stranger in ({"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "x" * 64}):
-            refused = join(**stranger)
+        for stranger in STRANGERS:
+            refused = join(process, place, JOIN, **stranger)
             assert refused.stdout == ""
             assert "ClusterError" in refused.stderr
             assert "expects another token" in refused.stderr
-        friend = join(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(place / TOKEN))
+        friend = join(process, place, JOIN, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(place / TOKEN))
         assert friend.stdout == "42\n", friend.stderr
     assert not place.exists()
     assert not (short / ".ray").exists(), "a token in the user's home"
+
+
+@pytest.mark.slow
+def test_ray_itself_lets_nobody_run_code_without_the_token(short: Path) -> None:
+    with running(short, "train") as process:
+        (place,) = short.glob("loomrl-*")
+        for stranger in STRANGERS:  # Ray tries for minutes
+            with pytest.raises(subprocess.TimeoutExpired) as refused:
+                join(process, place, RUN, limit_s=30.0, **stranger)
+            assert not refused.value.stdout
 
 
 @pytest.mark.slow
