@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -11,10 +12,12 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
-from torch.distributed import TCPStore, rendezvous  # type: ignore[attr-defined]
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from typing_extensions import override
 
 from loomrl.errors import LearnerError, LoomError
+
+_RENDEZVOUS = import_module("torch.distributed.rendezvous")  # as an attribute, the name is a function's
 
 
 class OwnSteps(TorchLearner):
@@ -22,7 +25,7 @@ class OwnSteps(TorchLearner):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        rendezvous.TCPStore = _store_at_its_address  # type: ignore[attr-defined]  # before RLlib has learners meet
+        _RENDEZVOUS.TCPStore = _store_at_its_address  # type: ignore[attr-defined]  # before RLlib has learners meet
 
     @override
     def compute_loss_for_module(self, **_: Any) -> Any:
