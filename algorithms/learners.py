@@ -1,8 +1,10 @@
 """Shared by all our learners: own optimizer steps, the dealing of data, and the translation of errors."""
 
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -10,13 +12,20 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from typing_extensions import override
 
 from loomrl.errors import LearnerError, LoomError
 
+_RENDEZVOUS = import_module("torch.distributed.rendezvous")  # as an attribute, the name is a function's
+
 
 class OwnSteps(TorchLearner):
     """A TorchLearner whose `update` takes its optimizer steps itself."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        _RENDEZVOUS.TCPStore = _store_at_its_address  # type: ignore[attr-defined]  # before RLlib has learners meet
 
     @override
     def compute_loss_for_module(self, **_: Any) -> Any:
@@ -28,6 +37,14 @@ class OwnSteps(TorchLearner):
     def _set_optimizer_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         for group in optimizer.param_groups:
             group["lr"] = float(lr)
+
+
+def _store_at_its_address(*, host_name: str, port: int, is_master: bool, **settings: Any) -> TCPStore:
+    """Where learners meet: torch's own store would listen on all interfaces, and asks nobody for a password."""
+    if is_master:
+        family = socket.AF_INET6 if ":" in host_name else socket.AF_INET
+        settings["master_listen_fd"] = socket.create_server((host_name, port), family=family).detach()
+    return TCPStore(host_name=host_name, port=port, is_master=is_master, **settings)
 
 
 def training_data(shares: Sequence[Any]) -> TrainingData:

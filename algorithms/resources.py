@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from loomrl.config import Placement
 from loomrl.errors import ClusterError, ConfigError
+from loomrl.own_ray import ensure_ray
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def ensure_room(config: Any) -> None:
 
     A ConfigError, at once, if the cluster can never have it; a ClusterError if it could, but has no room in time.
     """
-    _ensure_ray()
+    ensure_ray()
     if get_current_placement_group() is not None:  # of Tune, which has reserved it all
         return
     ensure_possible(config)
@@ -202,9 +203,3 @@ def _more(name: str, amount: float) -> str:
         case "GPU":
             return f"ray.init(num_gpus={amount:g}), where there are as many"
     return f"ray.init(resources={{{name!r}: {amount:g}}})"
-
-
-def _ensure_ray() -> None:
-    """Connect to the running Ray, or start one as RLlib does."""
-    if not ray.is_initialized():
-        ray.init()

@@ -12,6 +12,7 @@ from loomrl.config import BC, IQL, SAC, AnyExperiment, ControlExperiment, Custom
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
 from loomrl.named import named
+from loomrl.own_ray import cluster_address, join_ray, own_ray
 from loomrl.process import exit_on_sigterm, none_outlives_us
 
 PLENTY = 10**6
@@ -21,7 +22,6 @@ RAYLET_DIED = (
     "loomrl: Ray's raylet, which runs the work on this machine, has died (killed? out of memory?): this command ends.\n"
     "loomrl: resume a training from its last checkpoint with `loomrl train EXPERIMENT --resume`."
 )
-_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
 def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
@@ -86,16 +86,13 @@ def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-        if "RAY_ADDRESS" in os.environ:
-            _join(os.environ["RAY_ADDRESS"], stack)
+        if address := cluster_address():
+            _join(address, stack)
         else:
-            os.environ.setdefault("RAY_AUTH_MODE", "disabled")
             plenty = dict.fromkeys(resources, PLENTY)
             cores = os.cpu_count() or 1
             count = min(max(cpus, cores), PER_CORE * cores)
-            ray.init("local", num_cpus=count, resources=plenty, include_dashboard=False, **_QUIET)
-        stack.callback(ray.shutdown)
-        if "RAY_ADDRESS" not in os.environ:
+            stack.enter_context(own_ray(num_cpus=count, resources=plenty))
             stack.enter_context(none_outlives_us(vital="raylet/raylet", obituary=RAYLET_DIED))  # agents would, a minute
         if threading.current_thread() is threading.main_thread():
             exit_on_sigterm()  # in order: Ray's own way takes itself down before what works in it
@@ -116,4 +113,5 @@ def _join(address: str, stack: ExitStack) -> None:
         packed(folder)
         brought = {"runtime_env": {"py_modules": [str(folder / "loomrl")]}}
     with translated(address):
-        ray.init(**brought, **_QUIET)
+        join_ray(address, **brought)
+    stack.callback(ray.shutdown)

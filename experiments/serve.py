@@ -21,6 +21,7 @@ from loomrl.experiments.shipped import experiment_file, names
 from loomrl.files import is_file
 from loomrl.http.listen import open_door
 from loomrl.load import load_any
+from loomrl.own_ray import cluster_address
 from loomrl.safety.open import open_action_rule, open_text_rule
 from loomrl.serving.deployment.source import PolicySource, fetch, key_of, source_of
 from loomrl.store import LoomDB, open_store
@@ -127,7 +128,7 @@ def serving(experiment: ServingExperiment) -> Iterator[Served]:
 
             folders = {f"arms {source.key}": source.folder for source in sources if source.folder}
             refuse_unshared(store_url=experiment.store_url, artifact_url=experiment.artifact_url, paths=folders)
-            deployed = deploy(experiment, alone="RAY_ADDRESS" not in os.environ)
+            deployed = deploy(experiment, alone=cluster_address() is None)
             try:
                 key = _key(experiment, db)
                 yield Served(
@@ -219,7 +220,7 @@ def _settled(experiment: ServingExperiment) -> ServingExperiment:
     The head of a cluster may be another machine: whether a port is free there, its front says.
     """
     paths: dict[str, Any] = {}
-    if "RAY_ADDRESS" not in os.environ or experiment.port == 0:
+    if cluster_address() is None or experiment.port == 0:
         door = open_door(experiment.host, experiment.port, token="callers need keys")
         for listener in door.listeners:
             listener.close()

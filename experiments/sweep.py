@@ -4,8 +4,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +24,7 @@ from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.sweep_file import check, short
 from loomrl.experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
+from loomrl.process import environ
 from loomrl.run.record import begin_run, run_folder
 from loomrl.store import LoomDB, open_store
 from loomrl.store.runs import Run, RunStatus, finish_run, list_runs, recorded_sweep, run_id, show_run
@@ -84,7 +84,11 @@ def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> 
     refuse_lost(asked.experiment)
     run_folder(asked.experiment.train, id)
     _refuse_missing(asked)
-    with _environ(QUIET), ray_running(_needed(asked)), open_store(asked.experiment.store_url) as db:
+    with (
+        environ({name: os.environ.get(name, value) for name, value in QUIET.items()}),
+        ray_running(_needed(asked)),
+        open_store(asked.experiment.store_url) as db,
+    ):
         _refuse_impossible(asked)
         held = asked.experiment
         refuse_unshared(
@@ -361,18 +365,6 @@ def _refuse_impossible(asked: Sweep) -> None:
                 f"concurrency={at_once}: {at_once} trials with {each:g} {name} each are {each * at_once:g} {name}, and "
                 f"Ray has {room:g} in all. {remedy}, or start Ray with more."
             )
-
-
-@contextmanager
-def _environ(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set these variables unless they are set; restored afterwards."""
-    added = {name: value for name, value in settings.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
 
 
 def _picture(asked: Sweep, result: SweepResult) -> str:

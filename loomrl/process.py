@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -55,6 +55,17 @@ def die_with_parent(parent: int, *, by: signal.Signals = signal.SIGTERM) -> None
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
     if os.getppid() != parent:  # it went before we asked
         os.kill(os.getpid(), by)
+
+
+@contextlib.contextmanager
+def environ(settings: Mapping[str, str | None]) -> Iterator[None]:
+    """Environment variables for this context; None removes one."""
+    before = {name: os.environ.get(name) for name in settings}
+    _set(settings)
+    try:
+        yield
+    finally:
+        _set(before)
 
 
 @contextlib.contextmanager
@@ -115,6 +126,14 @@ def _watch(obituary: str, parent: int, vital: int, pids: Sequence[int]) -> None:
     for handle in handles.values():
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
+
+
+def _set(settings: Mapping[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _is_there(parent: int) -> bool:

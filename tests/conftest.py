@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 
 from loomrl import artifacts
+from loomrl.own_ray import own_ray
 from loomrl.store import LoomDB, db, open_store
 from tests.needs import need, postgres_binaries
 
@@ -33,6 +35,8 @@ pytest_plugins = ["tests.costs"]
 
 PASSWORD = "only-on-loopback"
 SLOW_MOST_S = 1800
+SHARED = ExitStack()
+"""Holds the Ray that `ray_cluster` hands on."""
 COMES_NEXT = pytest.StashKey[pytest.Function | None]()
 
 gc.disable()  # what is imported and collected stays
@@ -133,16 +137,15 @@ def ray_cluster(request: pytest.FixtureRequest) -> Iterator[None]:
     """A small Ray of our own. Where the next file begins with it and all of it is free, it is handed on."""
     import ray
 
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     if not ray.is_initialized():
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # workers know the tests' modules
-            ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            SHARED.enter_context(own_ray(num_cpus=4))
         _hurry_rllib()
     yield
     nextitem = request.session.stash[COMES_NEXT]
     if nextitem is None or "ray_cluster" not in nextitem.fixturenames or not _is_free():
-        ray.shutdown()
+        SHARED.close()
 
 
 @pytest.fixture

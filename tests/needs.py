@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,6 +28,7 @@ INSTALL = {
     "the clients": "make clients",
     "a lab": "as root, apt-get install iproute2 openssh-server rsync iputils-ping gcc libc6-dev",
     "chdb": "pip install 'loomrl[analytics]'",
+    "namespaces": "apt-get install util-linux iproute2; as another user than root, user namespaces",
     "Chromium": "apt-get install chromium; pip install playwright axe-playwright-python",
 }
 
@@ -79,10 +82,21 @@ def is_here(what: str) -> bool:
             return all(find_spec(name) is not None for name in ("chdb", "clickhouse_connect"))
         case "a lab":
             return can_make_a_lab()
+        case "namespaces":
+            return can_unshare()
         case "Chromium":
             has_driver = all(find_spec(name) is not None for name in ("playwright", "axe_playwright_python"))
             return has_driver and shutil.which("chromium") is not None
     raise ValueError(what)
+
+
+@cache
+def can_unshare() -> bool:
+    """True if a command can have a network of its own here."""
+    if not all(shutil.which(name) for name in ("unshare", "nsenter", "ip")):
+        return False
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return subprocess.run(["unshare", "--net", *as_root, "true"], capture_output=True, check=False).returncode == 0
 
 
 def can_make_a_lab() -> bool:

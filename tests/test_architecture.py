@@ -31,6 +31,7 @@ LAYERS = [
     "types",
     "errors",
     "process",
+    "own_ray",
     "named",
     "schema",
     "config",

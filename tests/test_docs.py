@@ -97,7 +97,7 @@ def test_team_of_the_guide_is_trained_and_judged(tmp_path: Path) -> None:
 def said_by(file: str, number: int, folder: Path) -> str:
     """The output of this example, run as a script."""
     (folder / "guide.py").write_text(blocks(file, "python")[number])
-    environment = os.environ | {"PYTHONPATH": str(DOCS.parent), "RAY_AUTH_MODE": "disabled"}
+    environment = os.environ | {"PYTHONPATH": str(DOCS.parent)}
     command = [sys.executable, folder / "guide.py"]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=True, cwd=folder).stdout
 

@@ -130,7 +130,7 @@ _OWN = [sys.executable, "-P", "-m", "loomrl"]
 
 
 def _environment() -> dict[str, str]:
-    return {"RAY_AUTH_MODE": "disabled", "OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
 
 
 def _open(db: LoomDB, endpoint: str) -> list[Job]:

@@ -17,6 +17,7 @@ from loomrl.algorithms.sac import SACConfig
 from loomrl.algorithms.weave.algorithm import WeaveConfig
 from loomrl.errors import ConfigError, LearnerError
 from loomrl.experiments.shipped import resolve
+from loomrl.own_ray import own_ray
 from tests.algorithms.control_support import Weights, ppo, same, weights
 from tests.algorithms.language_support import experiment
 
@@ -47,11 +48,8 @@ KINDS: dict[str, Callable[[], Any]] = {"ppo": lambda: ppo(normalize_observations
 @pytest.fixture(scope="module")
 def ray_that_counts_gpus() -> Iterator[None]:
     """A Ray that believes in two GPUs: who holds which is real, what they can do is not."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    with own_ray(num_cpus=4, num_gpus=2):
         yield
-        ray.shutdown()
 
 
 def of_all(algo: Any) -> list[Weights]:

@@ -1,10 +1,12 @@
 """PPO on the fast runner: learns in every action space, repeats itself bit for bit, and says what is wrong."""
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
@@ -156,6 +158,10 @@ def test_two_learners_have_the_same_weights_and_nothing_is_lost(compression: str
     algo = ppo(normalize_observations=True, compression=compression).learners(num_learners=2).build_algo()
     for _ in range(2):
         told = algo.train()
+    pids = [result.get() for result in algo.learner_group.foreach_learner(lambda learner: os.getpid())]
+    sockets = [each for pid in pids for each in psutil.Process(pid).net_connections("tcp") if each.status == "LISTEN"]
+    assert len(sockets) > 2, "Ray's of each, and where they meet"
+    assert {each.laddr.ip.removeprefix("::ffff:") for each in sockets} == {"127.0.0.1"}
     found = algo.learner_group.foreach_learner(lambda learner: learner.get_state())
     states = [result.get()["rl_module"][DEFAULT_MODULE_ID] for result in found]
     assert len(states) == 2

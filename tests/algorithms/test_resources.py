@@ -16,6 +16,7 @@ from loomrl.algorithms.ppo import PPOConfig
 from loomrl.algorithms.resources import ensure_room, parts_of
 from loomrl.errors import ClusterError, ConfigError
 from loomrl.experiments.shipped import resolve
+from loomrl.own_ray import authenticated
 from tests.algorithms.language_support import experiment
 
 pytestmark = [
@@ -26,10 +27,9 @@ PLACED = {"rollout.runners": 2, "placement.runner.resources": {"rollout": 1}, "p
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A head, and a node of two runners."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
+    with authenticated(tmp_path_factory.mktemp("ray")):
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         made.add_node(num_cpus=1, resources={"rollout": 2})
         made.wait_for_nodes()

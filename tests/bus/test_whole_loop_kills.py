@@ -154,7 +154,6 @@ def check_jobs(db: LoomDB) -> Counter[Phase]:
 def test_a_loop_whose_parts_are_killed_loses_nothing_and_does_nothing_twice(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv(OURS, str(os.getpid()))
     nats_server.start()
     production, programs, kills = Production(tmp_path / "loop"), Programs(tmp_path), Counter[str]()

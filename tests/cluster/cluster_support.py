@@ -21,6 +21,8 @@ from loomrl.experiments.cli import app
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-that-only-this-test-knows"
+AUTH = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @contextmanager
@@ -96,7 +98,7 @@ def cli(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
 def token_cluster(folder: Path, ports: Callable[[], int]) -> Iterator[tuple[str, str]]:
     """A head with no CPU to spare and a worker node, neither of which has LoomRL; dashboard and GCS address."""
     python, gcs, dashboard = bare_python(folder / "venv"), ports(), ports()
-    env = environment(python, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, HOME=str(folder))
+    env = environment(python, **AUTH, HOME=str(folder))
     temporary = tempfile.mkdtemp(prefix="ray-")  # a short name, for sockets; nodes of other machines share no folder
     url, address = f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{gcs}"
     head = start(

@@ -41,6 +41,25 @@ def test_files_for_every_kind_of_cluster_ship() -> None:
     assert made == {"RayCluster", "RayJob", "RayService", "Deployment"}
 
 
+@pytest.mark.parametrize("file", LAUNCHER, ids=lambda file: file.stem)
+def test_heads_that_the_launcher_starts_want_a_token_and_report_no_usage(file: Path) -> None:
+    """By the option: for a head the launcher sets the variable to what holds where `ray up` runs."""
+    raw = documents(file)[0]
+    (started,) = [line for line in raw["head_start_ray_commands"] if "ray start" in line]
+    assert "--disable-usage-stats" in started
+    assert all("RAY_AUTH_MODE=token" in line for line in raw["worker_start_ray_commands"] if "ray start" in line)
+    assert "RAY_AUTH_MODE=token" in started
+
+
+@pytest.mark.parametrize("name", ["cluster", "job", "service"])
+def test_heads_of_kuberay_want_a_token_and_report_no_usage(name: str) -> None:
+    spec = documents(HOME / "kubernetes" / f"{name}.yaml")[-1]["spec"]
+    cluster = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
+    (head,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
+    assert {"name": "RAY_USAGE_STATS_ENABLED", "value": "0"} in head["env"]
+    assert cluster["authOptions"] == {"mode": "token"}
+
+
 @pytest.mark.parametrize("name", ["aws.yaml", "gcp.yaml", "kubernetes/cluster.yaml", "kubernetes/job.yaml"])
 def test_every_place_of_the_example_is_on_a_kind_of_node_of_its_own(name: str) -> None:
     experiment = resolve(["language/math_tiny", "language/on_cluster"])

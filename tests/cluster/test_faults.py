@@ -17,10 +17,11 @@ from ray.cluster_utils import Cluster
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.config import Experiment
 from loomrl.load import dump
+from loomrl.own_ray import authenticated
 from loomrl.store import open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import show_run
-from tests.cluster.cluster_support import ROOT, environment, process, start, wait_until
+from tests.cluster.cluster_support import AUTH, ROOT, environment, process, start, wait_until
 from tests.cluster.slow_run import assert_each_attempt_counts_once, small
 
 pytestmark = [
@@ -31,18 +32,18 @@ UPDATES = 3
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A head with room for nothing, and two nodes for rollouts."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAY_health_check_failure_threshold", "3")
     monkeypatch.setenv("RAY_health_check_period_ms", "500")
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for _ in range(2):
-        made.add_node(num_cpus=1, resources={"rollout": 1})
-    made.wait_for_nodes()
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with authenticated(tmp_path):
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        for _ in range(2):
+            made.add_node(num_cpus=1, resources={"rollout": 1})
+        made.wait_for_nodes()
+        yield made
+        ray.shutdown()
+        made.shutdown()
 
 
 @pytest.mark.slow
@@ -75,7 +76,7 @@ def test_a_node_that_dies_in_the_middle_of_an_update_costs_nothing(cluster: Clus
 def head(folder: Path, port: int) -> Iterator[str]:
     """A cluster of one process group, which is killed whole."""
     python, temporary = Path(sys.executable), tempfile.mkdtemp(prefix="ray-")  # sockets want short names
-    env = environment(python, RAY_AUTH_MODE="disabled", PYTHONPATH=str(ROOT))  # its environments are in tests
+    env = environment(python, **AUTH, PYTHONPATH=str(ROOT))  # its environments are in tests
     words = ("--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false", f"--temp-dir={temporary}")
     command = start(python, *words, "--node-ip-address=127.0.0.1", '--resources={"rollout": 2}')
     with process(command, log=folder / "head.log", env=env, cwd=folder):
@@ -85,7 +86,7 @@ def head(folder: Path, port: int) -> Iterator[str]:
 
 
 def trainer(address: str, folder: Path, *words: str) -> subprocess.Popen[str]:
-    more = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": address, "RAY_gcs_rpc_server_reconnect_timeout_s": "2"}
+    more = AUTH | {"RAY_ADDRESS": address, "RAY_gcs_rpc_server_reconnect_timeout_s": "2"}
     env = environment(Path(sys.executable), PYTHONPATH=str(ROOT), **more)
     log = (folder / "train.log").open("a")
     return subprocess.Popen([sys.executable, "-m", "loomrl", *words], env=env, cwd=folder, stdout=log, stderr=log)
@@ -129,7 +130,7 @@ def test_a_cluster_of_another_python_is_refused_with_both_versions(
         "kv._internal_kv_put(key, json.dumps(was), overwrite=True, namespace=space)"
     )
     with head(tmp_path, unused_tcp_port_factory()) as address:
-        env = environment(Path(sys.executable), RAY_AUTH_MODE="disabled")
+        env = environment(Path(sys.executable), **AUTH)
         done = subprocess.run(
             [sys.executable, "-c", lie, address], env=env, capture_output=True, text=True, check=False
         )

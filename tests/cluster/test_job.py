@@ -12,7 +12,7 @@ import pytest
 from loomrl.experiments.shipped import resolve
 from loomrl.store import open_store
 from loomrl.store.runs import recorded_experiment, show_run
-from tests.cluster.cluster_support import ROOT, TOKEN, cli, environment, token_cluster
+from tests.cluster.cluster_support import AUTH, ROOT, TOKEN, cli, environment, token_cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 LANGUAGE = (
@@ -92,7 +92,7 @@ def test_rays_own_submission_works_as_well(site: Site) -> None:
         *(f"train.folder={site.folder}/runs", "--json"),
     )
     (tree.parent / "loomrl.egg-info").symlink_to(ROOT / "loomrl.egg-info")  # which names the environments
-    env = environment(Path(sys.executable), RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, HOME=str(site.folder))
+    env = environment(Path(sys.executable), **AUTH, HOME=str(site.folder))
     submit = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", site.url]
     done = subprocess.run(
         [*submit, "--working-dir", str(tree.parent), "--", "python", "-m", "loomrl", *words],
@@ -106,8 +106,7 @@ def test_rays_own_submission_works_as_well(site: Site) -> None:
 @pytest.mark.slow
 def test_a_driver_that_joins_brings_its_packages_along(site: Site) -> None:
     words = ("train", *CONTROL, *PLACED, "--run", "joined")
-    auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
-    done = cli(*words, "--json", cwd=site.folder, HOME=str(site.folder), RAY_ADDRESS=site.address, **auth)
+    done = cli(*words, "--json", cwd=site.folder, HOME=str(site.folder), RAY_ADDRESS=site.address, **AUTH)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1])["run"] == "joined"
 

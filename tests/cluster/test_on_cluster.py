@@ -22,7 +22,7 @@ from loomrl.store import open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import show_run
 from tests.algorithms.language_support import embedded
-from tests.cluster.cluster_support import ROOT, answers, environment, process, start, wait_until
+from tests.cluster.cluster_support import AUTH, BEARER, ROOT, answers, environment, process, start, wait_until
 from tests.cluster.slow_run import GROUPS, SIZE, assert_each_attempt_counts_once
 from tests.needs import need
 
@@ -35,7 +35,6 @@ SMALL = (
     *("algorithm.model.build.layers=1", "rollout.turn_timeout_s=300", "engine.start_timeout_s=900"),
 )
 """GPUs replaced by CPUs, and little of everything; the placement, the remote learner and vLLM are those of the file."""
-AUTH = {"RAY_AUTH_MODE": "disabled"}
 SOON = {"RAY_health_check_failure_threshold": "3", "RAY_health_check_period_ms": "500"}
 """Settings by which a head notices soon that a node is gone."""
 
@@ -88,7 +87,7 @@ def site(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> Iterator
 def alive(url: str) -> int:
     """Nodes that the head believes in; none while it is too young, or too busy, to say."""
     try:
-        told = httpx.get(f"{url}/nodes?view=summary", timeout=30).json()
+        told = httpx.get(f"{url}/nodes?view=summary", headers=BEARER, timeout=30).json()
     except (httpx.HTTPError, ValueError):
         return 0
     return sum(node["raylet"].get("state") == "ALIVE" for node in told["data"]["summary"])

@@ -90,8 +90,7 @@ def test_what_cannot_be_started_is_said_on_the_form_and_nothing_is_left(tmp_path
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_run_is_started_stopped_and_resumed_in_the_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+def test_a_run_is_started_stopped_and_resumed_in_the_browser(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/loom.db"
     settings = ("train.steps=200000", f"train.folder={tmp_path}/runs", f"artifact_url={tmp_path}/artifacts")
     with console(url, launcher=LocalLauncher(url, tmp_path / "launched")) as (source, app):

@@ -20,7 +20,7 @@ from loomrl.coordinator.job import Job, Phase, Trigger, new_id
 from loomrl.coordinator.ledger import ask_for, cancel
 from loomrl.experiments.coordinate.loop import coordinating
 from loomrl.store import open_store
-from tests.cluster.cluster_support import ROOT, answers, environment, process, start, wait_until
+from tests.cluster.cluster_support import AUTH, ROOT, answers, environment, process, start, wait_until
 from tests.coordinator.loop_support import loop, production
 from tests.coordinator.test_loop_served import newest, until
 from tests.feedback.served_support import ENDPOINT
@@ -40,8 +40,9 @@ def cluster(
 ) -> Iterator[Cluster]:
     """A head with two CPUs, whose jobs know the tests' environments."""
     port, temporary = unused_tcp_port_factory, tempfile.mkdtemp(prefix="ray-")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    env = environment(Path(sys.executable), PYTHONPATH=str(ROOT), RAY_AUTH_MODE="disabled")
+    for name, value in AUTH.items():
+        monkeypatch.setenv(name, value)
+    env = environment(Path(sys.executable), PYTHONPATH=str(ROOT), **AUTH)
     dashboard = port()
     words = (
         *("--head", f"--port={port()}", "--node-ip-address=127.0.0.1", "--num-cpus=2", f"--temp-dir={temporary}"),

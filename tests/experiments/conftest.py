@@ -14,7 +14,6 @@ from loomrl.experiments.train import train
 @pytest.fixture(scope="session")
 def warm_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`language/math_tiny` after its warm start, before any reinforcement: a model's folder."""
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     folder, made = shared / "warm", shared / "warm" / "checkpoint"

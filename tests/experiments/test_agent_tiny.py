@@ -1,7 +1,6 @@
 """Somebody else's agent learns: as a program that knows nothing of LoomRL, and only because of the rewards."""
 
 import ast
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ ENVIRONMENT = "environments.0.settings"
 
 
 def places(folder: Path) -> dict[str, str]:
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     return {
         "store_url": f"sqlite:///{folder}/loom.db",
         "artifact_url": str(folder / "artifacts"),

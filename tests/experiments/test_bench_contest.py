@@ -44,8 +44,7 @@ def test_every_contender_is_an_experiment(contest: Any) -> None:
 @pytest.mark.system
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("contest", [replay, losses])
-def test_quick_benchmark_prints_every_figure(contest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+def test_quick_benchmark_prints_every_figure(contest: Any) -> None:
     done = CliRunner().invoke(app, ["bench", contest.__name__, "--quick", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout.splitlines()[-1])

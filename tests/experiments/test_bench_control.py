@@ -12,7 +12,6 @@ from loomrl.experiments.cli import app
 @pytest.mark.system
 @pytest.mark.slow
 def test_equal_work_is_told_as_ratios_with_their_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setattr("loomrl.experiments.bench.control.measure.MATCHES", measure.__globals__["MATCHES"][1:2])
     figures = measure(Size(rounds=2, steps={"ppo": 2048}))
     low, high = figures["ppo_vs_rllib_range"]
@@ -22,8 +21,7 @@ def test_equal_work_is_told_as_ratios_with_their_range(monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_the_command_prints_the_figures_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+def test_the_command_prints_the_figures_as_json() -> None:
     done = CliRunner().invoke(app, ["bench", "control", "--quick", "--json"])
     assert done.exit_code == 0, done.output
     assert {"ppo_vs_rllib", "ppo32_vs_rllib", "sac_vs_rllib"} <= set(json.loads(done.stdout.splitlines()[-1]))

@@ -10,7 +10,7 @@ import pytest
 @pytest.mark.system
 @pytest.mark.slow
 def test_controller_is_measured_with_more_actors_than_processes(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "loomrl", "bench", "scale", "--quick", "--json"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -15,11 +15,6 @@ from loomrl.experiments.cli import app
 from loomrl.experiments.shipped import resolve
 
 
-@pytest.fixture(autouse=True)
-def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-
-
 @pytest.mark.system
 @pytest.mark.slow
 def test_a_front_is_told_with_its_cost_and_every_run() -> None:

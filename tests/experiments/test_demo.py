@@ -4,7 +4,6 @@ One of them is the whole demo. The others begin where its warm start ends.
 """
 
 import json
-import os
 import threading
 import time
 from pathlib import Path
@@ -31,7 +30,6 @@ Warm = dict[str, object]
 
 
 def run(folder: Path, name: str, **changes: Any) -> TrainResult:
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     places = {
         "store_url": f"sqlite:///{folder}/loom.db",
         "artifact_url": str(folder / "artifacts"),

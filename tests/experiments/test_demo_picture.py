@@ -1,6 +1,5 @@
 """A policy learns from pictures, and only from what is on them."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ pytestmark = [
 
 
 def run(folder: Path, *, blind: bool) -> TrainResult:
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     experiment = resolve(["language/picture_tiny"])
     (environment,) = experiment.model_dump()["environments"]
     environment["settings"] = {**environment["settings"], "blind": blind}

@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def loomrl(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command in this folder, which only `sys.path` of the command itself names."""
-    more = {"RAY_AUTH_MODE": "disabled", "PYTHONSAFEPATH": "1", **environment}
+    more = {"PYTHONSAFEPATH": "1", **environment}
     command = [sys.executable, "-m", "loomrl", *words]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | more, check=False, timeout=280)
 

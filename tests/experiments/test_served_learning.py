@@ -4,7 +4,6 @@ A tiny policy answers tasks of two families. People judge its answers as the che
 """
 
 import json
-import os
 import resource
 import shutil
 from pathlib import Path
@@ -57,7 +56,6 @@ def places(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def production(tmp_path_factory: pytest.TempPathFactory, warm: dict[str, object]) -> Path:
     """A folder with the policy after its warm start, what it answered, and which answers were right."""
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     folder = tmp_path_factory.mktemp("production")
     one = {"train.updates": 1, "train.checkpoint_every": 1}
     base = resolve(["language/math_tiny"]).override({**places(folder), **warm, **one})

@@ -17,6 +17,7 @@ from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.record import Recording, record
 from loomrl.experiments.sweep import sweep
 from loomrl.experiments.train import train
+from loomrl.own_ray import own_ray
 from tests.algorithms.language_support import embedded
 from tests.feedback.served_support import frozen_production
 
@@ -39,13 +40,9 @@ def named(names: list[str]) -> list[Any]:
 @pytest.fixture(scope="module")
 def ray_of_every_kind() -> Iterator[None]:
     """One node that is a node of every kind."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        ray.shutdown()  # the one that the tests above share
-        resources = dict.fromkeys(KINDS, 10)
-        ray.init(num_cpus=6, resources=resources, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.shutdown()  # the one that the tests above share
+    with own_ray(num_cpus=6, resources=dict.fromkeys(KINDS, 10)):
         yield
-        ray.shutdown()
 
 
 def small(experiment: AnyExperiment, folder: Path, *, steps: int = 16) -> AnyExperiment:

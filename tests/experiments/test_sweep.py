@@ -115,7 +115,7 @@ class TestInOneRay:
 
 
 def begun(words: list[str], folder: Path) -> "subprocess.Popen[str]":
-    environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "loomrl", "sweep", *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

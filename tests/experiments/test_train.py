@@ -127,7 +127,7 @@ def kill_in_the_middle(words: list[str], folder: Path, delay_s: float) -> None:
         return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 
     before = lines()
-    environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "RAY_AUTH_MODE": "disabled"}
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
     process = subprocess.Popen(
         [sys.executable, "-m", "loomrl", *words], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment
     )

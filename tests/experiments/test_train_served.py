@@ -92,7 +92,7 @@ def kill_after_an_update(file: Path, folder: Path) -> None:
         return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 
     before = lines()
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_AUTH_MODE": "disabled"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-P", "-m", "loomrl", "train", str(file), "--run", "killed"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment)
     while lines() == before and process.poll() is None:

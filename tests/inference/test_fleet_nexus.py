@@ -1,7 +1,6 @@
 """Engines on other nodes than the learner get new weights by Nexus, whatever becomes of outposts, engines and nodes."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from loomrl.inference.vllm.engine import Staged
 from loomrl.inference.vllm.fleet import Fleet, open_fleet
 from loomrl.inference.vllm.latest import open_latest_weights
 from loomrl.inference.weights.sealed import seal, stage, unstage
+from loomrl.own_ray import authenticated
 from tests.needs import need
 
 pytestmark = [
@@ -31,16 +31,16 @@ ASKED = [request(random_prompt(0, 40), seed=0, max_tokens=8)]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """We are on a node that has no room for engines."""
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    cluster.add_node(num_cpus=1)
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    cluster.wait_for_nodes()
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    with authenticated(tmp_path_factory.mktemp("ray")):
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        cluster.wait_for_nodes()
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
 
 
 def test_latest_weights_bring_their_file_to_whoever_asks(cluster: Cluster, tmp_path: Path) -> None:

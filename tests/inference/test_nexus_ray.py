@@ -1,7 +1,6 @@
 """A version travels between the nodes of a local cluster, into an engine there."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from loomrl.inference.model import open_model
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.nexus_ray import Outpost, Relay, outpost_on
 from loomrl.inference.weights.sealed import Sealed, seal, unstage
+from loomrl.own_ray import authenticated
 
 pytestmark = [
     pytest.mark.system,
@@ -33,18 +33,18 @@ ASKED = Request(np.arange(9, dtype=np.int32), Sampling(max_tokens=8), frozenset(
 
 
 @pytest.fixture(scope="module")
-def far() -> Iterator[str]:
+def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The id of a node that is not the one we are on."""
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    node = cluster.add_node(num_cpus=1)
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    cluster.wait_for_nodes()
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know where tests are
-    yield node.node_id
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-    ray.shutdown()
-    cluster.shutdown()
+    with authenticated(tmp_path_factory.mktemp("ray")):
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        node = cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        cluster.wait_for_nodes()
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know where tests are
+        yield node.node_id
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+        ray.shutdown()
+        cluster.shutdown()
 
 
 class FarEngine:

@@ -64,7 +64,7 @@ pytestmark = [needs("Prometheus"), needs("HAProxy"), pytest.mark.system, pytest.
 def command(folder: Path, name: str, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
     """A `loomrl` command in the background, until the context ends."""
     ray = tempfile.mkdtemp(prefix="loom-", dir="/tmp")  # one of its own, or it would join another's
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": ray}
+    environment = os.environ | {"RAY_TMPDIR": ray}
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "loomrl", *words], cwd=folder, stdout=log, stderr=log, env=environment

@@ -56,10 +56,7 @@ def typed(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-async def test_a_worse_version_comes_back_and_a_better_one_gets_all_of_the_traffic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+async def test_a_worse_version_comes_back_and_a_better_one_gets_all_of_the_traffic(tmp_path: Path) -> None:
     assert "LOOMRL_STORE" not in os.environ
     for seed, name in enumerate(REWARDS):
         control_policy(seed=seed).save(tmp_path / name)

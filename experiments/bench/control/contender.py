@@ -15,6 +15,8 @@ from typing import Any
 import gymnasium
 from gymnasium import Wrapper
 
+from loomrl.own_ray import ensure_ray
+
 HIDDEN = {"ppo": (64, 64), "sac": (256, 256)}
 BATCH = 256
 FRAGMENT = 128
@@ -167,9 +169,7 @@ CONTENDERS = {
 
 
 def _rllib(config: Any, *, cpus: int = 1) -> Advance:
-    import ray
-
-    ray.init("local", num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ensure_ray(num_cpus=cpus)
     algo = config.build_algo()
 
     def advance(steps: int) -> int:

@@ -72,12 +72,11 @@ def ours_pendulum(seed: int) -> dict[str, float]:
 
 
 def _ours(name: str, seed: int) -> tuple[Any, Any]:
-    import ray
-
     from loomrl.experiments.algorithms import open_algorithm
     from loomrl.experiments.shipped import resolve
+    from loomrl.own_ray import ensure_ray
 
-    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ensure_ray(num_cpus=1)
     experiment = resolve([name, f"seed={seed}"])
     return open_algorithm(experiment).build_algo(), experiment
 

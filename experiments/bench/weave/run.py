@@ -13,6 +13,7 @@ from typing import Any
 
 from loomrl.experiments.bench.control.contender import BATCH, EPOCHS, FRAGMENT, RATE, cpu_s
 from loomrl.experiments.bench.control.solve import SOLVED
+from loomrl.own_ray import ensure_ray
 
 ENVIRONMENTS = 8
 UNSEEN = 1_000_003
@@ -100,11 +101,10 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {"front": front, "solve": solv
 
 def main() -> None:
     """Run one part; see the module's docstring."""
-    import ray
     import torch
 
     torch.set_num_threads(1)
-    ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ensure_ray(num_cpus=3)
     print(json.dumps(TASKS[sys.argv[1]](*sys.argv[2:])))
 
 

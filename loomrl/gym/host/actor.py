@@ -21,6 +21,7 @@ from loomrl.gym.host.local import LocalHost, Make, Plan
 from loomrl.gym.host.rounds import Seat
 from loomrl.gym.host.watch import Autopsy, Watchdog, examine
 from loomrl.gym.policy import OpenPolicy, open_policy
+from loomrl.own_ray import ensure_ray
 from loomrl.types import Failure, Trajectory
 
 RETRIES = 3
@@ -39,8 +40,7 @@ def refuse_crowd(actors: int) -> None:
     """A ConfigError for more actors than Ray's CPUs allow: actors request no CPU, so Ray would start any number."""
     import ray
 
-    if not ray.is_initialized():
-        ray.init()
+    ensure_ray()
     most = int(PER_CORE * ray.cluster_resources().get("CPU", 0))
     if actors > most:
         raise ConfigError(

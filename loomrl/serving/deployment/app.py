@@ -15,6 +15,7 @@ from ray import serve
 from loomrl.config import ServingExperiment
 from loomrl.errors import ServeError
 from loomrl.http.listen import is_loopback
+from loomrl.own_ray import ray_logs
 from loomrl.serving.deployment.replica import FRONT, GATEWAY, HEAD, LOAD, POLICY
 from loomrl.serving.deployment.station import Station
 from loomrl.serving.deployment.steward import application, arms_of, prefix, set_arms
@@ -212,4 +213,4 @@ def _said(endpoint: str) -> str:
                 said.append(lines[-1].strip().removeprefix("RuntimeError: "))
             elif app.status in FAILED and deployment.message:
                 said.append(f"{name}: {deployment.message.strip().splitlines()[-1]}")
-    return " ".join(dict.fromkeys(said)) or "Ray's logs say more (/tmp/ray/session_latest/logs/serve)."
+    return " ".join(dict.fromkeys(said)) or f"Ray's logs say more ({ray_logs()}/serve)."

@@ -98,10 +98,26 @@ async def _again(work: Callable[[], object], pause_s: float) -> None:
 async def _started(process: PolicyProcess | GatewayProcess | FrontProcess) -> None:
     """Start it. Errors that a user can mend are one line, since Serve would show the end of a long trace."""
     open_log()
+    _keep_to_loopback()
     try:
         await process.start()
     except LoomError as error:
         raise RuntimeError(f"{type(error).__name__}: {error} (process {os.getpid()})") from None
+
+
+def _keep_to_loopback() -> None:
+    """Have Serve's own server in this replica, which nothing of ours calls, listen on loopback.
+
+    By itself it listens on all interfaces, and reads pickles. Serve starts it once the replica is made, and has no
+    setting for its address.
+    """
+    from ray._common.tls_utils import add_port_to_grpc_server
+    from ray.serve._private import replica
+
+    def listen(server: Any, address: str) -> int:
+        return int(add_port_to_grpc_server(server, address.replace("[::]", "127.0.0.1")))
+
+    replica.add_port_to_grpc_server = listen
 
 
 POLICY = serve.deployment(name="policy", **_USUAL)(PolicyReplica)
