@@ -38,11 +38,13 @@ class BlockedRule(_Rule):
     """Words and phrases of your own."""
     shipped: bool = True
     """Also the shipped list: threats, and calls to hurt oneself (`loomrl.safety.phrase`)."""
+    insults: bool = False
+    """Also the shipped list of insults, which may be quoted, or be meant kindly."""
 
     @model_validator(mode="after")
     def _check_some(self) -> Self:
-        if not self.words and not self.shipped:
-            raise ValueError("there is nothing to block: give words, or shipped=true")
+        if not self.words and not self.shipped and not self.insults:
+            raise ValueError("there is nothing to block: give words, shipped=true or insults=true")
         return self
 
 

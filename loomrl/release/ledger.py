@@ -261,6 +261,7 @@ def evidence_as_json(evidence: Evidence) -> dict[str, Any]:
 def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "metric": finding.guard.metric,
+        "name": finding.guard.label,
         "baseline": _numbers(asdict(finding.baseline)),
         "challenger": _numbers(asdict(finding.challenger)),
         **_numbers({"difference": finding.difference, "low": finding.low, "high": finding.high}),

@@ -242,9 +242,11 @@ def _unproved(plan: ReleasePlan, evidence: Evidence) -> list[str]:
     """The metrics that must be proved fine before the version gets all of the traffic."""
     reasons = []
     for guard, finding in zip(plan.guards, evidence.findings, strict=True):
-        is_there = finding.challenger.count > 0 and finding.baseline.count > 0
+        is_there = min(finding.challenger.count, finding.baseline.count) >= finding.guard.least
+        least = finding.guard.least
         if guard.waits == "always" and not is_there:
-            reasons.append(f"{guard.metric}: not one observation of it has come from both versions")
+            few = "not one observation" if least == 1 else f"fewer than {least} observations"
+            reasons.append(f"{finding.guard.label}: {few} of it came from both versions")
         elif guard.waits != "never" and is_there and not finding.is_fine:
             reasons.append(f"not proved fine yet: {finding.reason}")
     return reasons

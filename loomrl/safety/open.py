@@ -20,7 +20,7 @@ from loomrl.config.rule import (
 from loomrl.errors import ConfigError
 from loomrl.named import named
 from loomrl.safety.action import Bounds, Rate, States
-from loomrl.safety.phrase import PHRASES
+from loomrl.safety.phrase import INSULTS, PHRASES
 from loomrl.safety.rule import ActionRule, Deed, Found, Saying, TextRule, Wrong
 from loomrl.safety.text import Blocked, Calls, Prompt, Repetition, Secrets
 
@@ -49,7 +49,9 @@ def open_text_rule(choice: TextCheck) -> TextRule:
         case SecretsRule():
             return Secrets(choice.kinds)
         case BlockedRule():
-            return Blocked((*(PHRASES if choice.shipped else ()), *choice.words))
+            shipped = PHRASES if choice.shipped else ()
+            insults = INSULTS if choice.insults else ()
+            return Blocked((*shipped, *insults, *choice.words))
         case PromptRule():
             return Prompt(choice.words)
         case RepetitionRule():

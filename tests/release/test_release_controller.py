@@ -83,7 +83,7 @@ def test_metric_that_never_arrives_keeps_the_release_waiting_and_says_so(db: Loo
     assert [arm.share for arm in show_endpoint(db, ENDPOINT).arms] == [0.5, 0.5], "it never gets all of the traffic"
     look = Observer(db, ENDPOINT).look()
     assert look is not None
-    assert look.waits == ("reward: not one observation of it has come from both versions",)
+    assert look.waits == ("reward: not one observation of it came from both versions",)
 
 
 def test_releases_that_begin_at_the_same_moment_are_one(db: LoomDB) -> None:

@@ -187,7 +187,7 @@ def test_required_metric_that_never_arrives_keeps_the_last_step_away_and_is_name
     missing = good(PLAN, findings=findings(PLAN, challenger=Side(value=float("nan"), count=0), is_fine=False))
     assert decide(PLAN, at(1), missing, 1e9) == at(2, since=1e9, reason="step 3 of 4: 50 %")
     assert decide(PLAN, at(2), missing, 1e9) is None
-    assert waits_for(PLAN, at(2), missing, 1e9) == ("error: not one observation of it has come from both versions",)
+    assert waits_for(PLAN, at(2), missing, 1e9) == ("error: not one observation of it came from both versions",)
 
 
 def test_metrics_that_were_observed_have_to_be_proved_fine_before_the_last_step() -> None:
