@@ -242,6 +242,11 @@ def harmless(releases: int) -> dict[str, dict[str, Any]]:
     }
 
 
+def measure(*, quick: bool = False) -> dict[str, Any]:
+    """Every figure of `loomrl bench release --planted`."""
+    return {"planted": planted(3 if quick else 100), "harmless": harmless(3 if quick else 500)}
+
+
 def _summary(ends: list[End]) -> dict[str, Any]:
     back = [end.units for end in ends if end.phase is Phase.ROLLED_BACK]
     reasons = sorted(

@@ -48,6 +48,17 @@ class BlockedRule(_Rule):
         return self
 
 
+class ToxicityRule(_Rule):
+    """English sentences that a classifier finds offensive: it knows more than a list, and errs (`docs/monitor.md`).
+
+    It needs `pip install 'loomrl[safety]'`.
+    """
+
+    kind: Literal["toxicity"] = "toxicity"
+    at_least: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Probability from which on a sentence is a hit."""
+
+
 class PromptRule(_Rule):
     """So many consecutive words of this call's own system prompt; all of it, if it is shorter and has six."""
 
@@ -118,7 +129,7 @@ class CustomActionRule(_Rule):
     """Keyword arguments of the class."""
 
 
-TextCheck = SecretsRule | BlockedRule | PromptRule | RepetitionRule | CallsRule | CustomRule
+TextCheck = SecretsRule | BlockedRule | ToxicityRule | PromptRule | RepetitionRule | CallsRule | CustomRule
 ActionCheck = BoundsRule | RateRule | StatesRule | CustomActionRule
 TextRuleChoice = Annotated[TextCheck, Field(discriminator="kind")]
 ActionRuleChoice = Annotated[ActionCheck, Field(discriminator="kind")]

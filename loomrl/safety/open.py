@@ -16,6 +16,7 @@ from loomrl.config.rule import (
     RepetitionRule,
     SecretsRule,
     TextCheck,
+    ToxicityRule,
 )
 from loomrl.errors import ConfigError
 from loomrl.named import named
@@ -23,6 +24,7 @@ from loomrl.safety.action import Bounds, Rate, States
 from loomrl.safety.phrase import INSULTS, PHRASES
 from loomrl.safety.rule import ActionRule, Deed, Found, Saying, TextRule, Wrong
 from loomrl.safety.text import Blocked, Calls, Prompt, Repetition, Secrets
+from loomrl.safety.toxicity import Toxicity
 
 
 def open_text_rules(choices: Iterable[TextCheck]) -> dict[str, TextRule]:
@@ -52,6 +54,8 @@ def open_text_rule(choice: TextCheck) -> TextRule:
             shipped = PHRASES if choice.shipped else ()
             insults = INSULTS if choice.insults else ()
             return Blocked((*shipped, *insults, *choice.words))
+        case ToxicityRule():
+            return Toxicity(choice.at_least)
         case PromptRule():
             return Prompt(choice.words)
         case RepetitionRule():
