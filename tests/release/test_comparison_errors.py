@@ -238,7 +238,7 @@ def test_an_equal_version_rarely_comes_back_by_the_low_quantile_and_is_found_fin
         worse += tail(values, taken, strict).findings()[0].is_proved
         fine += tail(values, taken, WORST_TENTH).findings()[0].is_fine
     assert worse <= 9
-    assert fine >= 50
+    assert fine >= (50 if binary else 15), "it takes some 1,500 units of both where values differ"
 
 
 def test_only_units_with_long_prompts_count_for_a_guard_of_those() -> None:
