@@ -171,15 +171,16 @@ class Traffic:
         rng = self._rng
         is_refusal = rng.random() < 0.03
         text = REFUSAL if is_refusal else "Here is an answer." if rng.random() < 0.998 else "You idiot, he said."
-        told = {"reward": float(rng.beta(4.2, 1.8)), "successes": tuple((rng.random(4) < 0.7).astype(float))}
-        return Answer(
+        reward = float(rng.beta(4.2, 1.8))
+        successes = tuple((rng.random(4) < 0.7).astype(float).tolist())
+        answer = Answer(
             text=text,
             tokens=12.0 if is_refusal else float(np.ceil(rng.lognormal(4.5, 0.8))),
             entropy=float(rng.lognormal(-0.5, 0.4)),
             latency_s=float(rng.lognormal(0.0, 0.5)),
             fails=rng.random() < 0.01,
-            **(told if self._outcomes else {}),
         )
+        return replace(answer, reward=reward, successes=successes) if self._outcomes else answer
 
     def _metrics(self, call: Call, answer: Answer) -> Iterator[tuple[str, float]]:
         yield "error", float(answer.fails)

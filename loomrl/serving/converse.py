@@ -244,7 +244,7 @@ class Conversation:
                     async for event in allowed:
                         yield event
             observed.answered(self._begun.candidate, self.usage)
-            observed.spoke(self.heading.arm, self._choices, prompt_chars=_length(self._ask))
+            observed.spoke(self.heading.arm, self._choices, prompt_chars=self._ask.prompt_chars)
             if self._watch is not None:
                 observed.judged(violation=bool(self._watch.hits))
         except Refusal:
@@ -361,13 +361,6 @@ class Conversation:
             started_at=visit.at,
             finished_at=time.time(),
         )
-
-
-def _length(ask: Ask) -> int:
-    """Characters of everything in the conversation that the policy has not said itself."""
-    if ask.prompt is not None:
-        return len(ask.prompt)
-    return sum(len(said.text) for said in ask.messages if said.role != "assistant")
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:
