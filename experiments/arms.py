@@ -1,6 +1,7 @@
 """Arms as they are written on the command line: `NAME=WHAT[:SHARE[:ROLE]]`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from loomrl.errors import ConfigError, unknown
 from loomrl.serving.deployment.source import source_of
@@ -15,10 +16,7 @@ def parse_arms(texts: Sequence[str], db: LoomDB) -> list[Arm]:
     arms = [_parse(text, db) for text in texts]
     heard = [share for arm, share in arms if arm.role is not Role.SHADOW and share is not None]
     left = max(0.0, round(1 - sum(heard), 9))
-    return [
-        Arm(name=arm.name, policy=arm.policy, role=arm.role, share=left if share is None else share)
-        for arm, share in arms
-    ]
+    return [replace(arm, share=left if share is None else share) for arm, share in arms]
 
 
 def _parse(text: str, db: LoomDB) -> tuple[Arm, float | None]:
@@ -32,7 +30,8 @@ def _parse(text: str, db: LoomDB) -> tuple[Arm, float | None]:
     role = more[1] if len(more) == 2 else name if name in ROLES else Role.CANARY.value
     if role not in ROLES:
         raise ConfigError(f"{text!r}: " + unknown("role", role, ROLES))
-    return Arm(name=name, policy=source_of(what, db).key, role=Role(role)), share
+    source = source_of(what, db)
+    return Arm(name=name, policy=source.key, role=Role(role), content=source.content()), share
 
 
 def _share(text: str, arm: str) -> float:

@@ -67,7 +67,13 @@ def release(asked: Asked, db: LoomDB) -> Release:
         verdict = Verdict(True, (f"verdict {judged.id}",))
         plan = settled(asked.plan, advice["name"], advice["share"])
     wish = Wish(
-        endpoint=asked.endpoint, challenger=source.key, plan=plan, verdict=verdict, who=asked.who, why=asked.why
+        endpoint=asked.endpoint,
+        challenger=source.key,
+        plan=plan,
+        verdict=verdict,
+        who=asked.who,
+        why=asked.why,
+        content=source.content(),
     )
     return begin_release(db, wish, at=time.time())
 

@@ -121,9 +121,7 @@ def _evidence(moments: Sequence[Moment], place: int, *, since: float, until: flo
     edges = [value for _, each in there for value in (each.low, each.high) if math.isfinite(value)]
     plot = Plot(since, until, _ticks([max(min(edges), -most), min(max(edges), most), 0.0]), top)
     last = there[-1][1]
-    name = (
-        last.guard.metric if last.guard.quantile is None else f"p{100 * last.guard.quantile:g} of {last.guard.metric}"
-    )
+    name = last.guard.label
     units = f"new minus stable, {last.challenger.count:,} and {last.baseline.count:,} units"
     yield f'<text class="title" x="{LEFT:g}" y="{top - 12:g}">{escape(name)}</text>'
     yield f'<text x="{LEFT + PLOT_WIDE:g}" y="{top - 12:g}" text-anchor="end">{units}</text>'

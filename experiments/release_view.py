@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +29,7 @@ def look_as_json(look: Look, rows: Sequence[ReleaseRow]) -> dict[str, Any]:
         "paused": release.passage.is_paused,
         "reason": release.row.reason,
         "waits": list(look.waits),
+        "not_seen": [asdict(each) for each in look.silences],
         "baseline": release.baseline,
         "challenger": release.challenger,
         "verdict": {"allowed": release.verdict.allowed, "reasons": list(release.verdict.reasons)},
@@ -73,6 +75,7 @@ def render(look: Look, rows: Sequence[ReleaseRow]) -> RenderableType:
         ),
         Text(""),
         *(Text(f"waits: {reason}") for reason in waits),
+        *(Text(f"not seen: {each}") for each in look.silences),
         *(Text(f"{_at(row.created_at)}  {row.reason}" + (f"  [{row.who}]" if row.who else "")) for row in rows[-8:]),
     )
 
@@ -86,11 +89,7 @@ def _ramp(look: Look) -> str:
 
 def _cells(finding: Finding) -> Sequence[object]:
     said = "worse" if finding.is_worse else "fine" if finding.is_fine else ""
-    name = (
-        finding.guard.metric
-        if finding.guard.quantile is None
-        else f"p{100 * finding.guard.quantile:g} {finding.guard.metric}"
-    )
+    name = finding.guard.label
     if not finding.challenger.count:
         return name, _side(finding.baseline), "", "", "", "0", said
     return (

@@ -23,7 +23,7 @@ from loomrl.http.listen import open_door
 from loomrl.load import load_any
 from loomrl.own_ray import cluster_address
 from loomrl.safety.open import open_action_rule, open_text_rule
-from loomrl.serving.deployment.source import PolicySource, fetch, key_of, source_of
+from loomrl.serving.deployment.source import PolicySource, fetch, source_of_arm
 from loomrl.store import LoomDB, open_store
 from loomrl.store.service.keys import create_key, list_keys
 
@@ -77,7 +77,7 @@ def resolve_serving(words: Sequence[str], *, settings: dict[str, Any], follow: s
 
 def check_sources(experiment: ServingExperiment, db: LoomDB) -> list[PolicySource]:
     """The policies of all arms; a ConfigError for one that cannot be served, or settings that it has no use for."""
-    sources = [source_of(key_of(arm, db), db) for arm in experiment.arms]
+    sources = [source_of_arm(arm, db) for arm in experiment.arms]
     kinds = {source.kind for source in sources}
     if len(kinds) > 1:
         raise ConfigError("arms: an endpoint has either language policies or control policies, not both.")

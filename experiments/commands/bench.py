@@ -253,6 +253,9 @@ def release(
     picture: Annotated[
         Path | None, typer.Option(help="Draw the bounds of two releases into this file, and measure nothing.")
     ] = None,
+    planted: Annotated[
+        bool, typer.Option("--planted", help="Versions that are bad although nobody says so, by the default plan.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Few releases: a smoke test, no figure.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -263,6 +266,10 @@ def release(
         from loomrl.experiments.bench.release_picture import draw
 
         return draw(picture)
+    if planted:
+        from loomrl.experiments.bench.release_planted import measure as measure_planted
+
+        return _tell(measure_planted(quick=quick), as_json=as_json)
     from loomrl.experiments.bench.release import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL)

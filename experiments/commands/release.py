@@ -24,6 +24,8 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 WATCH_S = 0.5
+RECENT = 1000
+"""Rows of observations that tell which metrics an endpoint has."""
 Endpoint = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The name that callers give as model.")]
 Who = Annotated[str, typer.Option(help="Your name; by default your account's.")]
 Why = Annotated[str, typer.Option(help="Reason, kept on record.")]
@@ -71,6 +73,7 @@ def run(  # noqa: PLR0913 - a command with its options
         begun = release(asked, db)
         if not watch:
             _tell(begun, as_json=as_json)
+            _warn(begun, db)
             return
         _watch(db, to, as_json=as_json)
 
@@ -217,6 +220,17 @@ def _tell(release: "Release", *, as_json: bool) -> None:
     row = release.row
     text = f"{row.release} {row.state}: {row.reason}"
     emit(row_as_json(row), as_json=as_json, show=lambda console: console.print(text, highlight=False, markup=False))
+
+
+def _warn(release: "Release", db: "LoomDB") -> None:
+    """Name the guards that this endpoint has had no observations of lately, on the error output."""
+    from loomrl.release.plan import guards_of
+    from loomrl.release.silence import unheard
+    from loomrl.store.observations import latest_observations
+
+    heard = {each.metric for each in latest_observations(db, release.row.endpoint, rows=RECENT)}
+    for silence in unheard(guards_of(release.plan), heard):
+        print(f"not seen yet: {silence}", file=sys.stderr)
 
 
 def _watch(db: "LoomDB", endpoint: str, *, as_json: bool) -> None:

@@ -1,10 +1,8 @@
 """The two parties of a gate: a policy and its baseline, by name."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from loomrl.canonical import content_hash
 from loomrl.errors import ConfigError, there_are
 from loomrl.experiments.evaluate_control import RANDOM
 from loomrl.experiments.policies import SCRIPTED, is_served
@@ -37,7 +35,7 @@ def find_party(text: str, kind: str, db: LoomDB) -> Party:
             f"policy {text!r} is one of {source.kind}, and the suite is for {kind}: name another --suite."
         )
     if source.folder:
-        return Party(source.key, _fingerprint(Path(source.folder)))
+        return Party(source.key, source.content())
     return Party(source.version, version=source.version)
 
 
@@ -50,14 +48,3 @@ def find_baseline(text: str, kind: str, db: LoomDB) -> Party:
     if not endpoint and len(names) != 1:
         raise ConfigError(f"--against={text}: which endpoint? Write production:NAME. {there_are(names)}")
     return find_party(show_endpoint(db, endpoint or names[0]).stable.policy, kind, db)
-
-
-def _fingerprint(folder: Path) -> str:
-    """Hash over the files of a folder, by name and content."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return content_hash({str(file.relative_to(folder)): _sha256(file) for file in files})
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

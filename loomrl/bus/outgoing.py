@@ -76,12 +76,14 @@ def deployed_event(deployment: Data, *, policy: Data, endpoint_url: str, release
         "deployment_id": as_uuid(deployment["id"]),
         "training_job_id": as_uuid(policy["job"]),
         "timestamp": iso(deployment["created_at"]),
-        "model_info": {
-            "model_id": policy["id"],
-            "base_model": policy["base_model"],
-            "checkpoint_path": policy["url"],
-            "training_date": iso(policy["created_at"]),
-        },
+        "model_info": _without_none(
+            {
+                "model_id": policy["id"],
+                "base_model": policy["base_model"],
+                "checkpoint_path": policy["url"],
+                "training_date": None if policy["created_at"] is None else iso(policy["created_at"]),
+            }
+        ),
         "deployment_config": {
             "serving_platform": "vllm",  # whose dialect all engines here speak
             "endpoint": endpoint_url,

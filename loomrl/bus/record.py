@@ -6,14 +6,15 @@ from loomrl.config import Experiment
 from loomrl.config.language import LanguageAlgorithm
 from loomrl.errors import LoomError
 from loomrl.store import LoomDB
-from loomrl.store.deployments import show_deployment
+from loomrl.store.deployments import CONTENT, Deployment, show_deployment
 from loomrl.store.events import Event
-from loomrl.store.policies import show_policy
+from loomrl.store.policies import list_policies
 from loomrl.store.releases import read_release
 from loomrl.store.runs import recorded_experiment, show_run
 from loomrl.store.service.replicas import front_of
 from loomrl.store.trainings import find_training
 from loomrl.store.verdicts import list_verdicts
+from loomrl.store.view.policy_list import find_policy
 
 
 def deployment_on_record(db: LoomDB, event: Event) -> dict[str, Any]:
@@ -21,20 +22,34 @@ def deployment_on_record(db: LoomDB, event: Event) -> dict[str, Any]:
     made = show_deployment(db, event.subject)
     rows = read_release(db, made.id.partition("/")[0])
     content = rows[0].content if rows else {}
-    version = show_policy(db, made.policy)
-    training = find_training(db, run=version.run)
-    job = version.run if training is None else training.id
-    policy = {"id": version.id, "job": job, "url": version.url, "created_at": version.created_at}
     return {
         "deployment": {"id": made.id, "endpoint": made.endpoint, "share": made.share, "created_at": made.created_at},
-        "policy": policy | {"base_model": _base_model(db, version.run)},
+        "policy": _policy(db, made),
         "endpoint_url": _endpoint_url(db, made.endpoint),
         "release": {
             "strategy": content.get("plan", {}).get("strategy"),
             "who": rows[0].who if rows else "",
             "baseline": content.get("baseline"),
         },
-        "verdict": _verdict(db, version.id),
+        "verdict": _verdict(db, made.policy.partition(CONTENT)[0]),
+    }
+
+
+def _policy(db: LoomDB, made: Deployment) -> dict[str, Any]:
+    """The deployed policy: a version on record, the newest one of a run that is followed, or a folder's content."""
+    run = made.policy.rpartition("@")[0]
+    followed = list_policies(db, run=run, limit=1) if run and CONTENT not in made.policy else []
+    version = followed[0] if followed else find_policy(db, made.policy)
+    if version is None:
+        url = made.policy.partition(CONTENT)[0]
+        return {"id": made.policy, "job": made.policy, "url": url, "created_at": None, "base_model": "unknown"}
+    training = find_training(db, run=version.run)
+    return {
+        "id": version.id,
+        "job": version.run if training is None else training.id,
+        "url": version.url,
+        "created_at": version.created_at,
+        "base_model": _base_model(db, version.run),
     }
 
 

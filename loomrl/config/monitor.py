@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import Positive
-from loomrl.config.rule import ActionCheck, CustomActionRule, CustomRule, RuleChoice, SecretsRule
+from loomrl.config.rule import ActionCheck, BlockedRule, CustomActionRule, CustomRule, RuleChoice, SecretsRule
 from loomrl.schema import Config
 
 STOPPED = "[This answer was stopped.]"
@@ -41,10 +41,17 @@ class MonitorRule(Config):
         return self
 
 
+RULES = (
+    MonitorRule(check=SecretsRule()),
+    MonitorRule(check=BlockedRule(insults=True), then="count"),
+)
+"""The second changes no answer: it lets a release see that a version says such things more often."""
+
+
 class Monitoring(Config):
     """The rules that every answer and action must pass before it leaves."""
 
-    rules: tuple[MonitorRule, ...] = (MonitorRule(check=SecretsRule()),)
+    rules: tuple[MonitorRule, ...] = RULES
     fails: Literal["open", "closed"] = "closed"
     """If a rule of yours raises, or is late: `closed` stops the answer as for a hit, `open` lets it leave. A rule that
     only counts stops nothing.

@@ -27,8 +27,8 @@ class GuardSetting(Config):
     """A metric that the new version must not make worse. The release goes back once it is proved to be."""
 
     metric: MetricName
-    """`error`, `latency_s`, `violation`, `reward`, `success`, `negative`, `entropy`, `tokens`, `refusal`,
-    `first_token_s`, or one of the callers'.
+    """`error`, `latency_s`, `violation`, `empty`, `tokens`, `refusal`, `later`, `reward`, `success`, `negative`,
+    `reward_of_user`, `success_of_user`, `entropy`, `first_token_s`, or one of the callers'.
     """
     better: Literal["higher", "lower"]
     """Whether high or low values are good."""
@@ -41,7 +41,11 @@ class GuardSetting(Config):
     times: Annotated[float, Field(gt=1)] | None = None
     """Instead of a margin: this many times the stable version's is accepted."""
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Compare this quantile instead of the mean."""
+    """Compare this quantile instead of the mean: by the share of units beyond the stable version's."""
+    share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Of a quantile: this much more of the new version's units may lie beyond it."""
+    longest: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Only units whose prompts are among this share of the longest."""
     limit: float | None = None
     """A mean beyond this is not accepted, whatever the margin, if it is proved worse than the stable version's."""
     waits: Literal["always", "observed", "never"] = "observed"
@@ -55,15 +59,17 @@ class GuardSetting(Config):
             raise ValueError(f"low={self.low:g} must be below high={self.high:g}")
         if self.margin >= self.high - self.low:
             raise ValueError(f"margin={self.margin:g} is as wide as all values: nothing could be worse by more")
-        if self.times is not None and self.better == "higher":
-            raise ValueError("times is for metrics where lower is better")
+        if self.times is not None and self.better == "higher" and self.quantile is None:
+            raise ValueError("times is for metrics where lower is better, and for quantiles")
         if self.times is not None and self.margin and self.quantile is None:
             raise ValueError("times is instead of a margin: of a mean, one of them counts")
-        if self.quantile is not None and self.times is None:
-            raise ValueError(f"quantile={self.quantile:g} needs times, such as 1.25")
+        if self.quantile is not None and self.times is None and not self.share:
+            raise ValueError(f"quantile={self.quantile:g} needs times, such as 1.25, or share, such as 0.05")
+        if self.share and self.quantile is None:
+            raise ValueError(f"share={self.share:g} has no effect without a quantile: give margin, or quantile")
         if self.limit is not None and not self.low <= self.limit <= self.high:
             raise ValueError(f"limit={self.limit:g} must lie between low={self.low:g} and high={self.high:g}")
-        if self.waits != "never" and not self.margin and self.times is None:
+        if self.waits != "never" and not self.margin and self.times is None and not self.share:
             raise ValueError(
                 f"waits={self.waits}, and no difference is accepted: that could never be proved. Give a margin, or "
                 "waits: never"
@@ -99,9 +105,18 @@ GUARDS = (
     GuardSetting(metric="error", better="lower", margin=0.05, limit=0.05, waits="always"),
     GuardSetting(metric="latency_s", better="lower", high=120.0, quantile=0.95, times=1.25, margin=0.01, waits="never"),
     GuardSetting(metric="violation", better="lower", margin=0.02, limit=0.0),
+    GuardSetting(metric="empty", better="lower", margin=0.02, limit=0.0),
+    GuardSetting(metric="tokens", better="higher", quantile=0.05, times=2.0, share=0.02),
+    GuardSetting(metric="tokens", better="higher", quantile=0.25, times=2.0, share=0.15, longest=0.1),
+    GuardSetting(metric="refusal", better="lower", margin=0.05, waits="never"),
+    GuardSetting(metric="entropy", better="lower", quantile=0.95, times=2.0, waits="never"),
+    GuardSetting(metric="later", better="lower", margin=0.05, waits="never"),
     GuardSetting(metric="reward", better="higher", margin=0.05),
+    GuardSetting(metric="reward", better="higher", quantile=0.1, share=0.05),
     GuardSetting(metric="success", better="higher", margin=0.05),
     GuardSetting(metric="negative", better="lower", times=2.0, waits="never"),
+    GuardSetting(metric="reward_of_user", better="higher", quantile=0.1, share=0.05),
+    GuardSetting(metric="success_of_user", better="higher", quantile=0.1, share=0.05),
 )
 
 
@@ -136,10 +151,12 @@ class ReleasePlan(Config):
 
     @model_validator(mode="after")
     def _check_guards(self) -> Self:
-        names = [guard.metric for guard in self.guards]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        names = [(guard.metric, guard.quantile, guard.longest) for guard in self.guards]
+        twice = sorted({name[0] for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"guards: one for each metric, and {', '.join(twice)} is there twice")
+            raise ValueError(
+                f"guards: one for each metric, quantile and longest, and {', '.join(twice)} is there twice"
+            )
         return self
 
     @model_validator(mode="after")

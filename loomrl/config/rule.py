@@ -38,12 +38,25 @@ class BlockedRule(_Rule):
     """Words and phrases of your own."""
     shipped: bool = True
     """Also the shipped list: threats, and calls to hurt oneself (`loomrl.safety.phrase`)."""
+    insults: bool = False
+    """Also the shipped list of insults, which may be quoted, or be meant kindly."""
 
     @model_validator(mode="after")
     def _check_some(self) -> Self:
-        if not self.words and not self.shipped:
-            raise ValueError("there is nothing to block: give words, or shipped=true")
+        if not self.words and not self.shipped and not self.insults:
+            raise ValueError("there is nothing to block: give words, shipped=true or insults=true")
         return self
+
+
+class ToxicityRule(_Rule):
+    """English sentences that a classifier finds offensive: it knows more than a list, and errs (`docs/monitor.md`).
+
+    It needs `pip install 'loomrl[safety]'`.
+    """
+
+    kind: Literal["toxicity"] = "toxicity"
+    at_least: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Probability from which on a sentence is a hit."""
 
 
 class PromptRule(_Rule):
@@ -116,7 +129,7 @@ class CustomActionRule(_Rule):
     """Keyword arguments of the class."""
 
 
-TextCheck = SecretsRule | BlockedRule | PromptRule | RepetitionRule | CallsRule | CustomRule
+TextCheck = SecretsRule | BlockedRule | ToxicityRule | PromptRule | RepetitionRule | CallsRule | CustomRule
 ActionCheck = BoundsRule | RateRule | StatesRule | CustomActionRule
 TextRuleChoice = Annotated[TextCheck, Field(discriminator="kind")]
 ActionRuleChoice = Annotated[ActionCheck, Field(discriminator="kind")]

@@ -17,7 +17,7 @@ from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
 from loomrl.release.controller import Look, Moment, Observer, past
-from loomrl.release.guard import Better, Finding, Guard
+from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, evidence_as_json, tell
 from loomrl.release.passage import Word, parse_word
 from loomrl.release.plan import steps_of
@@ -104,6 +104,7 @@ def _show(visit: Visit) -> Response:
         rows=rows,
         steps=[str(step) for step in steps_of(release.plan)],
         waits=() if look is None else look.waits,
+        silences=() if look is None else look.silences,
         words=_words(release) if is_latest else [],
         verdict=_verdict_of(db, release),
         position=last_event(db),
@@ -184,7 +185,7 @@ def _parts(
         return "L".join(f"{x(at):.1f} {y(value):.1f}" for at, value in points)
 
     last = there[-1][1]
-    name = name_of(last.guard)
+    name = last.guard.label
     said = f"{name}: {word.signed(last.difference)}, from {word.signed(last.low)} to {word.signed(last.high)}"
     units = f"new minus stable, {last.challenger.count:,} and {last.baseline.count:,} units"
     yield f"<figcaption>{escape(name)} <small>{units}</small></figcaption>"
@@ -203,11 +204,6 @@ def _parts(
         yield f'<text class="limit-word" x="{LEFT + 4:g}" y="{below:.1f}">accepted</text>'
     yield f'<text x="{LEFT:g}" y="{HIGH - 4:g}">{escape(word.clock(span[0]))}</text>'
     yield f'<text x="{WIDE - 8:g}" y="{HIGH - 4:g}" text-anchor="end">{escape(word.clock(span[1]))}</text></svg>'
-
-
-def name_of(guard: Guard) -> str:
-    """A guard's metric in words."""
-    return guard.metric if guard.quantile is None else f"p{100 * guard.quantile:g} of {guard.metric}"
 
 
 def limit_of(finding: Finding) -> float | None:

@@ -12,7 +12,7 @@ from loomrl.store.ab_tests import AbTest
 from loomrl.store.observations import Observation
 
 ERROR_RATE = 0.05
-LOWER = ("error", "violation", "negative", "latency_s", "first_token_s", "refusal", "tokens")
+LOWER = ("error", "violation", "negative", "latency_s", "first_token_s", "refusal", "tokens", "empty", "later")
 """Metrics of the gateway where less is better."""
 HIGHEST = {"latency_s": 60.0, "first_token_s": 60.0, "tokens": 4096.0, "entropy": 5.0}
 """Values of guards beyond count as these; 1 of the other metrics."""

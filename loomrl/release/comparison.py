@@ -13,6 +13,11 @@ from loomrl.release.betting import Capital, Floats, least_difference
 from loomrl.release.guard import Better, Finding, Guard, Side
 from loomrl.store.observations import Observation
 
+PROMPT = "prompt_chars"
+"""The metric by which prompts are long or short."""
+FEWEST_PROMPTS = 20
+"""Prompts before one is called long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:
@@ -54,8 +59,9 @@ def score(harm: Floats, is_challenger: Floats, chance: Floats, before: Mean) -> 
 def beyond(values: Floats, is_challenger: Floats, guard: Guard, ordered: list[float]) -> tuple[Floats, Floats]:
     """1 for values beyond the baseline's quantile up to then, else 0; NaN before there is one.
 
-    The second array eases the quantile for the challenger, by the guard's `times` or its margin. `ordered` are the
-    baseline's values up to then, sorted; those of `values` are added.
+    Beyond is above it where lower is better, else below it. The second array eases the quantile for the challenger, by
+    the guard's `times` or its margin. `ordered` are the baseline's values up to then, sorted; those of `values` are
+    added.
     """
     assert guard.quantile is not None
     plain, eased = np.full(len(values), math.nan), np.full(len(values), math.nan)
@@ -63,8 +69,12 @@ def beyond(values: Floats, is_challenger: Floats, guard: Guard, ordered: list[fl
     for place, (value, index) in enumerate(zip(values.tolist(), is_challenger.tolist(), strict=True)):
         if ordered:
             limit = quantile_of(ordered, guard.quantile)
-            accepted = max(limit * times, limit + guard.margin) if index else limit
-            plain[place], eased[place] = value > limit, value > accepted
+            if guard.better is Better.LOWER:
+                accepted = max(limit * times, limit + guard.margin) if index else limit
+                plain[place], eased[place] = value > limit, value > accepted
+            else:
+                accepted = min(limit / times, limit - guard.margin) if index else limit
+                plain[place], eased[place] = value < limit, value < accepted
         if not index:
             insort(ordered, value)
     return plain, eased
@@ -96,6 +106,10 @@ class Comparison:
         self._tracks = [_Track(guard, error_rate / max(1, len(guards)), error_rate) for guard in guards]
         self._metrics = {guard.metric for guard in guards}
         self._seen: dict[str, set[int]] = {metric: set() for metric in self._metrics}
+        self._longest = {guard.longest: set[int]() for guard in guards if guard.longest is not None}
+        """Share → units whose prompts are among the longest."""
+        self._prompts: list[float] = []
+        """Lengths, sorted."""
         self._chances: dict[int, float] = {}
 
     def observe(self, observations: Iterable[Observation], shares: Callable[[int], Mapping[str, float]]) -> None:
@@ -105,7 +119,10 @@ class Comparison:
         nothing was concurrent then. All have to be assigned by these shares (see `Observation.test`).
         """
         batches: dict[str, list[tuple[float, float, float]]] = {metric: [] for metric in self._metrics}
+        units: dict[str, list[int]] = {metric: [] for metric in self._metrics}
         for observation in observations:
+            if observation.metric == PROMPT and self._longest and observation.arm in (self.baseline, self.challenger):
+                self._sort_prompt(observation)
             if observation.metric not in batches or observation.arm not in (self.baseline, self.challenger):
                 continue
             if not math.isfinite(observation.value):
@@ -118,8 +135,13 @@ class Comparison:
             seen.add(observation.unit)
             is_challenger = float(observation.arm == self.challenger)
             batches[observation.metric].append((observation.value, is_challenger, chance))
+            units[observation.metric].append(observation.unit)
         for track in self._tracks:
             batch = batches[track.guard.metric]
+            if track.guard.longest is not None:
+                among = self._longest[track.guard.longest]
+                whose = units[track.guard.metric]
+                batch = [each for each, unit in zip(batch, whose, strict=True) if unit in among]
             if batch:
                 track.take(*np.asarray(batch, np.float64).T)
 
@@ -135,6 +157,14 @@ class Comparison:
     def clipped(self) -> dict[str, int]:
         """Observations beyond their guard's bounds, by metric; they count as the bound."""
         return {track.guard.metric: track.clipped for track in self._tracks if track.clipped}
+
+    def _sort_prompt(self, prompt: Observation) -> None:
+        """A unit's prompt against all before it, of both arms; its length does not depend on the arm."""
+        if len(self._prompts) >= FEWEST_PROMPTS:
+            for share, units in self._longest.items():
+                if prompt.value > quantile_of(self._prompts, 1 - share):
+                    units.add(prompt.unit)
+        insort(self._prompts, prompt.value)
 
     def _chance(self, revision: int, shares: Callable[[int], Mapping[str, float]]) -> float:
         """The challenger's chance among units of the two arms; 0 if it has none."""
@@ -154,8 +184,8 @@ def check_guard(guard: Guard) -> None:
         raise ConfigError(f"{name}: margin={guard.margin} must not be negative.")
     if guard.quantile is not None and not 0 < guard.quantile < 1:
         raise ConfigError(f"{name}: quantile={guard.quantile} must lie between 0 and 1, for example 0.95.")
-    if guard.better is Better.HIGHER and (guard.times is not None or guard.quantile is not None):
-        raise ConfigError(f"{name}: times and quantile need a metric where lower is better. Give a margin.")
+    if guard.better is Better.HIGHER and guard.times is not None and guard.quantile is None:
+        raise ConfigError(f"{name}: times needs a metric where lower is better, or a quantile. Give a margin.")
     if guard.times is None:
         return
     if guard.times < 1:
@@ -207,7 +237,7 @@ class _Track:
         self._share_of_error = share_of_error
         self._error_rate = error_rate
         self._range = guard.high - guard.low if guard.quantile is None else 1.0
-        self._accepted = guard.margin / self._range if guard.quantile is None else 0.0
+        self._accepted = guard.margin / self._range if guard.quantile is None else guard.share
         self._arms = (_Arm(), _Arm())
         self._plain, self._eased = _Sums(), _Sums()
         self._worse, self._fine = Capital(0.0), Capital(-self._accepted)
@@ -255,7 +285,7 @@ class _Track:
         if self._bounds is None and with_bounds:
             self._bounds = self._interval()
         difference, (low, high) = self._plain.difference, self._bounds or (-1.0, 1.0)
-        if guard.better is Better.HIGHER:
+        if guard.better is Better.HIGHER and guard.quantile is None:
             difference, low, high = -difference, -high, -low
         old, new = (Side(value=arm.value(guard.quantile), count=arm.count) for arm in self._arms)
         return Finding(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from loomrl.release.evidence import Trail
 from loomrl.release.guard import Finding
 from loomrl.release.ledger import Release, move
-from loomrl.release.passage import SKEW_S, Evidence, Passage, decide, waits_for
+from loomrl.release.passage import SKEW_S, START, Evidence, Passage, decide, waits_for
+from loomrl.release.silence import Silence, silences
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint, Role, history_of
 from loomrl.store.observations import read_observations
@@ -53,6 +54,11 @@ class Look:
         if not self.release.passage.is_open:
             return ()
         return waits_for(self.release.plan, self.release.passage, self.evidence, self.now)
+
+    @property
+    def silences(self) -> tuple[Silence, ...]:
+        """The guards without observations; empty before the new version has traffic."""
+        return () if self.release.passage.step == START else silences(self.evidence.findings)
 
 
 class Observer:

@@ -1,7 +1,11 @@
 """Guards: metrics that a release must not make worse, and the findings about them."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
+
+TAIL = 10
+"""Units beyond a quantile from which on it counts as observed."""
 
 
 class Better(StrEnum):
@@ -27,9 +31,25 @@ class Guard:
     quantile both may be given, and whichever is more counts."""
     quantile: float | None = None
     """Compare this quantile instead of the mean: by the shares of values beyond the baseline's quantile up to then,
-    which is eased by `times` or `margin` for the challenger's where the question is if it is fine."""
+    which is eased by `times` or `margin` for the challenger's where the question is if it is fine. Beyond is above
+    where lower is better, else below."""
+    share: float = 0.0
+    """Of a quantile: this much more of the challenger's units may lie beyond it."""
+    longest: float | None = None
+    """Only units whose prompts are among this share of the longest up to then."""
     required: bool = True
     """False: a release does not wait for observations of it."""
+
+    @property
+    def label(self) -> str:
+        """Its name for people; guards of one metric differ in it."""
+        name = self.metric if self.quantile is None else f"p{100 * self.quantile:g} of {self.metric}"
+        return name if self.longest is None else f"{name}, longest {100 * self.longest:g} % of prompts"
+
+    @property
+    def least(self) -> int:
+        """Units of an arm that it says something about: ten of them have to lie beyond a quantile."""
+        return 1 if self.quantile is None else math.ceil(TAIL / min(self.quantile, 1 - self.quantile))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +82,9 @@ class Finding:
     @property
     def reason(self) -> str:
         """One line for people."""
-        name, base, new = self.guard.metric, self.baseline, self.challenger
-        of = "difference"
-        if self.guard.quantile is not None:
-            name, of = f"p{100 * self.guard.quantile:g} of {name}", "difference of the shares beyond it"
+        base, new = self.baseline, self.challenger
+        of = "difference" if self.guard.quantile is None else "difference of the shares beyond it"
         return (
-            f"{name}: {new.value:.4g} of {new.count} against {base.value:.4g} of {base.count}, "
+            f"{self.guard.label}: {new.value:.4g} of {new.count} against {base.value:.4g} of {base.count}, "
             f"{of} {self.difference:+.4g} in [{self.low:+.4g}, {self.high:+.4g}]"
         )

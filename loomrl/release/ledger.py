@@ -55,6 +55,8 @@ class Release:
     """Position in the observations at which they begin."""
     verdict: Verdict
     """The gate's, or the reason for releasing without one."""
+    contents: Mapping[str, str]
+    """Hashes of the versions that are folders."""
 
     @classmethod
     def of(cls, row: ReleaseRow) -> Self:
@@ -70,6 +72,7 @@ class Release:
             first_revision=content["first_revision"],
             after=content["after"],
             verdict=Verdict(content["verdict"]["allowed"], tuple(content["verdict"]["reasons"])),
+            contents=content.get("contents", {}),
         )
 
     def next_row(self, passage: Passage, evidence: Evidence | None, *, who: str, at: float) -> ReleaseRow:
@@ -91,7 +94,14 @@ class Release:
 
     def arms(self, passage: Passage, present: Endpoint) -> list[Arm]:
         """The endpoint's arms in a state of this release."""
-        return arms_of(self.plan, passage, present=present.arms, baseline=self.baseline, challenger=self.challenger)
+        return arms_of(
+            self.plan,
+            passage,
+            present=present.arms,
+            baseline=self.baseline,
+            challenger=self.challenger,
+            contents=self.contents,
+        )
 
     def touched(self, present: Endpoint) -> str:
         """The endpoint's present arms if others changed those of this release; else empty."""
@@ -117,6 +127,8 @@ class Wish:
     verdict: Verdict
     who: str
     why: str = ""
+    content: str = ""
+    """SHA-256 of the challenger's files, if it is a folder."""
 
 
 def begin_release(db: LoomDB, wish: Wish, *, at: float) -> Release:
@@ -128,12 +140,15 @@ def drafted(db: LoomDB, wish: Wish, *, at: float) -> tuple[ReleaseRow, Change]:
     """The first row of a release, and what it changes; a LoomError says why it cannot begin."""
     present = releasable(db, wish.endpoint, wish.challenger)
     baseline = present.stable.policy
+    contents = {baseline: present.stable.content, wish.challenger: wish.content}
+    contents = {policy: content for policy, content in contents.items() if content}
     passage = Passage(since=at, reason=f"{wish.plan.strategy} of {wish.challenger} against {baseline}")
     content = {
         "plan": wish.plan.model_dump(mode="json"),
         "passage": _plain(passage),
         "baseline": baseline,
         "challenger": wish.challenger,
+        "contents": contents,
         "first_revision": present.revision + 1,
         "after": last_observation(db),
         "verdict": {"allowed": wish.verdict.allowed, "reasons": list(wish.verdict.reasons)},
@@ -151,8 +166,21 @@ def drafted(db: LoomDB, wish: Wish, *, at: float) -> tuple[ReleaseRow, Change]:
         content=content,
         created_at=at,
     )
-    arms = arms_of(wish.plan, passage, present=present.arms, baseline=baseline, challenger=wish.challenger)
-    change = Change(arms=arms, seen=present.revision, stages={baseline: Stage.PRODUCTION}, verdict=wish.verdict)
+    arms = arms_of(
+        wish.plan,
+        passage,
+        present=present.arms,
+        baseline=baseline,
+        challenger=wish.challenger,
+        contents=contents,
+    )
+    change = Change(
+        arms=arms,
+        seen=present.revision,
+        stages={baseline: Stage.PRODUCTION},
+        contents=contents,
+        verdict=wish.verdict,
+    )
     return first, change
 
 
@@ -184,7 +212,13 @@ def releasable(db: LoomDB, endpoint: str, challenger: str) -> Endpoint:
 def move(db: LoomDB, release: Release, to: Passage, present: Endpoint, row: ReleaseRow) -> Release | None:
     """Store the next state with all its consequences; None if somebody else moved the release or the endpoint."""
     arms = None if to.phase is Phase.STOPPED else release.arms(to, present)
-    change = Change(arms=arms, seen=present.revision, stages=_stages(release, to), verdict=release.verdict)
+    change = Change(
+        arms=arms,
+        seen=present.revision,
+        stages=_stages(release, to),
+        contents=release.contents,
+        verdict=release.verdict,
+    )
     stored = advance(db, row, change)
     return None if stored is None else Release.of(stored)
 
@@ -227,6 +261,7 @@ def evidence_as_json(evidence: Evidence) -> dict[str, Any]:
 def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "metric": finding.guard.metric,
+        "name": finding.guard.label,
         "baseline": _numbers(asdict(finding.baseline)),
         "challenger": _numbers(asdict(finding.challenger)),
         **_numbers({"difference": finding.difference, "low": finding.low, "high": finding.high}),

@@ -3,9 +3,10 @@
 Whoever runs it with the same evidence decides the same. It says where a release stands and why it waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 from loomrl.config.release import GuardSetting, ReleasePlan
 from loomrl.errors import ConfigError, StoreError, did_you_mean
@@ -166,12 +167,25 @@ def is_step_heard(plan: ReleasePlan, at: Passage) -> bool:
     return at.step >= 0 and not steps_of(plan)[at.step].is_shadow
 
 
-def arms_of(plan: ReleasePlan, at: Passage, *, present: Sequence[Arm], baseline: str, challenger: str) -> list[Arm]:
-    """The endpoint's arms in this state, with those of others, which have no share of the traffic."""
+def arms_of(
+    plan: ReleasePlan,
+    at: Passage,
+    *,
+    present: Sequence[Arm],
+    baseline: str,
+    challenger: str,
+    contents: Mapping[str, str] = MappingProxyType({}),
+) -> list[Arm]:
+    """The endpoint's arms in this state, with those of others, which have no share of the traffic.
+
+    `contents` are the hashes of policies that are folders.
+    """
+    old = Arm(name=STABLE, policy=baseline, content=contents.get(baseline, ""))
+    new = Arm(name=STABLE, policy=challenger, content=contents.get(challenger, ""))
     others = [arm for arm in present if arm.name not in (_stable_in(present).name, CANARY)]
     match at.phase:
         case Phase.DONE if not steps_of(plan)[-1].is_shadow:
-            return [Arm(name=STABLE, policy=challenger), *others]
+            return [new, *others]
         case Phase.STOPPED:
             return list(present)
         case Phase.OPEN:
@@ -179,12 +193,12 @@ def arms_of(plan: ReleasePlan, at: Passage, *, present: Sequence[Arm], baseline:
             role = Role.SHADOW if step.is_shadow else Role.CANARY
             heard = 0.0 if step.is_shadow else step.share
             return [
-                Arm(name=STABLE, policy=baseline, share=round(1.0 - heard, 9)),
-                Arm(name=CANARY, policy=challenger, share=step.share, role=role),
+                replace(old, share=round(1.0 - heard, 9)),
+                replace(new, name=CANARY, share=step.share, role=role),
                 *others,
             ]
         case _:
-            return [Arm(name=STABLE, policy=baseline), *others]
+            return [old, *others]
 
 
 def refuse_arms(endpoint: str, present: Sequence[Arm]) -> None:
@@ -228,9 +242,11 @@ def _unproved(plan: ReleasePlan, evidence: Evidence) -> list[str]:
     """The metrics that must be proved fine before the version gets all of the traffic."""
     reasons = []
     for guard, finding in zip(plan.guards, evidence.findings, strict=True):
-        is_there = finding.challenger.count > 0 and finding.baseline.count > 0
+        is_there = min(finding.challenger.count, finding.baseline.count) >= finding.guard.least
+        least = finding.guard.least
         if guard.waits == "always" and not is_there:
-            reasons.append(f"{guard.metric}: not one observation of it has come from both versions")
+            few = "not one observation" if least == 1 else f"fewer than {least} observations"
+            reasons.append(f"{finding.guard.label}: {few} of it came from both versions")
         elif guard.waits != "never" and is_there and not finding.is_fine:
             reasons.append(f"not proved fine yet: {finding.reason}")
     return reasons

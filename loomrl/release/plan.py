@@ -60,5 +60,7 @@ def _guard(setting: GuardSetting) -> Guard:
         margin=setting.margin,
         times=setting.times,
         quantile=setting.quantile,
+        share=setting.share,
+        longest=setting.longest,
         required=setting.waits == "always",
     )

@@ -16,13 +16,15 @@ from loomrl.config.rule import (
     RepetitionRule,
     SecretsRule,
     TextCheck,
+    ToxicityRule,
 )
 from loomrl.errors import ConfigError
 from loomrl.named import named
 from loomrl.safety.action import Bounds, Rate, States
-from loomrl.safety.phrase import PHRASES
+from loomrl.safety.phrase import INSULTS, PHRASES
 from loomrl.safety.rule import ActionRule, Deed, Found, Saying, TextRule, Wrong
 from loomrl.safety.text import Blocked, Calls, Prompt, Repetition, Secrets
+from loomrl.safety.toxicity import Toxicity
 
 
 def open_text_rules(choices: Iterable[TextCheck]) -> dict[str, TextRule]:
@@ -49,7 +51,11 @@ def open_text_rule(choice: TextCheck) -> TextRule:
         case SecretsRule():
             return Secrets(choice.kinds)
         case BlockedRule():
-            return Blocked((*(PHRASES if choice.shipped else ()), *choice.words))
+            shipped = PHRASES if choice.shipped else ()
+            insults = INSULTS if choice.insults else ()
+            return Blocked((*shipped, *insults, *choice.words))
+        case ToxicityRule():
+            return Toxicity(choice.at_least)
         case PromptRule():
             return Prompt(choice.words)
         case RepetitionRule():

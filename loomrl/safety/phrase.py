@@ -37,4 +37,5 @@ _WORDS = """
     motherfucker shit shits shitty bullshit
 """
 INSULTS = (*_WORDS.split(), "go to hell", "i will find you", "i'll find you")
-"""Words of contempt, which may also be quoted, or be meant kindly: for the gate, where nothing asks for them."""
+"""Words of contempt, which may also be quoted, or be meant kindly: for the gate, where nothing asks
+for them, and to be counted."""

@@ -78,3 +78,10 @@ class Ask:
     """Weights of objectives, as the caller wrote them."""
     shown: Mapping[str, Any] = field(default_factory=dict)
     """Parts of the request that the dialect repeats in its answer."""
+
+    @property
+    def prompt_chars(self) -> int:
+        """Characters of everything in the conversation that the policy has not said itself; tokens count as one."""
+        if self.prompt is not None:
+            return len(self.prompt)
+        return sum(len(said.text) for said in self.messages if said.role != "assistant")

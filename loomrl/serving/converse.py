@@ -244,7 +244,7 @@ class Conversation:
                     async for event in allowed:
                         yield event
             observed.answered(self._begun.candidate, self.usage)
-            observed.spoke(self.heading.arm, self._choices)
+            observed.spoke(self.heading.arm, self._choices, prompt_chars=self._ask.prompt_chars)
             if self._watch is not None:
                 observed.judged(violation=bool(self._watch.hits))
         except Refusal:

@@ -42,6 +42,12 @@ NEGATIVE = 0.5
 """Feedback below this is negative: a thumb down, less than half of the stars, a correction, a session that was left."""
 BAD_AT_ONCE = ("error", "violation")
 """Metrics that a unit's first 1 settles."""
+WRONG = (*BAD_AT_ONCE, "empty")
+"""Metrics of which a 1 in a later call went wrong."""
+LATER = 5
+"""Calls of a unit after it was settled that are one observation of `later`: a 1 at the first that went wrong."""
+OUTCOMES = 4
+"""Sessions of a user whose mean outcome is one observation, such as `reward_of_user`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +65,10 @@ class _Unit:
     has_ended: bool = False
     """A call of it has ended, so that it is soon settled."""
     is_over: bool = False
+    later: int = 0
+    """Calls that have ended since it was settled."""
+    outcomes: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Metric → session → its outcome."""
 
     def observation(self, metric: str, value: float, at: float) -> Observation:
         return Observation(
@@ -102,17 +112,20 @@ class Measured:
             self._measures.note(self._unit, "error", 1.0)
             self._measures.ended(self._unit)
 
-    def spoke(self, arm: str, choices: Sequence[Gathered]) -> None:
+    def spoke(self, arm: str, choices: Sequence[Gathered], *, prompt_chars: int) -> None:
         """The choices as they were drawn. Those of another arm say nothing about the assigned one."""
         if arm != self._unit.arm:
             return
+        self._measures.settle(self._unit, "prompt_chars", float(prompt_chars))  # before all that depends on it
         logprobs = np.concatenate([choice.logprobs for choice in choices])
         self._measures.note(self._unit, "tokens", len(logprobs) / len(choices))
         if len(logprobs):
             self._measures.note(self._unit, "entropy", -float(logprobs.mean()))
-        texts = [choice.closed.text for choice in choices if choice.closed is not None]
-        if texts:
-            self._measures.note(self._unit, "refusal", sum(map(refuses, texts)) / len(texts))
+        whole = [choice.closed for choice in choices if choice.closed is not None]
+        if whole:
+            empty = sum(not closed.text.strip() and not closed.calls for closed in whole)
+            self._measures.note(self._unit, "empty", empty / len(whole))
+            self._measures.note(self._unit, "refusal", sum(refuses(closed.text) for closed in whole) / len(whole))
 
     def judged(self, *, violation: bool) -> None:
         """The monitor has seen the answer."""
@@ -172,7 +185,8 @@ class Measures:
                 return False
             for metric, value in told.items():
                 if each.unit is not None and value is not None:
-                    self._settle(each.unit, metric, value)
+                    self.settle(each.unit, metric, value)
+                    self._join_outcome(each.unit, metric, session, value)
         return bool(found)
 
     def _names(self) -> list[str]:
@@ -195,15 +209,38 @@ class Measures:
 
     def note(self, unit: _Unit, metric: str, value: float) -> None:
         """One more value of a unit's metric, unless that was observed."""
+        if unit.is_over:
+            self._note_later(unit, metric, value)
         if metric in unit.settled:
             return
         if metric in BAD_AT_ONCE and value >= 1.0:
             unit.values.pop(metric, None)
-            self._settle(unit, metric, 1.0)
+            self.settle(unit, metric, 1.0)
         elif not unit.is_over:
             unit.values.setdefault(metric, []).append(value)
 
-    def _settle(self, unit: _Unit, metric: str, value: float) -> None:
+    def _note_later(self, unit: _Unit, metric: str, value: float) -> None:
+        """Calls after the first ones, which alone are observed otherwise."""
+        if metric not in WRONG:
+            return
+        if value >= 1.0:
+            self.settle(unit, "later", 1.0)
+        unit.later += metric == "error"  # of each call that ends
+        if unit.later > LATER:  # all is known about those before this one
+            self.settle(unit, "later", 0.0)
+
+    def _join_outcome(self, unit: _Unit, metric: str, session: str, value: float) -> None:
+        """A user's sessions, of which the first of a metric is an observation by itself."""
+        if f"{metric}_of_user" in unit.settled:
+            return
+        outcomes = unit.outcomes.setdefault(metric, {})
+        outcomes.setdefault(session, value)
+        if len(outcomes) == OUTCOMES:
+            self.settle(unit, f"{metric}_of_user", sum(outcomes.values()) / OUTCOMES)
+            del unit.outcomes[metric]
+
+    def settle(self, unit: _Unit, metric: str, value: float) -> None:
+        """The unit's observation of a metric, unless there is one."""
         if metric not in unit.settled:
             unit.settled.add(metric)
             self._waiting.setdefault(unit.endpoint, []).append(unit.observation(metric, value, time.time()))
@@ -218,7 +255,7 @@ class Measures:
         """Settle a unit: of its later calls only the first error and the first violation are observed."""
         unit.is_over = True
         for metric, values in unit.values.items():
-            self._settle(unit, metric, sum(values) / len(values))
+            self.settle(unit, metric, sum(values) / len(values))
         unit.values = {}
 
     # -- writing ----------------------------------------------------------------------------------------------------

@@ -34,10 +34,10 @@ class Observed:
         if self.metered is not None:
             self.metered.answered(candidate, usage)
 
-    def spoke(self, arm: str, choices: Sequence[Gathered]) -> None:
+    def spoke(self, arm: str, choices: Sequence[Gathered], *, prompt_chars: int) -> None:
         """The choices as they were drawn."""
         if self.measured is not None:
-            self.measured.spoke(arm, choices)
+            self.measured.spoke(arm, choices, prompt_chars=prompt_chars)
 
     def judged(self, *, violation: bool) -> None:
         """The monitor has seen the answer."""

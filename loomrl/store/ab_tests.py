@@ -8,10 +8,12 @@ from sqlalchemy import Connection, func, insert, select
 
 from loomrl.errors import StoreError, did_you_mean, there_are
 from loomrl.store.db import LoomDB
+from loomrl.store.deployments import Deployment, deploy
 from loomrl.store.endpoints import Arm, Endpoint, Role, State, change_endpoint, newest_of
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, from_json, to_json
 from loomrl.store.tables import ab_tests, endpoints, releases
+from loomrl.types import Stage, Verdict
 
 _LAST = select(
     func.coalesce(select(func.max(endpoints.c.position)).scalar_subquery(), 0)
@@ -76,15 +78,17 @@ def start_test(db: LoomDB, test: AbTest, arms: Sequence[Arm] = ()) -> AbTest:
         _refuse_release(connection, test.endpoint)
         start = _free(test, size, running)
         revision = endpoint.revision
-        if arms:
-            more = tuple(replace(arm, share=0.0, role=Role.CANARY) for arm in arms)
+        more = tuple(replace(arm, share=0.0, role=Role.CANARY) for arm in arms)
+        if more:
             why = f"A/B test {test.name} begins"
             draft = replace(endpoint, arms=(*endpoint.arms, *more), reason=why, created_at=at)
             revision = change_endpoint(connection, draft, endpoint.revision).revision
         added = tuple(arm.name for arm in arms)
-        return _store(
-            connection, replace(test, start=start, end=start + size, added=added, revision=revision), "ab.started", at
-        )
+        begun = replace(test, start=start, end=start + size, added=added, revision=revision)
+        stored = _store(connection, begun, "ab.started", at)
+        shares = {name: round((stored.end - stored.start) * share, 9) for name, share in stored.shares.items()}
+        _deploy(connection, stored, (*endpoint.arms, *more), shares, at)
+        return stored
 
 
 def stop_test(db: LoomDB, name: str, *, at: float, keep: str = "", reason: str = "") -> AbTest:
@@ -104,7 +108,10 @@ def stop_test(db: LoomDB, name: str, *, at: float, keep: str = "", reason: str =
                 why = f"A/B test {name} ends" + (f": {keep} is kept" if keep else "")
                 change_endpoint(connection, replace(endpoint, arms=arms, reason=why, created_at=at), endpoint.revision)
         why = reason or (f"{keep} is kept" if keep else "stopped")
-        return _store(connection, replace(test, phase=Phase.STOPPED, until=at, reason=why), "ab.stopped", at)
+        stored = _store(connection, replace(test, phase=Phase.STOPPED, until=at, reason=why), "ab.stopped", at)
+        left = () if endpoint is None or keep else [arm for arm in endpoint.arms if arm.name not in test.added]
+        _deploy(connection, stored, left, {arm.name: arm.share for arm in left}, at)
+        return stored
 
 
 def show_test(db: LoomDB, name: str) -> AbTest:
@@ -123,6 +130,23 @@ def last_change(db: LoomDB) -> int:
     """A number that differs after each change of an endpoint or a test."""
     with db.read() as connection:
         return int(connection.scalar(_LAST) or 0)
+
+
+def _deploy(connection: Connection, test: AbTest, arms: Sequence[Arm], shares: Mapping[str, float], at: float) -> None:
+    """A deployment for each arm whose share of the units the test changes; the stable arm has the rest."""
+    for arm in arms:
+        if arm.name not in test.shares or arm.role is Role.STABLE:
+            continue
+        deployment = Deployment(
+            id=f"{test.name}@{test.number}/{arm.name}",
+            policy=arm.identity,
+            stage=Stage.CANARY,
+            endpoint=test.endpoint,
+            share=shares[arm.name],
+            verdict=Verdict(True, (f"A/B test {test.name} {test.phase}: arm {arm.name}",)),
+            created_at=at,
+        )
+        deploy(connection, deployment)
 
 
 def _kept(endpoint: Endpoint, test: AbTest, keep: str) -> tuple[Arm, ...]:

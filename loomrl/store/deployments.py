@@ -10,6 +10,9 @@ from loomrl.store.rows import Row, columns_of, from_json, insert_once, require, 
 from loomrl.store.tables import deployments, policies
 from loomrl.types import Stage, Verdict
 
+CONTENT = "@sha256:"
+"""Between a folder and the hash of its files."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
@@ -17,6 +20,7 @@ class Deployment:
 
     id: str
     policy: str
+    """A version on record, `FOLDER@sha256:HEX`, or a run that is followed (`RUN@newest`)."""
     stage: Stage
     endpoint: str
     share: float
@@ -26,21 +30,26 @@ class Deployment:
     created_at: float
 
 
+def identity_of(policy: str, content: str) -> str:
+    """The name that a policy is deployed under: its key, of a folder with the hash of its files."""
+    return f"{policy}{CONTENT}{content}" if content else policy
+
+
 def record_deployment(db: LoomDB, deployment: Deployment) -> None:
     """Store a deployment once. Its policy must be stored; the same id with other content is a StoreError."""
     with db.write() as connection:
+        require(connection, policies, deployment.policy)
         deploy(connection, deployment)
 
 
 def deploy(connection: Connection, deployment: Deployment) -> None:
-    """Store a deployment in a transaction of others."""
+    """Store a deployment in a transaction of others, also of a policy that no run of this record made."""
     verdict = {"allowed": deployment.verdict.allowed, "reasons": list(deployment.verdict.reasons)}
     row = columns_of(deployment) | {
         "stage": deployment.stage.value,
         "verdict": to_json(verdict, what=f"deployment {deployment.id!r} verdict"),
     }
     step = {"policy": deployment.policy, "stage": deployment.stage.value, "share": deployment.share, **verdict}
-    require(connection, policies, deployment.policy)
     if insert_once(connection, deployments, row):
         created_at = deployment.created_at
         record(connection, Event(kind="deployment.made", subject=deployment.id, data=step, created_at=created_at))

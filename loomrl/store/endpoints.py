@@ -13,10 +13,12 @@ from sqlalchemy import Connection, func, insert, select
 
 from loomrl.errors import StoreError, did_you_mean, there_are
 from loomrl.store.db import LoomDB, repeated
+from loomrl.store.deployments import Deployment, deploy, identity_of
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, from_json, to_json
 from loomrl.store.tables import endpoints
 from loomrl.threshold import reaches
+from loomrl.types import Stage, Verdict
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -27,6 +29,11 @@ class Role(StrEnum):
     STABLE = "stable"
     CANARY = "canary"
     SHADOW = "shadow"
+
+
+_RANKS = {Role.SHADOW: 0, Role.CANARY: 1, Role.STABLE: 2}
+"""The part that counts if one policy has several."""
+_STAGES = {Role.SHADOW: Stage.CANDIDATE, Role.CANARY: Stage.CANARY, Role.STABLE: Stage.PRODUCTION}
 
 
 class State(StrEnum):
@@ -47,6 +54,13 @@ class Arm:
     share: float = 1.0
     """Share of the traffic, 0..1; of a shadow, the share of calls that it gets a copy of."""
     role: Role = Role.STABLE
+    content: str = ""
+    """SHA-256 of a folder's files when the arm was made; empty for a policy version on record."""
+
+    @property
+    def identity(self) -> str:
+        """The name that the policy is deployed under."""
+        return identity_of(self.policy, self.content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +84,10 @@ class Endpoint:
 def set_endpoint(
     db: LoomDB, name: str, arms: Sequence[Arm], *, at: float, revision: int | None = None, reason: str = ""
 ) -> Endpoint:
-    """Give the endpoint these arms. `revision` is the one the caller saw (0: none); None overwrites whatever holds."""
+    """Give the endpoint these arms, and record the deployments.
+
+    `revision` is the one the caller saw (0: none); None overwrites whatever holds.
+    """
     if not _NAME.fullmatch(name):
         raise StoreError(
             f"endpoint={name!r:.120}: at most 100 letters, digits, '.', '_' and '-' are needed, such as policy-1."
@@ -137,8 +154,13 @@ def newest_of(connection: Connection, name: str) -> Endpoint | None:
     return None if row is None else _endpoint_of(row)
 
 
-def change_endpoint(connection: Connection, draft: Endpoint, seen: int | None) -> Endpoint:
-    """Store the draft under the next revision, in a transaction of others. Draining and deleting keep the arms."""
+def change_endpoint(
+    connection: Connection, draft: Endpoint, seen: int | None, *, is_released: bool = False
+) -> Endpoint:
+    """Store the draft under the next revision, in a transaction of others. Draining and deleting keep the arms.
+
+    The deployments are recorded beside it, unless a release does so itself.
+    """
     name = draft.name
     if draft.state is State.SERVING:
         _check(name, draft.arms)
@@ -155,7 +177,43 @@ def change_endpoint(connection: Connection, draft: Endpoint, seen: int | None) -
     kept = before.arms if before and not draft.arms else draft.arms
     after = replace(draft, revision=revision, arms=kept)
     _store(connection, after)
+    if not is_released:
+        _deploy(connection, before, after)
     return after
+
+
+def _deploy(connection: Connection, before: Endpoint | None, after: Endpoint) -> None:
+    """A deployment for each policy whose part of the endpoint has changed; the newest is the one with most calls."""
+    earlier = _parts(before)
+    later = _parts(after)
+    verdict = Verdict(True, (f"endpoint {after.name}, revision {after.revision}: {after.reason or 'set by hand'}",))
+    retired = (Stage.RETIRED, 0.0)
+    for policy in sorted({*earlier, *later}, key=lambda policy: (later.get(policy, retired)[1], policy)):
+        if earlier.get(policy) == later.get(policy):
+            continue
+        stage, share = later.get(policy, retired)
+        deployment = Deployment(
+            id=f"{after.name}@{after.revision}/{policy}",
+            policy=policy,
+            stage=stage,
+            endpoint=after.name,
+            share=share,
+            verdict=verdict,
+            created_at=after.created_at,
+        )
+        deploy(connection, deployment)
+
+
+def _parts(endpoint: Endpoint | None) -> dict[str, tuple[Stage, float]]:
+    """Policy → its stage and its share of the traffic. Shadows answer nobody."""
+    if endpoint is None or endpoint.state is State.DELETED:
+        return {}
+    found: dict[str, tuple[Stage, float]] = {}
+    for arm in sorted(endpoint.arms, key=lambda arm: _RANKS[arm.role]):
+        _, share = found.get(arm.identity, (None, 0.0))
+        heard = 0.0 if arm.role is Role.SHADOW else arm.share
+        found[arm.identity] = (_STAGES[arm.role], round(share + heard, 9))
+    return found
 
 
 def _no_such(connection: Connection, name: str) -> StoreError:

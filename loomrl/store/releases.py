@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from loomrl.errors import StoreError, did_you_mean, there_are
 from loomrl.store.db import LoomDB
-from loomrl.store.deployments import Deployment, deploy
+from loomrl.store.deployments import Deployment, deploy, identity_of
 from loomrl.store.endpoints import Arm, Endpoint, Role, State, change_endpoint, newest_of
 from loomrl.store.events import Event, record
 from loomrl.store.policies import move
@@ -52,7 +52,9 @@ class Change:
     seen: int
     """The endpoint's revision that the arms were made for."""
     stages: Mapping[str, Stage] = field(default_factory=dict)
-    """Policy → its stage from now on; those that are not on record have none."""
+    """Policy → its stage from now on."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """Folder → SHA-256 of its files."""
     verdict: Verdict
 
 
@@ -163,7 +165,7 @@ def _write(connection: Connection, row: ReleaseRow, change: Change) -> ReleaseRo
             reason=f"release {row.release}: {row.reason}",
             created_at=row.created_at,
         )
-        revision = change_endpoint(connection, draft, change.seen).revision
+        revision = change_endpoint(connection, draft, change.seen, is_released=True).revision
     stored = replace(row, revision=revision)
     content = {**stored.content, "revision": revision, "reason": row.reason, "who": row.who}
     columns = {
@@ -183,19 +185,18 @@ def _write(connection: Connection, row: ReleaseRow, change: Change) -> ReleaseRo
 
 
 def _deploy(connection: Connection, row: ReleaseRow, change: Change) -> None:
-    """Stages and shares of the policies on record."""
-    shares = {arm.policy: arm.share for arm in change.arms or () if arm.role is not Role.SHADOW}
+    """Shares of the policies, and stages of those on record."""
+    answering = [arm for arm in change.arms or () if arm.role is not Role.SHADOW]
+    shares = {arm.policy: arm.share for arm in answering}
     for policy, stage in change.stages.items():
         stored = find(connection, policies, policy)
-        if stored is None:  # a folder, or a run that is followed
-            continue
-        if stored["stage"] != stage.value:
+        if stored is not None and stored["stage"] != stage.value:
             move(
                 connection, policy, stage=stage, moved_at=row.created_at, reason=f"release {row.release}: {row.reason}"
             )
         deployment = Deployment(
             id=f"{row.release}/{row.number}/{policy}",
-            policy=policy,
+            policy=identity_of(policy, change.contents.get(policy, "")),
             stage=stage,
             endpoint=row.endpoint,
             share=shares.get(policy, 0.0),

@@ -138,11 +138,11 @@ def test_what_was_served_is_told_once_it_is_a_trajectory(db: LoomDB, url: str, b
     with open_endpoint_hub(url, "shop", HubConfig()) as hub:
         hub.append([served(f"s{number}") for number in range(100)])
         hub.append([served("of a training", source=Source.ROLLOUT), served("control", turns=())])
-        assert [outbox.step() for _ in range(3)] == [64, 36, 0]
+        assert [outbox.step() for _ in range(3)] == [1 + 64, 36, 0]  # the deployment first
         hub.append([served("later")])
         assert outbox.step() == 1
     events = published(bus, "RL_TRAJECTORIES") + [
-        msgspec.json.decode(given.payload) for given in bus.browse("RL_TRAJECTORIES", after=100)
+        msgspec.json.decode(given.payload) for given in bus.browse("RL_TRAJECTORIES", after=101)
     ]
     assert [event["session_id"] for event in events] == [*(f"s{number}" for number in range(100)), "later"]
     first = events[0]
@@ -208,7 +208,7 @@ def test_what_no_contract_allows_or_is_too_large_is_skipped_by_name_and_stops_no
     set_endpoint(db, "shop", [Arm(name="stable", policy="run/1")], at=NOW)
     with open_endpoint_hub(url, "shop", HubConfig()) as hub:
         hub.append([served("huge", "x" * 1_100_000), served("small")])
-    assert outbox.step() == 2
+    assert outbox.step() == 3
     assert [event["session_id"] for event in published(bus, "RL_TRAJECTORIES")] == ["small"]
     reasons = [event.data["reason"] for _, event in read_events(db, kind=SKIPPED)]
     assert len(reasons) == 3

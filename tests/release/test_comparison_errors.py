@@ -198,3 +198,61 @@ def test_a_unit_of_an_arm_without_a_share_is_a_mismatch_at_once() -> None:
     test.observe("third", {"old": 0.9, "new": 0.1})
     assert test.p_value == 0
     assert test.is_mismatched
+
+
+def tail(values: Floats, taken: Floats, guard: Guard) -> Comparison:
+    """A comparison of units with these values."""
+    comparison = Comparison([guard], baseline="old", challenger="new")
+    seen = [
+        Observation(revision=1, arm="new" if is_new else "old", unit=unit, metric=guard.metric, value=value, at=0.0)
+        for unit, (value, is_new) in enumerate(zip(values.tolist(), taken.tolist(), strict=True))
+    ]
+    comparison.observe(seen, lambda _: {"old": 0.5, "new": 0.5})
+    return comparison
+
+
+WORST_TENTH = Guard(metric="reward", better=Better.HIGHER, quantile=0.1, share=0.05)
+
+
+def test_a_version_that_fails_a_tenth_of_the_units_is_worse_in_the_low_quantile_though_not_in_the_mean() -> None:
+    rng = np.random.default_rng(0)
+    taken = rng.random(3000) < 0.5
+    values = rng.beta(4.2, 1.8, 3000)
+    values[taken] = np.where(rng.random(taken.sum()) < 0.1, 0.0, np.minimum(1.0, values[taken] / 0.9))
+    mean = Guard(metric="reward", better=Better.HIGHER, margin=0.05)
+    assert tail(values, taken, mean).findings()[0].is_fine
+    finding = tail(values, taken, WORST_TENTH).findings()[0]
+    assert (finding.is_worse, finding.is_fine) == (True, False)
+    assert finding.reason.startswith("p10 of reward: ")
+    assert 0 < finding.low < 0.1 < finding.high, "the difference of the shares beyond the quantile"
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["success", "reward"])
+def test_an_equal_version_rarely_comes_back_by_the_low_quantile_and_is_found_fine(binary: bool) -> None:
+    worse = fine = 0
+    strict = replace(WORST_TENTH, share=0.0)
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        taken, values = rng.random(1500) < 0.5, rng.beta(4.2, 1.8, 1500)
+        values = (values < 0.9).astype(np.float64) if binary else values
+        worse += tail(values, taken, strict).findings()[0].is_proved
+        fine += tail(values, taken, WORST_TENTH).findings()[0].is_fine
+    assert worse <= 9
+    assert fine >= (50 if binary else 15), "it takes some 1,500 units of both where values differ"
+
+
+def test_only_units_with_long_prompts_count_for_a_guard_of_those() -> None:
+    guard = Guard(metric="tokens", better=Better.HIGHER, quantile=0.25, times=2.0, share=0.15, longest=0.1)
+    comparison, rng = Comparison([guard], baseline="old", challenger="new"), np.random.default_rng(0)
+    for unit in range(1500):
+        arm, length = "new" if rng.random() < 0.5 else "old", float(rng.integers(1000))
+        tokens = 2.0 if arm == "new" and length > 900 else float(rng.integers(50, 90))
+        seen = [
+            Observation(revision=1, arm=arm, unit=unit, metric=metric, value=value, at=0.0)
+            for metric, value in (("prompt_chars", length), ("tokens", tokens))
+        ]
+        comparison.observe(seen, lambda _: {"old": 0.5, "new": 0.5})
+    finding = comparison.findings()[0]
+    assert finding.is_worse
+    assert 100 < finding.baseline.count + finding.challenger.count < 200
+    assert finding.challenger.value == 2.0

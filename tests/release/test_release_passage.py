@@ -187,13 +187,15 @@ def test_required_metric_that_never_arrives_keeps_the_last_step_away_and_is_name
     missing = good(PLAN, findings=findings(PLAN, challenger=Side(value=float("nan"), count=0), is_fine=False))
     assert decide(PLAN, at(1), missing, 1e9) == at(2, since=1e9, reason="step 3 of 4: 50 %")
     assert decide(PLAN, at(2), missing, 1e9) is None
-    assert waits_for(PLAN, at(2), missing, 1e9) == ("error: not one observation of it has come from both versions",)
+    assert waits_for(PLAN, at(2), missing, 1e9) == ("error: not one observation of it came from both versions",)
 
 
 def test_metrics_that_were_observed_have_to_be_proved_fine_before_the_last_step() -> None:
     unproved = good(PLAN, findings=findings(PLAN, is_fine=False))
     names = [reason.split(": ")[1] for reason in waits_for(PLAN, at(2), unproved, 1e9)]
-    assert names == ["error", "violation", "reward", "success"]
+    means = ["error", "violation", "empty", "reward", "success"]
+    tails = ["p25 of tokens, longest 10 % of prompts", *(f"p10 of {name}" for name in ("reward", "reward_of_user"))]
+    assert sorted(names) == sorted([*means, *tails, "p10 of success_of_user"]), "200 units are needed for p5"
 
 
 def test_a_version_is_not_sent_callers_before_a_replica_is_up() -> None:

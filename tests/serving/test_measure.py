@@ -14,6 +14,7 @@ from loomrl.config.release import ReleasePlan
 from loomrl.release.evidence import Trail
 from loomrl.serving import measure
 from loomrl.serving.answer import Closed, Drawn, Gathered
+from loomrl.serving.call import ToolCall
 from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.serving.measure import Measures
 from loomrl.serving.refusal import Cause, Refusal
@@ -186,8 +187,10 @@ async def test_a_release_can_guard_the_length_entropy_and_refusals_of_answers(st
             is_other = changed and assignment.arm.name == "canary"
             count = rng.randint(5, 10) * (4 if is_other else 1)
             refuses = rng.random() < (0.5 if is_other else 0.1)
-            measured.spoke(assignment.arm.name, [drawn(count, 0.2 if is_other else 2.0, refuses=refuses)])
-            measured.spoke("another", [drawn(64, 5.0, refuses=True)])  # not of the assigned arm
+            measured.spoke(
+                assignment.arm.name, [drawn(count, 0.2 if is_other else 2.0, refuses=refuses)], prompt_chars=9
+            )
+            measured.spoke("another", [drawn(64, 5.0, refuses=True)], prompt_chars=9)  # not of the assigned arm
 
     trail = Trail(plan, first_revision=7, shares={7: {"stable": 0.5, "canary": 0.5}})
     trail.take(await observed(store, calls))
@@ -201,6 +204,79 @@ def drawn(count: int, surprise: float, *, refuses: bool) -> Gathered:
     choice.add(Drawn(ids_T=ids, logprobs_T=np.full(count, -surprise, np.float32), versions_T=ids))
     choice.add(Closed(text="I can't do that." if refuses else "Here you are.", finish="stop"))
     return choice
+
+
+@pytest.mark.parametrize("limit", [40, 1000], ids=["long", "hardly-any"])
+async def test_the_default_plan_sees_answers_that_are_empty_to_long_prompts_only(store: LoomDB, limit: int) -> None:
+    rng = random.Random(0)
+
+    def calls(measures: Measures) -> None:
+        for number in range(600):
+            measured = measures.begin(SPLIT, f"u{number}")
+            assignment = assigned(SPLIT, (), f"u{number}")
+            assert measured is not None
+            assert assignment is not None
+            length = rng.randint(1, 50)
+            is_empty = length > limit and assignment.arm.name == "canary"
+            measured.spoke(assignment.arm.name, [said("" if is_empty else "Here you are.")], prompt_chars=length)
+
+    trail = Trail(ReleasePlan(), first_revision=7, shares={7: {"stable": 0.5, "canary": 0.5}})
+    trail.take(await observed(store, calls))
+    worse = {finding.guard.label for finding in trail.findings() if finding.is_worse}
+    assert worse == ({"empty", "p5 of tokens", "p25 of tokens, longest 10 % of prompts"} if limit == 40 else set())
+
+
+def said(text: str) -> Gathered:
+    """An answer of these words; without any it still has the token that ends it."""
+    choice, ids = Gathered(), np.ones(len(text.split()) + 1, np.int32)
+    choice.add(Drawn(ids_T=ids, logprobs_T=np.full(len(ids), -1.0, np.float32), versions_T=ids))
+    choice.add(Closed(text=text, finish="stop"))
+    return choice
+
+
+async def test_an_answer_that_is_a_tool_call_is_not_empty(store: LoomDB) -> None:
+    def calls(measures: Measures) -> None:
+        for arm, texts in (("stable", ["", ""]), ("canary", ["Yes.", " \n"])):
+            measured = measures.begin(SPLIT, unit_of(arm))
+            assert measured is not None
+            for text in texts:
+                choice = said(text)
+                if arm == "stable":
+                    assert choice.closed is not None
+                    choice.closed = replace(choice.closed, calls=(ToolCall(id="1", name="f", arguments="{}"),))
+                measured.spoke(arm, [choice], prompt_chars=9)
+
+    assert sorted(values(await observed(store, calls), "empty")) == [("canary", 0.5), ("stable", 0.0)]
+
+
+@pytest.mark.parametrize(("bad", "seen"), [(3, [1.0]), (None, [0.0])], ids=["empty-later", "fine"])
+async def test_what_goes_wrong_after_the_first_answers_is_observed_too(
+    store: LoomDB, bad: int | None, seen: list[float]
+) -> None:
+    def calls(measures: Measures) -> None:
+        for number in range(8):
+            measured = measures.begin(SPLIT, unit_of("canary"))
+            assert measured is not None
+            measured.answered("canary")
+            measured.spoke("canary", [said("" if number == bad else "Yes.")], prompt_chars=9)
+            if number == 0:
+                measures.over(measured._unit)
+
+    found = await observed(store, calls)
+    assert [value for _, value in values(found, "later")] == seen
+    assert [value for _, value in values(found, "empty")] == [0.0]
+
+
+async def test_four_sessions_of_a_user_are_one_observation_beside_the_first(store: LoomDB) -> None:
+    def calls(measures: Measures) -> None:
+        for number in range(6):
+            measures.begin(SPLIT, unit_of("canary"), session=f"s{number}")
+            for _ in range(2):  # a session told twice counts once
+                measures.complete(f"s{number}", key=None, success=float(number in (0, 4)))
+
+    found = await observed(store, calls)
+    assert values(found, "success") == [("canary", 1.0)]
+    assert values(found, "success_of_user") == [("canary", 0.25)]
 
 
 async def test_units_of_a_test_are_observed_as_the_test_s(store: LoomDB) -> None:

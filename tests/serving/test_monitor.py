@@ -16,7 +16,7 @@ from loomrl.safety.rule import Deed, Found, Saying
 from loomrl.serving.acting import Acting
 from loomrl.serving.call import ToolCall
 from loomrl.serving.monitor.monitor import MOST_LATE
-from loomrl.store import judgements
+from loomrl.store import judgements, open_store
 from loomrl.store.observations import read_observations
 from loomrl.store.quarantine import Quarantine, quarantined, record_quarantine
 from tests.serving.control_support import control_policy
@@ -425,3 +425,16 @@ async def test_an_action_rule_that_fails_stops_the_action_and_blames_no_arm(tmp_
         assert quarantined(served.db) == []
     async with Watched(tmp_path, acting, rules=[own], fails="open") as served:
         assert await acts(served) != [403]
+
+
+@pytest.mark.parametrize(("text", "seen"), [("You idiot.", (0.0, 1.0)), ("", (1.0, 0.0))], ids=["insult", "empty"])
+async def test_the_default_monitor_and_gateway_observe_insults_and_empty_answers_and_change_neither(
+    tmp_path: Path, text: str, seen: tuple[float, float]
+) -> None:
+    async with Watched(tmp_path, Says("Fine."), Says(text)) as watched:
+        answer = await watched.chat(messages=[{"role": "user", "content": "Hello"}])
+        assert said(answer) == text
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        found = {each.metric: (each.arm, each.value) for _, each in read_observations(db, "m")}
+    assert (found["empty"], found["violation"]) == (("canary", seen[0]), ("canary", seen[1]))
+    assert found["prompt_chars"] == ("canary", 5.0)

@@ -1,11 +1,13 @@
 """The origin of a served policy, as plain data: found in LoomDB before anything starts, opened in a replica."""
 
+import hashlib
 import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from loomrl.canonical import content_hash
 from loomrl.config import ControlExperiment, LanguageAlgorithm, Sampling, ServedArm
 from loomrl.errors import ArtifactError, ConfigError, unknown
 from loomrl.files import is_file
@@ -44,6 +46,14 @@ class PolicySource:
     trust_remote_code: bool = False
     """The run's own setting; `engine.trust_remote_code` is that of folders."""
 
+    def content(self) -> str:
+        """SHA-256 over the folder's files, by name and content; empty if a run made the policy, whose versions stay."""
+        if not self.folder:
+            return ""
+        folder = Path(self.folder)
+        files = sorted(file for file in folder.rglob("*") if file.is_file())
+        return content_hash({str(file.relative_to(folder)): _sha256(file) for file in files})
+
 
 @dataclass(frozen=True, slots=True)
 class OpenFolder:
@@ -61,9 +71,9 @@ class OpenFolder:
             shutil.rmtree(self.copy, ignore_errors=True)
 
 
-def key_of(arm: ServedArm, db: LoomDB) -> str:
-    """The key of an arm's policy: a run's last version by its number, a folder by its absolute path."""
-    return source_of(f"{arm.what}@{arm.follow}" if arm.follow else arm.what, db).key
+def source_of_arm(arm: ServedArm, db: LoomDB) -> PolicySource:
+    """An arm's policy: a run's last version by its number, a folder by its absolute path."""
+    return source_of(f"{arm.what}@{arm.follow}" if arm.follow else arm.what, db)
 
 
 def source_of(what: str, db: LoomDB) -> PolicySource:
@@ -154,6 +164,11 @@ def _fetched(version: PolicyVersion, db: LoomDB) -> OpenFolder:
     inside = checkpoint / "policy"
     path = inside if inside.is_dir() else checkpoint / "model"
     return OpenFolder(path, version.id, version.number, copy=checkpoint.parent)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _is_folder(text: str) -> bool:

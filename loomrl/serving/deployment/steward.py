@@ -10,7 +10,7 @@ from loomrl.errors import LoomError
 from loomrl.hub.hub import Hub
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.archive import open_endpoint_hub
-from loomrl.serving.deployment.source import key_of, source_of
+from loomrl.serving.deployment.source import source_of, source_of_arm
 from loomrl.serving.deployment.station import Station
 from loomrl.serving.retention.ageing import Aged, Ages, Retention
 from loomrl.serving.retention.erasure import finish
@@ -104,8 +104,10 @@ class Steward:
 
 def arms_of(experiment: ServingExperiment, db: LoomDB) -> tuple[Arm, ...]:
     """The arms with their policies' keys; a ConfigError for one that does not exist."""
+    sources = [source_of_arm(arm, db) for arm in experiment.arms]
     return tuple(
-        Arm(name=arm.label, policy=key_of(arm, db), share=arm.share, role=Role(arm.role)) for arm in experiment.arms
+        Arm(name=arm.label, policy=source.key, share=arm.share, role=Role(arm.role), content=source.content())
+        for arm, source in zip(experiment.arms, sources, strict=True)
     )
 
 
