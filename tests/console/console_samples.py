@@ -1,5 +1,6 @@
 """A store with something of everything: what the console's tests look at."""
 
+import asyncio
 import json
 import math
 import random
@@ -16,6 +17,9 @@ from loomrl.artifacts import open_artifacts
 from loomrl.config import HubConfig
 from loomrl.config.release import ReleasePlan
 from loomrl.experiments.shipped import resolve_any
+from loomrl.gym.catalogue import make
+from loomrl.gym.episode import Attempt, run_episode
+from loomrl.gym.policy import ConstantPolicy, OraclePolicy, PolicyFactory
 from loomrl.hub import open_hub
 from loomrl.load import dump
 from loomrl.picture import drawn
@@ -71,6 +75,7 @@ def fill(url: str, *, runs: int = 6, updates: int = 120) -> None:
         sweep(db)
         with open_hub(url, HubConfig()) as hub:
             hub.append([*rollouts(), hostile(), long_talk(), control_episode(), with_picture(), failed()])
+            hub.append(played())
         served(db, url)
         released(db)
         asked(db)
@@ -377,6 +382,22 @@ def with_picture() -> Trajectory:
         (Message("user", "Which colour is the box?", (drawn(image),)),), "<answer>blue</answer>", Reward(1.0, {}, 1.0)
     )
     return talk("picture", (asked_of,), task=Task("Multimodal", "1.0.0", "colour", 1, 5))
+
+
+def played() -> list[Trajectory]:
+    """Attempts at a task of a real environment, one right and one wrong."""
+
+    async def play(id: str, policy: PolicyFactory) -> Trajectory:
+        environment = make("Math")
+        task = environment.task("algebra.linear", 2, 7)
+        return await run_episode(
+            environment, policy(environment, random.Random(0)), Attempt(id=id, group=id, task=task)
+        )
+
+    async def both() -> list[Trajectory]:
+        return [await play("right", OraclePolicy), await play("wrong", ConstantPolicy)]
+
+    return asyncio.run(both())
 
 
 def failed() -> Trajectory:
