@@ -6,6 +6,7 @@ import math
 import random
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,7 @@ from loomrl.store.observations import Observation, append_observations, unit_has
 from loomrl.store.policies import record_policy
 from loomrl.store.quarantine import Quarantine, record_quarantine
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
+from loomrl.store.service.keys import create_key
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
@@ -397,7 +399,8 @@ def played() -> list[Trajectory]:
     async def both() -> list[Trajectory]:
         return [await play("right", OraclePolicy), await play("wrong", ConstantPolicy)]
 
-    return asyncio.run(both())
+    with ThreadPoolExecutor(1) as thread:  # Playwright has this one's event loop
+        return thread.submit(asyncio.run, both()).result()
 
 
 def failed() -> Trajectory:
@@ -439,6 +442,7 @@ def served(db: LoomDB, url: str) -> None:
             for number in range(6)
         ],
     )
+    create_key(db, "the shop's backend", scopes=("act", "feedback", "record"), expires_at=NOW + 1000 * HOUR, at=NOW)
     record_quarantine(db, Quarantine(endpoint=ENDPOINT, session="session-9", held=True, rule="no_cards", at=NOW - 300))
     hit = {
         "arm": "stable",
