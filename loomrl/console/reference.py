@@ -10,7 +10,8 @@ from starlette.responses import HTMLResponse, Response
 from loomrl.config import Experiment
 from loomrl.console.page import Pages, Visit
 from loomrl.console.trajectory import at_place, has_reference
-from loomrl.errors import LoomError
+from loomrl.errors import ConfigError, LoomError
+from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
 from loomrl.gym.preference import preference_of, shown
 from loomrl.http.refusal import Refused
@@ -58,20 +59,11 @@ def reference_to(attempt: Trajectory, db: LoomDB) -> str:
 async def _ask(attempt: Trajectory, settings: Mapping[str, Any]) -> str:
     name = attempt.task.environment
     try:
-        environment = make(name, settings)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                began = shown(await environment.reset(attempt.task), preference_of(attempt.task))
-            if attempt.turns and began != attempt.turns[0].observation:
-                raise Unavailable(
-                    f"{name} {environment.version} here asks something else in this task than the attempt was asked: "
-                    "its version or settings differ."
-                )
-            return environment.oracle()
-        finally:
-            await environment.close()
+        return await _first_action(make(name, settings), attempt)
     except Unavailable:
         raise
+    except ConfigError:
+        raise Unavailable(f"{name} needs settings that only its run has.") from None
     except NotImplementedError:
         raise Unavailable(f"{name} has no oracle for this task.") from None
     except TimeoutError:
@@ -80,12 +72,29 @@ async def _ask(attempt: Trajectory, settings: Mapping[str, Any]) -> str:
         raise Unavailable(f"{name} cannot begin this task here: {type(error).__name__}: {error}") from None
 
 
+async def _first_action(environment: BaseEnvironment, attempt: Trajectory) -> str:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            began = shown(await environment.reset(attempt.task), preference_of(attempt.task))
+        if attempt.turns and began != attempt.turns[0].observation:
+            raise Unavailable(
+                f"{attempt.task.environment} {environment.version} here asks something else in this task than the "
+                "attempt was asked: its version or settings differ."
+            )
+        return environment.oracle()
+    finally:
+        await environment.close()
+
+
 def _settings(attempt: Trajectory, db: LoomDB) -> Mapping[str, Any]:
-    """The settings that the run gave the environment; none where they are not on record."""
+    """The settings that the run gave the environment, as far as they are numbers: files, commands and addresses that
+    are on record must not act on this machine.
+    """
     run = find_run(db, attempt.run) if attempt.run else None
     try:
         experiment = None if run is None else recorded_experiment(run)
     except LoomError:  # of evaluations and sweeps
         experiment = None
     given = experiment.environments if isinstance(experiment, Experiment) else ()
-    return next((each.settings for each in given if each.id.partition("@")[0] == attempt.task.environment), {})
+    settings = next((each.settings for each in given if each.id.partition("@")[0] == attempt.task.environment), {})
+    return {name: value for name, value in settings.items() if isinstance(value, int | float)}

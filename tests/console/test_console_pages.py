@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,12 +11,16 @@ import pytest
 
 from loomrl.config import HubConfig
 from loomrl.console.source import Source
+from loomrl.experiments.shipped import resolve_any
+from loomrl.gym.catalogue import make
 from loomrl.hub import open_hub
 from loomrl.hub.look import find_stored
+from loomrl.load import dump
+from loomrl.store.runs import Run, start_run
 from loomrl.store.view.trajectory_index import count_indexed
 from loomrl.telemetry.page_curve import curves
 from loomrl.telemetry.sink import STEP
-from tests.console.console_samples import HOSTILE, metrics, url_in
+from tests.console.console_samples import HOSTILE, metrics, played, url_in
 from tests.console.console_support import Browser, console
 from tests.hub.hub_samples import attempts
 
@@ -297,6 +302,24 @@ def test_an_attempt_says_why_it_earned_nothing_and_what_would_have_been_right(
     assert other is not None
     assert "asks something else" in browser.get(unescape(other[1])).text, "never another task's answer"
     assert "Reference answer" not in browser.get("/trajectories/session-3").text
+
+
+def test_no_program_that_a_run_names_is_started_for_a_reference(tmp_path: Path) -> None:
+    trap, attempt = tmp_path / "stockfish", played()[1]
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
+    trap.chmod(0o755)
+    settings = f"{{stockfish: {trap}, max_steps: 7}}"
+    experiment = resolve_any(["language/math_tiny", f"environments=[{{id: Game, settings: {settings}}}]"])
+    begun = Run(id="r", name="r", kind="train", experiment=experiment.sha256, resolved=dump(experiment), code="c",
+                environments={}, started_at=1.0)  # fmt: skip
+    task = make("Game").task("chess", 1, 7)
+    with console(f"sqlite:///{tmp_path}/loom.db") as (source, app):
+        start_run(source.db, begun)
+        with open_hub(source.url, HubConfig()) as hub:
+            (place,) = hub.append([replace(attempt, id="game", run="r", task=task)])
+        answer = Browser(app).get(f"/reference?hub=&place={place}")
+    assert answer.status_code == 200
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_the_audit_pages_back_to_the_first_event(browser: Browser) -> None:
