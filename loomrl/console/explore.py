@@ -136,7 +136,7 @@ def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str)
         most = sorted(drawn.items(), key=lambda each: -len(each[1]))[:MOST_LINES]
         drawn_lines = [Line(name, sorted(points)) for name, points in most]
         return lines(drawn_lines, x=across, y=up, is_time=is_time, form=form)
-    found = [(_shown(row[at]), float(row[value])) for row in answer.rows if _finite(row[value])]
+    found = [(_shown(row[at]) or "–", float(row[value])) for row in answer.rows if _finite(row[value])]
     return bars(Bars(found[:MOST_BARS], left_out=max(0, len(found) - MOST_BARS)), y=up, form=form)
 
 
