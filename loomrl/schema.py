@@ -220,12 +220,13 @@ def _kind_of(model: type[BaseModel]) -> str | None:
 
 def differences(mine: Any, other: Any) -> list[Difference]:
     """Values that differ between two trees, by path."""
-    left, right = _leaves(mine), _leaves(other)
+    left, right = leaves(mine), leaves(other)
     paths = sorted(left.keys() | right.keys())
     return [(path, left.get(path), right.get(path)) for path in paths if left.get(path) != right.get(path)]
 
 
-def _leaves(tree: Any, path: str = "") -> dict[str, str]:
+def leaves(tree: Any, path: str = "") -> dict[str, str]:
+    """The values of a tree by path, as JSON."""
     parts: Iterable[tuple[str, Any]]
     if isinstance(tree, dict) and tree:
         parts = tree.items()
@@ -236,7 +237,7 @@ def _leaves(tree: Any, path: str = "") -> dict[str, str]:
     return {
         key: value
         for name, part in parts
-        for key, value in _leaves(part, f"{path}.{name}" if path else str(name)).items()
+        for key, value in leaves(part, f"{path}.{name}" if path else str(name)).items()
     }
 
 

@@ -24,8 +24,10 @@ from loomrl.console import (
     feedback,
     launch,
     policy,
+    reference,
     release,
     run,
+    run_table,
     sweep,
     trajectory,
 )
@@ -135,7 +137,20 @@ def console_app(
     pages.post("/sign-in", _sign_in, role=Role.NOBODY)
     pages.post("/sign-out", _sign_out, role=Role.VIEWER)
     pages.get("/live", _live)
-    for chapter in (run, trajectory, policy, environment, sweep, endpoint, chat, release, feedback, audit):
+    for chapter in (
+        run_table,
+        run,
+        trajectory,
+        reference,
+        policy,
+        environment,
+        sweep,
+        endpoint,
+        chat,
+        release,
+        feedback,
+        audit,
+    ):
         chapter.add_to(pages)
     launch.add_to(pages, launcher)
     explorer = Explorer(source.url, analytics)

@@ -1,6 +1,6 @@
 """Charts of an answer as SVG, made on the server. Colours come from the style sheet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -32,7 +32,9 @@ class Bars:
     left_out: int = 0
 
 
-def lines(every: Sequence[Line], *, x: str, y: str, is_time: bool) -> Markup:
+def lines(
+    every: Sequence[Line], *, x: str, y: str, is_time: bool, form: Callable[[float], str] = word.number
+) -> Markup:
     """Series in the colours c1, c2, …; a single point is a dot."""
     points = [point for line in every for point in line.points]
     if not points:
@@ -46,7 +48,7 @@ def lines(every: Sequence[Line], *, x: str, y: str, is_time: bool) -> Markup:
         across = LEFT + (RIGHT - LEFT) * ((at - first) / (last - first) if last > first else 0.5)
         return f"{across:.1f} {BOTTOM - (BOTTOM - TOP) * (value - low) / ((top - low) or 1):.1f}"
 
-    parts = [_grid(tick, place(first, tick).split()[1]) for tick in ticks]
+    parts = [_grid(form(tick), place(first, tick).split()[1]) for tick in ticks]
     for number, line in enumerate(every):
         spots = "L".join(place(*point) for point in line.points)
         parts.append(
@@ -67,7 +69,7 @@ def lines(every: Sequence[Line], *, x: str, y: str, is_time: bool) -> Markup:
     return named + _drawn(f"{y} along {x}", HIGH, parts)
 
 
-def bars(drawn: Bars, *, y: str) -> Markup:
+def bars(drawn: Bars, *, y: str, form: Callable[[float], str] = word.number) -> Markup:
     """A bar a row, from zero."""
     if not drawn.values:
         return Markup("")
@@ -93,7 +95,7 @@ def bars(drawn: Bars, *, y: str) -> Markup:
                 ROW - 6,
                 end + 6,
                 top + 13,
-                word.number(value),
+                form(value),
             )
         )
     if drawn.left_out:
@@ -103,13 +105,15 @@ def bars(drawn: Bars, *, y: str) -> Markup:
     return _drawn(y, ROW * len(parts) + 8, parts)
 
 
-def _grid(tick: float, y: str) -> Markup:
+def _grid(tick: str, y: str) -> Markup:
     return Markup('<path class="grid" d="M{:g} {}H{:g}"/><text x="{:g}" y="{:.1f}" text-anchor="end">{}</text>').format(
-        LEFT, y, RIGHT, LEFT - 8, float(y) + 4, word.number(tick)
+        LEFT, y, RIGHT, LEFT - 8, float(y) + 4, tick
     )
 
 
 def _drawn(title: str, high: float, parts: Sequence[Markup]) -> Markup:
-    return Markup('<svg class="plot" viewBox="0 0 {:g} {:g}" role="img"><title>{}</title>{}</svg>').format(
-        WIDE, high, word.visible(title), Markup("").join(parts)
+    said = word.visible(title)
+    drawn = Markup('<svg class="plot" viewBox="0 0 {:g} {:g}" role="img"><title>{}</title>{}</svg>')
+    return Markup("<figure><figcaption>{}</figcaption>{}</figure>").format(
+        said, drawn.format(WIDE, high, said, Markup("").join(parts))
     )

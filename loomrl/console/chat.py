@@ -1,20 +1,21 @@
 """A conversation with an endpoint, as its callers have it.
 
-The gateway is asked to record nothing, and the page carries the whole conversation, so that nothing is kept here but a
-key of each person for the gateway.
+The page carries the whole conversation, so that nothing is kept here but a key of each person for the gateway. The
+gateway records it as any caller's, so that answers can be judged, or nothing of it if the person says so.
 """
 
 import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 from starlette.responses import Response
 
+from loomrl.console.feedback import STARS, opinion, take
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.gym.preference import percents
@@ -27,6 +28,8 @@ from loomrl.store.service.replicas import front_of
 PATIENCE_S = 120.0
 KEY_S, SPARE_S = 3600.0, 600.0
 """A key holds for an hour, and is replaced ten minutes before that."""
+CARRIED = ("role", "content", "about", "call", "judged")
+"""What the page carries of a message."""
 WEIGHT = "weight."
 """Before the name of an objective, in the form."""
 
@@ -55,7 +58,7 @@ def add_to(pages: Pages) -> None:
     callers = Callers()
 
     def show(visit: Visit) -> Response:
-        return _page(visit, _objectives(visit, callers))
+        return _page(visit, Talk(weights=dict.fromkeys(_objectives(visit, callers), 50)))
 
     def say(visit: Visit) -> Response:
         return _say(visit, callers)
@@ -64,51 +67,65 @@ def add_to(pages: Pages) -> None:
     pages.post("/endpoints/{name}/chat", say, role=Role.RATER)
 
 
-def _page(
-    visit: Visit,
-    objectives: Sequence[str],
-    *,
-    said: Sequence[Mapping[str, str]] = (),
-    weights: Mapping[str, int] | None = None,
-    text: str = "",
-    problem: str = "",
-) -> Response:
-    return visit.page(
-        "chat.html",
-        400 if problem else 200,
-        name=visit.named("name"),
-        weights=weights or dict.fromkeys(objectives, 50),
-        said=said,
-        kept=json.dumps([*said]),
-        text=text,
-        problem=problem,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """A conversation as the page carries it."""
+
+    weights: Mapping[str, int]
+    """Where the sliders of the objectives are."""
+    said: Sequence[Mapping[str, str]] = ()
+    text: str = ""
+    """What is being written."""
+    is_recorded: bool = True
+
+
+def _page(visit: Visit, talk: Talk, problem: str = "") -> Response:
+    status, kept = 400 if problem else 200, json.dumps([*talk.said])
+    return visit.page("chat.html", status, name=visit.named("name"), talk=talk, kept=kept, problem=problem)
 
 
 def _say(visit: Visit, callers: Callers) -> Response:
-    said, text = _said_before(visit.form.get("said", "")), visit.form.get("text", "").replace("\r\n", "\n").strip()
-    weights = _weights(visit.form)
-    objectives = [*weights]
+    """Go on with the conversation, or take a judgement of an answer in it."""
+    text = visit.form.get("text", "").replace("\r\n", "\n").strip()
+    weights, is_recorded = _weights(visit.form), bool(visit.form.get("record"))
+    talk = Talk(weights=weights, said=_said_before(visit.form.get("said", "")), text=text, is_recorded=is_recorded)
     try:
-        if not text:
-            raise Refused(400, "Write something first.")
-        asked = [*said, {"role": "user", "content": text}]
-        body: dict[str, Any] = {
-            "model": visit.named("name"),
-            "messages": [{"role": each["role"], "content": each["content"]} for each in asked],
-            "store": False,
-        }
-        told = ""
-        if weights:
-            body["preference"] = _preference(weights)
-            told = ", ".join(f"{name} {percent} %" for name, percent in percents(body["preference"]).items())
-        answer = _call(visit, callers, "POST", "/v1/chat/completions", body)
-        content = answer.json()["choices"][0]["message"].get("content") or ""
+        if judged := visit.form.get("judge"):
+            return _page(visit, replace(talk, said=_judge(visit, talk.said, judged)))
+        return _page(visit, replace(talk, said=_answered(visit, callers, talk), text=""))
     except Refused as refused:
-        return _page(visit, objectives, said=said, weights=weights, text=text, problem=str(refused))
+        return _page(visit, talk, str(refused))
+
+
+def _answered(visit: Visit, callers: Callers, talk: Talk) -> list[Mapping[str, str]]:
+    """The conversation with what was written, and the answer to it."""
+    if not talk.text:
+        raise Refused(400, "Write something first.")
+    asked: list[Mapping[str, str]] = [*talk.said, {"role": "user", "content": talk.text}]
+    body: dict[str, Any] = {
+        "model": visit.named("name"),
+        "messages": [{name: each[name] for name in ("role", "content")} for each in asked],
+        "store": talk.is_recorded,
+    }
+    told = ""
+    if talk.weights:
+        body["preference"] = _preference(talk.weights)
+        told = ", ".join(f"{name} {percent} %" for name, percent in percents(body["preference"]).items())
+    answer = _call(visit, callers, "POST", "/v1/chat/completions", body)
+    content = answer.json()["choices"][0]["message"].get("content") or ""
     about = " · ".join(part for part in (answer.headers.get("x-loomrl-version", ""), told) if part)
-    said = [*asked, {"role": "assistant", "content": content, "about": about}]
-    return _page(visit, objectives, said=said, weights=weights)
+    call = {"call": answer.json()["id"]} if talk.is_recorded else {}
+    return [*asked, {"role": "assistant", "content": content, "about": about, **call}]
+
+
+def _judge(visit: Visit, said: Sequence[Mapping[str, str]], judged: str) -> list[Mapping[str, str]]:
+    """Take a judgement of an answer, such as `1 thumb up` or `3 stars 4`, and mark the answer with it."""
+    number, _, kind = judged.partition(" ")
+    call = said[int(number)].get("call") if number.isdecimal() and int(number) < len(said) else None
+    if call is None or kind not in ("thumb up", "thumb down", *STARS):
+        raise Refused(400, f"judge={judged[:80]!r} is no judgement of an answer on record.")
+    take(visit, {"call": call, **opinion(kind)})
+    return [{**each, "judged": kind} if at == int(number) else each for at, each in enumerate(said)]
 
 
 def _objectives(visit: Visit, callers: Callers) -> Sequence[str]:
@@ -161,6 +178,6 @@ def _said_before(text: str) -> list[dict[str, str]]:
     """The conversation, as the page carried it."""
     try:
         said = json.loads(text or "[]")
-        return [{name: str(each[name]) for name in ("role", "content", "about") if name in each} for each in said]
+        return [{name: str(each[name]) for name in CARRIED if name in each} for each in said]
     except (ValueError, TypeError, KeyError, AttributeError):
         raise Refused(400, "This is no conversation that this page made. Begin anew.") from None

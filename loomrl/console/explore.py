@@ -25,6 +25,10 @@ LONGEST = 20_000
 SCREEN = Limits(rows=500, timeout_s=10.0, memory_mb=1024, wait_s=5.0)
 FILE = Limits(rows=0, timeout_s=30.0, memory_mb=1024, wait_s=5.0)
 MOST_LINES, MOST_BARS = 8, 40
+MEASURES = ("success", "mean", "reward", "sampled_per_success", "usd")
+"""Columns of the standard questions that say how good something was, best first; the others are counts."""
+SHARES = ("success", "negative")
+"""Columns from 0 to 1, drawn in percent."""
 
 
 @dataclass(slots=True)
@@ -117,9 +121,10 @@ def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str)
         if name and name not in columns:
             raise Refused(400, f"The answer has no column {name[:80]!r}. It has {', '.join(columns)}.")
     across = x or next((name for name in columns if name not in numbers), columns[0] if columns else "")
-    up = y or next((name for name in numbers if name != across), "")
+    up = y or _measure(answer, [name for name in numbers if name != across])
     if not up or up not in numbers:
         return ""
+    form = word.percent if up in SHARES else word.number
     at, value, part = columns.index(across), columns.index(up), columns.index(by) if by else None
     if across in numbers or all(isinstance(row[at], date) for row in answer.rows):
         drawn: dict[str, list[tuple[float, float]]] = {}
@@ -129,9 +134,18 @@ def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str)
                 drawn.setdefault(name, []).append((place, float(row[value])))
         is_time = across not in numbers
         most = sorted(drawn.items(), key=lambda each: -len(each[1]))[:MOST_LINES]
-        return lines([Line(name, sorted(points)) for name, points in most], x=across, y=up, is_time=is_time)
-    found = [(_shown(row[at]), float(row[value])) for row in answer.rows if _finite(row[value])]
-    return bars(Bars(found[:MOST_BARS], left_out=max(0, len(found) - MOST_BARS)), y=up)
+        drawn_lines = [Line(name, sorted(points)) for name, points in most]
+        return lines(drawn_lines, x=across, y=up, is_time=is_time, form=form)
+    found = [(_shown(row[at]) or "–", float(row[value])) for row in answer.rows if _finite(row[value])]
+    return bars(Bars(found[:MOST_BARS], left_out=max(0, len(found) - MOST_BARS)), y=up, form=form)
+
+
+def _measure(answer: Answer, numbers: Sequence[str]) -> str:
+    """The column that is drawn where none is chosen: a measure with values before any count; empty without numbers."""
+    columns = list(answer.columns)
+    measures = [name for name in MEASURES if name in numbers]
+    known = (name for name in measures if any(_finite(row[columns.index(name)]) for row in answer.rows))
+    return next(known, next(iter(numbers), ""))
 
 
 def _place(cell: Any) -> float | None:

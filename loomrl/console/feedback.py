@@ -16,7 +16,7 @@ from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.serving.dialect.openai import message_of
 from loomrl.serving.door import Caller
 from loomrl.serving.feedback.intake import Hubs, Intake
-from loomrl.serving.feedback.told import CORRECTED, NO_OPINION, read_told
+from loomrl.serving.feedback.told import MOST_STARS, Told, read_told
 from loomrl.serving.refusal import Refusal
 from loomrl.store.endpoints import list_endpoints
 from loomrl.store.events import last_event
@@ -27,7 +27,8 @@ from loomrl.types import Feedback
 
 PAGE = 30
 TO_RATE, LOOKED_AT = 8, 200
-KINDS = ("thumb up", "thumb down", "correction", "comment")
+STARS = tuple(f"stars {count}" for count in range(1, MOST_STARS + 1))
+KINDS = ("thumb up", "thumb down", *STARS, "correction", "comment")
 SERVED = "endpoint-"
 
 
@@ -90,12 +91,22 @@ def give(visit: Visit, place: Place, form: Any) -> None:
         raise Refused(400, "A comment needs words.")
     if "\0" in text + comment:
         raise Refused(400, "Text with NUL characters cannot be stored. Remove them.")
+    body = {"session": place.trajectory.id, **opinion(kind, text), **({"comment": comment} if comment else {})}
     if place.hub.startswith(SERVED):
-        said = {"thumb up": {"thumb": "up"}, "thumb down": {"thumb": "down"}, "correction": {"correction": text}}
-        body = {"session": place.trajectory.id, **said.get(kind, {}), **({"comment": comment} if comment else {})}
         take(visit, body)
         return
-    append_feedback(visit.source.db, [_said(visit, place.trajectory.id, kind, text, comment)])
+    append_feedback(visit.source.db, [_said(visit, read_told(body))])
+
+
+def opinion(kind: str, text: str = "") -> dict[str, Any]:
+    """A judgement of one of KINDS, as the gateway reads it; nothing of a comment, which stands by itself."""
+    word, _, value = kind.partition(" ")
+    said: dict[str, dict[str, Any]] = {
+        "thumb": {"thumb": value},
+        "stars": {"stars": int(value) if value.isdecimal() else 0},
+        "correction": {"correction": text},
+    }
+    return said.get(word, {})
 
 
 def take(visit: Visit, body: dict[str, Any]) -> None:
@@ -108,19 +119,17 @@ def take(visit: Visit, body: dict[str, Any]) -> None:
             raise Refused(400, message_of(refusal)) from None
 
 
-def _said(visit: Visit, trajectory: str, kind: str, text: str, comment: str) -> Feedback:
+def _said(visit: Visit, told: Told) -> Feedback:
     redaction = Redaction(PatternRedactor())
-    values = {"thumb up": ("thumb", 1.0), "thumb down": ("thumb", 0.0), "correction": ("correction", CORRECTED)}
-    name, value = values.get(kind, ("comment", NO_OPINION))
     return Feedback(
         id=f"fb-{uuid.uuid4().hex}",
-        trajectory=trajectory,
-        source="human",
-        kind=name,
-        value=value,
-        comment=redaction.text(comment),
+        trajectory=told.place.session,
+        source=told.source,
+        kind=told.kind,
+        value=told.value,
+        comment=redaction.text(told.comment),
         created_at=time.time(),
-        data={"who": visit.who} | ({"text": redaction.text(text)} if kind == "correction" else {}),
+        data={"who": visit.who} | {name: redaction.text(str(value)) for name, value in told.data.items()},
     )
 
 

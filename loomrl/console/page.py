@@ -4,6 +4,7 @@ import functools
 import hmac
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -65,6 +66,14 @@ def _shown(value: Any) -> Any:
     return "–" if value is None else value
 
 
+def code(text: str) -> Markup:
+    """A sentence whose parts in backticks are shown as code."""
+    parts = re.split(r"`([^`\n]+)`", word.visible(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
+    )
+
+
 def environment() -> Environment:
     """The templates; all text is escaped, and hidden characters are made visible."""
     folder = files("loomrl.console").joinpath("templates")
@@ -79,6 +88,8 @@ def environment() -> Environment:
     )
     for name in ("number", "signed", "count", "percent", "lasting", "clock", "iso", "ago", "short"):
         made.filters[name] = getattr(word, name)
+    made.filters["code"] = code
+    made.filters["query"] = lambda fields: urlencode(fields, doseq=True)
     made.filters["picture"] = to_url
     made.filters["seg"] = lambda text: quote(str(text), safe="")
     made.filters["path"] = lambda text: quote(str(text), safe="/@=+:,~")

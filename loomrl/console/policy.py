@@ -102,7 +102,7 @@ def _by_family(evaluation: Evaluation | None) -> dict[str, Mapping[str, Any]]:
     for name, score in parts.items():
         told = score.get("success") or score.get("reward")
         if isinstance(told, dict):
-            found[name] = told
+            found[name] = {**told, "is_share": told is score.get("success")}
     return found
 
 
@@ -160,7 +160,9 @@ def _edges(nodes: Sequence[Node]) -> Iterator[str]:
 def _node(node: Node, judged: Mapping[str, Evaluation], *, is_this: bool) -> Iterator[str]:
     policy = node.policy
     told = evaluation_row(judged[policy.id]) if policy.id in judged else None
-    score = "" if told is None or told["mean"] is None else f", {told['what']} {word.number(told['mean'])}"
+    score = ""
+    if told is not None and told["mean"] is not None:
+        score = f", {told['what']} {(word.percent if told['is_share'] else word.number)(told['mean'])}"
     name = escape(word.visible(word.short(policy.id, 26)))
     this = ' class="this"' if is_this else ""
     yield f'<a href="/policies/{escape(quote(policy.id, safe="/@=+:,~"))}"{this}>'

@@ -1,16 +1,16 @@
-"""Runs: the table, a run with its curves, and comparisons."""
+"""A run: its curves, findings, evaluations, and its report."""
 
 import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.picture import interval, sparkline
+from loomrl.console.page import Pages, Visit
+from loomrl.console.picture import interval
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.load import parse_yaml
@@ -20,14 +20,15 @@ from loomrl.store.evaluations import Evaluation, list_evaluations
 from loomrl.store.events import last_event
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import Run, RunStatus, asked_to_stop, find_run, list_runs, machine_of, recorded_experiment
-from loomrl.store.view.metrics import MetricRow, headlines, last_numbers, read_metrics, thinned_metrics
-from loomrl.store.view.run_list import SORTS, RunFilter, kinds_of_runs, page_of_runs
+from loomrl.store.view.metrics import MetricRow, last_numbers, read_metrics, thinned_metrics
+from loomrl.telemetry.curve import percent
 from loomrl.telemetry.diagnosis import diagnose, too_few
 from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.panel import FAMILIES, OTHERS, sections
 from loomrl.telemetry.sink import STEP
 from loomrl.telemetry.sink import read_metrics as read_file
 
-SPARKS, POINTS, DOCTOR_ROWS = 48, 600, 400
+POINTS, DOCTOR_ROWS = 600, 400
 MOST_TOGETHER = 8
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
 """A report is a page of its own, with its style in it and no script."""
@@ -35,33 +36,9 @@ REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; s
 
 def add_to(pages: Pages) -> None:
     """The pages of runs."""
-    pages.get("/runs", _list)
     pages.get("/runs/{run}", _show)
     pages.get("/runs/{run}/metrics.json", _metrics)
     pages.get("/runs/{run}/report", _report)
-    pages.get("/runs/{run}/against/{other}", _against)
-
-
-def _list(visit: Visit) -> Response:
-    db = visit.source.db
-    wanted = RunFilter(
-        kind=visit.query("kind")[:100],
-        status=visit.choice("status", [status.value for status in RunStatus]),
-        text=visit.query("text")[:200],
-        sort=visit.choice("sort", SORTS, "started"),
-        down=visit.choice("order", ("down", "up"), "down") == "down",
-    )
-    page = page_of_runs(db, wanted, after=place_in(visit.query("after")), limit=PAGE)
-    curves = headlines(db, last_numbers(db, [each.id for each in page.runs]), most=SPARKS)
-    return visit.page(
-        "runs.html",
-        runs=[(each, sparkline(curves.get(each.id, ()))) for each in page.runs],
-        wanted=wanted,
-        kinds=kinds_of_runs(db),
-        statuses=[status.value for status in RunStatus],
-        next=None if page.next is None else place_as(page.next),
-        position=last_event(db),
-    )
 
 
 def place_as(place: tuple[Any, str]) -> str:
@@ -103,8 +80,9 @@ def _show(visit: Visit) -> Response:
         "run.html",
         run=run,
         others=others,
+        ids=[run.id, *others],
         recent=[each.id for each in list_runs(db, limit=50, kind=run.kind) if each.id != run.id],
-        unit="steps" if Metric.RETURN in {name for row in history for name in row} else "updates",
+        unit=unit_in({name for row in history for name in row}),
         findings=diagnose(history) if history else None,
         undiagnosed=too_few(history),
         rows=last_numbers(db, [run.id]).get(run.id, len(history)),
@@ -115,6 +93,11 @@ def _show(visit: Visit) -> Response:
         stopping=asked_to_stop(db, run.id) if run.status is RunStatus.RUNNING else None,
         position=last_event(db),
     )
+
+
+def unit_in(names: Iterable[str]) -> str:
+    """What the `step` of rows with these metrics counts: environment steps of control, else updates."""
+    return "steps" if {Metric.ENV_STEPS_PER_S, Metric.RETURN} & {*names} else "updates"
 
 
 def history_of(run: Run, db: LoomDB) -> list[dict[str, float]]:
@@ -167,9 +150,9 @@ def _metrics(visit: Visit) -> Response:
         lines = read_file(file)
         every = max(1, -(-len(lines) // POINTS))
         rows = [_from_line(run.id, number, line) for number, line in enumerate(lines, 1) if number % every == 0]
-    return JSONResponse(
-        {"run": run.id, "started": run.started_at, "every": every, **_columns(rows), "meanings": _meanings(rows)}
-    )
+    columns = _columns(rows)
+    panels = _panels(columns["values"], unit_in(columns["values"]))
+    return JSONResponse({"run": run.id, "started": run.started_at, "every": every, **columns, "panels": panels})
 
 
 def _from_line(run: str, number: int, line: Mapping[str, float]) -> MetricRow:
@@ -179,7 +162,7 @@ def _from_line(run: str, number: int, line: Mapping[str, float]) -> MetricRow:
 
 
 def _columns(rows: Sequence[MetricRow]) -> dict[str, Any]:
-    names = sorted({name for row in rows for name in row.values})
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
     return {
         "last": rows[-1].number if rows else 0,
         "step": [row.step for row in rows],
@@ -189,15 +172,21 @@ def _columns(rows: Sequence[MetricRow]) -> dict[str, Any]:
     }
 
 
-def _meanings(rows: Sequence[MetricRow]) -> dict[str, str]:
-    known = {str(metric): metric.meaning for metric in Metric}
-    names = {name for row in rows[-1:] for name in row.values} | {name for row in rows[:1] for name in row.values}
-    found = {}
-    for name in names:
-        base = next((base for base in (name, name.rpartition("/")[0], name.partition("/")[0]) if base in known), None)
-        if base is not None:
-            found[name] = known[base]
-    return found
+def _panels(names: Collection[str], unit: str) -> list[dict[str, Any]]:
+    """The charts of these metrics, as the report has them."""
+    return [
+        {
+            "section": title,
+            "isFolded": title == OTHERS or title in FAMILIES,
+            "title": panel.title,
+            "note": panel.note,
+            "names": panel.names,
+            "span": panel.span,
+            "isShare": panel.form is percent,
+        }
+        for title, panels in sections(names, unit=unit).items()
+        for panel in panels
+    ]
 
 
 def evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
@@ -213,6 +202,7 @@ def evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
         "policy": evaluation.policy or evaluation.report.get("policy", ""),
         "at": evaluation.created_at,
         "what": "success" if is_share else "return",
+        "is_share": is_share,
         "mean": mean,
         "low": low,
         "high": high,
@@ -225,12 +215,6 @@ def evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
 
 def _least(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _against(visit: Visit) -> Response:
-    mine, other = run_of(visit), run_of(visit, "other")
-    rows = changed(mine, other)
-    return visit.page("against.html", run=mine, other=other, rows=rows)
 
 
 def changed(mine: Run, other: Run) -> list[Difference]:

@@ -19,6 +19,8 @@ from loomrl.console.source import Place, Source
 from loomrl.console.token import Vocabularies
 from loomrl.console.transcript import part_of, series_of, tokens_of
 from loomrl.errors import StoreError
+from loomrl.gym.base import INFO
+from loomrl.gym.catalogue import names
 from loomrl.http.refusal import Refused
 from loomrl.hub.look import glimpses, places_with, siblings_of
 from loomrl.store.events import last_event
@@ -173,16 +175,34 @@ def _show(visit: Visit) -> Response:
         series=[] if t.steps is None else [(name, plot(columns, label=name)) for name, columns in series_of(t.steps)],
         feedback=feedback_of(db, [t.id]),
         rewards=rewards_of(db, t.id),
+        info=info_of(t),
+        has_reference=has_reference(t),
         extra=word.visible(_extra(t)),
         kinds=KINDS,
         position=last_event(db),
     )
 
 
+def has_reference(t: Trajectory) -> bool:
+    """True if the attempt's environment is installed here, so that it can be asked for the right answer."""
+    return t.steps is None and t.task.environment in names()
+
+
+def info_of(t: Trajectory) -> dict[str, str]:
+    """What the environment said about the result, as text: strings as they are, anything else as JSON."""
+    info = t.extra.get(INFO)
+    if not isinstance(info, dict):
+        return {}
+    return {
+        name: each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for name, each in info.items()
+    }
+
+
 def _extra(t: Trajectory) -> str:
-    if not t.extra:
+    rest = {name: value for name, value in t.extra.items() if name != INFO}
+    if not rest:
         return ""
-    return json.dumps(t.extra, ensure_ascii=False, default=lambda value: f"{type(value).__name__}", indent=1)[:20_000]
+    return json.dumps(rest, ensure_ascii=False, default=lambda value: f"{type(value).__name__}", indent=1)[:20_000]
 
 
 def advantage_of(source: Source, found: Place) -> dict[str, float] | None:

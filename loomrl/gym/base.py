@@ -61,8 +61,16 @@ class EnvironmentSettings(Config):
     """The episode is truncated after this many actions."""
 
 
+INFO = "info"
+"""Key of the last step's `info` in a trajectory's `extra`."""
+
+
 class Step(NamedTuple):
-    """Gymnasium's five-tuple. `terminated` is the task's own end, `truncated` a limit from outside; never both."""
+    """Gymnasium's five-tuple. `terminated` is the task's own end, `truncated` a limit from outside; never both.
+
+    The `info` of the last step says why the episode earned what it did, for people: the right answer, a verdict, a
+    reason. It is stored with the attempt, as far as it is JSON and short.
+    """
 
     observation: Observation
     reward: Reward

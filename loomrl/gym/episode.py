@@ -6,6 +6,7 @@ another episode's hang does not count. The policy is never interrupted: it may s
 """
 
 import asyncio
+import json
 import logging
 import time
 import types
@@ -15,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from loomrl.errors import EpisodeError, LoomError, PolicyError, failure_from
-from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.base import INFO, BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
 from loomrl.gym.host.alarm import Deadline, Hang, alarm_ready, interruptible
 from loomrl.gym.host.rounds import Rounds, Seat
@@ -35,6 +36,8 @@ Call = Coroutine[Any, Any, T] | Generator[Any, Any, T]
 
 GRACE_S = 1.0
 """Clean-up time of an interrupted episode before it is abandoned."""
+MOST_INFO = 4096
+"""Bytes of the last step's `info` that are stored."""
 LONGEST_WAIT_S = 86_400.0
 """Time limit for a turn to begin. Environments in which attempts wait have a shorter limit of their own."""
 
@@ -182,6 +185,8 @@ async def _play(
                 memory = await call("memory()", leaving)
                 record.left = {MEMORY: memory} if memory is not None else {}
                 record.left |= {SLIPS: step.info[SLIPS]} if SLIPS in step.info else {}
+                info = _storable({name: value for name, value in step.info.items() if name != SLIPS})
+                record.left |= {INFO: info} if info else {}
                 return End.TERMINATED if step.terminated else End.TRUNCATED
             observation = step.observation
             conversation += (Message("assistant", action.text), *observation)
@@ -189,6 +194,22 @@ async def _play(
         return broken.failure
     finally:
         await close_environment(environment, turn_timeout_s, seat)
+
+
+def _storable(info: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an `info` is JSON, in its order, up to a size."""
+    kept: dict[str, Any] = {}
+    room = MOST_INFO
+    for name, value in info.items():
+        try:
+            text = json.dumps({name: value}, allow_nan=False, ensure_ascii=False)
+            size = len(text.encode())
+        except (TypeError, ValueError, RecursionError):
+            continue
+        if size <= room:
+            kept |= json.loads(text)
+            room -= size
+    return kept
 
 
 async def _act(policy: Policy, conversation: tuple[Message, ...]) -> Action:

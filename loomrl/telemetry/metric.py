@@ -157,6 +157,13 @@ class Metric(StrEnum):
         return sorted({name.removeprefix(prefix) for name in names if name.startswith(prefix)})
 
 
+def meaning_of(name: str) -> str:
+    """The meaning of a metric, or of one that is split by environment, family, part or boundary; else nothing."""
+    known = {str(metric): metric.meaning for metric in Metric}
+    bases = (name, name.rpartition("/")[0], name.partition("/")[0])
+    return next((known[base] for base in bases if base in known), "")
+
+
 PHASES = (
     Metric.TIME_ROLLOUT,
     Metric.TIME_LEARN,

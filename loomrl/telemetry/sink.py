@@ -233,8 +233,14 @@ def metrics_file(train: Records, run: str) -> Path:
 def new_metrics(run: str, step: int, metrics: Mapping[str, float]) -> NewMetrics:
     """The row of an update: what is not finite is None."""
     values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-    headline = next((values[name] for name in HEADLINES if values.get(name) is not None), None)
+    name = headline_in(values)
+    headline = None if name is None else values[name]
     return NewMetrics(run=run, step=step, values=values, headline=headline, tokens=_sampled(values))
+
+
+def headline_in(values: Mapping[str, float | None]) -> Metric | None:
+    """The metric of an update that stands for its run, if it has one."""
+    return next((name for name in HEADLINES if values.get(name) is not None), None)
 
 
 def _sampled(values: Mapping[str, float | None]) -> float | None:

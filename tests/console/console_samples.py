@@ -1,10 +1,12 @@
 """A store with something of everything: what the console's tests look at."""
 
+import asyncio
 import json
 import math
 import random
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,9 @@ from loomrl.artifacts import open_artifacts
 from loomrl.config import HubConfig
 from loomrl.config.release import ReleasePlan
 from loomrl.experiments.shipped import resolve_any
+from loomrl.gym.catalogue import make
+from loomrl.gym.episode import Attempt, run_episode
+from loomrl.gym.policy import ConstantPolicy, OraclePolicy, PolicyFactory
 from loomrl.hub import open_hub
 from loomrl.load import dump
 from loomrl.picture import drawn
@@ -33,6 +38,7 @@ from loomrl.store.observations import Observation, append_observations, unit_has
 from loomrl.store.policies import record_policy
 from loomrl.store.quarantine import Quarantine, record_quarantine
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
+from loomrl.store.service.keys import create_key
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
@@ -71,6 +77,7 @@ def fill(url: str, *, runs: int = 6, updates: int = 120) -> None:
         sweep(db)
         with open_hub(url, HubConfig()) as hub:
             hub.append([*rollouts(), hostile(), long_talk(), control_episode(), with_picture(), failed()])
+            hub.append(played())
         served(db, url)
         released(db)
         asked(db)
@@ -379,6 +386,23 @@ def with_picture() -> Trajectory:
     return talk("picture", (asked_of,), task=Task("Multimodal", "1.0.0", "colour", 1, 5))
 
 
+def played() -> list[Trajectory]:
+    """Attempts at a task of a real environment, one right and one wrong."""
+
+    async def play(id: str, policy: PolicyFactory) -> Trajectory:
+        environment = make("Math")
+        task = environment.task("algebra.linear", 2, 7)
+        return await run_episode(
+            environment, policy(environment, random.Random(0)), Attempt(id=id, group=id, task=task)
+        )
+
+    async def both() -> list[Trajectory]:
+        return [await play("right", OraclePolicy), await play("wrong", ConstantPolicy)]
+
+    with ThreadPoolExecutor(1) as thread:  # Playwright has this one's event loop
+        return thread.submit(asyncio.run, both()).result()
+
+
 def failed() -> Trajectory:
     """An attempt that failed."""
     return talk(
@@ -418,6 +442,7 @@ def served(db: LoomDB, url: str) -> None:
             for number in range(6)
         ],
     )
+    create_key(db, "the shop's backend", scopes=("act", "feedback", "record"), expires_at=NOW + 1000 * HOUR, at=NOW)
     record_quarantine(db, Quarantine(endpoint=ENDPOINT, session="session-9", held=True, rule="no_cards", at=NOW - 300))
     hit = {
         "arm": "stable",

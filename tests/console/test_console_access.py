@@ -228,6 +228,12 @@ def test_feedback_is_stored_under_a_name_and_without_secrets(opened: tuple[Sourc
         (one,) = feedback_of(source.db, [id])
         assert (one.kind, one.source, one.comment) == ("correction", "human", "rude")
         assert "bob@example.org" not in one.data["text"]
+    for id in ("session", "math-1/task-0/1"):
+        page = f"/trajectories/{id}"
+        assert browser.submit(page, page=page, kind="stars 4").status_code == 303
+        assert [one.value for one in feedback_of(source.db, [id]) if one.kind == "stars"] == [0.8]
+        for shown in (page, "/feedback"):
+            assert 'aria-label="4 of 5 stars">★★★★☆</span>' in browser.get(shown).text
     better = {"better": "math-1/task-0/1", "worse": "math-1/task-0/0"}
     assert browser.submit("/feedback/choose", page="/feedback", **better).status_code == 303
     chosen = [one for one in feedback_of(source.db, list(better.values())) if one.kind == "choice"]

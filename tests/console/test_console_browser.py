@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from loomrl.serving.durable import open_recorder
 from loomrl.store import open_store
 from loomrl.store.runs import Run, start_run
 from loomrl.store.view.metrics import append_metrics
@@ -30,9 +31,11 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, needs("Chromium")]
 PAGES = {
     "runs": "/runs",
     "run": "/runs/math-1?with=math-4",
-    "settings": "/runs/math-1/against/math-4",
+    "groups": "/runs?group=experiment",
+    "runs-compared": "/compare/runs?run=math-1&run=math-4&run=math-5",
     "trajectories": "/trajectories",
     "trajectory": "/trajectories/math-1/task-0/1",
+    "wrong": "/trajectories/wrong",
     "hostile": "/trajectories/hostile",
     "episode": "/trajectories/episode",
     "picture": "/trajectories/picture",
@@ -60,6 +63,7 @@ PAGES = {
 }
 SHOWN = (
     "runs",
+    "runs-compared",
     "run",
     "trajectories",
     "trajectory",
@@ -90,6 +94,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
             yield url, found.rpartition(" on ")[2].strip()
         finally:
             process.terminate()
+
+
+def run_called(name: str) -> Run:
+    """A run that has just begun."""
+    return Run(id=name, name=name, kind="train", experiment="0" * 64, resolved="{}", code="c", environments={},
+               started_at=time.time())  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -161,18 +171,54 @@ def test_every_page_is_without_errors_and_accessible_in_light_and_dark(chromium:
     assert found == {}
 
 
-def test_on_a_narrow_screen_nothing_is_wider_than_it(chromium: Any, address: tuple[str, str]) -> None:
-    visitor, wide = Visitor(chromium, address[1], width=360), dict[str, int]()
-    for name, path in PAGES.items():
-        visitor.visit(path)
-        wide[name] = visitor.page.evaluate("document.documentElement.scrollWidth")
-    assert {name: width for name, width in wide.items() if width > 360} == {}
-    visitor.page.click(".menu-button")
-    visitor.page.click("text=Audit")
-    visitor.page.wait_for_url("**/audit")
-    if folder := os.environ.get("LOOMRL_PICTURES"):
-        visitor.visit(PAGES["trajectory"])
-        visitor.page.screenshot(path=Path(folder) / "console-narrow.png")
+def test_nothing_is_wider_than_the_screen_and_lists_hide_nothing(chromium: Any, address: tuple[str, str]) -> None:
+    wide, hidden = dict[str, int](), dict[str, list[str]]()
+    lists = """() => [...document.querySelectorAll('table.rows')].map(table => table.closest('.scroll') ?? table)
+        .filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.innerText.slice(0, 60))"""
+    for width in (1280, 390, 360):
+        visitor = Visitor(chromium, address[1], width=width)
+        for name, path in PAGES.items():
+            visitor.visit(path)
+            wide[f"{name} {width}"] = visitor.page.evaluate("document.documentElement.scrollWidth") - width
+            hidden[f"{name} {width}"] = visitor.page.evaluate(lists)
+        if width == 390:
+            visitor.visit("/runs")
+            row = visitor.page.locator("tr[data-href='/runs/math-1']")
+            assert "Success 60.1 %" in row.inner_text()
+            assert row.evaluate("row => row.getBoundingClientRect().right") <= width
+        if width == 360:
+            visitor.page.click(".menu-button")
+            visitor.page.click("text=Audit")
+            visitor.page.wait_for_url("**/audit")
+            if folder := os.environ.get("LOOMRL_PICTURES"):
+                visitor.visit(PAGES["trajectory"])
+                visitor.page.screenshot(path=Path(folder) / "console-narrow.png")
+        visitor.context.close()
+    assert {name: over for name, over in wide.items() if over > 0} == {}
+    assert {name: those for name, those in hidden.items() if those} == {}
+
+
+def test_ticks_survive_news_and_lead_to_a_comparison(chromium: Any, address: tuple[str, str]) -> None:
+    url, console = address
+    visitor = Visitor(chromium, console)
+    visitor.visit("/runs")
+    visitor.page.wait_for_selector("#live:has-text('live')")
+    for run in ("math-1", "math-5"):
+        visitor.page.check(f"input[value='{run}']")
+    visitor.page.evaluate("document.activeElement.blur()")
+    with open_store(url) as db:
+        start_run(db, run_called("ticked"))
+    visitor.page.wait_for_selector("a[href='/runs/ticked']")
+    visitor.page.click("button:has-text('Compare')")
+    visitor.page.wait_for_url("**/compare/runs?**")
+    visitor.until("!document.querySelector('[aria-busy=true]')")
+    assert visitor.page.inner_text("h1") == "2 runs"
+    lines = "document.querySelectorAll('[data-key=\"Does it learn?/Success\"] .smooth').length"
+    visitor.until(f"{lines} === 2")
+    visitor.page.fill("#metric-filter", "gradient")
+    shown = "[...document.querySelectorAll('.chart')].filter(each => each.checkVisibility()).length"
+    assert visitor.page.evaluate(shown) == 1
+    assert visitor.wrong == []
     visitor.context.close()
 
 
@@ -182,7 +228,7 @@ def gateway(url: str) -> Iterator[None]:
     begun, over = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with Chatting(url):
+        async with Chatting(url, open_recorder(url)):
             begun.set()
             await asyncio.to_thread(over.wait)
 
@@ -206,10 +252,12 @@ def test_a_chat_goes_by_its_sliders(chromium: Any, address: tuple[str, str]) -> 
             assert visitor.page.locator("output").all_inner_texts() == ["75", "25"]
             for number, said in enumerate(("What is 19 + 23?", "<b>And now?</b>"), 1):
                 visitor.page.fill("textarea", said)
-                visitor.page.click("text=Send")
+                visitor.page.click(".primary")
                 visitor.until(f"document.querySelectorAll('.piece small').length === {number}")
                 assert said in visitor.page.locator("pre.text").all_inner_texts()
             assert visitor.page.locator("small", has_text="right 75 %, short 25 %").count() == 2
+            visitor.page.locator("[aria-label='4 of 5 stars'] >> nth=-1").click()
+            visitor.page.wait_for_selector(".judging [role=status]:has-text('★★★★☆')")
             assert visitor.page.locator("output").all_inner_texts() == ["75", "25"], "sliders stay where they were"
             assert visitor.page.evaluate("document.documentElement.scrollWidth") <= width
             assert visitor.wrong + visitor.faults() == []
@@ -246,16 +294,7 @@ def test_hostile_content_is_text_and_does_nothing(chromium: Any, address: tuple[
 def test_what_is_committed_is_seen_without_loading_again(chromium: Any, address: tuple[str, str]) -> None:
     url, console = address
     visitor = Visitor(chromium, console)
-    run = Run(
-        id="fresh",
-        name="fresh",
-        kind="train",
-        experiment="0" * 64,
-        resolved="{}",
-        code="c",
-        environments={},
-        started_at=time.time(),
-    )
+    run = run_called("fresh")
     visitor.visit("/runs")
     visitor.page.wait_for_selector("#live:has-text('live')")
     with open_store(url) as db:
@@ -266,8 +305,8 @@ def test_what_is_committed_is_seen_without_loading_again(chromium: Any, address:
         visitor.page.wait_for_selector("#live:has-text('live')")
         begun = time.monotonic()
         append_metrics(db, new_metrics("fresh", 2, {Metric.SUCCESS: 0.75}), at=time.time())
-        drawn = "document.querySelector('[data-name=success] output')?.value"
-        visitor.until(f"{drawn} && {drawn} !== '0.25'")
+        drawn = "document.querySelector('[data-key=\"Does it learn?/Success\"] output')?.value"
+        visitor.until(f"{drawn} && {drawn} !== '25 %'")
         assert time.monotonic() - begun < 20
     assert visitor.wrong == []
     visitor.context.close()

@@ -11,9 +11,11 @@ import pytest
 from loomrl.serving.act import ActAsk
 from loomrl.serving.call import Ask
 from loomrl.serving.deployment.key import StoredKeys
+from loomrl.serving.durable import open_recorder
 from loomrl.serving.local import LocalGateway
-from loomrl.serving.recorder import Memory
+from loomrl.serving.recorder import Memory, Recorder
 from loomrl.store import open_store
+from loomrl.store.feedback import recent_feedback
 from loomrl.store.service.keys import list_keys
 from loomrl.store.service.replicas import Replica, ReplicaRole, beat
 from tests.console.console_support import Browser, console, key
@@ -37,10 +39,11 @@ class Watched(Memory):
 class Chatting:
     """A gateway with two endpoints, of which LoomDB knows the front."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, recorder: Recorder | None = None) -> None:
         self.url, self.db, self.policy, self.recorder = url, open_store(url), Weigher(), Watched()
         keys = StoredKeys(self.db, required=True)
-        self.gateway = LocalGateway({"steered": self.policy, "plain": Adder()}, self.recorder, keys=keys)
+        policies = {"steered": self.policy, "plain": Adder()}
+        self.gateway = LocalGateway(policies, recorder or self.recorder, keys=keys)
 
     async def __aenter__(self) -> "Chatting":
         await self.gateway.__aenter__()
@@ -109,6 +112,36 @@ async def test_a_conversation_goes_on_with_the_preference_of_the_sliders(chattin
     assert chatting.recorder.took == [False, False], "nothing is recorded"
     made = [each for each in list_keys(chatting.db) if each.scopes == ("act",)]
     assert [each.name for each in made] == ["ann at the console"], "one key for all requests of a person"
+
+
+async def test_answers_on_record_are_judged_by_thumb_and_stars(sqlite_url: str) -> None:
+    recorder = open_recorder(sqlite_url)
+
+    def visit(browser: Browser) -> None:
+        assert 'name="record" checked' in browser.get("/endpoints/plain/chat").text
+        page = "/endpoints/plain/chat"
+        kept = browser.submit(page, page=page, text="Hello", said="", record="on").text
+        assert 'aria-label="4 of 5 stars">' in kept
+        for judge in ("1 thumb down", "1 stars 4"):
+            judged = browser.submit(page, page=page, said=said_in(kept), judge=judge, text="And then", record="on")
+            assert judged.status_code == 200, judged.text
+            assert "Given:" in judged.text
+            assert ">And then</textarea>" in judged.text, "what is being written stays"
+        for judge in ("0 thumb up", "1 stars 6", "9 stars 4", "nonsense"):
+            assert browser.submit(page, page=page, said=said_in(kept), judge=judge).status_code == 400
+        unkept = browser.submit(page, page=page, text="Hello", said="").text
+        assert "Judge answer" not in unkept
+        assert browser.submit(page, page=page, said=said_in(unkept), judge="1 thumb up").status_code == 400
+
+    async with Chatting(sqlite_url, recorder) as chatting:
+        await chatting.browse(visit, "rate")
+        given = [one for _, one in recent_feedback(chatting.db, before=None, limit=10)]
+    assert sorted((one.kind, one.value, one.source) for one in given) == [
+        ("stars", 0.8, "human"),
+        ("thumb", 0.0, "human"),
+    ]
+    assert len({(one.trajectory, one.call) for one in given}) == 1
+    assert all(one.call for one in given), "about this answer"
 
 
 async def test_a_policy_without_objectives_has_no_sliders(chatting: Chatting) -> None:

@@ -27,6 +27,8 @@ def test_a_question_is_answered_as_rows_a_chart_and_a_file(fed: World) -> None:
         page = browser.get("/explore", params={"sql": "baselines"}).text
         assert "talk/session/1" in page
         assert 'class="stick"' in page
+        assert "<figcaption>success</figcaption>" in page, "how good, not how many"
+        assert "66.7 %</text>" in page
         text = browser.get("/explore.csv", params={"sql": "SELECT task, attempts FROM baselines ORDER BY task"}).text
         assert text.splitlines()[:2] == ['"task","attempts"', '"Math/algebra/1",4']
         sql = "SELECT number AS n, number * number AS square, n % 2 ? 'odd' : '<b>even' AS kind FROM numbers(10)"

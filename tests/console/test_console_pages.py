@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -9,10 +11,16 @@ import pytest
 
 from loomrl.config import HubConfig
 from loomrl.console.source import Source
+from loomrl.experiments.shipped import resolve_any
+from loomrl.gym.catalogue import make
 from loomrl.hub import open_hub
 from loomrl.hub.look import find_stored
+from loomrl.load import dump
+from loomrl.store.runs import Run, start_run
 from loomrl.store.view.trajectory_index import count_indexed
-from tests.console.console_samples import HOSTILE, url_in
+from loomrl.telemetry.page_curve import curves
+from loomrl.telemetry.sink import STEP
+from tests.console.console_samples import HOSTILE, metrics, played, url_in
 from tests.console.console_support import Browser, console
 from tests.hub.hub_samples import attempts
 
@@ -20,13 +28,15 @@ PAGES = (
     "/runs",
     "/runs/math-1",
     "/runs/math-1?with=math-4",
-    "/runs/math-1/against/math-4",
+    "/runs?group=experiment",
+    "/compare/runs?run=math-1&run=math-4",
     "/trajectories",
     "/trajectories/math-1/task-0/1",
     "/trajectories/long",
     "/trajectories/episode",
     "/trajectories/picture",
     "/trajectories/failed",
+    "/trajectories/wrong",
     "/trajectories/session-3",
     "/policies",
     "/policies/math-1/20",
@@ -55,7 +65,9 @@ UNKNOWN = (
     "/runs/nope/metrics.json",
     "/runs/math-1/report",
     "/runs/math-1?with=nope",
-    "/runs/math-1/against/nope",
+    "/compare/runs?run=math-1&run=nope",
+    "/runs.csv?run=nope",
+    "/reference?hub=&place=999",
     "/runs/..%2F..%2Fetc%2Fpasswd",
     "/trajectories/nope",
     "/part?hub=&place=999",
@@ -80,6 +92,9 @@ MALFORMED = (
     "/runs?text=%00",
     "/runs?sort=nope",
     "/runs?status=nope",
+    "/compare/runs?run=math-1",
+    "/compare/runs?" + "&".join(f"run=r{number}" for number in range(9)),
+    "/runs.json?sort=nope",
     "/runs?after=nope",
     "/runs?after=WzFd",
     "/policies?after=WyJ4IiwieCJd",
@@ -166,7 +181,7 @@ def test_hostile_text_is_shown_letter_by_letter_and_never_as_markup(browser: Bro
 
 
 def test_runs_are_sorted_filtered_and_paged_by_cursor(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loomrl.console.run.PAGE", 2)
+    monkeypatch.setattr("loomrl.console.run_table.PAGE", 2)
     for sort in ("started", "name", "headline", "status"):
         seen: list[str] = []
         path = f"/runs?sort={sort}&order=up&kind=train"
@@ -253,9 +268,58 @@ def test_metrics_are_thinned_out_and_continued_from_a_number(browser: Browser) -
     assert whole["last"] == 120
     assert whole["step"] == list(range(1, 121))
     assert whole["tokens"][-1] > whole["tokens"][0] > 10_000
-    assert whole["meanings"]["success/Math/algebra.linear"].startswith("Mean success")
     rest = browser.get("/runs/math-1/metrics.json?after=118").json()
     assert rest["step"] == [119, 120]
+
+
+def test_curves_have_the_sections_titles_and_sentences_of_the_report(browser: Browser) -> None:
+    panels = browser.get("/runs/math-1/metrics.json").json()["panels"]
+    rows = [{STEP: float(step), **metrics("math", 1, step, 9)} for step in range(1, 9)]
+    report = curves(rows)
+    for panel in panels:
+        assert f"<h3>{panel['section']}</h3>" in report or f"<summary>{panel['section']}</summary>" in report
+        assert panel["title"] in report
+        assert panel["note"] in unescape(report)
+    (success,) = (each for each in panels if each["title"] == "Success")
+    assert (success["note"], success["isShare"]) == ("Share of attempts that did what was asked.", True)
+    named = sorted(name for panel in panels for name in panel["names"].values())
+    assert named == sorted(browser.get("/runs/math-1/metrics.json").json()["values"]), "each metric in one chart"
+
+
+def test_an_attempt_says_why_it_earned_nothing_and_what_would_have_been_right(
+    shown: tuple[Source, Browser],
+) -> None:
+    source, browser = shown
+    wrong = browser.get("/trajectories/wrong").text
+    assert re.search(r"<dt>match</dt><dd[^>]*>different</dd>", wrong)
+    load = re.search(r'data-load="([^"]+)"', wrong)
+    assert load is not None
+    place = source.find("right")
+    assert place is not None
+    answer = place.trajectory.turns[0].action
+    assert f">{escape(answer)}</pre>" in browser.get(unescape(load[1])).text, "the oracle's answer to the same task"
+    other = re.search(r'data-load="([^"]+)"', browser.get("/trajectories/math-1/task-0/1").text)
+    assert other is not None
+    assert "asks something else" in browser.get(unescape(other[1])).text, "never another task's answer"
+    assert "Reference answer" not in browser.get("/trajectories/session-3").text
+
+
+def test_no_program_that_a_run_names_is_started_for_a_reference(tmp_path: Path) -> None:
+    trap, attempt = tmp_path / "stockfish", played()[1]
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
+    trap.chmod(0o755)
+    settings = f"{{stockfish: {trap}, max_steps: 7}}"
+    experiment = resolve_any(["language/math_tiny", f"environments=[{{id: Game, settings: {settings}}}]"])
+    begun = Run(id="r", name="r", kind="train", experiment=experiment.sha256, resolved=dump(experiment), code="c",
+                environments={}, started_at=1.0)  # fmt: skip
+    task = make("Game").task("chess", 1, 7)
+    with console(f"sqlite:///{tmp_path}/loom.db") as (source, app):
+        start_run(source.db, begun)
+        with open_hub(source.url, HubConfig()) as hub:
+            (place,) = hub.append([replace(attempt, id="game", run="r", task=task)])
+        answer = Browser(app).get(f"/reference?hub=&place={place}")
+    assert answer.status_code == 200
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_the_audit_pages_back_to_the_first_event(browser: Browser) -> None:
@@ -288,4 +352,4 @@ def test_the_index_is_whole_and_built_once_by_two(shown: tuple[Source, Browser])
     before = count_indexed(source.index)
     assert Indexer(source).round() == Indexer(source).round() == 0
     assert count_indexed(source.index) == before
-    assert before in (24 + 5 + 12, 24 + 5 + 11), "with or without one that a test deletes"
+    assert before in (24 + 7 + 12, 24 + 7 + 11), "with or without one that a test deletes"

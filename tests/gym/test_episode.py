@@ -45,6 +45,21 @@ async def test_oracle_episode_records_turns_parts_success_and_labels():
     assert made.turns[0].action == str(environment.hidden)
 
 
+async def test_an_attempt_keeps_what_the_environment_said_at_its_end_as_far_as_it_is_json_and_short():
+    class Explains(GuessEnvironment):
+        async def step(self, action):
+            said = {"verdict": "too low", "odd": object(), "nan": float("nan"), "long": "x" * 5000, "share": 0.5}
+            return Step((), Reward(), True, False, said)
+
+    class Endless(GuessEnvironment):
+        async def step(self, action):
+            return Step((), Reward(), False, False, {})
+
+    assert (await play(Explains())).extra == {"info": {"verdict": "too low", "share": 0.5}}
+    cut = await play(Endless({"max_steps": 2}))
+    assert cut.extra["info"]["truncated_by"] == "max_steps=2"
+
+
 class Pays(GuessEnvironment):
     """Pays what it is told, turn by turn."""
 

@@ -70,6 +70,18 @@ function grow() {
 }
 setInterval(grow, 30000)
 
+// On a narrow screen every value is shown with the name of its column.
+function nameValues() {
+  for (const table of document.querySelectorAll('table.rows')) {
+    const heads = [...(table.tHead?.rows[0]?.cells ?? [])].map(cell => cell.innerText.replace(/[↓↑]/g, '').trim())
+    for (const row of [...table.tBodies].flatMap(body => [...body.rows])) for (const cell of row.cells) {
+      const name = heads[cell.cellIndex]
+      if (name && cell.tagName === 'TD' && !cell.querySelector('button, input, details')) cell.dataset.name = name
+    }
+  }
+}
+nameValues()
+
 // News: parts of the page marked data-fresh are replaced by what the server shows now.
 const main = document.querySelector('main[data-live]')
 const sign = document.querySelector('#live')
@@ -121,8 +133,11 @@ async function replace() {
     for (const old of document.querySelectorAll('[data-fresh]')) {
       const young = fresh.getElementById(old.id)
       if (!young || young.innerHTML === old.innerHTML || old.contains(document.activeElement)) continue
+      const ticked = new Set([...old.querySelectorAll('input:checked')].map(box => box.value))
       old.replaceChildren(...young.childNodes)
+      for (const box of old.querySelectorAll('input[type=checkbox]')) box.checked = ticked.has(box.value)
     }
+    nameValues()
     complete()
   } catch { show('away', true) }
 }
@@ -152,6 +167,7 @@ async function further() {
     const more = new DOMParser().parseFromString(await answer.text(), 'text/html').querySelector('#list')
     const young = more.querySelector('tbody')
     if (rows && young) rows.append(...young.rows)
+    nameValues()
     if (rows) {
       const note = more.querySelector('#short')
       if (note) document.querySelector('#short').replaceWith(note)

@@ -6,7 +6,6 @@ const along = document.querySelector('#along')
 const smooth = document.querySelector('#smooth')
 const wanted = document.querySelector('#metric-filter')
 const HIGH = 170, LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 18
-const FIRST = ['success', 'return', 'reward', 'level', 'curriculum', 'policy', 'value', 'supervised', 'preference', 'gradient', 'learning_rate', 'length', 'groups', 'failures', 'staleness', 'throughput', 'time']
 const runs = new Map()
 const charts = new Map()
 let at = null
@@ -26,7 +25,7 @@ function join(old, more) {
     const column = old.values[name] ??= Array(before).fill(null)
     column.push(...(more.values[name] ?? Array(count).fill(null)))
   }
-  Object.assign(old.meanings, more.meanings)
+  old.panels.push(...more.panels)
   old.last = more.last || old.last
 }
 
@@ -46,8 +45,9 @@ function smoothed(ys, weight) {
   })
 }
 
-const said = value => {
+const said = (value, isShare = false) => {
   if (value === null || value === undefined) return '–'
+  if (isShare) return `${+(100 * value).toPrecision(3)} %`
   const size = Math.abs(value)
   if (size >= 1e6 || (size && size < 1e-3)) return value.toExponential(2)
   return size >= 1000 ? Math.round(value).toLocaleString('en') : String(+value.toPrecision(4))
@@ -75,17 +75,23 @@ function ticks(low, high) {
   return found
 }
 
-function chart(name) {
+// A chart of a panel: of one run all its metrics, beside others one of them.
+function chart(key, panel, title) {
   const figure = document.createElement('figure')
   figure.className = 'chart'
-  figure.dataset.name = name
+  figure.dataset.key = key
   const caption = document.createElement('figcaption')
-  const title = document.createElement('b')
-  title.textContent = name
+  const name = document.createElement('b')
+  name.textContent = title
   const output = document.createElement('output')
-  caption.append(title, output)
-  const svg = element('svg', {role: 'img', tabindex: '0', 'aria-label': `${name}; arrow keys show its values`})
-  figure.append(caption, svg)
+  caption.append(name, output)
+  const note = document.createElement('p')
+  note.className = 'note'
+  note.textContent = panel.note
+  const svg = element('svg', {role: 'img', tabindex: '0', 'aria-label': `${title}; arrow keys show its values`})
+  const legend = document.createElement('ul')
+  legend.className = 'legend'
+  figure.append(caption, note, svg, legend)
   svg.addEventListener('pointermove', event => {
     const box = svg.getBoundingClientRect()
     point(event.clientX - box.left, figure)
@@ -95,30 +101,31 @@ function chart(name) {
     const by = {ArrowLeft: -1, ArrowRight: 1}[event.key]
     if (!by) return
     event.preventDefault()
-    const drawn = charts.get(name).drawn
+    const drawn = charts.get(key).drawn
     if (!drawn) return
     const points = drawn.lines[0]?.points ?? []
     const now = at === null ? points.length - 1 : nearest(points, at)
     at = points[Math.max(0, Math.min(points.length - 1, now + by))]?.[0] ?? null
     crosses()
   })
-  charts.set(name, {figure, svg, output, drawn: null, isSeen: false})
+  charts.set(key, {figure, svg, output, legend, title, panel, labels: new Map(), drawn: null, isSeen: false})
   seen.observe(figure)
   return figure
 }
 
 const seen = new IntersectionObserver(entries => {
   for (const {target, isIntersecting} of entries) {
-    const found = charts.get(target.dataset.name)
+    const found = charts.get(target.dataset.key)
     found.isSeen = isIntersecting
-    if (isIntersecting && !found.drawn) draw(target.dataset.name)
+    if (isIntersecting && !found.drawn) draw(target.dataset.key)
   }
 }, {rootMargin: '300px'})
 
-function draw(name) {
-  const found = charts.get(name), weight = Number(smooth.value)
+function draw(key) {
+  const found = charts.get(key), weight = Number(smooth.value), {isShare, span} = found.panel
+  const say = value => said(value, isShare)
   const lines = []
-  names.forEach((run, number) => {
+  names.forEach((run, number) => [...found.labels].forEach(([label, name], order) => {
     const data = runs.get(run), ys = data?.values[name]
     if (!ys) return
     const x = xs(data), soft = smoothed(ys, weight)
@@ -128,12 +135,13 @@ function draw(name) {
       raw.push([x[index], y])
       points.push([x[index], soft[index], y])
     })
-    if (points.length) lines.push({kind: `c${number % 8 + 1}`, run, points, raw})
-  })
+    const color = names.length > 1 ? number : order
+    if (points.length) lines.push({kind: `c${color % 8 + 1}`, run, label, points, raw})
+  }))
   const svg = found.svg
   svg.replaceChildren()
   found.drawn = null
-  found.figure.hidden = !lines.length
+  found.figure.hidden = !lines.length || !isWanted(found)
   if (!lines.length) return
   const everyX = lines.flatMap(line => [line.points[0][0], line.points.at(-1)[0]])
   const left = Math.min(...everyX), right = Math.max(...everyX)
@@ -143,6 +151,7 @@ function draw(name) {
     if (value < low) low = value
     if (value > high) high = value
   }
+  if (span && low >= span[0] && high <= span[1]) [low, high] = span
   const marks = ticks(low, high), bottom = marks[0], top = marks.at(-1)
   const WIDE = svg.clientWidth || 320
   svg.setAttribute('viewBox', `0 0 ${WIDE} ${HIGH}`)
@@ -151,7 +160,7 @@ function draw(name) {
   found.drawn = {lines, X, left, right, WIDE}
   for (const mark of marks) {
     svg.append(element('path', {class: 'grid', d: `M${LEFT} ${Y(mark)}H${WIDE - RIGHT}`}))
-    svg.append(element('text', {x: LEFT - 6, y: Y(mark) + 3.5, 'text-anchor': 'end'}, said(mark)))
+    svg.append(element('text', {x: LEFT - 6, y: Y(mark) + 3.5, 'text-anchor': 'end'}, say(mark)))
   }
   svg.append(element('text', {x: LEFT, y: HIGH - 3}, saidX(left)))
   if (right > left) svg.append(element('text', {x: WIDE - RIGHT, y: HIGH - 3, 'text-anchor': 'end'}, saidX(right)))
@@ -160,9 +169,16 @@ function draw(name) {
     if (weight) svg.append(element('path', {class: `raw ${line.kind}`, d: path(line.raw)}))
     svg.append(element('path', {class: `smooth ${line.kind}`, d: path(weight ? line.points : line.raw), 'stroke-linecap': 'round'}))
   }
-  const ends = lines.map(line => said(line.points.at(-1)[weight ? 1 : 2]))
+  const ends = lines.map(line => say(line.points.at(-1)[weight ? 1 : 2]))
   found.output.value = ends.join('  ')
-  svg.setAttribute('aria-label', `${name}: ${lines.map((line, index) => `${line.run} ends at ${ends[index]}`).join(', ')}`)
+  const told = names.length > 1 ? line => line.run : line => line.label
+  svg.setAttribute('aria-label', `${found.title}: ${lines.map((line, index) => `${told(line)} ends at ${ends[index]}`).join(', ')}`)
+  found.legend.replaceChildren(...(names.length > 1 || lines.length < 2 ? [] : lines.map(line => {
+    const item = document.createElement('li')
+    item.className = line.kind
+    item.textContent = line.label
+    return item
+  })))
 }
 
 function nearest(points, x) {
@@ -172,7 +188,7 @@ function nearest(points, x) {
 }
 
 function point(x, figure) {
-  const {drawn} = charts.get(figure.dataset.name)
+  const {drawn} = charts.get(figure.dataset.key)
   if (!drawn) return
   const share = Math.min(1, Math.max(0, (x - LEFT) / (drawn.WIDE - LEFT - RIGHT)))
   at = drawn.left + share * (drawn.right - drawn.left)
@@ -182,38 +198,59 @@ function point(x, figure) {
 // The same place in every chart in view.
 function crosses() {
   const weight = Number(smooth.value)
-  for (const {svg, output, drawn, isSeen} of charts.values()) {
+  for (const {svg, output, drawn, isSeen, panel} of charts.values()) {
     if (!drawn || !isSeen) continue
     svg.querySelectorAll('.cross').forEach(each => each.remove())
     const values = drawn.lines.map(line => line.points[at === null ? line.points.length - 1 : nearest(line.points, at)])
-    output.value = (at === null ? '' : `${saidX(values[0][0])}:  `) + values.map(([, mean, y]) => said(at === null && weight ? mean : y)).join('  ')
+    output.value = (at === null ? '' : `${saidX(values[0][0])}:  `) + values.map(([, mean, y]) => said(at === null && weight ? mean : y, panel.isShare)).join('  ')
     if (at !== null) svg.append(element('path', {class: 'cross', d: `M${drawn.X(values[0][0]).toFixed(1)} ${TOP}V${HIGH - BOTTOM}`}))
   }
 }
 
-const FIRST_OF = ['total', 'training', 'evaluation', 'loss', 'mean']
-const rank = name => { const base = FIRST.findIndex(each => name === each || name.startsWith(each + '/')); return (base < 0 ? FIRST.length : base) + (FIRST.includes(name) || FIRST_OF.includes(name.split('/')[1]) ? 0 : .5) }
+const isWanted = ({title, labels}) => {
+  const text = wanted.value.trim().toLowerCase()
+  return !text || [title, ...labels.keys(), ...labels.values()].some(each => each.toLowerCase().includes(text))
+}
+
+// The place of a section: headed, and folded where the report folds it too.
+function section(panel) {
+  const known = [...place.children].find(each => each.dataset.section === panel.section)
+  if (known) return known.querySelector('.curves')
+  const made = document.createElement(panel.isFolded ? 'details' : 'section')
+  made.dataset.section = panel.section
+  const head = document.createElement(panel.isFolded ? 'summary' : 'h3')
+  head.textContent = panel.section
+  const grid = document.createElement('div')
+  grid.className = 'curves'
+  made.append(head, grid)
+  const folded = panel.isFolded ? null : [...place.children].find(each => each.matches('details'))
+  place.insertBefore(made, folded ?? null)
+  return grid
+}
 
 function arrange() {
-  const all = [...new Set([...runs.values()].flatMap(data => Object.keys(data.values)))]
-  all.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b))
+  const panels = [...runs.values()].flatMap(data => data.panels)
   const note = document.querySelector('#curves-note')
-  if (!all.length) { if (note) note.textContent = 'No update is on record yet.'; return }
+  if (!panels.length) { if (note) note.textContent = 'No update is on record yet.'; return }
   note?.remove()
-  const text = wanted.value.trim().toLowerCase()
-  for (const name of all) {
-    if (!charts.has(name)) {
-      const made = chart(name), next = [...place.children].find(other => rank(other.dataset.name) > rank(name) || (rank(other.dataset.name) === rank(name) && other.dataset.name.localeCompare(name) > 0))
-      place.insertBefore(made, next ?? null)
-      const meaning = [...runs.values()].map(data => data.meanings[name]).find(Boolean)
-      if (meaning) made.querySelector('b').title = meaning
-    }
-    charts.get(name).figure.hidden = Boolean(text) && !name.toLowerCase().includes(text)
+  for (const panel of panels) for (const [label, name] of Object.entries(panel.names)) {
+    const isAlone = names.length > 1 && label.toLowerCase() !== panel.title.toLowerCase()
+    const title = isAlone ? `${panel.title}: ${label}` : panel.title, key = `${panel.section}/${title}`
+    if (!charts.has(key)) section(panel).append(chart(key, panel, title))
+    charts.get(key).labels.set(label, name)
+  }
+  for (const each of place.children) {
+    const shown = [...each.querySelectorAll('.chart')].filter(figure => {
+      const found = charts.get(figure.dataset.key)
+      return !(figure.hidden = !isWanted(found))
+    })
+    each.hidden = !shown.length
+    if (each.matches('details') && wanted.value.trim()) each.open = true
   }
 }
 
 function redraw() {
-  for (const [name, found] of charts) { found.drawn = null; if (found.isSeen) draw(name) }
+  for (const [key, found] of charts) { found.drawn = null; if (found.isSeen) draw(key) }
 }
 
 const busy = new Set()

@@ -114,7 +114,9 @@ class Prompts(BaseEnvironment):
 
     async def step(self, action: str) -> Step:
         """The function's reward; a ScorerError if it has none."""
-        return Step((), self._paid(await self._scored(action)), True, False, {})
+        column = self.settings.answer
+        info = {"answer": str(self._row[column])} if column else {}
+        return Step((), self._paid(await self._scored(action)), True, False, info)
 
     def oracle(self) -> str:
         """The row's good answer, if a column has one."""

@@ -105,6 +105,15 @@ def headlines(db: LoomDB, runs: Mapping[str, int], *, most: int) -> dict[str, li
     return found
 
 
+def last_headlined(db: LoomDB, runs: Sequence[str]) -> dict[str, MetricRow]:
+    """The last row of each run that has a headline; runs without one are left out."""
+    last = select(metrics.c.run, func.max(metrics.c.number).label("number"))
+    last = last.where(metrics.c.run.in_(runs), metrics.c.headline.is_not(None)).group_by(metrics.c.run)
+    found = last.subquery()
+    query = select(metrics).join(found, (metrics.c.run == found.c.run) & (metrics.c.number == found.c.number))
+    return {row.run: row for row in _read(db, query)}
+
+
 def newest_metrics(db: LoomDB, *, after: int) -> list[tuple[int, str]]:
     """Rows past a position, as positions and runs, without what is in them."""
     query = select(metrics.c.position, metrics.c.run).where(metrics.c.position > after)
