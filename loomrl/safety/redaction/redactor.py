@@ -15,6 +15,7 @@ from loomrl.safety.redaction.entropy import drawn, has_drawn
 from loomrl.safety.redaction.finding import Finding, Page, merged
 from loomrl.safety.redaction.number import cards, ibans, identities
 from loomrl.safety.redaction.phone import phones
+from loomrl.safety.redaction.plain import Plain, may_be_disguised
 
 ROUNDS = 8
 """A replacement may bring a further finding to light, hardly ever more than one."""
@@ -164,7 +165,20 @@ LAYERS = (
 
 
 def _once(text: str) -> list[Finding]:
-    """What all layers find in a text."""
+    """What all layers find in a text as it is written, and as it reads."""
+    found = _written(text)
+    if not may_be_disguised(text):
+        return found
+    plain = Plain(text)
+    read: list[Finding] = []
+    for start, end in _around(plain.text, list(plain.changes())):
+        inside = _written(plain.text[start:end])
+        read += (Finding(*plain.back(one.start + start, one.end + start), one.kind) for one in inside)
+    return merged([*found, *read]) if read else found
+
+
+def _written(text: str) -> list[Finding]:
+    """What all layers find in a text as it is written."""
     page = Page(text)
     found = [one for pattern in PATTERNS if pattern.is_possible(page.folded) for one in _of(pattern, page)]
     found += [one for layer in LAYERS if layer.is_possible(page) for one in layer.find(page)]
