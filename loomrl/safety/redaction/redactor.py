@@ -8,7 +8,7 @@ from typing import Protocol
 
 from loomrl.safety.pattern import PATTERNS, Pattern
 from loomrl.safety.placeholder import MARK, Counting, Names, mark
-from loomrl.safety.redaction.address import has_ips, has_odd_emails, ips, odd_emails
+from loomrl.safety.redaction.address import has_ips, has_macs, has_odd_emails, ips, macs, odd_emails
 from loomrl.safety.redaction.credential import credentials, has_credentials
 from loomrl.safety.redaction.echo import Echoes, values_in
 from loomrl.safety.redaction.entropy import drawn, has_drawn
@@ -155,6 +155,7 @@ LAYERS = (
     Layer(credentials, has_credentials),
     Layer(odd_emails, has_odd_emails),
     Layer(ips, has_ips),
+    Layer(macs, has_macs),
     Layer(ibans, lambda page: page.digits >= 2),
     Layer(cards, lambda page: page.digits >= 13),
     Layer(identities, lambda page: page.digits >= 4),
