@@ -8,6 +8,11 @@ from loomrl.safety.redaction.rule import Rule
 from loomrl.safety.redaction.said import is_mixed
 
 _LOGIN = r"(?:log_?in|log_?on|sign_?in|auth|credential|passw(?:or)?d)\w{0,30}"
+_CALLS = (
+    *("login(", "log_in(", "logon(", "log_on(", "signin(", "sign_in(", "auth(", "auth=(", "authenticate(", "authorize("),
+    *("credential(", "credentials(", "password(", "passwd(", "login_user(", "auth=[", "auth = ("),
+)
+"""Functions, and settings of clients, that take a name and its password."""
 _ARGUMENT = r"(?:\w{1,30}\s?[=:]\s?)?(?:\"[^\"\n]{0,120}\"|'[^'\n]{0,120}'|[\w.@]{1,60})"
 _QUOTED = r"(?:\w{1,30}\s?[=:]\s?)?[\"'](?P<secret>[^\"'\n]{3,200})[\"']"
 _BARE = r"(?P<secret>[^\s\"'(){}\[\],;]{6,80})"
@@ -36,12 +41,12 @@ def _is_before_host(value: str) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        signs=("login", "logon", "log_in", "signin", "sign_in", "auth", "credential", "passw"),
+        signs=_CALLS,
         form=re.compile(rf"{_LOGIN}\s?[(=]\(?\s{{0,8}}(?:{_ARGUMENT},\s{{0,8}}){{1,4}}{_QUOTED}\s{{0,8}},?\s{{0,8}}[)\]]", re.I),
         check=_is_argument,
     ),
     Rule(
-        signs=("passw", "pwd", "passphrase", "passcode"),
+        signs=("password(", "passwd(", "pwd(", "passphrase(", "passcode("),
         form=re.compile(
             rf"(?:set|change|update|reset|use|with|enter|type|check|verify|hash)_?(?:passw(?:or)?d|pwd|passphrase|passcode)"
             rf"\(\s?{_QUOTED}\s?[,)]",
@@ -50,22 +55,22 @@ RULES: tuple[Rule, ...] = (
         check=_is_argument,
     ),
     Rule(
-        signs=("login", "logon", "signin", "auth"),
+        signs=_CALLS,
         form=re.compile(rf"{_LOGIN}\(\s?\w[\w.@-]{{0,60}},\s{{0,2}}{_BARE}\)", re.IGNORECASE),
         check=_is_bare_argument,
     ),
     Rule(
-        signs=("connect",),
+        signs=("connect(", "connection("),
         form=re.compile(rf"connect\w{{0,20}}\(\s{{0,8}}{_ARGUMENT},\s{{0,8}}{_ARGUMENT},\s{{0,8}}{_QUOTED}\s?[,)]", re.I),
         check=_is_argument,
     ),
     Rule(
-        signs=("connect",),
+        signs=("connect(", "connection("),
         form=re.compile(rf"connect\w{{0,20}}\(\s{{0,8}}{_ARGUMENT},\s{{0,8}}{_QUOTED}\s?\)", re.I),
         check=_is_drawn_argument,
     ),
     Rule(
-        signs=("fill", "type", "keys", "value"),
+        signs=("fill(", "type(", "keys(", "value(", "input("),
         form=re.compile(
             rf"(?:fill|type|send_?keys|set_?value|input)\(\s?[\"'][^\"'\n]{{0,40}}passw(?:or)?d[^\n]{{0,10}}?[\"'],\s{{0,4}}{_QUOTED}",
             re.IGNORECASE,
@@ -73,7 +78,7 @@ RULES: tuple[Rule, ...] = (
         check=_is_argument,
     ),
     Rule(
-        signs=("passw", "pwd", "passcode"),
+        signs=(".fill(", ".type(", "keys(", "value("),
         form=re.compile(
             r"(?:passw(?:or)?d|pwd|passcode)[^\n]{0,10}[\"'\])]{1,4}\.(?:send_?keys|fill|type|set_?value)\(\s?"
             r"[\"'](?P<secret>[^\"'\n]{3,200})[\"']",

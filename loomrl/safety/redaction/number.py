@@ -8,18 +8,18 @@ from loomrl.safety.redaction.finding import Finding, Page
 # -- cards ------------------------------------------------------------------------------------------------------------
 
 _CARD = re.compile(
-    r"""\d(?<![\w.,+-]\d)(?<!\d[ \u00a0]\d)(?:\d{12,18}
+    r"""\d(?<![A-Za-z0-9_.,+-]\d)(?<!\d[ \u00a0]\d)(?:\d{12,18}
     |\d{3}(?P<sign>[ \u00a0.-])\d{4}(?P=sign)\d{4}(?P=sign)\d{4}(?:(?P=sign)\d{3})?
-    |\d{3}(?P<other>[ \u00a0.-])\d{6}(?P=other)\d{4,5})(?![\w]|[.,-]\d|[ \u00a0]\d{3})""",
+    |\d{3}(?P<other>[ \u00a0.-])\d{6}(?P=other)\d{4,5})(?![A-Za-z0-9_]|[.,-]\d|[ \u00a0]\d{3})""",
     re.VERBOSE,
 )
 _GAP = r"(?:[^\w\n]{1,3}|_|\n)"
 _GROUPED = re.compile(
-    rf"""(?<!\w)(?:\d{{4}}(?P<four>{_GAP})\d{{4}}(?P=four)\d{{4}}(?P=four)\d{{4}}(?:(?P=four)\d{{3}})?
+    rf"""(?<![A-Za-z0-9_])(?:\d{{4}}(?P<four>{_GAP})\d{{4}}(?P=four)\d{{4}}(?P=four)\d{{4}}(?:(?P=four)\d{{3}})?
     |\d{{4}}(?P<amex>{_GAP})\d{{6}}(?P=amex)\d{{4,5}}
     |\d{{8}}(?P<eight>{_GAP})\d{{8}}
     |\d\d(?P<two>{_GAP})\d\d(?:(?P=two)\d\d){{5,7}}(?:(?P=two)\d)?
-    |\d(?P<one>{_GAP})\d(?:(?P=one)\d){{11,17}})(?!\w)""",
+    |\d(?P<one>{_GAP})\d(?:(?P=one)\d){{11,17}})(?![A-Za-z0-9_])""",
     re.VERBOSE,
 )
 """Thirteen digits or more in equal groups, with the same signs between them."""

@@ -6,8 +6,14 @@ from loomrl.safety.randomness import is_wordy
 from loomrl.safety.redaction.rule import Rule
 from loomrl.safety.redaction.said import is_mixed, is_no_sentence
 
-_LOGINS = ("login", "creds", "cred", "credentials", "user", "username", "account")
-_LOGIN = r"\b(?:login|creds?|credentials|user(?:name)?|account)\b"
+_LOGINS = (
+    *("login", "creds", "cred", "credentials", "user", "username", "account", "zugangsdaten", "anmeldedaten", "identifiants"),
+    *("credenciales", "credenziali", "credenciais", "inloggegevens", "inloggningsuppgifter", "tunnukset", "логин", "доступы"),
+)
+_LOGIN = (
+    r"\b(?:login|creds?|credentials|user(?:name)?|account|zugangsdaten|anmeldedaten|identifiants|credenciales|credenziali"
+    r"|credenciais|inloggegevens|inloggningsuppgifter|tunnukset|логин|доступы)\b"
+)
 _CODES = (
     *("pin", "passcode", "otp", "tan", "verification", "security", "access", "door", "gate", "entry", "unlock"),
     *("confirmation", "login", "secret", "alarm", "code", "código", "codice", "türcode", "zugangscode", "torcode"),
@@ -32,9 +38,17 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        words=("pin", "pincode", "pinkod", "pinkode", "geheimzahl", "пин", "пінкод", "pinul"),
+        form=re.compile(
+            r"\b(?:pin(?:-?(?:code|kod[e]?))?|geheimzahl|пин(?:-?код)?)(?:['’]s)?(?:\ [^\W\d_]{1,14}){0,6}?\s?[:=]?\s{1,2}"
+            r"(?P<secret>\d{4,8})\b(?![-./:,]\d|\s?(?:%|mm|px|v)\b)",
+            re.IGNORECASE,
+        ),
+    ),
+    Rule(
         words=_LOGINS,
         form=re.compile(
-            rf"{_LOGIN}[ \t]{{0,2}}(?:are|is|:|=)[ \t]{{1,3}}[\w.@+-]{{1,60}}"
+            rf"{_LOGIN}[ \t]{{0,2}}(?:are|is|sind|son|sono|:|=)[ \t]{{1,3}}[\w.@+-]{{1,60}}"
             r"(?:\s{1,2}/\s{1,2}|[:/])(?P<secret>[^\s/]{4,60})(?=\s|$)",
             re.IGNORECASE,
         ),

@@ -16,6 +16,7 @@ from loomrl.safety.redaction.finding import Finding, Page, merged
 from loomrl.safety.redaction.number import cards, ibans, identities
 from loomrl.safety.redaction.phone import phones
 from loomrl.safety.redaction.plain import Plain, may_be_disguised
+from loomrl.safety.redaction.spoken import spoken
 
 ROUNDS = 8
 """A replacement may bring a further finding to light, hardly ever more than one."""
@@ -153,6 +154,7 @@ class Layer:
 
 LAYERS = (
     Layer(credentials, has_credentials),
+    Layer(spoken, lambda page: bool(page.words)),
     Layer(odd_emails, has_odd_emails),
     Layer(ips, has_ips),
     Layer(macs, has_macs),

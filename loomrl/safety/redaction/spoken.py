@@ -1,0 +1,267 @@
+"""Passwords said in any of thirty languages: a word for it, a few words that join, and what no word looks like."""
+
+import re
+from collections.abc import Iterator
+from enum import IntEnum
+
+from loomrl.safety.assignment import is_stub, promise_of
+from loomrl.safety.placeholder import is_placeholder
+from loomrl.safety.redaction.finding import Finding, Page
+from loomrl.safety.redaction.said import COMMON
+from loomrl.safety.redaction.tongue import (
+    ADJECTIVES,
+    ALONE,
+    AS_WORDS,
+    CHANGES,
+    EASTERN,
+    ENDINGS,
+    IN_WORDS,
+    IS_WORDS,
+    MINE,
+    PHRASES,
+    STEMS,
+    TO_WORDS,
+    TYPES,
+    USERS,
+    WITH_WORDS,
+)
+
+
+class _Open(IntEnum):
+    """How much a place says that what stands in it is a password."""
+
+    SHUT = 0
+    """Only what looks like one by itself."""
+    LOOSE = 1
+    """What is more than a word."""
+    WIDE = 2
+    """A word, too, if nothing follows."""
+
+
+_WORD = re.compile(r"[^\W\d_]+")
+_STEP = re.compile(r",?[ ]{1,2}(?:\([^()\n]{1,30}\)|([^\W\d_][\w'’-]{0,24}))(?=[\s,:=.('\"’—–-]|\Z)")
+_SIGN = re.compile(r"[ ]?(?:=?=>|->|→|[:=]|['’]s(?=[ :])|[ ][-–—]{1,2}(?=[ ]))\s{0,4}")
+_GAP = re.compile(r",?:?[ ]{0,2}(?:\r?\n[ ]{0,4})?")
+_BELOW = re.compile(r"[ ]?\r?\n[ ]{0,4}(?=\S{4,80}[ ]{0,4}(?:\r?\n|\Z))")
+_VALUE = re.compile(
+    r"[*_`(\[]{0,3}(?:<(?:b|i|strong|em|code|span|kbd|td)>)?"
+    r"(?:[\"'“”„«»‹›「『]{1,2}\s?(?P<quoted>[^\s\"'“”„«»‹›」』][^\"'“”„«»‹›」』\n]{2,80}?)\s?[\"'“”«»‹›」』]"
+    r"|(?P<bare>[^\s\"'“”„«»‹›「」『』()\[\]{}<>`,;、。，；]{4,80}))"
+)
+_END = re.compile(r"[ .!*_`)\"'”»]{0,3}(?:\r?\n|<|\Z)")
+_HARD = re.compile(
+    r"""[A-Za-z]+['’][A-Za-z]{1,3}|\d+(?:[.,:/-]\d+)+\W?|\d+(?:[.,]\d+)?[A-Za-z%°]{1,4}|[a-z]+:.*|.*://.*|[/~.][\w./-]*|\w+(?:/\w+)+
+    |(?:[A-Za-z][\w-]*\.)+[A-Za-z]{2,12}(?::\d+)?|[a-z_]\w*\(.*|[\w-]+=.*|\W+|v?\d+(?:\.\d+)+[\w.-]*|-{1,2}[a-z][\w-]*|[\w.]+(?:::|->)\w+
+    |[^@\s]+@[\w-]+(?:\.[\w-]+)+|\$\w+""",
+    re.VERBOSE,
+)
+"""Times, sizes, addresses, paths, options and parts of code."""
+_SOFT = re.compile(
+    r"[^\W\d]+-?(?:\d{0,3}[.,;:)\]]?|\d?[!?])|(?:[^\W\d_]+[-/.])+[^\W\d_]+\W?|[A-Z]{1,5}-?\d{1,6}|(?:sha|md|aes|rsa|utf|base|win|mp|ipv|oauth|x)-?\d+\w*|\d+",
+    re.IGNORECASE,
+)
+"""Words, with others or a short number behind; numbers."""
+_SWITCH = re.compile("[a-z][A-Z]")
+_IS, _TO, _AS, _WITH, _TYPE, _USER, _ENTER = (
+    frozenset(words.casefold().split()) for words in (IS_WORDS, TO_WORDS, AS_WORDS, WITH_WORDS, TYPES, USERS, IN_WORDS)
+)
+_KNOWN = COMMON | frozenset(ADJECTIVES.casefold().split())
+_WEAK = frozenset({"clave", "chiave", "pass", "psk", "code", "word"})
+"""Words that mean other things as well."""
+_OTHERWISE = frozenset({"to", "on", "er", "var", "e", "as", "will"})
+"""Verbs elsewhere that are other words beside an English one."""
+_WIRELESS = re.compile(r"wi-?fi|wlan|router|server", re.IGNORECASE)
+_REACH = 100
+_STEPS = 8
+_GLUE = tuple("_.$@#/\\")
+
+
+def spoken(page: Page) -> Iterator[Finding]:
+    """What is said to be a password."""
+    text = page.text
+    nouns = [word for word in page.words if _is_noun(word)]
+    for start in page.places(nouns):
+        noun = _WORD.match(text, start)
+        before = text[max(0, start - _REACH) : start]
+        if noun is None or before[-1:] in _GLUE or _is_glued(text, noun.end()):
+            continue
+        phrase = PHRASES.get(noun[0].casefold())
+        if phrase is not None:
+            found = phrase.search(before)
+            if found is None:
+                continue
+            before = before[: found.start()]
+        yield from _behind(text, noun, before)
+        yield from _before(text, start - (len(text[max(0, start - _REACH) : start]) - len(before)), before)
+    if not text.isascii() and page.has(*EASTERN):
+        yield from _eastern(text)
+    for start in page.places(_ENTER & page.words):
+        yield from _entered(text, start)
+
+
+def _is_noun(word: str) -> bool:
+    return word.startswith(STEMS) or word in ALONE or word in PHRASES or word.endswith(ENDINGS)
+
+
+def _is_glued(text: str, end: int) -> bool:
+    """True inside of a name of code."""
+    return text[end : end + 1] in ("_", "(", "[", ".") and text[end + 1 : end + 2].strip() != ""
+
+
+def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
+    """What is said behind a word for a password, step by step."""
+    word = noun[0].casefold()
+    is_foreign = not word.isascii() and not noun[0][0].isascii()
+    is_english = word.startswith(("pass", "pw"))
+    at = noun.end()
+    wide = _Open.LOOSE if word in _WEAK and not _WIRELESS.search(text[at : at + 20]) else _Open.WIDE
+    below = _BELOW.match(text, at)
+    if below is not None and (found := _value(text, below.end(), wide)):
+        yield found
+        return
+    for step in range(_STEPS):
+        sign = _SIGN.match(text, at)
+        if sign is not None:
+            is_left = step == 0 and sign[0].strip() in (":", "=") and promise_of(noun[0]) is not None  # to assignments
+            found = _value(text, sign.end(), _Open.SHUT if is_left else wide)
+            if found is not None:
+                yield found
+            return
+        if step < 3:
+            gap = _GAP.match(text, at)
+            is_said = step == 0 and (word in MINE or is_foreign or _is_login(before))
+            found = _value(text, gap.end() if gap else at, _Open.WIDE if is_said else _Open.SHUT)
+            if found is not None and gap is not None and gap.end() > at:
+                yield found
+                return
+        joint = _STEP.match(text, at)
+        if joint is None:
+            return
+        at = joint.end()
+        kind = (joint[1] or "").casefold()
+        gap = _GAP.match(text, at)
+        if gap is None or gap.end() == at:
+            continue
+        if kind in _IS and not (is_english and kind in _OTHERWISE):
+            found = _value(text, gap.end(), wide)
+        elif kind in _TO:
+            is_changed = _is_changed(before[-40:]) or _is_changed(text[at : at + 100])
+            found = _value(text, gap.end(), _Open.WIDE if is_changed else _Open.SHUT, is_last=not is_changed)
+        elif kind in _TYPE:
+            found = _value(text, gap.end(), _Open.SHUT)
+        else:
+            continue
+        if found is not None:
+            yield found
+            return
+
+
+def _is_changed(text: str) -> bool:
+    return any(word.startswith(CHANGES) for word in text.casefold().split())
+
+
+def _is_login(before: str) -> bool:
+    """True behind a user's name: `user ada, …`."""
+    words = [word.strip(",:") for word in before.casefold().split()[-5:]]
+    places = [place for place, word in enumerate(words) if word in _USER]
+    return bool(places) and len(words) - places[-1] in (2, 3, 4) and words[places[-1] + 1] not in ("name", "and", "id", "or")
+
+
+def _before(text: str, end: int, before: str) -> Iterator[Finding]:
+    """What is said before it: `use … as the password`, `"…" is my password`."""
+    words = list(re.finditer(r"\S+", before))
+    for place in range(len(words) - 1, max(0, len(words) - 4), -1):
+        word = words[place][0].casefold()
+        if word not in _AS and not (word in _IS and place >= len(words) - 2):
+            continue
+        start = end - len(before) + words[place - 1].start()
+        is_verb = word in _AS and place > 1 and words[place - 2][0].isalpha()
+        found = _value(text, start, _Open.LOOSE, end=end - len(before) + words[place - 1].end())
+        if found is None and is_verb and place >= len(words) - 2:
+            found = _value(text, start, _Open.WIDE, end=end - len(before) + words[place - 1].end(), is_last=False)
+            verb = words[place - 2][0].casefold()
+            found = found if verb.startswith(_TAKES) else None
+        if found is not None:
+            yield found
+            return
+
+
+_TAKES = (
+    *("use", "using", "take", "put", "choose", "chose", "nimm", "nehme", "nutz", "benutz", "verwend", "utilis", "prend", "mets"),
+    *("usa", "uso", "utiliz", "pon", "toma", "met", "mett", "prend", "gebruik", "neem", "använd", "brug", "bruk", "käyt", "użyj"),
+    *("używ", "použ", "használ", "folos", "korist", "kullan", "исполь", "вз", "викорис", "χρησιμ", "изпол", "pakai", "dùng"),
+    *("always", "immer", "toujours", "siempre", "sempre"),
+)
+
+
+def _entered(text: str, start: int) -> Iterator[Finding]:
+    """What stands behind a name where a user logs in: `log in as ada with …`; and what is typed there."""
+    words = list(re.finditer(r"\S+", text[start : start + _REACH].partition("\n")[0]))
+    is_typed = not _TYPE.isdisjoint(text[max(0, start - 30) : start].casefold().split())
+    for place in range(1, min(len(words), 10)):
+        before = words[place - 1][0].casefold()
+        is_open = _Open.LOOSE if place > 2 and (before in _WITH or before == "/") else None
+        if is_open is None and is_typed and place < 4:
+            is_open = _Open.SHUT
+        found = None if is_open is None else _value(text, start + words[place].start(), is_open)
+        if found is not None:
+            yield found
+            return
+
+
+def _value(text: str, at: int, is_open: _Open, *, end: int | None = None, is_last: bool = True) -> Finding | None:
+    """The password at a place, if there is one."""
+    match = _VALUE.match(text, at) if end is None else _VALUE.match(text, at, end)
+    if match is None:
+        return None
+    is_quoted = match["quoted"] is not None
+    value = match["quoted"] or match["bare"].rstrip(".,;:")
+    if value.endswith("**") or (value.endswith("*") and match[0].startswith("*")):
+        value = value.rstrip("*")
+    if len(value) < 3 or is_placeholder(value) or is_stub(value) or promise_of(value) is not None:
+        return None
+    start = match.start("quoted" if is_quoted else "bare")
+    found = Finding(start, start + len(value), "password")
+    if is_strong(value):
+        return found
+    if is_open is _Open.SHUT or value.casefold().rstrip("!?") in _KNOWN or _HARD.fullmatch(value):
+        return None
+    if is_quoted:
+        return found if " " not in value or is_open is _Open.WIDE else None
+    if not value.replace("-", "").isalpha():
+        return found if len(value) >= 4 and (not value.isdigit() or is_open is _Open.WIDE) else None
+    is_word = is_open is _Open.WIDE and value.isascii() and "-" not in value
+    return found if is_word and (not is_last or _END.match(text, start + len(value))) else None
+
+
+def is_strong(value: str) -> bool:
+    """True for what looks like a password wherever it stands."""
+    if len(value) < 4 or " " in value or _HARD.fullmatch(value):
+        return False
+    if value.isalpha():
+        return len(value) >= 8 and 4 * len(_SWITCH.findall(value)) >= len(value)
+    return _SOFT.fullmatch(value) is None
+
+
+# -- writing without spaces, or with parts before words ---------------------------------------------------------------
+
+_FOREIGN = r"!-~\u00c0-\u024f\u0370-\u03ff\u0400-\u04ff"
+_EASTERN_NOUN = re.compile("|".join(sorted(EASTERN, key=len, reverse=True)))
+_EASTERN_AFTER = re.compile(
+    rf"(?P<fill>[^{_FOREIGN}\n。？]{{0,30}}?(?:[ ]?(?:wi-?fi|vpn|wlan|ssh|root|admin)[^{_FOREIGN}\n。]{{0,10}})?)"
+    rf"(?P<sign>[\s:=*`_(\[\"'“「『-]{{0,4}})(?P<bare>(?:(?![\"'`,;()<>\[\]{{}}])[{_FOREIGN}]){{4,80}})"
+)
+_STARTS = ("passw", "kennw", "user", "login", "admin", "http", "www", "wifi", "windows", "google", "gmail", "email", "server")
+
+
+def _eastern(text: str) -> Iterator[Finding]:
+    for noun in _EASTERN_NOUN.finditer(text):
+        match = _EASTERN_AFTER.match(text, noun.end())
+        if match is None:
+            continue
+        value = match["bare"].rstrip(".,;:")
+        if len(value) < 4 or is_stub(value) or is_placeholder(value) or value.lower().startswith(_STARTS):
+            continue
+        is_near = len(match["fill"]) < 12 or match["sign"].strip() != ""
+        if is_strong(value) or (is_near and _HARD.fullmatch(value) is None):
+            yield Finding(match.start("bare"), match.start("bare") + len(value), "password")
