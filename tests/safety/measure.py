@@ -83,7 +83,7 @@ def redacted(text: str) -> str:
     if TURN not in text:
         return PatternRedactor().redact(text).text
     redaction = Redaction(PatternRedactor())
-    return redaction.whole(lambda work: TURN.join(map(work.text, text.split(TURN))))
+    return redaction.whole(lambda work: TURN.join(map(work.said, text.split(TURN))))
 
 
 def recalls(modules: Iterable[ModuleType], each: int) -> dict[str, Recall]:

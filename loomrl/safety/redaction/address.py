@@ -16,7 +16,10 @@ _TOPS = (
     "|uk|ie|us|ca|au|nz|se|no|dk|fi|pl|cz|sk|hu|ro|bg|hr|si|rs|gr|tr|ru|ua|il|ae|ir|in|jp|cn|tw|hk|kr|vn|id|th|sg|mx|ar|cl|za"
 )
 """Last parts of domains that count where a domain is spelt in words."""
-_DOT = r"(?:\s?[\[({<]\s?(?:dot|punkt|\.|point|punto|ponto|punt)\s?[\])}>]\s?|(?-i:\ DOT\ )|_dot_|\ -dot-\ |&period;|\s\.\s|\.)"
+_DOT = (
+    r"(?:\s?[\[({<]\s?(?:dot|punkt|\.|point|punto|ponto|punt)\s?[\])}>]\s?|(?-i:\ DOT\ )|_dot_|\ -dot-\ "
+    r"|&period;|\s\.\s|\.)"
+)
 _SIGNS = (
     re.compile(r"[\[({<]\s?(?:@|(?i:at|ät|arroba|a))\s?[\])}>]"),
     re.compile(r" AT "),
@@ -28,7 +31,9 @@ _SIGNS = (
 )
 _AT = ("@", "_at_", "-at-", "(a)", "&#64", "&commat", "\\u0040")
 _AT_IN_BRACKETS = re.compile(r"[\[({<]\s?(?:at|ät|arroba)")
-_SPELT_SIGN = re.compile(rf"[ ](?:{'|'.join(_AT_WORDS)})[ ](?=[\w-]{{1,60}}[ ](?:{'|'.join(_DOT_WORDS)})[ ])", re.IGNORECASE)
+_SPELT_SIGN = re.compile(
+    rf"[ ](?:{'|'.join(_AT_WORDS)})[ ](?=[\w-]{{1,60}}[ ](?:{'|'.join(_DOT_WORDS)})[ ])", re.IGNORECASE
+)
 _GLUED = re.compile(r"(?<![\w.+-])[\w.+-]{1,60}?(?<=[a-z0-9])AT[a-z][\w-]{0,60}?DOT[a-z]{2,6}\b")
 _LOCAL = re.compile(r"(?<![\w.+-])\w[\w.+-]{0,60}\s?\Z")
 _DOMAIN = re.compile(rf"\s?[\w-]{{1,60}}?(?:{_DOT}[\w-]{{1,60}}?){{1,4}}(?![\w-])", re.IGNORECASE)
@@ -37,7 +42,8 @@ _SPELT = re.compile(
     re.IGNORECASE,
 )
 _MAILED = re.compile(
-    r"(?:\b(?:e-?mail|mail|write|contact|reach)\b[^\n@]{0,30}?[\s:])(?P<local>[\w.+-]{1,60})\ (?i:at)\ [\w-]{1,60}(?:\.[\w-]{1,60}){1,3}\b",
+    r"(?:\b(?:e-?mail|mail|write|contact|reach)\b[^\n@]{0,30}?[\s:])"
+    r"(?P<local>[\w.+-]{1,60})\ at\ [\w-]{1,60}(?:\.[\w-]{1,60}){1,3}\b",
     re.IGNORECASE,
 )
 """An address whose dot is one: a page is at such a place, too, if nothing says it is mail."""
@@ -70,7 +76,12 @@ _BEFORE = 30
 
 def has_odd_emails(page: Page) -> bool:
     """False for a text without anything that may stand for an @."""
-    return page.has(*_AT) or not page.words.isdisjoint(_AT_WORDS) or "DOT" in page.text or _AT_IN_BRACKETS.search(page.folded) is not None
+    return (
+        page.has(*_AT)
+        or not page.words.isdisjoint(_AT_WORDS)
+        or "DOT" in page.text
+        or _AT_IN_BRACKETS.search(page.folded) is not None
+    )
 
 
 def odd_emails(page: Page) -> Iterator[Finding]:
@@ -102,7 +113,9 @@ def _around(text: str, sign: re.Match[str], form: re.Pattern[str]) -> Iterator[F
 
 def has_macs(page: Page) -> bool:
     """False for a text that is too short, or without the signs between pairs of digits."""
-    return page.digits >= 2 and (page.says(_MAC_WORDS) or page.text.count(":") > 4 or page.text.count("-") > 4 or page.text.count(".") > 1)
+    return page.digits >= 2 and (
+        page.says(_MAC_WORDS) or page.text.count(":") > 4 or page.text.count("-") > 4 or page.text.count(".") > 1
+    )
 
 
 def macs(page: Page) -> Iterator[Finding]:

@@ -9,7 +9,18 @@ from loomrl.safety.redaction.said import is_mixed
 
 _LOGIN = r"(?:log_?in|log_?on|sign_?in|auth|credential|passw(?:or)?d)\w{0,30}"
 _CALLS = (
-    *("login(", "log_in(", "logon(", "log_on(", "signin(", "sign_in(", "auth(", "auth=(", "authenticate(", "authorize("),
+    *(
+        "login(",
+        "log_in(",
+        "logon(",
+        "log_on(",
+        "signin(",
+        "sign_in(",
+        "auth(",
+        "auth=(",
+        "authenticate(",
+        "authorize(",
+    ),
     *("credential(", "credentials(", "password(", "passwd(", "login_user(", "auth=[", "auth = ("),
 )
 """Functions, and settings of clients, that take a name and its password."""
@@ -20,7 +31,9 @@ _BARE = r"(?P<secret>[^\s\"'(){}\[\],;]{6,80})"
 
 def _is_argument(value: str) -> bool:
     """True for what may be a password in quotes: no path, no sentence, no name of a field."""
-    return " " not in value and not value.startswith(("/", "http")) and promise_of(value) is None and not value.isupper()
+    return (
+        " " not in value and not value.startswith(("/", "http")) and promise_of(value) is None and not value.isupper()
+    )
 
 
 def _is_drawn_argument(value: str) -> bool:
@@ -42,7 +55,9 @@ def _is_before_host(value: str) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(
         signs=_CALLS,
-        form=re.compile(rf"{_LOGIN}\s?[(=]\(?\s{{0,8}}(?:{_ARGUMENT},\s{{0,8}}){{1,4}}{_QUOTED}\s{{0,8}},?\s{{0,8}}[)\]]", re.I),
+        form=re.compile(
+            rf"{_LOGIN}\s?[(=]\(?\s{{0,8}}(?:{_ARGUMENT},\s{{0,8}}){{1,4}}{_QUOTED}\s{{0,8}},?\s{{0,8}}[)\]]", re.I
+        ),
         check=_is_argument,
     ),
     Rule(
@@ -61,7 +76,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         signs=("connect(", "connection("),
-        form=re.compile(rf"connect\w{{0,20}}\(\s{{0,8}}{_ARGUMENT},\s{{0,8}}{_ARGUMENT},\s{{0,8}}{_QUOTED}\s?[,)]", re.I),
+        form=re.compile(
+            rf"connect\w{{0,20}}\(\s{{0,8}}{_ARGUMENT},\s{{0,8}}{_ARGUMENT},\s{{0,8}}{_QUOTED}\s?[,)]", re.I
+        ),
         check=_is_argument,
     ),
     Rule(

@@ -45,7 +45,8 @@ _CALLED = re.compile(
     |(?:mon|ton|son|notre|votre)\ (?:nouveau\ )?numéro|(?:meine|deine|seine|ihre|unsere)\ (?:neue\ )?(?:handy)?nummer
     |(?:mi|tu|su|nuestro)\ (?:nuevo\ )?(?:número|numero)|(?:il\ )?(?:mio|tuo|suo|nostro)\ (?:nuovo\ )?numero
     |(?:o\ )?(?:meu|seu|nosso)\ (?:novo\ )?(?:número|numero)|(?:mijn|zijn|haar|ons)\ (?:nieuwe\ )?nummer
-    |(?:mitt|mit|min|vårt|vores|vår)\ (?:nya\ |nye\ )?(?:telefon)?nummer(?:et)?|(?:mój|moj|moje|můj)\ (?:numer|číslo|broj)
+    |(?:mitt|mit|min|vårt|vores|vår)\ (?:nya\ |nye\ )?(?:telefon)?nummer(?:et)?
+    |(?:mój|moj|moje|můj)\ (?:numer|číslo|broj)
     |(?:numerom|puhelinnumeroni|numaram|telefonszámom|telefonul|numărul|telefonnummer|telefonszám|puhelin|τηλέφωνο)
     |(?:мой|наш|мій)\ (?:новый\ |новий\ )?номер|telefoni?|handynummer|mobilnummer|mobiltelefon|écris|scrivimi|escríbeme)
     |phone|mobile|電話|电话|手机|手機|携帯|番号|号码|號碼|전화|번호|тел|номер)

@@ -11,23 +11,24 @@ from loomrl.safety.redaction.said import COMMON
 from loomrl.safety.redaction.tongue import (
     ADJECTIVES,
     ALONE,
-    AS_WORDS,
+    AS,
     CHANGES,
     EASTERN,
     ENDINGS,
-    IN_WORDS,
-    IS_WORDS,
+    IN,
+    IS,
     MINE,
     PHRASES,
     STEMS,
-    TO_WORDS,
+    TAKES,
+    TO,
     TYPES,
     USERS,
-    WITH_WORDS,
+    WITH,
 )
 
 
-class _Open(IntEnum):
+class Open(IntEnum):
     """How much a place says that what stands in it is a password."""
 
     SHUT = 0
@@ -62,10 +63,9 @@ _SOFT = re.compile(
 )
 """Words, with others or a short number behind; numbers."""
 _SWITCH = re.compile("[a-z][A-Z]")
-_IS, _TO, _AS, _WITH, _TYPE, _USER, _ENTER = (
-    frozenset(words.casefold().split()) for words in (IS_WORDS, TO_WORDS, AS_WORDS, WITH_WORDS, TYPES, USERS, IN_WORDS)
-)
-_KNOWN = COMMON | frozenset(ADJECTIVES.casefold().split())
+_KNOWN = COMMON | ADJECTIVES
+_PARTLY = ("start", "begin", "end", "beginn", "endet", "commenc", "fini", "empiez", "termin", "inizi", "começ", "acab")
+"""Beginnings of verbs that tell a part."""
 _WEAK = frozenset({"clave", "chiave", "pass", "psk", "code", "word"})
 """Words that mean other things as well."""
 _OTHERWISE = frozenset({"to", "on", "er", "var", "e", "as", "will"})
@@ -95,7 +95,7 @@ def spoken(page: Page) -> Iterator[Finding]:
         yield from _before(text, start - (len(text[max(0, start - _REACH) : start]) - len(before)), before)
     if not text.isascii() and page.has(*EASTERN):
         yield from _eastern(text)
-    for start in page.places(_ENTER & page.words):
+    for start in page.places(IN & page.words):
         yield from _entered(text, start)
 
 
@@ -114,23 +114,24 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
     is_foreign = not word.isascii() and not noun[0][0].isascii()
     is_english = word.startswith(("pass", "pw"))
     at = noun.end()
-    wide = _Open.LOOSE if word in _WEAK and not _WIRELESS.search(text[at : at + 20]) else _Open.WIDE
+    wide = Open.LOOSE if word in _WEAK and not _WIRELESS.search(text[at : at + 20]) else Open.WIDE
     below = _BELOW.match(text, at)
-    if below is not None and (found := _value(text, below.end(), wide)):
+    if below is not None and (found := value_at(text, below.end(), wide)):
         yield found
         return
+    kind = ""
     for step in range(_STEPS):
         sign = _SIGN.match(text, at)
         if sign is not None:
             is_left = step == 0 and sign[0].strip() in (":", "=") and promise_of(noun[0]) is not None  # to assignments
-            found = _value(text, sign.end(), _Open.SHUT if is_left else wide)
+            found = value_at(text, sign.end(), Open.SHUT if is_left else wide)
             if found is not None:
                 yield found
             return
         if step < 3:
             gap = _GAP.match(text, at)
             is_said = step == 0 and (word in MINE or is_foreign or _is_login(before))
-            found = _value(text, gap.end() if gap else at, _Open.WIDE if is_said else _Open.SHUT)
+            found = value_at(text, gap.end() if gap else at, Open.WIDE if is_said else Open.SHUT)
             if found is not None and gap is not None and gap.end() > at:
                 yield found
                 return
@@ -138,17 +139,19 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
         if joint is None:
             return
         at = joint.end()
-        kind = (joint[1] or "").casefold()
+        last, kind = kind, (joint[1] or "").casefold()
         gap = _GAP.match(text, at)
         if gap is None or gap.end() == at:
             continue
-        if kind in _IS and not (is_english and kind in _OTHERWISE):
-            found = _value(text, gap.end(), wide)
-        elif kind in _TO:
+        if kind in IS and not (is_english and kind in _OTHERWISE):
+            found = value_at(text, gap.end(), wide)
+        elif kind in TO:
             is_changed = _is_changed(before[-40:]) or _is_changed(text[at : at + 100])
-            found = _value(text, gap.end(), _Open.WIDE if is_changed else _Open.SHUT, is_last=not is_changed)
-        elif kind in _TYPE:
-            found = _value(text, gap.end(), _Open.SHUT)
+            found = value_at(text, gap.end(), Open.WIDE if is_changed else Open.SHUT, is_last=not is_changed)
+        elif kind in WITH and last.startswith(_PARTLY):
+            found = value_at(text, gap.end(), wide, is_last=False)
+        elif kind in TYPES:
+            found = value_at(text, gap.end(), Open.SHUT)
         else:
             continue
         if found is not None:
@@ -163,8 +166,12 @@ def _is_changed(text: str) -> bool:
 def _is_login(before: str) -> bool:
     """True behind a user's name: `user ada, …`."""
     words = [word.strip(",:") for word in before.casefold().split()[-5:]]
-    places = [place for place, word in enumerate(words) if word in _USER]
-    return bool(places) and len(words) - places[-1] in (2, 3, 4) and words[places[-1] + 1] not in ("name", "and", "id", "or")
+    places = [place for place, word in enumerate(words) if word in USERS]
+    return (
+        bool(places)
+        and len(words) - places[-1] in (2, 3, 4)
+        and words[places[-1] + 1] not in ("name", "and", "id", "or")
+    )
 
 
 def _before(text: str, end: int, before: str) -> Iterator[Finding]:
@@ -172,44 +179,41 @@ def _before(text: str, end: int, before: str) -> Iterator[Finding]:
     words = list(re.finditer(r"\S+", before))
     for place in range(len(words) - 1, max(0, len(words) - 4), -1):
         word = words[place][0].casefold()
-        if word not in _AS and not (word in _IS and place >= len(words) - 2):
+        if word not in AS and not (word in IS and place >= len(words) - 2):
             continue
         start = end - len(before) + words[place - 1].start()
-        is_verb = word in _AS and place > 1 and words[place - 2][0].isalpha()
-        found = _value(text, start, _Open.LOOSE, end=end - len(before) + words[place - 1].end())
+        is_verb = word in AS and place > 1 and words[place - 2][0].isalpha()
+        found = value_at(text, start, Open.LOOSE, end=end - len(before) + words[place - 1].end())
         if found is None and is_verb and place >= len(words) - 2:
-            found = _value(text, start, _Open.WIDE, end=end - len(before) + words[place - 1].end(), is_last=False)
+            found = value_at(text, start, Open.WIDE, end=end - len(before) + words[place - 1].end(), is_last=False)
             verb = words[place - 2][0].casefold()
-            found = found if verb.startswith(_TAKES) else None
+            found = found if verb.startswith(TAKES) else None
         if found is not None:
             yield found
             return
-
-
-_TAKES = (
-    *("use", "using", "take", "put", "choose", "chose", "nimm", "nehme", "nutz", "benutz", "verwend", "utilis", "prend", "mets"),
-    *("usa", "uso", "utiliz", "pon", "toma", "met", "mett", "prend", "gebruik", "neem", "använd", "brug", "bruk", "käyt", "użyj"),
-    *("używ", "použ", "használ", "folos", "korist", "kullan", "исполь", "вз", "викорис", "χρησιμ", "изпол", "pakai", "dùng"),
-    *("always", "immer", "toujours", "siempre", "sempre"),
-)
 
 
 def _entered(text: str, start: int) -> Iterator[Finding]:
     """What stands behind a name where a user logs in: `log in as ada with …`; and what is typed there."""
     words = list(re.finditer(r"\S+", text[start : start + _REACH].partition("\n")[0]))
-    is_typed = not _TYPE.isdisjoint(text[max(0, start - 30) : start].casefold().split())
+    is_typed = not TYPES.isdisjoint(text[max(0, start - 30) : start].casefold().split())
     for place in range(1, min(len(words), 10)):
         before = words[place - 1][0].casefold()
-        is_open = _Open.LOOSE if place > 2 and (before in _WITH or before == "/") else None
+        is_open = Open.LOOSE if place > 2 and (before in WITH or before == "/") else None
         if is_open is None and is_typed and place < 4:
-            is_open = _Open.SHUT
-        found = None if is_open is None else _value(text, start + words[place].start(), is_open)
+            is_open = Open.SHUT
+        found = None if is_open is None else value_at(text, start + words[place].start(), is_open)
         if found is not None:
             yield found
             return
 
 
-def _value(text: str, at: int, is_open: _Open, *, end: int | None = None, is_last: bool = True) -> Finding | None:
+def mentions(text: str) -> bool:
+    """True if a text has a word for a password."""
+    return any(map(_is_noun, Page(text).words)) or (not text.isascii() and _EASTERN_NOUN.search(text) is not None)
+
+
+def value_at(text: str, at: int, is_open: Open, *, end: int | None = None, is_last: bool = True) -> Finding | None:
     """The password at a place, if there is one."""
     match = _VALUE.match(text, at) if end is None else _VALUE.match(text, at, end)
     if match is None:
@@ -224,13 +228,13 @@ def _value(text: str, at: int, is_open: _Open, *, end: int | None = None, is_las
     found = Finding(start, start + len(value), "password")
     if is_strong(value):
         return found
-    if is_open is _Open.SHUT or value.casefold().rstrip("!?") in _KNOWN or _HARD.fullmatch(value):
+    if is_open is Open.SHUT or value.casefold().rstrip("!?") in _KNOWN or _HARD.fullmatch(value):
         return None
     if is_quoted:
-        return found if " " not in value or is_open is _Open.WIDE else None
+        return found if " " not in value or is_open is Open.WIDE else None
     if not value.replace("-", "").isalpha():
-        return found if len(value) >= 4 and (not value.isdigit() or is_open is _Open.WIDE) else None
-    is_word = is_open is _Open.WIDE and value.isascii() and "-" not in value
+        return found if len(value) >= 4 and (not value.isdigit() or is_open is Open.WIDE) else None
+    is_word = is_open is Open.WIDE and value.isascii() and "-" not in value
     return found if is_word and (not is_last or _END.match(text, start + len(value))) else None
 
 
@@ -251,7 +255,21 @@ _EASTERN_AFTER = re.compile(
     rf"(?P<fill>[^{_FOREIGN}\n。？]{{0,30}}?(?:[ ]?(?:wi-?fi|vpn|wlan|ssh|root|admin)[^{_FOREIGN}\n。]{{0,10}})?)"
     rf"(?P<sign>[\s:=*`_(\[\"'“「『-]{{0,4}})(?P<bare>(?:(?![\"'`,;()<>\[\]{{}}])[{_FOREIGN}]){{4,80}})"
 )
-_STARTS = ("passw", "kennw", "user", "login", "admin", "http", "www", "wifi", "windows", "google", "gmail", "email", "server")
+_STARTS = (
+    "passw",
+    "kennw",
+    "user",
+    "login",
+    "admin",
+    "http",
+    "www",
+    "wifi",
+    "windows",
+    "google",
+    "gmail",
+    "email",
+    "server",
+)
 
 
 def _eastern(text: str) -> Iterator[Finding]:
