@@ -37,4 +37,4 @@ def test_both_halves_of_a_secret_leave_an_event() -> None:
     event["turns"][1]["observation"]["content"] = "and the second half is Lampe3"
     clean, kinds = cleaned(parsed(event), PatternRedactor())
     assert kinds
-    assert not {"Korb7x", "Lampe3"} & set(json.dumps(clean).replace('"', " ").split())
+    assert not {"Korb7x", "Lampe3"} & set(json.dumps(clean, default=str).replace('"', " ").split())
