@@ -1,5 +1,6 @@
 """Events of agents without what must not be stored."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from loomrl.bus.contract.trajectory import TrajectoryEvent
@@ -14,6 +15,11 @@ SAID = frozenset(("content", "raw_response", "output"))
 """Texts in the order of the conversation."""
 FORMS = frozenset(("type", "domain", "subordinate_profile"))
 """Texts of a closed form."""
+
+
+def has_opted_out(event: Mapping[str, Any]) -> bool:
+    """True if an agent wants no record of a trajectory: `"metadata": {"opt_out": true, …}`."""
+    return event["metadata"].get("opt_out") is True
 
 
 def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent, tuple[str, ...]]:

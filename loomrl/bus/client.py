@@ -10,9 +10,8 @@ from typing import Any, Self
 import msgspec
 
 from loomrl.bus.bus import Message
-from loomrl.bus.clean import cleaned
+from loomrl.bus.clean import cleaned, has_opted_out
 from loomrl.bus.event import TRAJECTORY
-from loomrl.bus.foreign import has_opted_out
 from loomrl.bus.open import open_bus
 from loomrl.bus.spool import Spool
 from loomrl.errors import BusAway, BusError, BusRefused

@@ -16,11 +16,6 @@ RESULTS = ("tool_result", "subordinate_response")
 CALLS = ("tool_call", "subordinate_call", "memory_update")
 
 
-def has_opted_out(event: Mapping[str, Any]) -> bool:
-    """True if an agent wants no record of a trajectory: `"metadata": {"opt_out": true, …}`."""
-    return event["metadata"].get("opt_out") is True
-
-
 def trajectory_from(event: TrajectoryEvent) -> Trajectory:
     """The trajectory in an event; its environment is the agent, its family the domain."""
     id, task, turns = str(event["trajectory_id"]), event["task_context"], event["turns"]

@@ -53,13 +53,14 @@ _V4 = re.compile(r"\d(?<![\w.]\d)\d{0,2}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\w|\.\d|-[
 _TRIPLE = re.compile(r"(?<![\d.])\d{1,4}\.\d{1,4}\.\d{1,4}(?![\d.])")
 _V6 = re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{0,4}(?![\w:])")
 _MAC = re.compile(
-    r"(?<![\w:.-])(?:[0-9A-Fa-f]{2}(?P<sign>[:-])(?:[0-9A-Fa-f]{2}(?P=sign)){4}[0-9A-Fa-f]{2}(?![\w-]|:\w)"
-    r"|[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}(?![\w-]|\.\w))"
+    r"[0-9A-Fa-f]{2}(?<![\w:.-]..)(?:(?P<sign>[:-])(?:[0-9A-Fa-f]{2}(?P=sign)){4}[0-9A-Fa-f]{2}(?![\w-]|:\w)"
+    r"|[0-9A-Fa-f]{2}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}(?![\w-]|\.\w))"
 )
 _MAC_SAID = re.compile(r"(?<![\w:.-])[0-9A-Fa-f]{2}(?:[ :.-]?[0-9A-Fa-f]{2}){5}(?![\w-])")
 _NO_MAC = re.compile(r"(?:00|ff)(?:.?(?:00|ff)){5}\Z|52:54:00|02:42:", re.IGNORECASE)
 """None, all, and those of virtual machines and containers."""
 _MAC_WORDS = frozenset({"mac", "bssid", "ether", "hwaddr", "lladdr", "ethernet"})
+_PART_WORDS = _MAIL_WORDS | frozenset(_DOT_WORDS)
 _VERSION = re.compile(
     r"(?:\b(?:v|version|release|section|chapter|§|abschnitt|kapitel)\.?\s?|\b(?:update|upgrade|bump|patch|downgrade)\w*\b[^\n]{0,20}|[A-Za-z]/|[A-Za-z0-9]-|==|[<>~^]=?\s?)\Z",
     re.I,
@@ -78,8 +79,8 @@ def has_odd_emails(page: Page) -> bool:
     """False for a text without anything that may stand for an @."""
     return (
         page.has(*_AT)
-        or not page.words.isdisjoint(_AT_WORDS)
         or "DOT" in page.text
+        or not (page.words.isdisjoint(_AT_WORDS) or page.words.isdisjoint(_PART_WORDS))
         or _AT_IN_BRACKETS.search(page.folded) is not None
     )
 

@@ -9,19 +9,18 @@ from loomrl.safety.redaction.said import is_mixed
 
 _LOGIN = r"(?:log_?in|log_?on|sign_?in|auth|credential|passw(?:or)?d)\w{0,30}"
 _CALLS = (
-    *(
-        "login(",
-        "log_in(",
-        "logon(",
-        "log_on(",
-        "signin(",
-        "sign_in(",
-        "auth(",
-        "auth=(",
-        "authenticate(",
-        "authorize(",
-    ),
-    *("credential(", "credentials(", "password(", "passwd(", "login_user(", "auth=[", "auth = ("),
+    "login(",
+    "logon(",
+    "_in(",
+    "_on(",
+    "signin(",
+    "auth(",
+    "auth=",
+    "cate(",
+    "rize(",
+    "credential",
+    "word(",
+    "passwd(",
 )
 """Functions, and settings of clients, that take a name and its password."""
 _ARGUMENT = r"(?:\w{1,30}\s?[=:]\s?)?(?:\"[^\"\n]{0,120}\"|'[^'\n]{0,120}'|[\w.@]{1,60})"

@@ -15,7 +15,7 @@ _CARD = re.compile(
 )
 _GAP = r"(?:[^\w\n]{1,3}|_|\n)"
 _GROUPED = re.compile(
-    rf"""(?<![A-Za-z0-9_])(?:\d{{4}}(?P<four>{_GAP})\d{{4}}(?P=four)\d{{4}}(?P=four)\d{{4}}(?:(?P=four)\d{{3}})?
+    rf"""(?<![A-Za-z0-9_])(?=[2-6])(?:\d{{4}}(?P<four>{_GAP})\d{{4}}(?P=four)\d{{4}}(?P=four)\d{{4}}(?:(?P=four)\d{{3}})?
     |\d{{4}}(?P<amex>{_GAP})\d{{6}}(?P=amex)\d{{4,5}}
     |\d{{8}}(?P<eight>{_GAP})\d{{8}}
     |\d\d(?P<two>{_GAP})\d\d(?:(?P=two)\d\d){{5,7}}(?:(?P=two)\d)?

@@ -16,7 +16,7 @@ _AMERICAN = re.compile(
 _AMERICAN_PART = re.compile(r"[2-9]\d\d(?:\) ?|[-.])[2-9]\d\d[-. ]\d{4}")
 _S = r"[ \u00a0.\-/]"
 _HOME = re.compile(
-    rf"""(?<![A-Za-z0-9_.,:+/-])(?<!\d[ ])(?:
+    rf"""(?:
     (?P<FR>0[1-9](?P<fr>{_S})\d\d(?P=fr)\d\d(?P=fr)\d\d(?P=fr)\d\d)
     |(?P<DE>01[5-7]\d[ /-]{{1,3}}\d{{3,4}}[ ]?\d{{3,5}}|\(0[2-9]\d{{1,4}}\)[ ]?\d{{3,5}}[ -]?\d{{2,5}})
     |(?P<AT>06[5-9]\d[ /-]{{1,3}}\d{{3}}[ ]?\d{{3,5}})
@@ -35,6 +35,7 @@ _HOME = re.compile(
     re.VERBOSE,
 )
 """Numbers as people of a country write them at home, where nothing else looks the same."""
+_HOME_START = re.compile(r"[0138(](?<![A-Za-z0-9_.,:+/-].)(?<!\d .)(?=\d)")
 _LINK = re.compile(r"\bwa\.me/(?P<secret>\d{8,15})\b")
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_+,/-])\(?\d(?:[ \u00a0().\-/]{0,3}\d){6,12}(?!\d)")
 _CALLED = re.compile(
@@ -89,7 +90,7 @@ def phones(page: Page) -> Iterator[Finding]:
             if match[0][0] == "(":  # whatever the plan says: nothing else looks like that
                 yield Finding(match.start(), match.end(), "phone")
             yield from _found(match, 0, "US")
-    for match in _HOME.finditer(page.bare):
+    for match in filter(None, (_HOME.match(page.bare, start.start()) for start in _HOME_START.finditer(page.bare))):
         yield from _found(match, 0, match.lastgroup)
     if page.has("wa.me/"):
         for match in _LINK.finditer(page.text):

@@ -15,7 +15,7 @@ _ESCAPE = re.compile(
     re.VERBOSE,
 )
 """One character each."""
-_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_QUOTE = re.compile(r'\\.|"', re.DOTALL)
 _QUERY = re.compile(r"[?&][\w.-]{1,60}=[^\s&\"'<>+]{0,200}\+[^\s&\"'<>]{0,4000}")
 """A parameter in which + stands for a space."""
 _PLUS = re.compile(r"\+")
@@ -105,9 +105,15 @@ def _escapes(text: str) -> Iterable[_Edit]:
     if '\\"' not in text:
         return _single(_ESCAPE, text)
     edits = list(_single(_ESCAPE, text))
-    for string in _STRING.finditer(text):
-        if '\\"' in string[0]:
-            edits += [(string.start(), string.start() + 1, "\n"), (string.end() - 1, string.end(), "\n")]
+    start, has_quotes = -1, False
+    for sign in _QUOTE.finditer(text):
+        if sign[0] != '"':
+            has_quotes |= sign[0] == '\\"'
+        elif start < 0:
+            start, has_quotes = sign.start(), False
+        else:
+            edits += [(place, place + 1, "\n") for place in (start, sign.start()) if has_quotes]
+            start = -1
     return sorted(edits)
 
 

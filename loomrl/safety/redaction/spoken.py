@@ -51,7 +51,7 @@ _VALUE = re.compile(
 )
 _END = re.compile(r"[ .!*_`)\"'”»]{0,3}(?:\r?\n|<|\Z)")
 _HARD = re.compile(
-    r"""[A-Za-z]+['’][A-Za-z]{1,3}|\d+(?:[.,:/-]\d+)+\W?|\d+(?:[.,]\d+)?[A-Za-z%°]{1,4}|[a-z]+:.*|.*://.*|[/~.][\w./-]*|\w+(?:/\w+)+
+    r"""[+-]\d+|[A-Za-z]+['’][A-Za-z]{1,3}|\d+(?:[.,:/-]\d+)+\W?|\d+(?:[.,]\d+)?[A-Za-z%°]{1,4}|[a-z]+:.*|.*://.*|[/~.][\w./-]*|\w+(?:/\w+)+
     |(?:[A-Za-z][\w-]*\.)+[A-Za-z]{2,12}(?::\d+)?|[a-z_]\w*\(.*|[\w-]+=.*|\W+|v?\d+(?:\.\d+)+[\w.-]*|-{1,2}[a-z][\w-]*|[\w.]+(?:::|->)\w+
     |[^@\s]+@[\w-]+(?:\.[\w-]+)+|\$\w+""",
     re.VERBOSE,
@@ -99,8 +99,15 @@ def spoken(page: Page) -> Iterator[Finding]:
         yield from _entered(text, start)
 
 
+_HEADS = frozenset(stem[:3] for stem in STEMS)
+"""By which almost all other words are told at once."""
+_LONG = min(map(len, ENDINGS)) + 2
+
+
 def _is_noun(word: str) -> bool:
-    return word.startswith(STEMS) or word in ALONE or word in PHRASES or word.endswith(ENDINGS)
+    if word[:3] in _HEADS and word.startswith(STEMS):
+        return True
+    return word in ALONE or word in PHRASES or (len(word) > _LONG and word.endswith(ENDINGS))
 
 
 def _is_glued(text: str, end: int) -> bool:
@@ -279,6 +286,8 @@ def _eastern(text: str) -> Iterator[Finding]:
             continue
         value = match["bare"].rstrip(".,;:")
         if len(value) < 4 or is_stub(value) or is_placeholder(value) or value.lower().startswith(_STARTS):
+            continue
+        if value.isdigit() and match["sign"].strip() == "-":
             continue
         is_near = len(match["fill"]) < 12 or match["sign"].strip() != ""
         if is_strong(value) or (is_near and _HARD.fullmatch(value) is None):
