@@ -110,6 +110,23 @@ class Draw:
             return f"{swapped.capitalize()}{self.pick('&!.-_')}{self.random.randint(1, 99)}"
         return self.pick(WORDS)
 
+    def a_chosen(self) -> str:
+        """A password that is easily taken for something else: a number, a name of code or of a host, a word."""
+        word, other = self.pick(WORDS), self.pick(WORDS)
+        makers = (
+            lambda: self.of(ALPHABETS["d"], self.random.randint(5, 9)),
+            lambda: f"{word}.{other}",
+            lambda: f"{word}_{other}{self.random.randint(1, 99)}",
+            lambda: f"{word.title()}{other.title()}",
+            lambda: f"{word}{self.random.randint(1, 99)}",
+            lambda: f"{self.random.randint(10, 99)}{word}{self.pick('!?#')}",
+            lambda: self.of(ALPHABETS["base36"], 7),
+            lambda: f"{word.upper()}-{self.random.randint(10, 99)}",
+            lambda: word,
+            lambda: f"Tür{word}{self.random.randint(100, 999)}",
+        )
+        return self.pick(makers)()
+
     def a_secret(self) -> str:
         """A password of other makers: leetspeak, two words run together, keyboard walks, letters of other alphabets."""
         word, other = self.pick(OTHER_WORDS), self.pick(OTHER_WORDS)

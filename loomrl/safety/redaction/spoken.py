@@ -20,6 +20,7 @@ from loomrl.safety.redaction.tongue import (
     MINE,
     PHRASES,
     STEMS,
+    STILL,
     TAKES,
     TO,
     TYPES,
@@ -43,7 +44,8 @@ _WORD = re.compile(r"[^\W\d_]+")
 _STEP = re.compile(r",?[ ]{1,2}(?:\([^()\n]{1,30}\)|([^\W\d_][\w'’-]{0,24}))(?=[\s,:=.('\"’—–-]|\Z)")
 _SIGN = re.compile(r"[ ]?(?:=?=>|->|→|[:=]|['’]s(?=[ :])|[ ][-–—]{1,2}(?=[ ]))\s{0,4}")
 _GAP = re.compile(r",?:?[ ]{0,2}(?:\r?\n[ ]{0,4})?")
-_BELOW = re.compile(r"[ ]?\r?\n[ ]{0,4}(?=\S{4,80}[ ]{0,4}(?:\r?\n|\Z))")
+_ASIDE = re.compile(r"[ ]?\(([^\W\d_]{2,16}[ :]{1,2})?(?=[^()\n]{3,80}\))")
+_BELOW = re.compile(r"[ ]?:?[ ]?\r?\n[ ]{0,4}(?=\S{4,80}(?<!:)[ ]{0,4}(?:\r?\n|\Z))")
 _VALUE = re.compile(
     r"[*_`(\[]{0,3}(?:<(?:b|i|strong|em|code|span|kbd|td)>)?"
     r"(?:[\"'“”„«»‹›「『]{1,2}\s?(?P<quoted>[^\s\"'“”„«»‹›」』][^\"'“”„«»‹›」』\n]{2,80}?)\s?[\"'“”«»‹›」』]"
@@ -52,13 +54,13 @@ _VALUE = re.compile(
 _END = re.compile(r"[ .!*_`)\"'”»]{0,3}(?:\r?\n|<|\Z)")
 _HARD = re.compile(
     r"""[+-]\d+|[A-Za-z]+['’][A-Za-z]{1,3}|\d+(?:[.,:/-]\d+)+\W?|\d+(?:[.,]\d+)?[A-Za-z%°]{1,4}|[a-z]+:.*|.*://.*|[/~.][\w./-]*|\w+(?:/\w+)+
-    |(?:[A-Za-z][\w-]*\.)+[A-Za-z]{2,12}(?::\d+)?|[a-z_]\w*\(.*|[\w-]+=.*|\W+|v?\d+(?:\.\d+)+[\w.-]*|-{1,2}[a-z][\w-]*|[\w.]+(?:::|->)\w+
+    |(?:[A-Za-z][\w-]*\.)+[A-Za-z]{2,12}:\d+|[a-z_]\w*\(.*|[\w-]+=.*|\W+|v?\d+(?:\.\d+)+[\w.-]*|-{1,2}[a-z][\w-]*|[\w.]+(?:::|->)\w+
     |[^@\s]+@[\w-]+(?:\.[\w-]+)+|\$\w+""",
     re.VERBOSE,
 )
 """Times, sizes, addresses, paths, options and parts of code."""
 _SOFT = re.compile(
-    r"[^\W\d]+-?(?:\d{0,3}[.,;:)\]]?|\d?[!?])|(?:[^\W\d_]+[-/.])+[^\W\d_]+\W?|[A-Z]{1,5}-?\d{1,6}|(?:sha|md|aes|rsa|utf|base|win|mp|ipv|oauth|x)-?\d+\w*|\d+",
+    r"(?:[A-Za-z][\w-]*\.)+[A-Za-z]{2,12}|[^\W\d]+-?(?:\d{0,3}[.,;:)\]]?|\d?[!?])|(?:[^\W\d_]+[-/.])+[^\W\d_]+\W?|[A-Z]{1,5}-?\d{1,6}|(?:sha|md|aes|rsa|utf|base|win|mp|ipv|oauth|x)-?\d+\w*|\d+",
     re.IGNORECASE,
 )
 """Words, with others or a short number behind; numbers."""
@@ -119,6 +121,7 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
     """What is said behind a word for a password, step by step."""
     word = noun[0].casefold()
     is_foreign = not word.isascii() and not noun[0][0].isascii()
+    is_as = before.casefold().split()[-1:] != [] and before.casefold().split()[-1] in AS
     is_english = word.startswith(("pass", "pw"))
     at = noun.end()
     wide = Open.LOOSE if word in _WEAK and not _WIRELESS.search(text[at : at + 20]) else Open.WIDE
@@ -135,9 +138,16 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
             if found is not None:
                 yield found
             return
+        aside = _ASIDE.match(text, at)
+        if aside is not None:
+            is_now = (aside[1] or "").casefold().strip(" :") in STILL
+            found = value_at(text, aside.end(), wide if is_now else Open.LOOSE, is_last=not is_now)
+            if found is not None:
+                yield found
+                return
         if step < 3:
             gap = _GAP.match(text, at)
-            is_said = step == 0 and (word in MINE or is_foreign or _is_login(before))
+            is_said = step == 0 and (word in MINE or is_foreign or is_as or _is_login(before))
             found = value_at(text, gap.end() if gap else at, Open.WIDE if is_said else Open.SHUT)
             if found is not None and gap is not None and gap.end() > at:
                 yield found
@@ -150,10 +160,10 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
         gap = _GAP.match(text, at)
         if gap is None or gap.end() == at:
             continue
-        if kind in IS and not (is_english and kind in _OTHERWISE):
+        if (kind in IS or (kind in STILL and last in IS)) and not (is_english and kind in _OTHERWISE):
             found = value_at(text, gap.end(), wide)
         elif kind in TO:
-            is_changed = _is_changed(before[-40:]) or _is_changed(text[at : at + 100])
+            is_changed = any(map(_is_changed, (before[-40:], text[noun.end() : at], text[at : at + 100])))
             found = value_at(text, gap.end(), Open.WIDE if is_changed else Open.SHUT, is_last=not is_changed)
         elif kind in WITH and last.startswith(_PARTLY):
             found = value_at(text, gap.end(), wide, is_last=False)
@@ -190,7 +200,8 @@ def _before(text: str, end: int, before: str) -> Iterator[Finding]:
             continue
         start = end - len(before) + words[place - 1].start()
         is_verb = word in AS and place > 1 and words[place - 2][0].isalpha()
-        found = value_at(text, start, Open.LOOSE, end=end - len(before) + words[place - 1].end())
+        is_open = Open.LOOSE if words[place - 1][0].isalpha() else Open.WIDE
+        found = value_at(text, start, is_open, end=end - len(before) + words[place - 1].end())
         if found is None and is_verb and place >= len(words) - 2:
             found = value_at(text, start, Open.WIDE, end=end - len(before) + words[place - 1].end(), is_last=False)
             verb = words[place - 2][0].casefold()
@@ -239,7 +250,7 @@ def value_at(text: str, at: int, is_open: Open, *, end: int | None = None, is_la
         return None
     if is_quoted:
         return found if " " not in value or is_open is Open.WIDE else None
-    if not value.replace("-", "").isalpha():
+    if not re.sub("[-.]", "", value).isalpha():
         return found if len(value) >= 4 and (not value.isdigit() or is_open is Open.WIDE) else None
     is_word = is_open is Open.WIDE and value.isascii() and "-" not in value
     return found if is_word and (not is_last or _END.match(text, start + len(value))) else None
@@ -289,6 +300,7 @@ def _eastern(text: str) -> Iterator[Finding]:
             continue
         if value.isdigit() and match["sign"].strip() == "-":
             continue
-        is_near = len(match["fill"]) < 12 or match["sign"].strip() != ""
+        reach = 24 if any(map(str.isdigit, value)) else 12
+        is_near = len(match["fill"]) < reach or match["sign"].strip() != ""
         if is_strong(value) or (is_near and _HARD.fullmatch(value) is None):
             yield Finding(match.start("bare"), match.start("bare") + len(value), "password")

@@ -51,8 +51,16 @@ _IS = """
     lesz este e rămâne glasi bio bila olan olarak это был была такой теперь це був такий є тепер είναι ήταν
     η е беше са là adalah yaitu ialah ni
 """
-IS = frozenset(_IS.split())
+IS = frozenset(f"{_IS} fi biti будет буде ще".split())
 """Forms of to be, and of verbs like it."""
+_STILL = """
+    always still now currently actually simply just immer noch jetzt nun aktuell derzeit einfach toujours encore actuellement
+    siempre ahora actualmente todavía sempre ancora adesso attualmente agora atualmente altijd nog nu momenteel alltid
+    fortfarande altid stadig fortsatt aina vielä nyt zawsze teraz obecnie vždy teď nyní mindig most jelenleg mereu acum
+    uvijek sada hala şimdi всегда сейчас пока теперь завжди зараз πάντα τώρα винаги сега luôn selalu sekarang
+"""
+STILL = frozenset(_STILL.split())
+"""Words between it and a verb: still, now."""
 _TO = """
     to into auf in zu en a à por em para no naar til till på i na u la în σε на إلى thành menjadi jadi ke po
 """
@@ -86,6 +94,7 @@ _TAKES = """
     use using take put choose chose nimm nehme nutz benutz verwend utilis prend mets usa uso utiliz pon toma
     met mett gebruik neem använd brug bruk käyt użyj używ použ használ folos korist kullan исполь вз викорис
     χρησιμ изпол pakai dùng always immer toujours siempre sempre
+    mis puse messo tog tok usei hab heb har mám поставил поставив beállít ustawi pus
 """
 TAKES = tuple(_TAKES.split())
 """Beginnings of words for using one."""
