@@ -45,7 +45,7 @@ def followed(before: str, text: str) -> Iterator[Finding]:
     if len(tokens) == 1 or (len(tokens) <= 3 and tokens[0][0].casefold().strip(",.:;!") in REPLIES):
         yield from _values(text, tokens[-1:], Open.WIDE if is_asked else Open.LOOSE, anywhere=True)
     elif is_short:
-        yield from _values(text, tokens, Open.SHUT, anywhere=True)
+        yield from _values(text, tokens, Open.LOOSE if is_asked and len(tokens) <= 3 else Open.SHUT, anywhere=True)
 
 
 def _starts(page: Page, stems: tuple[str, ...]) -> bool:

@@ -15,6 +15,7 @@ from loomrl.safety.redaction.tongue import (
     CHANGES,
     EASTERN,
     ENDINGS,
+    HAVE,
     IN,
     IS,
     MINE,
@@ -44,6 +45,14 @@ _WORD = re.compile(r"[^\W\d_]+")
 _STEP = re.compile(r",?[ ]{1,2}(?:\([^()\n]{1,30}\)|([^\W\d_][\w'’-]{0,24}))(?=[\s,:=.('\"’—–-]|\Z)")
 _SIGN = re.compile(r"[ ]?(?:=?=>|->|→|[:=]|['’]s(?=[ :])|[ ][-–—]{1,2}(?=[ ]))\s{0,4}")
 _GAP = re.compile(r",?:?[ ]{0,2}(?:\r?\n[ ]{0,4})?")
+_NEXT = re.compile(
+    r"[.!?][ \n]{1,2}(?:[^\W\d_]{1,12}[ ]){0,2}"
+    r"(?:it|this|that|one|here|new|neues?|neue|es|das|dies|nouveau|voici|nueva|nuevo|nuova|nuovo"
+    r"|nova|nieuwe|nya|nye|nowe|nové|новый|новий)[ ]?(?:['’]s|is|ist|lautet|est|es|è|é|är|er|to|je|:|—)[ :]{1,2}",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"\d{6,12}(?![\w.,:/-]\d|\w)")
+_QUOTES = tuple("“„«‹「『")
 _ASIDE = re.compile(r"[ ]?\(([^\W\d_]{2,16}[ :]{1,2})?(?=[^()\n]{3,80}\))")
 _BELOW = re.compile(r"[ ]?:?[ ]?\r?\n[ ]{0,4}(?=\S{4,80}(?<!:)[ ]{0,4}(?:\r?\n|\Z))")
 _VALUE = re.compile(
@@ -121,7 +130,8 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
     """What is said behind a word for a password, step by step."""
     word = noun[0].casefold()
     is_foreign = not word.isascii() and not noun[0][0].isascii()
-    is_as = before.casefold().split()[-1:] != [] and before.casefold().split()[-1] in AS
+    leading = before.casefold().split()[-3:]
+    is_held = not HAVE.isdisjoint(leading) or not AS.isdisjoint(leading[-1:])
     is_english = word.startswith(("pass", "pw"))
     at = noun.end()
     wide = Open.LOOSE if word in _WEAK and not _WIRELESS.search(text[at : at + 20]) else Open.WIDE
@@ -134,7 +144,9 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
         sign = _SIGN.match(text, at)
         if sign is not None:
             is_left = step == 0 and sign[0].strip() in (":", "=") and promise_of(noun[0]) is not None  # to assignments
-            found = value_at(text, sign.end(), Open.SHUT if is_left else wide)
+            left = Open.LOOSE if sign[0].endswith(" ") and ":" in sign[0] else Open.SHUT
+            left = wide if text[sign.end() : sign.end() + 1] in _QUOTES else left
+            found = value_at(text, sign.end(), left if is_left else wide)
             if found is not None:
                 yield found
             return
@@ -147,13 +159,16 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
                 return
         if step < 3:
             gap = _GAP.match(text, at)
-            is_said = step == 0 and (word in MINE or is_foreign or is_as or _is_login(before))
+            is_said = step == 0 and (word in MINE or is_foreign or is_held or _is_login(before))
             found = value_at(text, gap.end() if gap else at, Open.WIDE if is_said else Open.SHUT)
+            if found is None and step == 0:
+                found = _number(text, gap.end() if gap else at)
             if found is not None and gap is not None and gap.end() > at:
                 yield found
                 return
         joint = _STEP.match(text, at)
         if joint is None:
+            yield from _next_sentence(text, at)
             return
         at = joint.end()
         last, kind = kind, (joint[1] or "").casefold()
@@ -174,6 +189,20 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
         if found is not None:
             yield found
             return
+
+
+def _next_sentence(text: str, at: int) -> Iterator[Finding]:
+    """What the sentence behind says: `I reset your password. The new one is …`"""
+    link = _NEXT.match(text, at)
+    found = None if link is None else value_at(text, link.end(), Open.WIDE)
+    if found is not None:
+        yield found
+
+
+def _number(text: str, at: int) -> Finding | None:
+    """A number right behind a word for a password."""
+    match = _NUMBER.match(text, at)
+    return None if match is None else Finding(*match.span(), "password")
 
 
 def _is_changed(text: str) -> bool:
@@ -251,7 +280,7 @@ def value_at(text: str, at: int, is_open: Open, *, end: int | None = None, is_la
     if is_quoted:
         return found if " " not in value or is_open is Open.WIDE else None
     if not re.sub("[-.]", "", value).isalpha():
-        return found if len(value) >= 4 and (not value.isdigit() or is_open is Open.WIDE) else None
+        return found if len(value) >= (5 if value.isdigit() and is_open is Open.LOOSE else 4) else None
     is_word = is_open is Open.WIDE and value.isascii() and "-" not in value
     return found if is_word and (not is_last or _END.match(text, start + len(value))) else None
 

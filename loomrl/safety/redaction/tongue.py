@@ -54,13 +54,21 @@ _IS = """
 IS = frozenset(f"{_IS} fi biti будет буде ще".split())
 """Forms of to be, and of verbs like it."""
 _STILL = """
-    always still now currently actually simply just immer noch jetzt nun aktuell derzeit einfach toujours encore actuellement
+    always still now currently actually simply just immer noch jetzt nun aktuell derzeit einfach toujours encore
+    actuellement
     siempre ahora actualmente todavía sempre ancora adesso attualmente agora atualmente altijd nog nu momenteel alltid
     fortfarande altid stadig fortsatt aina vielä nyt zawsze teraz obecnie vždy teď nyní mindig most jelenleg mereu acum
     uvijek sada hala şimdi всегда сейчас пока теперь завжди зараз πάντα τώρα винаги сега luôn selalu sekarang
 """
 STILL = frozenset(_STILL.split())
 """Words between it and a verb: still, now."""
+_HAVE = """
+    has have had hat habe hatte haben avait tiene tengo tenía tenemos ha ho aveva abbiamo tem tenho temos heeft
+    heb hebben har
+    havde hade mam mám máme imam ima
+"""
+HAVE = frozenset(_HAVE.split())
+"""The router has the password …"""
 _TO = """
     to into auf in zu en a à por em para no naar til till på i na u la în σε на إلى thành menjadi jadi ke po
 """
