@@ -64,7 +64,7 @@ _END = re.compile(r"[ .!*_`)\"'”»]{0,3}(?:\r?\n|<|\Z)")
 _HARD = re.compile(
     r"""[+-]\d+|[A-Za-z]+['’][A-Za-z]{1,3}|\d+(?:[.,:/-]\d+)+\W?|\d+(?:[.,]\d+)?[A-Za-z%°]{1,4}|[a-z]+:.*|.*://.*|[/~.][\w./-]*|\w+(?:/\w+)+
     |(?:[A-Za-z][\w-]*\.)+[A-Za-z]{2,12}:\d+|[a-z_]\w*\(.*|[\w-]+=.*|\W+|v?\d+(?:\.\d+)+[\w.-]*|-{1,2}[a-z][\w-]*|[\w.]+(?:::|->)\w+
-    |[^@\s]+@[\w-]+(?:\.[\w-]+)+|\$\w+""",
+    |\#[^\W\d]+|[^@\s]+@[\w-]+(?:\.[\w-]+)+|\$\w+""",
     re.VERBOSE,
 )
 """Times, sizes, addresses, paths, options and parts of code."""
@@ -177,7 +177,7 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
             continue
         if (kind in IS or (kind in STILL and last in IS)) and not (is_english and kind in _OTHERWISE):
             found = value_at(text, gap.end(), wide)
-        elif kind in TO:
+        elif kind in TO and word not in _WEAK:
             is_changed = any(map(_is_changed, (before[-40:], text[noun.end() : at], text[at : at + 100])))
             found = value_at(text, gap.end(), Open.WIDE if is_changed else Open.SHUT, is_last=not is_changed)
         elif kind in WITH and last.startswith(_PARTLY):
@@ -240,8 +240,27 @@ def _before(text: str, end: int, before: str) -> Iterator[Finding]:
             return
 
 
+_HALVES = ("log", "sign", "logs", "signs")
+
+
+_ENTRY = re.compile(r"[^\W\d_]+(?:[ -](?:in|on|into|als|ind|inn|as)\b|-(?:toi|vous)\b)", re.IGNORECASE)
+_NAMED = re.compile(r"[^\W\d_]+[\w.(\[-]")
+
+
+def _is_entry(text: str, start: int) -> bool:
+    """True for words that log in; a half of them alone, or a name of code, does not."""
+    if text[max(0, start - 1) : start] in _GLUE:
+        return False
+    if _ENTRY.match(text, start):
+        return True
+    word = _WORD.match(text, start)
+    return _NAMED.match(text, start) is None and word is not None and word[0].casefold() not in _HALVES
+
+
 def _entered(text: str, start: int) -> Iterator[Finding]:
     """What stands behind a name where a user logs in: `log in as ada with …`; and what is typed there."""
+    if not _is_entry(text, start):
+        return
     words = list(re.finditer(r"\S+", text[start : start + _REACH].partition("\n")[0]))
     is_typed = not TYPES.isdisjoint(text[max(0, start - 30) : start].casefold().split())
     for place in range(1, min(len(words), 10)):
