@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         words=("pin", "pincode", "pinkod", "pinkode", "geheimzahl", "пин", "пінкод", "pinul"),
         form=re.compile(
             r"\b(?:pin(?:-?(?:code|kod[e]?))?|geheimzahl|пин(?:-?код)?)(?:['’]s)?"
-            r"(?:\ [^\W\d_]{1,14}){0,6}?\s?[:=]?\s{1,2}(?P<secret>\d{4,8})\b(?![-./:,]\d|\s?(?:%|mm|px|v)\b)",
+            r"(?:\ (?:[^\W\d_]|['’]){1,14}){0,6}?\s?[:=]?\s{1,2}(?P<secret>\d{4,8})\b(?![-./:,]\d|\s?(?:%|mm|px|v)\b)",
             re.IGNORECASE,
         ),
     ),

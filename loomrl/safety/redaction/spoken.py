@@ -13,6 +13,7 @@ from loomrl.safety.redaction.tongue import (
     ALONE,
     AS,
     CHANGES,
+    DEVICES,
     EASTERN,
     ENDINGS,
     HAVE,
@@ -131,7 +132,8 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
     word = noun[0].casefold()
     is_foreign = not word.isascii() and not noun[0][0].isascii()
     leading = before.casefold().split()[-3:]
-    is_held = not HAVE.isdisjoint(leading) or not AS.isdisjoint(leading[-1:])
+    is_held = not (HAVE | AS).isdisjoint(leading[-1:])
+    is_held |= len(leading) > 1 and leading[-2] in HAVE and len(leading[-1]) < 4  # an article
     is_english = word.startswith(("pass", "pw"))
     at = noun.end()
     wide = Open.LOOSE if word in _WEAK and not _WIRELESS.search(text[at : at + 20]) else Open.WIDE
@@ -143,7 +145,9 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
     for step in range(_STEPS):
         sign = _SIGN.match(text, at)
         if sign is not None:
-            is_left = step == 0 and sign[0].strip() in (":", "=") and promise_of(noun[0]) is not None  # to assignments
+            is_left = (
+                is_english and step == 0 and sign[0].strip() in (":", "=") and promise_of(noun[0]) is not None
+            )  # to assignments
             left = Open.LOOSE if sign[0].endswith(" ") and ":" in sign[0] else Open.SHUT
             left = wide if text[sign.end() : sign.end() + 1] in _QUOTES else left
             found = value_at(text, sign.end(), left if is_left else wide)
@@ -160,7 +164,9 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
         if step < 3:
             gap = _GAP.match(text, at)
             is_said = step == 0 and (word in MINE or is_foreign or is_held or _is_login(before))
-            found = value_at(text, gap.end() if gap else at, Open.WIDE if is_said else Open.SHUT)
+            is_loose = (step == 0 and not is_english) or (step == 1 and kind in DEVICES)
+            is_open = Open.WIDE if is_said else Open.LOOSE if is_loose and word not in _WEAK else Open.SHUT
+            found = value_at(text, gap.end() if gap else at, is_open)
             if found is None and step == 0:
                 found = _number(text, gap.end() if gap else at)
             if found is not None and gap is not None and gap.end() > at:
@@ -244,7 +250,7 @@ _HALVES = ("log", "sign", "logs", "signs")
 
 
 _ENTRY = re.compile(r"[^\W\d_]+(?:[ -](?:in|on|into|als|ind|inn|as)\b|-(?:toi|vous)\b)", re.IGNORECASE)
-_NAMED = re.compile(r"[^\W\d_]+[\w.(\[-]")
+_NAMED = re.compile(r"[^\W\d_]++[\w.(\[-]")
 
 
 def _is_entry(text: str, start: int) -> bool:
@@ -348,7 +354,7 @@ def _eastern(text: str) -> Iterator[Finding]:
             continue
         if value.isdigit() and match["sign"].strip() == "-":
             continue
-        reach = 24 if any(map(str.isdigit, value)) else 12
+        reach = 24 if any(map(str.isdigit, value)) else 16
         is_near = len(match["fill"]) < reach or match["sign"].strip() != ""
         if is_strong(value) or (is_near and _HARD.fullmatch(value) is None):
             yield Finding(match.start("bare"), match.start("bare") + len(value), "password")

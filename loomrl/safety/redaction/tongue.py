@@ -69,6 +69,12 @@ _HAVE = """
 """
 HAVE = frozenset(_HAVE.split())
 """The router has the password …"""
+_DEVICES = """
+    wifi wi wlan vpn root admin ssh router server email mail gmail imap ftp sql mysql postgres windows netflix linux
+    laptop pc
+"""
+DEVICES = frozenset(_DEVICES.split())
+"""Password wifi …"""
 _TO = """
     to into auf in zu en a à por em para no naar til till på i na u la în σε на إلى thành menjadi jadi ke po
 """
@@ -128,6 +134,7 @@ _MINE = """
 MINE = frozenset(_MINE.split())
 """Words that say whose it is: what follows is the password, without a verb."""
 _ADJECTIVES = """
+    mitt ditt mina dina mine dine mein dein mijn jouw meine mia tua moje twoje moja tvoja
     wrong incorrect onjuist juist fout verkeerd kort lang leeg veilig onveilig vergeten gewijzigd verlopen
     nodig vereist ongeldig errada incorreta inválida correta curta longa fraca forte vazia segura
     obrigatória expirada esquecida diferente fel felaktigt felaktig rätt långt svagt starkt tomt säkert

@@ -71,6 +71,8 @@ SAID_FRENCH: list[Form] = [
     "compte {user}, le mot de passe est «{chosen}»",
     "le serveur a le mot de passe «{password}»",
     "mdp du wifi = «{chosen}»",
+    "mot de passe vpn «{password}»",
+    "mon PIN c'est «{d:4}», garde-le",
 ]
 SAID_SPANISH: list[Form] = [
     "mi contraseña es «{password}»",
@@ -144,6 +146,8 @@ SAID_WEST: list[Form] = [
     "jeg har «{chosen}» som passord",
     "uusi salasana on «{chosen}»",
     "konto {user}, salasana «{password}»",
+    "senha vpn «{chosen}»",
+    "lozinka router «{password}»",
 ]
 SAID_MIDDLE: list[Form] = [
     "moje hasło to «{password}»",
