@@ -173,7 +173,7 @@ class Outbox:
         """Publish a page, without what the bus cannot take."""
         messages = [replace(one, headers={STORE: self._origin}) for one in page.messages]
         refused = publish_fitting(self._bus, messages)
-        page.skipped += ((error.id, str(error)) for error in refused)
+        page.skipped.extend((error.id, str(error)) for error in refused)
         return len(messages) - len(refused)
 
     def _record_skipped(self, page: Page) -> None:
