@@ -20,6 +20,7 @@ from loomrl.safety.redaction.tongue import (
     IN,
     IS,
     MINE,
+    MY,
     PHRASES,
     STEMS,
     STILL,
@@ -46,6 +47,13 @@ _WORD = re.compile(r"[^\W\d_]+")
 _STEP = re.compile(r",?[ ]{1,2}(?:\([^()\n]{1,30}\)|([^\W\d_][\w'’-]{0,24}))(?=[\s,:=.('\"’—–-]|\Z)")
 _SIGN = re.compile(r"[ ]?(?:=?=>|->|→|[:=]|['’]s(?=[ :])|[ ][-–—]{1,2}(?=[ ]))\s{0,4}")
 _GAP = re.compile(r",?:?[ ]{0,2}(?:\r?\n[ ]{0,4})?")
+_SHORT_TEXT = 40
+_ALONE = re.compile(r" [a-z]{4,20}\s*\Z")
+"""The whole rest of a message."""
+_BEFORE_COMMA = re.compile(
+    r"(?![a-z]+(?:ing|ed|ly|ble|ful|less|ive)\b)[^\W\d_]{4,20}(?:[,;]|\ (?:if|btw|but|so|wenn|falls)\b)"
+)
+"""A word that another part of the sentence follows."""
 _NEXT = re.compile(
     r"[.!?][ \n]{1,2}(?:[^\W\d_]{1,12}[ ]){0,2}"
     r"(?:it|this|that|one|here|new|neues?|neue|es|das|dies|nouveau|voici|nueva|nuevo|nuova|nuovo"
@@ -134,6 +142,7 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
     leading = before.casefold().split()[-3:]
     is_held = not (HAVE | AS).isdisjoint(leading[-1:])
     is_held |= len(leading) > 1 and leading[-2] in HAVE and len(leading[-1]) < 4  # an article
+    is_mine = not MY.isdisjoint(leading)
     is_english = word.startswith(("pass", "pw"))
     at = noun.end()
     wide = Open.LOOSE if word in _WEAK and not _WIRELESS.search(text[at : at + 20]) else Open.WIDE
@@ -156,11 +165,13 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
             return
         aside = _ASIDE.match(text, at)
         if aside is not None:
-            is_now = (aside[1] or "").casefold().strip(" :") in STILL
+            is_now = is_mine or (aside[1] or "").casefold().strip(" :") in STILL
             found = value_at(text, aside.end(), wide if is_now else Open.LOOSE, is_last=not is_now)
             if found is not None:
                 yield found
                 return
+        if step == 0 and not is_english and len(text) < _SHORT_TEXT and text[:at].count(" ") <= 2:
+            is_held |= word not in _WEAK and _ALONE.match(text, at) is not None
         if step < 3:
             gap = _GAP.match(text, at)
             is_said = step == 0 and (word in MINE or is_foreign or is_held or _is_login(before))
@@ -183,6 +194,8 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
             continue
         if (kind in IS or (kind in STILL and last in IS)) and not (is_english and kind in _OTHERWISE):
             found = value_at(text, gap.end(), wide)
+            if found is None and is_mine and _BEFORE_COMMA.match(text, gap.end()):
+                found = value_at(text, gap.end(), wide, is_last=False)
         elif kind in TO and word not in _WEAK:
             is_changed = any(map(_is_changed, (before[-40:], text[noun.end() : at], text[at : at + 100])))
             found = value_at(text, gap.end(), Open.WIDE if is_changed else Open.SHUT, is_last=not is_changed)
@@ -246,6 +259,14 @@ def _before(text: str, end: int, before: str) -> Iterator[Finding]:
             return
 
 
+def _is_user(words: list[re.Match[str]], place: int) -> bool:
+    """True for `as ada with …`: a name, and what joins it to the words before."""
+    joint, name = words[place - 3][0].casefold(), words[place - 2][0]
+    return (joint in AS or joint in WITH or joint in ("que", "jako")) and name.islower() and name not in _ARTICLES
+
+
+_ARTICLE = "your the a an my this that any der die das dem einem le la un une el il lo o um de het en"
+_ARTICLES = frozenset(_ARTICLE.split())
 _HALVES = ("log", "sign", "logs", "signs")
 
 
@@ -272,6 +293,8 @@ def _entered(text: str, start: int) -> Iterator[Finding]:
     for place in range(1, min(len(words), 10)):
         before = words[place - 1][0].casefold()
         is_open = Open.LOOSE if place > 2 and (before in WITH or before == "/") else None
+        if is_open is not None and _is_user(words, place):
+            is_open = Open.WIDE
         if is_open is None and is_typed and place < 4:
             is_open = Open.SHUT
         found = None if is_open is None else value_at(text, start + words[place].start(), is_open)

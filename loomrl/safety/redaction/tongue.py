@@ -62,6 +62,12 @@ _STILL = """
 """
 STILL = frozenset(_STILL.split())
 """Words between it and a verb: still, now."""
+_MY = """
+    my our her his their mein meine unser dein mon notre ton mi nuestra tu mia nostra tua minha nossa meu mijn ons onze
+    jouw mitt vårt ditt min vores din moje mój moja můj az мой моя мій моят нашият
+"""
+MY = frozenset(_MY.split())
+"""Words that say whose it is."""
 _HAVE = """
     has have had hat habe hatte haben avait tiene tengo tenía tenemos ha ho aveva abbiamo tem tenho temos heeft
     heb hebben har
