@@ -26,6 +26,8 @@ _PLAIN = re.compile(
 """Names of tools and roles, too short for anything; what is numbered; random ids."""
 NEAR = 400
 """Characters before and behind a place that can decide what is there."""
+NEAR_ESCAPE = 120
+"""Those around an escape that are looked at again: source code is full of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +132,13 @@ class _Tried:
         return (number, False) if start < place < end else (self._findings[number].end + place - end, True)
 
 
-def _around(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _around(text: str, spans: Sequence[tuple[int, int]], near: int = NEAR) -> list[tuple[int, int]]:
     """The lines around spans, with as much before and behind them as decides what something is."""
     parts: list[tuple[int, int]] = []
     for start, end in spans:
-        first = text.rfind("\n", max(0, start - 2 * NEAR), max(0, start - NEAR)) + 1 or max(0, start - 2 * NEAR)
-        last = text.find("\n", end + NEAR, end + 2 * NEAR)
-        last = min(len(text), end + 2 * NEAR) if last < 0 else last + 1
+        first = text.rfind("\n", max(0, start - 2 * near), max(0, start - near)) + 1 or max(0, start - 2 * near)
+        last = text.find("\n", end + near, end + 2 * near)
+        last = min(len(text), end + 2 * near) if last < 0 else last + 1
         if parts and first <= parts[-1][1]:
             parts[-1] = (parts[-1][0], last)
         else:
@@ -174,7 +176,7 @@ def _once(text: str) -> list[Finding]:
         return found
     plain = Plain(text)
     read: list[Finding] = []
-    for start, end in _around(plain.text, list(plain.changes())):
+    for start, end in _around(plain.text, list(plain.changes()), NEAR_ESCAPE):
         inside = _written(plain.text[start:end])
         read += (Finding(*plain.back(one.start + start, one.end + start), one.kind) for one in inside)
     return merged([*found, *read]) if read else found
