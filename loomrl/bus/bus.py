@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from loomrl.errors import BusError
+from loomrl.errors import BusError, TooLarge
 
 HOLD_S = 30.0
 """Time for a consumer to acknowledge what it was given; then somebody else gets it."""
@@ -27,14 +27,19 @@ class Stream:
         return any(subject.startswith(one[:-1]) if one.endswith(".>") else subject == one for one in self.subjects)
 
 
+INTAKE = "agent.rl.intake.trajectory.v1"
+"""Where agents publish what was not redacted yet."""
+INTAKE_MINUTES = 15.0
+"""A raw message that no sink has taken in by then is gone."""
 STREAMS = (
+    Stream(name="RL_INTAKE", subjects=("agent.rl.intake.>",), days=INTAKE_MINUTES / 1440, most=100_000),
     Stream(name="RL_TRAJECTORIES", subjects=("agent.rl.trajectory.v1",), days=30, most=1_000_000),
     Stream(name="RL_REWARDS", subjects=("agent.rl.reward.v1",), days=30, most=500_000),
     Stream(name="RL_TRAINING", subjects=("agent.rl.training.>",), days=7, most=10_000),
     Stream(name="RL_MODELS", subjects=("agent.rl.model.deployed.v1",), days=30, most=10_000),
     Stream(name="RL_DEAD", subjects=("agent.rl.dead.>",), days=30, most=100_000),
 )
-"""The first three are the contract's; it keeps deployments nowhere, and knows no dead letters."""
+"""Those for trajectories, rewards and training are the contract's; the others are ours."""
 
 
 def stream_of(subject: str) -> Stream:
@@ -138,8 +143,8 @@ class Bus(ABC):
         """The next messages of a stream past a position, for whoever looks and consumes nothing."""
 
     @abstractmethod
-    def remove(self, stream: str, position: int) -> None:
-        """Delete a message."""
+    def remove(self, stream: str, *positions: int) -> None:
+        """Delete messages; those that are gone already count as deleted."""
 
     def answer(self, subject: str, reply: Callable[[bytes], bytes]) -> bool:
         """Answer requests about a subject from now on, one of many who do; False where a bus has no requests."""
@@ -158,3 +163,17 @@ class Bus(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         self.close()
+
+
+def publish_fitting(bus: Bus, messages: Sequence[Message]) -> list[TooLarge]:
+    """Publish messages without those that are too large for the bus, which are named."""
+    refused: list[TooLarge] = []
+    while messages:
+        try:
+            bus.publish(messages)
+        except TooLarge as error:
+            refused.append(error)
+            messages = [one for one in messages if one.id != error.id]
+        else:
+            break
+    return refused

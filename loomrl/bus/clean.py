@@ -1,17 +1,9 @@
 """Events of agents without what must not be stored."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
-from loomrl.bus.contract.trajectory import (
-    Action,
-    Context,
-    Observation,
-    Result,
-    TaskContext,
-    TrajectoryEvent,
-    TrajectoryMetadata,
-    TurnEvent,
-)
+from loomrl.bus.contract.trajectory import TrajectoryEvent
 from loomrl.safety.redaction import Redaction, Redactor
 
 PARTS = frozenset(("turns", "observation", "context", "action", "result", "task_context", "metadata"))
@@ -19,17 +11,19 @@ PARTS |= {"thought_process", "available_tools"}
 """Objects and lists of the contract, in which names promise nothing."""
 TEXTS = frozenset(("session_id", "agent_id", "task_id", "instructions", "model", "content", "tool_name"))
 TEXTS |= {"raw_response", "output", "error"}
+SAID = frozenset(("content", "raw_response", "output"))
+"""Texts in the order of the conversation."""
 FORMS = frozenset(("type", "domain", "subordinate_profile"))
 """Texts of a closed form."""
-_KINDS = (Action, Context, Observation, Result, TaskContext, TrajectoryEvent, TrajectoryMetadata, TurnEvent)
-NAMES = frozenset(name for kind in _KINDS for name in kind.__annotations__)
-"""The contract's own."""
+
+
+def has_opted_out(event: Mapping[str, Any]) -> bool:
+    """True if an agent wants no record of a trajectory: `"metadata": {"opt_out": true, …}`."""
+    return event["metadata"].get("opt_out") is True
 
 
 def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent, tuple[str, ...]]:
     """A trajectory without findings in any of its texts, and the kinds that were found."""
-    if not Redaction(redactor).finds_in(event, known=NAMES):
-        return event, ()
     redaction = Redaction(redactor)
 
     def work(redaction: Redaction) -> TrajectoryEvent:
@@ -44,6 +38,8 @@ def cleaned_text(text: str, redactor: Redactor) -> str:
 
 
 def _part(name: str, value: Any, redaction: Redaction) -> Any:
+    if isinstance(value, str) and name in SAID:
+        return redaction.said(value)
     if isinstance(value, str) and (name in TEXTS or name in PARTS):
         return redaction.text(value)
     if name in FORMS or isinstance(value, bool | int | float) or value is None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import msgspec
 
 from loomrl.bus.bus import Message
-from loomrl.bus.clean import cleaned
+from loomrl.bus.clean import cleaned, has_opted_out
 from loomrl.bus.event import TRAJECTORY
 from loomrl.bus.open import open_bus
 from loomrl.bus.spool import Spool
@@ -48,9 +48,12 @@ class Publisher:
     def publish(self, event: Mapping[str, Any]) -> bool:
         """True: it is on the bus; False: it waits in the spool. An EventError says what its contract does not allow.
 
-        A broker that refuses is a BusRefused, and the trajectory is in the spool.
+        A broker that refuses is a BusRefused, and the trajectory is in the spool. With
+        `metadata.opt_out` it stays here.
         """
         clean, _ = cleaned(TRAJECTORY.parse(TRAJECTORY.encode(event)), self._redactor)
+        if has_opted_out(clean):
+            return True
         message = Message(
             subject=TRAJECTORY.subject, id=str(clean["trajectory_id"]), payload=msgspec.json.encode(clean)
         )

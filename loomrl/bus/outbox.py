@@ -5,18 +5,18 @@ been written for it. What is published twice, the bus drops by its id.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from loomrl.bus.bus import Bus, Message, stream_of
+from loomrl.bus.bus import Bus, Message, publish_fitting, stream_of
 from loomrl.bus.event import MODEL_DEPLOYED, REWARD, TRAINING_REQUEST, TRAINING_STATUS, TRAJECTORY, Contract
 from loomrl.bus.origin import STORE, origin_of
 from loomrl.bus.outgoing import Data, deployed_event, is_told, request_event, status_event, trajectory_event
 from loomrl.bus.record import deployment_on_record
 from loomrl.canonical import as_uuid
 from loomrl.config import HubConfig
-from loomrl.errors import EventError, TooLarge
+from loomrl.errors import EventError
 from loomrl.feedback.reward.event import as_event
 from loomrl.hub.hub import Hub, Selection
 from loomrl.serving.archive import open_endpoint_hub
@@ -171,16 +171,10 @@ class Outbox:
 
     def _publish(self, page: Page) -> int:
         """Publish a page, without what the bus cannot take."""
-        messages: Sequence[Message] = [replace(one, headers={STORE: self._origin}) for one in page.messages]
-        while messages:
-            try:
-                self._bus.publish(messages)
-            except TooLarge as error:
-                page.skipped.append((error.id, str(error)))
-                messages = [one for one in messages if one.id != error.id]
-            else:
-                break
-        return len(messages)
+        messages = [replace(one, headers={STORE: self._origin}) for one in page.messages]
+        refused = publish_fitting(self._bus, messages)
+        page.skipped.extend((error.id, str(error)) for error in refused)
+        return len(messages) - len(refused)
 
     def _record_skipped(self, page: Page) -> None:
         now = self._clock()

@@ -84,13 +84,14 @@ class Meter:
     def __init__(self, registry: Registry) -> None:
         self.published = PUBLISHED.counter(registry)
         self._taken = TAKEN.counter(registry)
-        for outcome in ("stored", "own", "dead"):
+        for outcome in ("stored", "own", "dead", "opted_out"):
             self._taken.labels(outcome)
 
     def took(self, taken: Taken) -> None:
         """Count a window."""
         self._taken.labels("stored").inc(taken.stored)
         self._taken.labels("own").inc(taken.own)
+        self._taken.labels("opted_out").inc(taken.opted_out)
         self._taken.labels("dead").inc(sum(taken.dead.values()))
 
 

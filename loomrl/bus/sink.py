@@ -1,7 +1,7 @@
 """The sink: takes in the trajectories of other people's agents, each once, and puts aside what cannot be.
 
 A window is durable in its agents' hubs, and its dead letters on the bus, before any of it is acknowledged. Whatever a
-kill interrupts is done again, to the same effect.
+kill interrupts is done again, to the same effect. What came raw is on the bus as it was redacted, and gone as it came.
 """
 
 import time
@@ -9,9 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from loomrl.bus.agent import known_agents, open_agent_hub, record_agent
-from loomrl.bus.bus import Bus, Delivery, Message, Subscription
-from loomrl.bus.clean import cleaned
+from loomrl.bus.bus import INTAKE, Bus, Delivery, Message, Subscription, publish_fitting, stream_of
+from loomrl.bus.clean import cleaned, cleaned_text, has_opted_out
+from loomrl.bus.contract.trajectory import TrajectoryEvent
 from loomrl.bus.dead import Cause, letter_from
 from loomrl.bus.event import TRAJECTORY
 from loomrl.bus.foreign import trajectory_from
@@ -25,6 +28,8 @@ from loomrl.store import LoomDB
 from loomrl.store.events import Event, append_events
 from loomrl.types import Trajectory
 
+INTAKERS = "loomrl-intake"
+"""The group of all sinks at the intake: one of them takes a raw message, and all others hear what is left of it."""
 REJECTED = "bus.rejected"
 """Kind of the event that counts dead letters."""
 WINDOW = 512
@@ -47,16 +52,18 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """One window: trajectories stored (or stored before), dead letters by cause, and events of our own, left out."""
+    """One window: trajectories stored (or stored before), dead letters by cause, and what was left out: events of our
+    own, and trajectories that are not to be recorded."""
 
     stored: int = 0
     dead: dict[Cause, int] = field(default_factory=dict)
     own: int = 0
+    opted_out: int = 0
 
     @property
     def total(self) -> int:
         """Messages that were acknowledged."""
-        return self.stored + sum(self.dead.values()) + self.own
+        return self.stored + sum(self.dead.values()) + self.own + self.opted_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,19 @@ class _Dead:
     given: Delivery
     cause: Cause
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A message that the contract allows."""
+
+    given: Delivery
+    event: TrajectoryEvent
+    """Redacted."""
+    is_changed: bool
+    """True if something was found in it."""
+    trajectory: Trajectory | None
+    """None: its agent wants no record of it."""
 
 
 class Sink:
@@ -85,7 +105,8 @@ class Sink:
         self._origin = origin_of(db)
         self._agents = set(known_agents(db))
         self._hubs: dict[str, Hub] = {}
-        self._subscription: Subscription | None = None
+        self._subscriptions: dict[str, Subscription] = {}
+        """By subject."""
         self._window: list[Delivery] = []
         """Given to us and not acknowledged: what failed is tried again."""
         self._uncounted: Counter[str] = Counter()
@@ -93,27 +114,42 @@ class Sink:
 
     def step(self, *, wait_s: float = 1.0) -> Taken:
         """Take in the next window; with nothing there, wait so long for something."""
-        if self._subscription is None:
-            group = self._terms.group or f"loomrl-{self._origin[:12]}"
-            self._subscription = self._bus.subscribe(TRAJECTORY.subject, group=group)
         if not self._window:
-            self._window = self._subscription.fetch(self._terms.window, wait_s=wait_s)
+            self._window = self._fetch(wait_s)
         if not self._window:
             return Taken()
         taken = self._take(self._window)
-        self._subscription.ack(self._window)
+        for subject, subscription in self._subscriptions.items():
+            subscription.ack([given for given in self._window if given.subject == subject])
         self._window = []
         return taken
 
     def close(self) -> None:
         """Close the hubs. The bus and LoomDB are others'."""
-        if self._subscription is not None:
-            self._subscription.close()
+        for subscription in self._subscriptions.values():
+            subscription.close()
         for hub in self._hubs.values():
             hub.close()
 
+    def _fetch(self, wait_s: float) -> list[Delivery]:
+        """The next messages, raw ones first."""
+        if not self._subscriptions:
+            group = self._terms.group or f"loomrl-{self._origin[:12]}"
+            self._subscriptions[INTAKE] = self._bus.subscribe(INTAKE, group=INTAKERS)
+            self._subscriptions[TRAJECTORY.subject] = self._bus.subscribe(TRAJECTORY.subject, group=group)
+        most = self._terms.window
+        found: list[Delivery] = []
+        for pause_s in (0.0, wait_s / 2):
+            for subscription in self._subscriptions.values():
+                if len(found) < most:
+                    found += subscription.fetch(most - len(found), wait_s=0.0 if found else pause_s)
+            if found:
+                break
+        return found
+
     def _take(self, window: Sequence[Delivery]) -> Taken:
         dead: list[_Dead] = []
+        read: list[_Read] = []
         good: dict[str, list[tuple[Delivery, Trajectory]]] = {}
         own = 0
         for given in window:
@@ -123,22 +159,56 @@ class Sink:
             made = self._made(given)
             if isinstance(made, _Dead):
                 dead.append(made)
-            else:
-                good.setdefault(made.task.environment, []).append((given, made))
+                continue
+            read.append(made)
+            if made.trajectory is not None:
+                good.setdefault(made.trajectory.task.environment, []).append((given, made.trajectory))
         for agent, arrived in good.items():
             dead += self._store(agent, arrived)
         self._bury(dead)
-        return Taken(stored=len(window) - own - len(dead), dead=dict(Counter(one.cause for one in dead)), own=own)
+        self._clear(read, dead)
+        out = sum(one.trajectory is None for one in read)
+        stored = len(window) - own - out - len(dead)
+        return Taken(stored=stored, dead=dict(Counter(one.cause for one in dead)), own=own, opted_out=out)
 
-    def _made(self, given: Delivery) -> Trajectory | _Dead:
-        """The trajectory in a message, redacted."""
+    def _clear(self, read: Sequence[_Read], dead: Sequence[_Dead]) -> None:
+        """Publish what came raw as it was redacted, and delete it as it came."""
+        refused = {(one.given.subject, one.given.position) for one in dead if one.cause is not Cause.AGENTS}
+        raw = [one for one in read if one.is_changed or one.trajectory is None or one.given.subject == INTAKE]
+        kept = [one for one in raw if (one.given.subject, one.given.position) not in refused]
+        # What is too large with its placeholders is in its hub alone.
+        publish_fitting(self._bus, [self._redacted(one) for one in kept if one.trajectory is not None])
+        gone = [one.given for one in raw]
+        gone += [one.given for one in dead if one.given.subject == INTAKE or self._is_raw(one.given)]
+        for subject in dict.fromkeys(given.subject for given in gone):
+            positions = {given.position for given in gone if given.subject == subject}
+            self._bus.remove(stream_of(subject).name, *sorted(positions))
+
+    def _redacted(self, one: _Read) -> Message:
+        """What the durable stream holds of a raw message."""
+        id = str(one.event["trajectory_id"])
+        return Message(
+            subject=TRAJECTORY.subject,
+            id=id if one.given.subject == INTAKE else f"redacted-{id}",
+            payload=msgspec.json.encode(one.event),
+            headers={STORE: self._origin},
+        )
+
+    def _is_raw(self, given: Delivery) -> bool:
+        text = given.payload.decode(errors="replace")
+        return cleaned_text(text, self._redactor) != text
+
+    def _made(self, given: Delivery) -> _Read | _Dead:
+        """A message, redacted, and the trajectory in it."""
         if given.tries > MOST_TRIES:
             return _Dead(given, Cause.TRIES, f"given out {given.tries} times and never acknowledged")
         try:
-            event, _ = cleaned(TRAJECTORY.parse(given.payload), self._redactor)
+            event, kinds = cleaned(TRAJECTORY.parse(given.payload), self._redactor)
+            if has_opted_out(event):
+                return _Read(given, event, is_changed=True, trajectory=None)
             made = trajectory_from(event)
             check_name("agent_id", made.task.environment)
-            return made
+            return _Read(given, event, is_changed=bool(kinds), trajectory=made)
         except EventError as error:
             return _Dead(given, Cause.CONTRACT, str(error))
         except (HubError, ValueError, OverflowError, RecursionError) as error:

@@ -20,7 +20,7 @@ from loomrl.store.bus_messages import (
     keep_messages,
     prune_messages,
     read_messages,
-    remove_message,
+    remove_messages,
     settle_messages,
     take_messages,
 )
@@ -58,7 +58,7 @@ class StoredBus(Bus):
         for row in rows:
             self._published[row.stream] = self._published.get(row.stream, 0) + 1
         for stream in STREAMS:
-            if self._published.get(stream.name, 0) >= PRUNE_EVERY:
+            if self._published.get(stream.name, 0) >= (PRUNE_EVERY if stream.days >= 1 else 1):
                 self._published[stream.name] = 0
                 prune_messages(self._db, stream.name, most=stream.most, before=now - stream.days * DAY_S)
         with self._came:
@@ -78,9 +78,9 @@ class StoredBus(Bus):
         return [_delivery(given) for given in read_messages(self._db, stream, after=after, limit=most)]
 
     @override
-    def remove(self, stream: str, position: int) -> None:
+    def remove(self, stream: str, *positions: int) -> None:
         _check_stream(stream)
-        remove_message(self._db, stream, position)
+        remove_messages(self._db, stream, positions)
 
     @override
     def stats(self) -> list[StreamStats]:

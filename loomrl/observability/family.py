@@ -245,7 +245,7 @@ PUBLISHED = Family("loomrl_bus_published_total", "counter", "Messages that were 
 TAKEN = Family(
     "loomrl_bus_taken_total",
     "counter",
-    "Messages that were acknowledged: `stored`, `own`, or `dead`.",
+    "Messages that were acknowledged: `stored`, `own`, `dead` or `opted_out`.",
     ("outcome",),
     "bus",
 )

@@ -3,7 +3,7 @@
 import re
 from typing import Protocol
 
-KINDS = ("key", "password", "email", "phone", "card", "iban", "ip", "id")
+KINDS = ("key", "password", "email", "phone", "card", "iban", "ip", "mac", "id")
 MARK = re.compile(rf"<(?:{'|'.join(KINDS)})-[1-9][0-9]{{0,6}}>")
 _MARKED = re.compile(rf"(?:{MARK.pattern}[.,;:)\]}}/&]*)+")
 
@@ -25,7 +25,7 @@ def unnumbered(text: str) -> str:
 
 def same(kind: str, value: str) -> str:
     """One text for the ways of writing one value: spaces in a number, capitals in an address."""
-    if kind in ("phone", "card", "iban", "id"):
+    if kind in ("phone", "card", "iban", "mac", "id"):
         return "".join(filter(str.isalnum, value)).casefold()
     return value.casefold().replace("%40", "@") if kind == "email" else value
 

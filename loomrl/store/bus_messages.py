@@ -137,12 +137,12 @@ def remove_by_id(connection: Connection, ids: Sequence[str]) -> int:
     return len(positions)
 
 
-def remove_message(db: LoomDB, stream: str, position: int) -> None:
-    """Delete a message."""
+def remove_messages(db: LoomDB, stream: str, positions: Sequence[int]) -> None:
+    """Delete messages."""
     with db.write() as connection:
-        is_it = (bus_messages.c.stream == stream) & (bus_messages.c.position == position)
+        is_it = (bus_messages.c.stream == stream) & bus_messages.c.position.in_(positions)
         connection.execute(delete(bus_messages).where(is_it))
-        connection.execute(delete(bus_held).where(bus_held.c.position == position))
+        connection.execute(delete(bus_held).where(bus_held.c.position.in_(positions)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,5 +150,5 @@ def test_the_streams_are_those_of_the_contract() -> None:
     }
     assert stream_of("agent.rl.training.request.v1").name == "RL_TRAINING"
     assert json.dumps(sorted(name for name, *_ in kept)) == (
-        '["RL_DEAD", "RL_MODELS", "RL_REWARDS", "RL_TRAINING", "RL_TRAJECTORIES"]'
+        '["RL_DEAD", "RL_INTAKE", "RL_MODELS", "RL_REWARDS", "RL_TRAINING", "RL_TRAJECTORIES"]'
     )

@@ -22,9 +22,15 @@ _WORDS = """
     rocket saddle salmon shadow silver spider spring stone summer sunset swordfish thunder tiger timber tulip valley
     velvet violet walnut willow window winter yellow zebra
 """
+_OTHER_WORDS = """
+    badger blanket bonfire cactus caramel chimney comet corner curtain daisy donkey engine feather fiddle goblin hammer
+    igloo jigsaw kitten ladder lobster magnet mitten noodle oyster parrot pebble pigeon pretzel puddle quartz radish
+    sandal scooter sparrow squirrel teapot trumpet turnip umbrella vinegar walrus whistle wizard yogurt zipper
+"""
 _NAMES = "ada alan barbara claude dennis edsger frances grace guido hedy ivan joan karen linus margaret niklaus"
 _SURNAMES = "lovelace turing liskov shannon ritchie dijkstra allen hopper rossum lamarr clarke jones wirth hamilton"
-WORDS, NAMES, SURNAMES = _WORDS.split(), _NAMES.split(), _SURNAMES.split()
+WORDS, OTHER_WORDS = _WORDS.split(), _OTHER_WORDS.split()
+NAMES, SURNAMES = _NAMES.split(), _SURNAMES.split()
 TLDS = ("com", "org", "net", "io", "de", "fr", "co.uk", "dev", "ch", "es")
 
 
@@ -103,6 +109,52 @@ class Draw:
             swapped = self.pick(WORDS).replace("a", "4").replace("e", "3").replace("o", "0").replace("i", "1")
             return f"{swapped.capitalize()}{self.pick('&!.-_')}{self.random.randint(1, 99)}"
         return self.pick(WORDS)
+
+    def a_chosen(self) -> str:
+        """A password that is easily taken for something else: a number, a name of code or of a host, a word."""
+        word, other = self.pick(WORDS), self.pick(WORDS)
+        makers = (
+            lambda: self.of(ALPHABETS["d"], self.random.randint(5, 9)),
+            lambda: f"{word}.{other}",
+            lambda: f"{word}_{other}{self.random.randint(1, 99)}",
+            lambda: f"{word.title()}{other.title()}",
+            lambda: f"{word}{self.random.randint(1, 99)}",
+            lambda: f"{self.random.randint(10, 99)}{word}{self.pick('!?#')}",
+            lambda: self.of(ALPHABETS["base36"], 7),
+            lambda: f"{word.upper()}-{self.random.randint(10, 99)}",
+            lambda: word,
+            lambda: f"Tür{word}{self.random.randint(100, 999)}",
+        )
+        return self.pick(makers)()
+
+    def a_secret(self) -> str:
+        """A password of other makers: leetspeak, two words run together, keyboard walks, letters of other alphabets."""
+        word, other = self.pick(OTHER_WORDS), self.pick(OTHER_WORDS)
+        year, sign = self.random.randint(1950, 2026), self.pick("!@#$%&*+=?.~")
+        makers = (
+            lambda: f"{word.title()}{other.title()}{year}",
+            lambda: f"{sign}{word}{sign}{year % 100:02d}",
+            lambda: f"{word.title()}{sign}{other}",
+            lambda: self.of(ALPHABETS["alnum"], 4) + sign + self.of(ALPHABETS["alnum"], 5),
+            lambda: self.of(ALPHABETS["base36"], self.random.randint(8, 20)),
+            lambda: self.pick(("Qwertz", "1qaz2wsx", "asdf", "zxcvbn", "q1w2e3")) + str(year) + sign,
+            lambda: f"{word}_{other}_{year % 100}",
+            lambda: f"{self.pick(('Größe', 'пароль', 'Été', 'señal', 'łódź', 'sírová'))}{sign}{year}",
+            lambda: self.of(ALPHABETS["d"], self.random.randint(6, 10)),
+            lambda: word.title() if self.random.random() < 0.5 else word,
+        )
+        return self.pick(makers)()
+
+    def a_urlsecret(self) -> str:
+        return quote(self.a_secret(), safe="!$*")
+
+    def a_mac(self, sign: str = ":") -> str:
+        """A network card's address, of a maker's range."""
+        pairs = [
+            self.pick(("00", "3c", "a4", "f0", "b8", "dc")),
+            *(f"{self.random.randrange(256):02x}" for _ in range(5)),
+        ]
+        return sign.join(pairs)
 
     def a_urlpassword(self) -> str:
         return quote(self.a_password(), safe="!$*")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from loomrl.safety.redaction import PatternRedactor
+from loomrl.safety.redaction import PatternRedactor, Redaction
 from tests.safety.draw import Draw, Form, Planted
 
 NEUTRAL = (
@@ -31,6 +31,8 @@ NEUTRAL = (
     "2026-03-12 06:25:01 INFO got {}",
 )
 """Texts that say nothing about what is in them."""
+TURN = "␞"
+"""Between two messages of one session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +78,23 @@ def cleans(texts: Mapping[str, str], each: int) -> list[tuple[str, str]]:
     return [(kind, Draw(f"{kind}/{number}").fill(texts[kind])) for kind in texts for number in range(each)]
 
 
+def redacted(text: str) -> str:
+    """The text as it would be stored: messages of one session, one after the other."""
+    if TURN not in text:
+        return PatternRedactor().redact(text).text
+    redaction = Redaction(PatternRedactor())
+    return redaction.whole(lambda work: TURN.join(map(work.said, text.split(TURN))))
+
+
 def recalls(modules: Iterable[ModuleType], each: int) -> dict[str, Recall]:
     """By class: of the secrets in so many texts of every form, how many redaction removes."""
-    redact, found = PatternRedactor().redact, {}
+    found = {}
     for module in modules:
         for name, forms in classes(module).items():
             missed: Counter[str] = Counter()
             count = 0
             for number, one in planted(name, forms, each):
-                text = redact(one.text).text
+                text = redacted(one.text)
                 left = [secret for secret in one.secrets if not is_gone(secret, text)]
                 missed.update([f"{number}: {one.text}"] * len(left))
                 count += len(one.secrets)
@@ -110,8 +120,11 @@ def ms_per_kb(texts: Sequence[str]) -> float:
 
 
 def main(each: int = 40) -> None:
-    """Print the table of docs/redaction.md."""
-    from tests.safety.heldout import clean_code, clean_text, key, later, password, person
+    """Print the tables of docs/redaction.md."""
+    from tests.safety.heldout import benign, clean_code, clean_text, hostile, key, later, password, person, said
+    from tests.safety.tuned import benign as tuned_benign
+    from tests.safety.tuned import hostile as tuned_hostile
+    from tests.safety.tuned import said as tuned_said
 
     first, second = recalls((key, password, person), each), recalls((later,), each)
     print("| class | held out | later |")
@@ -123,6 +136,13 @@ def main(each: int = 40) -> None:
         whole = ["\n\n".join(documents)[:200_000]]
         print(f"\n{name}: {len(altered(texts, each))} of {len(documents)} altered; ", end="")
         print(f"{ms_per_kb(documents):.2f} ms/KB one by one, {ms_per_kb(whole):.2f} in one text", end="")
+    print("\n\n| class | tuned | held out |")
+    print("|---|---|---|")
+    first, second = recalls((tuned_hostile, tuned_said), each), recalls((hostile, said), each)
+    for name, one in second.items():
+        print(f"| {name.replace('_', ' ')} | {first[name].share:.3f} | {one.share:.3f} of {one.count} |")
+    for name, texts in (("tuned", tuned_benign.TEXTS), ("held out", benign.TEXTS)):
+        print(f"\nlines in which nothing is secret, {name}: {len(altered(texts, each))} of {len(texts) * each}", end="")
     print()
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.safety.heldout import clean_code, clean_text, key, later, password, person
+from tests.safety.heldout import benign, clean_code, clean_text, hostile, key, later, password, person, said
 from tests.safety.measure import Recall, altered, cleans, ms_per_kb, recalls
+from tests.safety.tuned import benign as tuned_benign
 from tests.safety.tuned import clean
 
 EACH = 8
@@ -34,3 +35,28 @@ def test_a_kilobyte_takes_about_a_millisecond() -> None:
     """0.8 on a machine at rest; a busy one is given three times as much."""
     texts = {**clean_code.CODE, **clean_text.TEXT}
     assert ms_per_kb([text for _, text in cleans(texts, 4)]) < 3
+
+
+MISSED = {"syntax", "email_disguised", "two_messages"}
+"""Classes of what is disguised or said of which more than a twentieth is missed; the figures are in the document."""
+
+
+@pytest.fixture(scope="module")
+def disguised() -> dict[str, Recall]:
+    return recalls((hostile, said), EACH)
+
+
+def test_what_is_disguised_is_found(disguised: dict[str, Recall]) -> None:
+    low = {name for name, one in disguised.items() if one.share < LEAST and not name.startswith("said")}
+    assert low <= MISSED
+    assert all(one.share > 0.8 for one in disguised.values())
+
+
+def test_passwords_said_in_thirty_languages_are_found(disguised: dict[str, Recall]) -> None:
+    told = [one for name, one in disguised.items() if name.startswith("said")]
+    assert sum(one.gone for one in told) > 0.9 * sum(one.count for one in told)
+
+
+@pytest.mark.parametrize("texts", [benign.TEXTS, tuned_benign.TEXTS], ids=["held out", "tuned"])
+def test_lines_in_which_nothing_is_secret_stay(texts: dict[str, str]) -> None:
+    assert len(altered(texts, EACH)) < 0.01 * len(texts) * EACH

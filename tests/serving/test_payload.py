@@ -188,3 +188,28 @@ def test_marks_of_redacted_calls_are_not_stored_either(sqlite_url: str, tmp_path
         assert connection.execute("SELECT count(*) FROM calls").fetchone() == (1,)
         assert connection.execute("SELECT count(*) FROM answers").fetchone() == (0,)
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "halves"),
+    [
+        ("The first half of my password is Korb7xq", "and the second half is 9Lampe3", ("Korb7xq", "9Lampe3")),
+        ("I will send you my password next.", "hunter2-x9", ("hunter2-x9",)),
+        ("Wie lautet das Passwort?", "Falke-2291", ("Falke-2291",)),
+    ],
+)
+async def test_a_secret_that_is_said_over_two_messages_leaves_text_and_tokens(
+    first: str, second: str, halves: tuple[str, ...], sqlite_url: str, tmp_path: Path
+) -> None:
+    store = open_recorder(sqlite_url)
+    desk = Desk(store, Script(random.Random(0)))
+    opening = await desk.call("s", ask(user(first)))
+    told = ask(*opening.ask.messages, reply(opening), user(second))
+    await desk.call("s", told)
+    made = await store.complete("s")
+    await store.close()
+    assert made.turns[-1].tokens is None
+    raw = stored(tmp_path)
+    for half in halves:
+        assert half not in str(made)
+        assert half.encode() not in raw

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from loomrl.safety.pattern import any_of
-from loomrl.safety.redaction import command, prose, setting
+from loomrl.safety.redaction import call, command, prose, setting
 from loomrl.safety.redaction.finding import Finding, Page
 from loomrl.safety.redaction.rule import Rule
 from loomrl.safety.redaction.said import MENTIONS, said
 
-_RULES = (*prose.RULES, *setting.RULES, *command.RULES)
+_RULES = (*prose.RULES, *setting.RULES, *command.RULES, *call.RULES)
 _SIGNED = [rule for rule in _RULES if rule.signs]
 _SIGN = any_of(sign for rule in _SIGNED for sign in rule.signs)
 _BY_WORD: dict[str, list[Rule]] = {}

@@ -8,11 +8,21 @@ from loomrl.safety.redaction.finding import Finding, Page
 # -- cards ------------------------------------------------------------------------------------------------------------
 
 _CARD = re.compile(
-    r"""\d(?<![\w.,+-]\d)(?<!\d[ \u00a0]\d)(?:\d{12,18}
+    r"""\d(?<![A-Za-z0-9_.,+-]\d)(?<!\d[ \u00a0]\d)(?:\d{12,18}
     |\d{3}(?P<sign>[ \u00a0.-])\d{4}(?P=sign)\d{4}(?P=sign)\d{4}(?:(?P=sign)\d{3})?
-    |\d{3}(?P<other>[ \u00a0.-])\d{6}(?P=other)\d{4,5})(?![\w]|[.,-]\d|[ \u00a0]\d{3})""",
+    |\d{3}(?P<other>[ \u00a0.-])\d{6}(?P=other)\d{4,5})(?![A-Za-z0-9_]|[.,-]\d|[ \u00a0]\d{3})""",
     re.VERBOSE,
 )
+_GAP = r"(?:[^\w\n]{1,3}|_|\n)"
+_GROUPED = re.compile(
+    rf"""(?<![A-Za-z0-9_])(?=[2-6])(?:\d{{4}}(?P<four>{_GAP})\d{{4}}(?P=four)\d{{4}}(?P=four)\d{{4}}(?:(?P=four)\d{{3}})?
+    |\d{{4}}(?P<amex>{_GAP})\d{{6}}(?P=amex)\d{{4,5}}
+    |\d{{8}}(?P<eight>{_GAP})\d{{8}}
+    |\d\d(?P<two>{_GAP})\d\d(?:(?P=two)\d\d){{5,7}}(?:(?P=two)\d)?
+    |\d(?P<one>{_GAP})\d(?:(?P=one)\d){{11,17}})(?![A-Za-z0-9_])""",
+    re.VERBOSE,
+)
+"""Thirteen digits or more in equal groups, with the same signs between them."""
 _BRAND = re.compile(
     r"4\d{15}|(?:5[1-5]\d\d|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720))\d{12}|3[47]\d{13}|6(?:011|4[4-9]\d|5\d\d)\d{12}"
     r"|35(?:2[89]|[3-8]\d)\d{12}|62\d{14}"
@@ -31,11 +41,20 @@ def cards(page: Page) -> Iterator[Finding]:
     """Numbers of payment cards: an issuer's beginning and length, and Luhn's check digit."""
     is_told = page.says(_CARD_WORDS) or (not page.text.isascii() and page.has("卡", "カード"))
     for match in _CARD.finditer(page.bare):
-        digits = re.sub(r"\D", "", match[0])
-        may_be_rare = is_told or len(digits) < len(match[0])
-        is_issued = _BRAND.fullmatch(digits) or (may_be_rare and _RARE.fullmatch(digits))
-        if is_issued and _luhn(digits) and len(set(digits)) > 3:
+        if _is_card(match[0], may_be_rare=is_told or not match[0].isdigit()):
             yield Finding(match.start(), match.end(), "card")
+    for match in _GROUPED.finditer(page.bare):
+        gap = match[match.lastgroup or 0]
+        is_alone = not re.search(rf"\d{re.escape(gap)}\Z", page.bare[max(0, match.start() - 4) : match.start()])
+        is_alone = is_alone and not re.match(rf"{re.escape(gap)}\d", page.bare[match.end() : match.end() + 4])
+        if (is_alone or is_told) and _is_card(match[0], may_be_rare=is_told):
+            yield Finding(match.start(), match.end(), "card")
+
+
+def _is_card(text: str, *, may_be_rare: bool) -> bool:
+    digits = re.sub(r"\D", "", text)
+    is_issued = _BRAND.fullmatch(digits) or (may_be_rare and _RARE.fullmatch(digits))
+    return bool(is_issued) and _luhn(digits) and len(set(digits)) > 3
 
 
 def _luhn(digits: str) -> bool:
@@ -53,23 +72,26 @@ _LENGTH_TEXT = """
 """
 _LENGTHS = {one[:2]: int(one[2:]) for one in _LENGTH_TEXT.split()}
 _IBAN = re.compile(
-    r"\d\d(?<![A-Za-z0-9]..\d\d)(?:(?<=[A-Z][A-Z]\d\d)|(?<=[a-z][a-z]\d\d))(?=[ \u00a0-]?[A-Za-z0-9]{4})"
+    r"\d\d(?:(?<=[A-Z][A-Z]\d\d)|(?<=[a-z][a-z]\d\d)|(?<=[A-Z][A-Z][ .:/_-]\d\d))(?=[^\w\n]{0,3}[A-Za-z0-9]|_)"
 )
+_BETWEEN = 3
+"""Signs between two groups of an account's number."""
 
 
 def ibans(page: Page) -> Iterator[Finding]:
     """International account numbers: a country's length, and the check digits."""
     for match in _IBAN.finditer(page.bare):
-        start = match.start() - 2
-        length = _LENGTHS.get(page.bare[start : match.start()].upper())
-        if length is None:
+        start = match.start() - (2 if page.bare[match.start() - 1].isalpha() else 3)
+        length = _LENGTHS.get(page.bare[start : start + 2].upper())
+        if length is None or page.bare[max(0, start - 1) : start].isalnum():
             continue
         end, letters = start, ""
-        for letter in page.bare[start : start + 2 * length]:
-            if len(letters) == length or not (letter.isalnum() or letter in " \u00a0-"):
+        for place, letter in enumerate(page.bare[start : start + 4 * length], start + 1):
+            if len(letters) == length or place - end > _BETWEEN + 1 or letter == "\n":
                 break
-            letters += letter if letter.isalnum() else ""
-            end += 1
+            if letter.isalnum():
+                letters += letter
+                end = place
         is_end = not page.bare[end : end + 1].isalnum()
         if len(letters) == length and is_end and letters.isascii() and _remainder(letters) == 1:
             yield Finding(start, end, "iban")

@@ -6,8 +6,34 @@ from loomrl.safety.randomness import is_wordy
 from loomrl.safety.redaction.rule import Rule
 from loomrl.safety.redaction.said import is_mixed, is_no_sentence
 
-_LOGINS = ("login", "creds", "cred", "credentials", "user", "username", "account")
-_LOGIN = r"\b(?:login|creds?|credentials|user(?:name)?|account)\b"
+_LOGINS = (
+    *(
+        "login",
+        "creds",
+        "cred",
+        "credentials",
+        "user",
+        "username",
+        "account",
+        "zugangsdaten",
+        "anmeldedaten",
+        "identifiants",
+    ),
+    *(
+        "credenciales",
+        "credenziali",
+        "credenciais",
+        "inloggegevens",
+        "inloggningsuppgifter",
+        "tunnukset",
+        "логин",
+        "доступы",
+    ),
+)
+_LOGIN = (
+    r"\b(?:login|creds?|credentials|user(?:name)?|account|zugangsdaten|anmeldedaten|identifiants|credenciales|credenziali"
+    r"|credenciais|inloggegevens|inloggningsuppgifter|tunnukset|логин|доступы)\b"
+)
 _CODES = (
     *("pin", "passcode", "otp", "tan", "verification", "security", "access", "door", "gate", "entry", "unlock"),
     *("confirmation", "login", "secret", "alarm", "code", "código", "codice", "türcode", "zugangscode", "torcode"),
@@ -18,7 +44,19 @@ _CODE = (
     r"\b(?:\ (?:of|for|to)\ [\w ]{1,30}?)?"
     r"\s{0,2}(?:is|ist|:|=|est|es)?\s{1,2}(?P<secret>(?=[A-Za-z#*]{0,8}[0-9])[A-Za-z0-9#*]{4,12})\b[#*]?"
 )
+PART_OF_KEY = re.compile(
+    r"\b(?:first|second|last|1st|2nd|part|half|rest|beginning|erste[rn]?|zweite[rn]?|teil|hälfte)\b[^\n]{0,30}\b(?:key|token|secret"
+    r"|schlüssels?)\b[^\n:=]{0,16}(?::|=|\bis|\bist)\s{1,3}(?P<secret>[^\s,;\"']{4,200})",
+    re.IGNORECASE,
+)
+"""One of the parts in which a key is told."""
 RULES: tuple[Rule, ...] = (
+    Rule(
+        kind="key",
+        words=("first", "second", "last", "part", "half", "rest", "beginning", "teil", "hälfte"),
+        form=PART_OF_KEY,
+        check=lambda value: is_mixed(value) and not is_wordy(value),
+    ),
     Rule(signs=("one-",), form=re.compile(rf"\bone-time[ -](?:code|password|pin){_CODE}", re.IGNORECASE)),
     Rule(
         words=_CODES,
@@ -32,9 +70,17 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        words=("pin", "pincode", "pinkod", "pinkode", "geheimzahl", "пин", "пінкод", "pinul"),
+        form=re.compile(
+            r"\b(?:pin(?:-?(?:code|kod[e]?))?|geheimzahl|пин(?:-?код)?)(?:['’]s)?"
+            r"(?:\ (?:[^\W\d_]|['’]){1,14}){0,6}?\s?[:=]?\s{1,2}(?P<secret>\d{4,8})\b(?![-./:,]\d|\s?(?:%|mm|px|v)\b)",
+            re.IGNORECASE,
+        ),
+    ),
+    Rule(
         words=_LOGINS,
         form=re.compile(
-            rf"{_LOGIN}[ \t]{{0,2}}(?:are|is|:|=)[ \t]{{1,3}}[\w.@+-]{{1,60}}"
+            rf"{_LOGIN}[ \t]{{0,2}}(?:are|is|sind|son|sono|:|=)[ \t]{{1,3}}[\w.@+-]{{1,60}}"
             r"(?:\s{1,2}/\s{1,2}|[:/])(?P<secret>[^\s/]{4,60})(?=\s|$)",
             re.IGNORECASE,
         ),

@@ -8,13 +8,15 @@ from typing import Protocol
 
 from loomrl.safety.pattern import PATTERNS, Pattern
 from loomrl.safety.placeholder import MARK, Counting, Names, mark
-from loomrl.safety.redaction.address import has_ips, has_odd_emails, ips, odd_emails
+from loomrl.safety.redaction.address import has_ips, has_macs, has_odd_emails, ips, macs, odd_emails
 from loomrl.safety.redaction.credential import credentials, has_credentials
 from loomrl.safety.redaction.echo import Echoes, values_in
 from loomrl.safety.redaction.entropy import drawn, has_drawn
 from loomrl.safety.redaction.finding import Finding, Page, merged
 from loomrl.safety.redaction.number import cards, ibans, identities
 from loomrl.safety.redaction.phone import phones
+from loomrl.safety.redaction.plain import Plain, may_be_disguised
+from loomrl.safety.redaction.spoken import spoken
 
 ROUNDS = 8
 """A replacement may bring a further finding to light, hardly ever more than one."""
@@ -24,6 +26,8 @@ _PLAIN = re.compile(
 """Names of tools and roles, too short for anything; what is numbered; random ids."""
 NEAR = 400
 """Characters before and behind a place that can decide what is there."""
+NEAR_ESCAPE = 120
+"""Those around an escape that are looked at again: source code is full of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +132,13 @@ class _Tried:
         return (number, False) if start < place < end else (self._findings[number].end + place - end, True)
 
 
-def _around(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _around(text: str, spans: Sequence[tuple[int, int]], near: int = NEAR) -> list[tuple[int, int]]:
     """The lines around spans, with as much before and behind them as decides what something is."""
     parts: list[tuple[int, int]] = []
     for start, end in spans:
-        first = text.rfind("\n", max(0, start - 2 * NEAR), max(0, start - NEAR)) + 1 or max(0, start - 2 * NEAR)
-        last = text.find("\n", end + NEAR, end + 2 * NEAR)
-        last = min(len(text), end + 2 * NEAR) if last < 0 else last + 1
+        first = text.rfind("\n", max(0, start - 2 * near), max(0, start - near)) + 1 or max(0, start - 2 * near)
+        last = text.find("\n", end + near, end + 2 * near)
+        last = min(len(text), end + 2 * near) if last < 0 else last + 1
         if parts and first <= parts[-1][1]:
             parts[-1] = (parts[-1][0], last)
         else:
@@ -152,8 +156,10 @@ class Layer:
 
 LAYERS = (
     Layer(credentials, has_credentials),
+    Layer(spoken, lambda page: bool(page.words)),
     Layer(odd_emails, has_odd_emails),
     Layer(ips, has_ips),
+    Layer(macs, has_macs),
     Layer(ibans, lambda page: page.digits >= 2),
     Layer(cards, lambda page: page.digits >= 13),
     Layer(identities, lambda page: page.digits >= 4),
@@ -164,7 +170,20 @@ LAYERS = (
 
 
 def _once(text: str) -> list[Finding]:
-    """What all layers find in a text."""
+    """What all layers find in a text as it is written, and as it reads."""
+    found = _written(text)
+    if not may_be_disguised(text):
+        return found
+    plain = Plain(text)
+    read: list[Finding] = []
+    for start, end in _around(plain.text, list(plain.changes()), NEAR_ESCAPE):
+        inside = _written(plain.text[start:end])
+        read += (Finding(*plain.back(one.start + start, one.end + start), one.kind) for one in inside)
+    return merged([*found, *read]) if read else found
+
+
+def _written(text: str) -> list[Finding]:
+    """What all layers find in a text as it is written."""
     page = Page(text)
     found = [one for pattern in PATTERNS if pattern.is_possible(page.folded) for one in _of(pattern, page)]
     found += [one for layer in LAYERS if layer.is_possible(page) for one in layer.find(page)]

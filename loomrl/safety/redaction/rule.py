@@ -8,7 +8,7 @@ from loomrl.safety.assignment import is_stub
 from loomrl.safety.placeholder import is_placeholder
 from loomrl.safety.redaction.finding import Finding
 
-VALUE = r"(?P<secret>[^\s'\"`|;<>$-][^\s'\"`|;<>]{0,200})"
+VALUE = r"(?P<secret>(?:[^\s'\"`|;<>$-]|(?<=')[$-])[^\s'\"`|;<>]{0,200})"
 WORD = rf"['\"]?{VALUE}"
 ARGUMENTS = r"[^\n|;&]{0,200}?"
 

@@ -11,7 +11,7 @@ from loomrl.safety.redaction.finding import Finding, Page
 
 def _is_quoted(value: str) -> bool:
     """True for a password in quotes: no label, no name of a field."""
-    return value.lower() not in _COMMON and not _LABELLED.search(value) and promise_of(value) is None
+    return value.lower() not in COMMON and not _LABELLED.search(value) and promise_of(value) is None
 
 
 _LABELLED = re.compile(r"\b(?:the|your|a|an|is|are|must|or|and|for|of|not|password|field|please)\b", re.IGNORECASE)
@@ -47,7 +47,7 @@ _COMMON_WORDS = """
     account login name length strength expiry hash hashes hashing database server line row column form page screen
     dialog validity utente cifrata corretta enregistré locked
 """
-_COMMON = frozenset(_COMMON_WORDS.split())
+COMMON = frozenset(_COMMON_WORDS.split())
 """Words after "the password is" that are none."""
 
 
@@ -161,7 +161,7 @@ def _meant(text: str, mention: re.Match[str], saying: _Saying) -> Iterator[Findi
     if not value or is_placeholder(value) or is_stub(value):
         return
     is_end = found[group] != value or _is_end(text, mention.start(), found.end())
-    is_plain = value.isalpha() and value.lower() not in _COMMON and not _TYPE.match(value)
+    is_plain = value.isalpha() and value.lower() not in COMMON and not _TYPE.match(value)
     if _TYPE.match(value) or (is_plain and found[group].endswith((",", ";"))):  # of a declaration
         return
     if (group == "secret" and _is_quoted(value)) or is_mixed(value) or (is_plain and (saying.is_loose or is_end)):

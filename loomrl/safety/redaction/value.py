@@ -1,14 +1,15 @@
 """Many values that are redacted together: texts, JSON, JSON in text."""
 
 import json
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from loomrl.safety.assignment import Promise, promise_of
 from loomrl.safety.placeholder import Counting, Names
 from loomrl.safety.redaction.echo import Echoes, values_in
-from loomrl.safety.redaction.finding import Finding
+from loomrl.safety.redaction.finding import Finding, merged
+from loomrl.safety.redaction.follow import REACH, followed
 from loomrl.safety.redaction.redactor import NoRedactor, Redactor, replaced
 
 T = TypeVar("T")
@@ -24,6 +25,8 @@ class Redaction:
         self._values: dict[str, str] = {}
         self._echoes = Echoes({})
         self._promises = not isinstance(redactor, NoRedactor)
+        self._heard = ""
+        """The end of what was said before."""
 
     def whole(self, work: "Callable[[Redaction], T]") -> T:
         """The result of a work in which a value that one of its texts gives away is gone from all of them."""
@@ -35,31 +38,12 @@ class Redaction:
 
     def begin(self, names: Names) -> None:
         """Begin again, perhaps with other names. Values that were found are known by now, whatever is beside them."""
-        self.names, self.kinds = names, ()
+        self.names, self.kinds, self._heard = names, (), ""
         self._echoes = Echoes(dict(self._values))
 
     def finds(self, text: str) -> bool:
         """True if there is something in a text."""
         return bool(self._found(text))
-
-    def finds_in(self, value: Any, *, known: Set[str] = frozenset()) -> bool:
-        """True if there may be something in a JSON value: in its texts and names, or because of a name.
-
-        Names that are `known` to be harmless are not looked at.
-        """
-        texts: set[str] = set()
-        names: set[str] = set()
-        parts = [value]
-        for part in parts:  # which grows
-            if isinstance(part, str):
-                texts.add(part)
-            elif isinstance(part, dict):
-                names.update(part)
-                parts += part.values()
-            elif isinstance(part, list):
-                parts += part
-        names -= known
-        return (self._promises and any(map(_promised, names))) or any(map(self.redactor.find, texts | names))
 
     def _found(self, text: str) -> Sequence[Finding]:
         if text not in self._known:
@@ -73,6 +57,24 @@ class Redaction:
             return text
         self.names.see(text)
         redacted = replaced(text, self._found(text), self.names)
+        self.kinds += redacted.kinds
+        return redacted.text
+
+    def hear(self, text: str) -> None:
+        """Take a message of the conversation as said; what follows may be secret because of it."""
+        self._heard = f"{self._heard}\n{text[-REACH:]}"[-REACH:]
+
+    def said(self, text: str) -> str:
+        """The next message of a conversation without findings, and without what the messages before it give away."""
+        if not text:
+            return text
+        self.names.see(text)
+        found = self._found(text)
+        if self._promises and self._heard and (more := list(followed(self._heard, text))):
+            self._values.update(values_in(text, more))
+            found = merged([*found, *more])
+        self.hear(text)
+        redacted = replaced(text, found, self.names)
         self.kinds += redacted.kinds
         return redacted.text
 

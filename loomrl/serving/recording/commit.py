@@ -21,6 +21,8 @@ from loomrl.store import LoomDB
 from loomrl.store.sessions import NewCall, StoredSession, end_session, keep_calls, person_of, read_session
 
 log = redacted_logger(__name__)
+HEARD = 2
+"""Messages before a call's own that may say what in them is secret."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +101,8 @@ class Commit:
         call = job.call
         person = person_of(call.endpoint, call.ask.user)
         unnamed = replace(job.record, record=replace(job.record.record, user=person))
-        return self._naming.draft(call.session, partial(private, unnamed))
+        earlier = [one.text for one in call.ask.messages[: job.record.record.begins]]
+        return self._naming.draft(call.session, partial(private, unnamed, before=earlier[-HEARD:]))
 
     def _new(self, job: Keeping, record: Kept) -> NewCall:
         """The row of a call. Answers after redacted text are stored without ids."""

@@ -31,10 +31,15 @@ def decode(payload: bytes, columns: bytes | None) -> Kept:
         raise CorruptPayload(f"a recorded call cannot be read: {error}. Restore the store from a copy.") from None
 
 
-def private(call: Kept, redaction: Redaction) -> Kept:
-    """The call as it may be stored. Where something was found, or nobody can look, its tokens are lost."""
+def private(call: Kept, redaction: Redaction, before: Sequence[str] = ()) -> Kept:
+    """The call as it may be stored. Where something was found, or nobody can look, its tokens are lost.
+
+    `before` are the messages before those of the call: a secret may be said over two.
+    """
     if isinstance(redaction.redactor, NoRedactor):
         return call
+    for text in before:
+        redaction.hear(text)
     record = _redacted(call.record, redaction)
     unseen = not isinstance(call.record.prompt, str | None) or any(one.finish == "cancelled" for one in record.choices)
     if redaction.kinds or unseen or _hidden(call.record, redaction):
@@ -62,12 +67,12 @@ def _redacted(record: Record, redaction: Redaction) -> Record:
 
 def _said(one: Said, redaction: Redaction) -> Said:
     calls, answers = _calls(one.calls, redaction), redaction.text(one.answers)
-    return replace(one, text=redaction.text(one.text), calls=calls, answers=answers)
+    return replace(one, text=redaction.said(one.text), calls=calls, answers=answers)
 
 
 def _words(one: Words, redaction: Redaction) -> Words:
     return replace(
-        one, text=redaction.text(one.text), calls=_calls(one.calls, redaction), said=redaction.text(one.said)
+        one, text=redaction.said(one.text), calls=_calls(one.calls, redaction), said=redaction.said(one.said)
     )
 
 
