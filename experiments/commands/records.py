@@ -29,23 +29,26 @@ Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most
 
 
 def runs(store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJson = False) -> None:
-    """List the latest runs."""
+    """List the latest runs, with what they measured last."""
+    from loomrl.console.run_table import results_of
     from loomrl.store import open_store
     from loomrl.store.runs import list_runs
 
     with open_store(store) as db:
         found = list_runs(db, limit=limit)
+        results = results_of(db, [run.id for run in found])
     rows = [
         (
             run.id,
+            run.name,
             run.kind,
             run.status,
             f"{datetime.fromtimestamp(run.started_at):%Y-%m-%d %H:%M:%S}",
-            run.experiment[:12],
+            f"{results[run.id].title} {results[run.id].text}" if run.id in results else "",
         )
         for run in found
     ]
-    columns = ("run", "kind", "status", "started", "experiment")
+    columns = ("run", "experiment", "kind", "status", "started", "latest")
     emit(
         {"runs": [asdict(run) for run in found]},
         as_json=as_json,
