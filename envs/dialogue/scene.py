@@ -67,9 +67,8 @@ def parse_act(text: str, verbs: Sequence[str]) -> Act | None:
     found = parse_command(text, verbs)
     if found is None:
         return None
-    argument = found.argument.partition("\n")[0].strip()
     said = parse_command(found.reasoning, (SAY,))
-    return Act("" if said is None else said.argument.strip(), found.verb, argument)
+    return Act("" if said is None else said.argument.strip(), found.verb, found.line)
 
 
 def slots(argument: str, names: Sequence[str]) -> dict[str, str] | None:

@@ -1,0 +1,178 @@
+"""Right answers are paid in any dress of a chat model's, wrong ones in none: every environment, every family."""
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from dress_support import (
+    dressed_answer,
+    dressed_call,
+    dressed_code,
+    dressed_commands,
+    dressed_math,
+    nearby,
+    tagged,
+)
+
+from loomrl.envs.code import CodeEnvironment
+from loomrl.envs.dialogue import DialogueEnvironment
+from loomrl.envs.game import GameEnvironment
+from loomrl.envs.language import LanguageEnvironment
+from loomrl.envs.logic import LogicPuzzleEnvironment
+from loomrl.envs.math import MathEnvironment
+from loomrl.envs.math.hack import restated
+from loomrl.envs.memory import MemoryBufferEnvironment
+from loomrl.envs.meta import MetaReasoningEnvironment
+from loomrl.envs.multimodal import MultimodalEnvironment
+from loomrl.envs.tool import ToolCallEnvironment
+from loomrl.gym.base import BaseEnvironment
+from loomrl.types import Task
+
+MOST_TURNS = 90
+PAID = 0.99
+
+
+class Wardrobe(NamedTuple):
+    """How actions of an environment are dressed, and how it is played wrongly."""
+
+    environment: type[BaseEnvironment]
+    dress: Callable[[BaseEnvironment, Task, str], str]
+    """(environment, task, action) → the action in the dress of the task's seed."""
+    err: Callable[[BaseEnvironment, Task, Random], str]
+    """A wrong action; one by one they fail the task, or it is not counted."""
+    per_family: int
+    """Tasks of the full test."""
+
+
+def bare(action: str) -> str:
+    return action.partition("<answer>")[2].partition("</answer>")[0]
+
+
+def commands(*verbs: str) -> Callable[[BaseEnvironment, Task, str], str]:
+    return lambda environment, task, action: dressed_commands(action, task.seed, verbs)
+
+
+def dress_answer(_: BaseEnvironment, task: Task, action: str) -> str:
+    return tagged(dressed_answer(bare(action), task.seed), task.seed)
+
+
+def dress_math(environment: MathEnvironment, task: Task, action: str) -> str:
+    return tagged(dressed_math(bare(action), environment._problem.answer, task.family, task.seed), task.seed)
+
+
+def dress_tool(environment: BaseEnvironment, task: Task, action: str) -> str:
+    if action.startswith("<tool_call>"):
+        return dressed_call(action, task.seed)
+    return dress_answer(environment, task, action)
+
+
+def dress_code(environment: CodeEnvironment, task: Task, action: str) -> str:
+    if environment._challenge is None:
+        return dress_answer(environment, task, action)
+    challenge = environment._challenge
+    return dressed_code(action, challenge.problem.name, task.seed, classes=not challenge.bounded)
+
+
+def guess(environment: BaseEnvironment, task: Task, rng: Random) -> str:
+    return environment.random_action(rng)
+
+
+def err_math(environment: MathEnvironment, task: Task, rng: Random) -> str:
+    problem = environment._problem
+    other = MathEnvironment()
+    other.ask(other.task(task.family, task.level, task.seed + 1))
+    attempts = (nearby(problem.answer.text, rng), restated(problem, rng), other._problem.answer.text)
+    return f"<answer>{rng.choice(attempts)}</answer>"
+
+
+def err_tool(environment: ToolCallEnvironment, task: Task, rng: Random) -> str:
+    """All is done but for one thing: the answer is another, or nothing was called at all."""
+    action = environment.oracle()
+    if environment._problem.answer is None:
+        return "<answer>done</answer>"
+    return action if action.startswith("<tool_call>") else f"<answer>{nearby(bare(action), rng)}</answer>"
+
+
+def err_memory(environment: MemoryBufferEnvironment, task: Task, rng: Random) -> str:
+    action = environment.oracle()
+    return environment.random_action(rng) if action.startswith("ANSWER") else action
+
+
+def err_code(environment: CodeEnvironment, task: Task, rng: Random) -> str:
+    return environment.random_action(rng)
+
+
+WARDROBES = (
+    Wardrobe(MathEnvironment, dress_math, err_math, 140),
+    Wardrobe(LanguageEnvironment, dress_answer, guess, 125),
+    Wardrobe(MultimodalEnvironment, dress_answer, guess, 125),
+    Wardrobe(CodeEnvironment, dress_code, err_code, 40),
+    Wardrobe(ToolCallEnvironment, dress_tool, err_tool, 125),
+    Wardrobe(LogicPuzzleEnvironment, commands("SOLVE", "QUERY"), guess, 125),
+    Wardrobe(
+        MemoryBufferEnvironment, commands("STORE", "FORGET", "RETRIEVE", "ANSWER", "NEXT"), err_memory, 125
+    ),
+    Wardrobe(MetaReasoningEnvironment, commands("THINK", "ANSWER"), guess, 125),
+    Wardrobe(
+        DialogueEnvironment, commands("SAY", "ASK", "ANSWER", "OFFER", "ACCEPT", "ARGUE", "RESOLVE"), guess, 125
+    ),
+    Wardrobe(GameEnvironment, commands("MOVE"), guess, 60),
+)
+FULL = [pytest.mark.slow, pytest.mark.timeout(1200)]
+SIZES = [pytest.param(wardrobe, 2, id=f"{wardrobe.environment.__name__}-quick") for wardrobe in WARDROBES]
+SIZES += [
+    pytest.param(wardrobe, wardrobe.per_family, id=f"{wardrobe.environment.__name__}-full", marks=FULL)
+    for wardrobe in WARDROBES
+]
+
+
+async def play(environment: BaseEnvironment, task: Task, act: Callable[[], str]) -> tuple[float, list[str]]:
+    """The success of an episode, and its actions."""
+    await environment.reset(task)
+    said: list[str] = []
+    for _ in range(MOST_TURNS):
+        said.append(act())
+        step = await environment.step(said[-1])
+        if step.terminated or step.truncated:
+            return step.reward.success, said
+    return 0.0, said
+
+
+def tasks(wardrobe: Wardrobe, environment: BaseEnvironment, per_family: int) -> list[Task]:
+    families = [family for family in environment.families if family != "chess"]  # needs Stockfish
+    return [
+        environment.task(family, 1 + place % 10, 7_000 + 31 * place + 1009 * number)
+        for number, family in enumerate(families)
+        for place in range(per_family)
+    ]
+
+
+@pytest.mark.parametrize(("wardrobe", "per_family"), SIZES)
+async def test_right_answers_are_paid_in_any_dress(wardrobe, per_family):
+    environment = wardrobe.environment()
+    given, refused = tasks(wardrobe, environment, per_family), []
+    for task in given:
+        success, said = await play(environment, task, lambda: wardrobe.dress(environment, task, environment.oracle()))
+        if success < 1:
+            refused.append((task.family, task.level, task.seed, said[-1]))
+    assert len(refused) <= (1 - PAID) * len(given), refused[:40]
+
+
+@pytest.mark.parametrize(("wardrobe", "per_family"), SIZES)
+async def test_wrong_answers_are_not_paid_in_the_same_dress(wardrobe, per_family):
+    environment = wardrobe.environment()
+    paid = []
+    for task in tasks(wardrobe, environment, per_family):
+        for draw in range(20):
+            rng = Random(draw)
+            plain, _ = await play(environment, task, lambda: wardrobe.err(environment, task, rng))
+            if plain == 0:
+                break
+        rng = Random(draw)
+        success, said = await play(
+            environment, task, lambda: wardrobe.dress(environment, task, wardrobe.err(environment, task, rng))
+        )
+        if success > 0 and plain == 0:
+            paid.append((task.family, task.level, task.seed, said[-1]))
+    assert not paid
