@@ -8,6 +8,7 @@ from loomrl.envs.language import locale, question, summary, tongue
 from loomrl.envs.language.hack import hacked_answers, hacked_texts
 from loomrl.envs.language.problem import Generator, Grade, Problem
 from loomrl.gym.answer import CLOSING, OPENING, Submission
+from loomrl.gym.dress import undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry, Opinion
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
@@ -45,7 +46,7 @@ class LanguageEnvironment(QuestionEnvironment):
     """
 
     name = "Language"
-    version = "1.0.2"
+    version = "1.1.0"
     families = tuple(FAMILIES)
     settings_class = LanguageSettings
     reward_range = (0.0, 1.0 + COHERENCE + DETAIL + FORMAT)
@@ -58,7 +59,7 @@ class LanguageEnvironment(QuestionEnvironment):
     """At level 1: one of the few names, places or numbers that come into question."""
     reward_parts = ("correctness", "coherence", "detail", "format")
     dependencies = ("babel",)
-    sources = ("loomrl.envs.language", *QuestionEnvironment.sources, "loomrl.gym.generate", *JUDGES)
+    sources = ("loomrl.envs.language", *QuestionEnvironment.sources, "loomrl.gym.dress", "loomrl.gym.generate", *JUDGES)
 
     settings: LanguageSettings
     _problem: Problem
@@ -72,7 +73,7 @@ class LanguageEnvironment(QuestionEnvironment):
 
     async def judge(self, submission: Submission) -> Reward:
         """Correctness, and with full success what else is worth something."""
-        grade = self._problem.grade(submission.answer)
+        grade = self._problem.grade(undress(submission.answer))
         parts = dict.fromkeys(self.reward_parts, 0.0) | {"correctness": grade.success}
         if grade.success == 1:
             parts["coherence"] = COHERENCE * await self._coherence(grade, submission)

@@ -28,7 +28,7 @@ class MathEnvironment(QuestionEnvironment):
     """
 
     name = "Math"
-    version = "1.1.1"
+    version = "1.2.0"
     families = tuple(FAMILIES)
     template_families: ClassVar[Mapping[str, Sequence[str]]] = {CUSTOM: PARAMETERS}
     reward_range = (0.0, 1.0 + PROGRESS_WEIGHT + FORMAT_WEIGHT)
@@ -47,7 +47,7 @@ class MathEnvironment(QuestionEnvironment):
     }
     """The share of tasks that the best constant answer solves at the worst level; elsewhere at most 0.05."""
     dependencies = ("math-verify", "sympy", "latex2sympy2_extended")
-    sources = ("loomrl.envs.math", *QuestionEnvironment.sources, "loomrl.gym.scorer")
+    sources = ("loomrl.envs.math", *QuestionEnvironment.sources, "loomrl.gym.dress", "loomrl.gym.scorer")
     reward_parts = ("correctness", "logical_progression", "format")
 
     _problem: Problem

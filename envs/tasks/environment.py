@@ -58,13 +58,13 @@ class TaskFolders(BaseEnvironment):
     """Asks for something to be done on a machine, offers `bash`, and has the task's own tests judge what was left."""
 
     name = "TaskFolders"
-    version = "1.0.0"
+    version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = TaskFoldersSettings
     settings: TaskFoldersSettings
     reward_range = (0.0, 1.0)
     reward_parts = ("reward",)
     sandboxed = True
-    sources = ("loomrl.envs.tasks", "loomrl.envs.tool.call", "loomrl.gym.sandbox", "loomrl.threshold")
+    sources = ("loomrl.envs.tasks", "loomrl.envs.tool.call", "loomrl.gym.dress", "loomrl.gym.sandbox", "loomrl.threshold")
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)

@@ -50,14 +50,14 @@ class ToolCallEnvironment(BaseEnvironment):
     """
 
     name = "ToolCall"
-    version = "1.0.2"
+    version = "1.1.0"
     families = tuple(FAMILIES)
     settings_class = ToolCallSettings
     settings: ToolCallSettings
     reward_parts = ("correctness", "tool_selection", "parameter_format", "interpretation", "tool_efficiency")
     reward_range = (0.0, 1.0 + 4 * PART)
     ceilings: ClassVar[dict[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
-    sources = ("loomrl.envs.tool", "loomrl.gym.answer", "loomrl.gym.generate")
+    sources = ("loomrl.envs.tool", "loomrl.gym.answer", "loomrl.gym.dress", "loomrl.gym.generate")
 
     _problem: Problem
     _session: Session

@@ -27,7 +27,7 @@ class Command(NamedTuple):
     @property
     def line(self) -> str:
         """The first line of the argument, without marks of emphasis, quotes and a full stop."""
-        return undress(self.argument.partition("\n")[0])
+        return undress(_first_line(self.argument))
 
 
 def parse_command(text: str, verbs: Sequence[str]) -> Command | None:
@@ -47,13 +47,19 @@ def parse_command(text: str, verbs: Sequence[str]) -> Command | None:
 
 
 def parse_commands(text: str, verbs: Sequence[str]) -> list[Command]:
-    """All commands in `text`, in order, each with the argument of its own line: for actions of several commands."""
-    return [_command(text, found, text[found.end() :].partition("\n")[0]) for found in _commands(text, verbs)]
+    """All commands in `text`, in order; the argument of each is one line: for actions of several commands."""
+    found = _commands(text, verbs)
+    ends = [each.start() for each in found[1:]] + [len(text)]
+    return [_command(text, each, _first_line(text[each.end() : end])) for each, end in zip(found, ends, strict=True)]
 
 
 def command_format(usages: Sequence[str]) -> str:
     """Usage of the commands, for a prompt: one line per usage, such as `QUERY: name, thing`."""
     return "\n".join(["Reply with one command on a line of its own:", *usages])
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
 
 
 def _command(text: str, found: re.Match[str], argument: str) -> Command:

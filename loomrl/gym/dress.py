@@ -1,6 +1,8 @@
 """What chat models put around an answer: words before it, marks of emphasis, a fence, quotes, a full stop."""
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 ROUNDS = 6
 """Layers that are taken off; what is deeper stays, and is wrong."""
@@ -8,7 +10,7 @@ LONGEST = 16_000
 """Characters; a longer text is left as it is."""
 EDGES = "*_` \t\r\n\u00a0\u2009\u202f\u200a"
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»"}
-_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\n(.*)\n[ \t]*\1", re.DOTALL)
+_OPENING = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`]*)")
 _BEFORE = r"(?:(?:so|thus|hence|therefore|then|finally|in conclusion|in summary|and|now)\b[,:]?\s+)*"
 _NOUN = r"(?:answer|result|solution|response|translation|output)"
 _SAYS = r"(?:is|are|was|equals|would be|should be|must be)\b"
@@ -16,7 +18,8 @@ _LEAD = re.compile(
     rf"""
     [#>]*\s*[*_]*
     (?:
-        {_BEFORE}(?:(?:the|my|our)\s+)?(?:(?:final|correct|right|exact|complete|full)\s+)*{_NOUN}[*_]*\s*
+        =
+      | {_BEFORE}(?:(?:the|my|our)\s+)?(?:(?:final|correct|right|exact|complete|full)\s+)*{_NOUN}[*_]*\s*
         (?: {_SAYS}[*_]*\s*:? | [:=：] | \n )
       | {_BEFORE}(?:it|this|that)(?:\s+(?:is|gives|makes|yields)\b|'s\b)\s*:?
       | {_BEFORE}(?:we|i)\s+(?:get|have|obtain|find)\b\s*:?
@@ -26,6 +29,42 @@ _LEAD = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+
+
+class Block(NamedTuple):
+    """A fenced block of a text."""
+
+    language: str
+    """The words behind the opening fence, in small letters."""
+    content: str | None
+    """None if the fence is never closed."""
+    end: int
+    """Index of the character after the block."""
+
+
+def fenced_blocks(text: str) -> Iterator[Block]:
+    """The blocks between fences of ``` or ~~~, in order. Linear in the text.
+
+    Fences begin their lines; blanks before the opening one are taken from every line of the block.
+    """
+    opening: re.Match[str] | None = None
+    lines: list[str] = []
+    end = 0
+    for line in text.split("\n"):
+        end += len(line) + 1
+        if opening is None:
+            opening, lines = _OPENING.fullmatch(line), []
+        elif _closes(line.strip(), opening[2]):
+            yield Block(opening[3].strip().lower(), "\n".join(lines), end - 1)
+            opening = None
+        else:
+            lines.append(line.removeprefix(opening[1]))
+    if opening is not None:
+        yield Block(opening[3].strip().lower(), None, len(text))
+
+
+def _closes(line: str, fence: str) -> bool:
+    return line.startswith(fence) and not line.strip(fence[0])
 
 
 def undress(text: str) -> str:
@@ -45,9 +84,10 @@ def undress(text: str) -> str:
 
 def _without_layer(text: str) -> str:
     text = text.strip()
-    fenced = _FENCE.fullmatch(text)
-    if fenced:
-        return fenced[2]
+    if text.startswith(("```", "~~~")):
+        blocks = list(fenced_blocks(text))
+        if len(blocks) == 1 and blocks[0].content is not None and blocks[0].end == len(text):
+            return blocks[0].content
     text = text.rstrip(".!✓✅ ").strip(EDGES)
     closing = _QUOTES.get(text[:1])
     if closing and len(text) > 1 and text.endswith(closing) and closing not in text[1:-1]:
