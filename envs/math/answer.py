@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from loomrl.envs.math.form import Form, is_finished, is_finished_equation
+from loomrl.envs.math.label import bare, is_label, stated, without_constant
 from loomrl.envs.math.polynomial import Unreadable
 from loomrl.envs.math.syntax import MAX_LENGTH, Node, Reader, evaluate, join_thousands, read, tokens, unwrap_text
 from loomrl.envs.math.value import Calculator, Value, atoms, rational
@@ -41,21 +42,15 @@ class Answer:
 
 
 def compare(answer: Answer, attempt: str) -> Match:
-    """Compare `attempt` with the answer, in bounded time for any text."""
+    """Compare `attempt` with the answer, in bounded time for any text. What stands around an answer does not count."""
     if len(attempt) > MAX_LENGTH:
         return Match.UNREADABLE
     calculator = Calculator()
     try:
-        given = _COMPARED[answer.kind](answer, _bare(attempt), calculator)
+        given = _COMPARED[answer.kind](answer, bare(attempt), calculator)
     except Unreadable:
         return Match.UNREADABLE
     return Match.EQUAL if given else Match.DIFFERENT
-
-
-def _bare(text: str) -> str:
-    """The text without a full stop, dollar signs around it or a box."""
-    bare = text.strip().removesuffix(".").strip("$").strip()
-    return re.sub(r"^\\boxed\s*\{(.*)\}$", r"\1", bare, flags=re.DOTALL).strip()
 
 
 class Item(NamedTuple):
@@ -66,9 +61,27 @@ class Item(NamedTuple):
 
 
 def _same_value(answer: Answer, attempt: str, calculator: Calculator) -> bool:
-    given = _item(_strip_unit(_strip_name(join_thousands(attempt), answer.names), answer.unit), answer, calculator)
+    said = stated(attempt)
+    if any(_is_other(name, answer.names) for name in said.names):
+        raise Unreadable("another unknown's value")
+    given = _item(_plain(answer, said.answer), answer, calculator)
     truth = _item(answer.text, answer, Calculator())
-    return _is_right(given, truth, answer.form, calculator)
+    same = all(calculator.equal(_item(side, answer, calculator).value, truth.value) for side in said.equal)
+    return same and _is_right(given, truth, answer.form, calculator)
+
+
+def _is_other(name: str, names: tuple[str, ...]) -> bool:
+    return bool(names) and len(name) == 1 and name.isascii() and name not in names
+
+
+def expression(answer: Answer, attempt: str) -> str:
+    """The expression that an attempt at a value states: without words, names, unit and separators of thousands."""
+    said = stated(bare(attempt))
+    return attempt if said.equal else _plain(answer, said.answer)
+
+
+def _plain(answer: Answer, text: str) -> str:
+    return join_thousands(_strip_unit(text, answer.unit))
 
 
 def _is_right(given: Item, truth: Item, form: Form, calculator: Calculator) -> bool:
@@ -85,6 +98,11 @@ def _same_set(answer: Answer, attempt: str, calculator: Calculator) -> bool:
 
 def _same_tuple(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     """Equal one by one: `(2, -3)`, `2, -3`, and with the unknowns named in any order `y = -3, x = 2`."""
+    names, _, values = attempt.rpartition("=")
+    order = [name.strip(" $") for name in _strip_brackets(names.strip(), "(", ")").split(",")]
+    if answer.names and sorted(order) == sorted(answer.names):
+        pieces = _split(_strip_brackets(bare(values), "(", ")"))
+        attempt = ", ".join(f"{name} = {piece}" for name, piece in zip(order, pieces, strict=False))
     pieces = _split(_strip_brackets(attempt, "(", ")"))
     named = [_name_of(piece, answer.names) for piece in pieces]
     if any(named):
@@ -105,8 +123,12 @@ def _same_equation(answer: Answer, attempt: str, calculator: Calculator) -> bool
     return _is_multiple(given, truth, calculator) and is_finished_equation(sides, truth_sides, given)
 
 
+_FUNCTION = re.compile(r"^\s*[a-zA-Z]\s*\(x\)\s*=")
+"""`f(x) = …` for `y = …`."""
+
+
 def _sides(text: str, answer: Answer) -> list[Node]:
-    sides = text.split("=")
+    sides = _FUNCTION.sub("y = ", text, count=1).split("=")
     if len(sides) != 2:
         raise Unreadable("an equation has two sides")
     return [read(side, answer.variables) for side in sides]
@@ -130,14 +152,25 @@ def _is_multiple(given: Value, truth: Value, calculator: Calculator) -> bool:
     return given.numerator == {monomial: number * factor for monomial, number in truth.numerator.items()}
 
 
+CONSTANTS = "CcKk"
+
+
+def _is_constant(node: Node) -> bool:
+    return node.kind == "symbol" and node.name in CONSTANTS
+
+
 def _same_antiderivative(answer: Answer, attempt: str, calculator: Calculator) -> bool:
-    """Equal up to a constant; a `+ C` may be written."""
-    node = read(_strip_name(attempt, answer.names), answer.variables + "C")
-    while node.kind in ("+", "-") and node.parts[1] == Node("symbol", name="C"):
+    """Equal up to a constant; a `+ C`, `+ c` or `+ k` may be written."""
+    said = stated(without_constant(attempt))
+    if said.equal:
+        raise Unreadable("several antiderivatives")
+    letters = answer.variables + CONSTANTS
+    node = read(re.sub(r"\bconst(?:ant|\.)?(?![a-z])", "C", said.answer), letters)
+    while node.kind in ("+", "-") and _is_constant(node.parts[1]):
         node = node.parts[0]
     truth = _item(answer.text, answer, Calculator())
     gap = calculator.subtract(evaluate(node, calculator), truth.value)
-    if any(letter in name for name in atoms(gap) for letter in answer.variables + "C"):
+    if any(letter in name for name in atoms(gap) for letter in letters):
         return False
     return is_finished(node, truth.node, answer.form)
 
@@ -156,9 +189,20 @@ def _same_interval(answer: Answer, attempt: str, calculator: Calculator) -> bool
     return _pieces(attempt, answer, calculator) == _pieces(answer.text, answer, calculator)
 
 
+_BUILDER = re.compile(
+    r"\\?\{\s*([a-z])\s*(?:(?:∈|\\in)\s*(?:ℝ|R|\\mathbb\{R\})\s*)?(?:[|:∣]|\\mid\b)\s*(.*?)\\?\}", re.DOTALL
+)
+"""`{x | x < 3}`"""
+
+
 def _pieces(text: str, answer: Answer, calculator: Calculator) -> list[Piece]:
-    found = tokens(re.sub(r"\binf(inity)?\b|\boo\b", "infty", text.replace("-infty", "- infty")))
     name = answer.names[0]
+    if (builder := _BUILDER.fullmatch(text)) and builder[1] == name:
+        text = builder[2]
+    head, sign, rest = text.partition("=")
+    if sign and is_label(head) and rest.strip()[:1] in "([\\":
+        text = rest
+    found = tokens(re.sub(r"\binf(inity)?\b|\boo\b", "infty", text.replace("-infty", "- infty")))
     if found[:2] == [name, "in"]:
         found = found[2:]
     parts = _parted(found, ("cup", "U", "or"))
@@ -252,9 +296,12 @@ def _both_signs(text: str) -> tuple[str, ...]:
     return f"{parts[0]}+{parts[1]}", f"{parts[0]}-{parts[1]}"
 
 
+_SEPARATOR = re.compile(r"[,;\n∨]|\\q?quad\b|\\(?:lor|vee)\b|\\?\b(?:and|or)\b|\\text\{ *(?:and|or) *\}")
+
+
 def _split(text: str) -> list[str]:
-    """At commas, semicolons, `and` and `or`; the items hold none of these."""
-    pieces = [piece for piece in re.split(r"[,;]|\\?\b(?:and|or)\b|\\text\{ *(?:and|or) *\}", text) if piece.strip()]
+    """At commas, semicolons, ends of lines, `and` and `or`; the items hold none of these."""
+    pieces = [piece for piece in _SEPARATOR.split(text) if piece.strip(" \t*")]
     if not 1 <= len(pieces) <= MAX_ITEMS:
         raise Unreadable(f"between 1 and {MAX_ITEMS} items are read")
     return pieces
@@ -263,22 +310,26 @@ def _split(text: str) -> list[str]:
 def _strip_brackets(text: str, opening: str, closing: str) -> str:
     """The content of one pair of outer brackets, plain or LaTeX, or the text itself."""
     pattern = rf"(?:\\left\s*)?\\?{re.escape(opening)}(.*?)(?:\\right\s*)?\\?{re.escape(closing)}"
-    match = re.fullmatch(pattern, re.sub(r"^[a-z]\s*(?:\\in|∈)\s*", "", text), re.DOTALL)
+    match = re.fullmatch(pattern, re.sub(r"^[a-zA-Z]\s*(?:\\in\b|\bin\b|∈|=(?=\s*\\?\{))\s*", "", text), re.DOTALL)
     return match[1] if match else text
 
 
+_INDEX = re.compile(r"(?:_\{?\d\}?|[₀-₉])$")
+
+
 def _name_of(text: str, names: tuple[str, ...]) -> str:
-    """The unknown that `x = …` gives, or an empty text."""
+    """The unknown that `x = …`, `x_1 = …` or `**x** = …` gives, or an empty text."""
     head, sign, _ = text.partition("=")
-    name = head.strip().strip("$").strip()
-    return name if sign and name in names else ""
+    name = _INDEX.sub("", head.strip(" \t\n$*`")) if sign else ""
+    return name if name in names else ""
 
 
 def _strip_name(text: str, names: tuple[str, ...]) -> str:
-    return text.partition("=")[2] if _name_of(text, names) else text
+    return text.partition("=")[2].strip(" *`") if _name_of(text, names) else text.strip(" *`")
 
 
 UNITS = {
+    "": r"(?:(?:square|cubic|sq\.?) )?units?(?: *(?:\^ *\{?[23]\}?|[²³]))?",
     "cm": r"cm|centi(?:meter|metre)s?",
     "m": r"m|met(?:er|re)s?",
     "cm^2": r"cm *(?:\^ *\{?2\}?|²)|(?:square|sq\.?) (?:cm|centi(?:meter|metre)s?)",
@@ -291,10 +342,10 @@ UNITS = {
 
 def _strip_unit(text: str, unit: str) -> str:
     """The number in front of the problem's unit; another unit stays, and is Unreadable."""
-    if not unit:
+    if not unit and "unit" not in text:
         return text
-    bare = unwrap_text(text).strip().strip("$").strip()
-    return re.sub(rf"(?<![a-z])(?:{UNITS[unit]})$", "", bare)
+    plain = unwrap_text(text).strip().strip("$").strip()
+    return re.sub(rf"(?<![a-z])(?:{UNITS[unit]})$", "", plain)
 
 
 _COMPARED: dict[Kind, Callable[[Answer, str, Calculator], bool]] = {

@@ -293,7 +293,7 @@ def _is_elementary(node: Node) -> bool:
         return True
     if node.kind in ("+", "-"):
         terms = list(_terms(node))
-        return sum(map(is_literal, terms)) <= 1 and all(map(_is_elementary, terms))
+        return sum(map(is_literal, terms)) <= 1 and all(map(_is_elementary, terms)) and not _has_idle_terms(node)
     if node.kind in ("*", "/"):
         return _is_elementary_product(_product(node))
     if node.kind == "^":
@@ -306,6 +306,48 @@ def _is_elementary(node: Node) -> bool:
         return False
     nested = FUNCTIONS if node.kind in UNCOMPUTED else UNCOMPUTED
     return not any(leaf.kind in nested for leaf in leaves) and _is_elementary(argument)
+
+
+def _has_idle_terms(node: Node) -> bool:
+    """True if some terms of a sum add up to nothing, as in `24x + x - x` and `24x + 3x - x - 2x`."""
+    calculator = Calculator()
+    try:
+        values = [_signed_value(sign, term, calculator) for sign, term in _signed_terms(node)]
+        monomials = [monomial for value in values for monomial in value.numerator]
+        if len(set(monomials)) == len(monomials) or not values:
+            return False
+        sums: list[Value] = []
+        for value in values:
+            longer = [calculator.add(some, value) for some in sums]
+            if not all(some.numerator for some in longer):
+                return True
+            sums += [value, *longer] if len(sums) < MOST_SUMS else [value]
+    except Unreadable:
+        return False
+    return False
+
+
+MOST_SUMS = 255
+"""Of eight terms all sums are looked at; further ones are held against these, and each other."""
+
+
+def _signed_terms(node: Node, sign: int = 1) -> Iterator[tuple[int, Node]]:
+    """The terms of a sum, brackets in it opened."""
+    if node.kind == "negate":
+        yield from _signed_terms(node.parts[0], -sign)
+    elif node.kind in ("+", "-"):
+        yield from _signed_terms(node.parts[0], sign)
+        yield from _signed_terms(node.parts[1], -sign if node.kind == "-" else sign)
+    else:
+        yield sign, node
+
+
+def _signed_value(sign: int, term: Node, calculator: Calculator) -> Value:
+    try:
+        value = evaluate(term, calculator)
+    except Unreadable:
+        value = atom(str(term))
+    return value if sign > 0 else calculator.negate(value)
 
 
 def _is_elementary_product(product: Product) -> bool:

@@ -38,7 +38,9 @@ class ChainQuestion:
         bare = text.strip().rstrip(".").lower()
         if bare == "none":
             return Mark(self.wrong is None)
-        found = re.fullmatch(r"(?:step )?([0-9]{1,3})(?:[,:;] *| +)(-?[0-9][0-9,]{0,18}(?:\.0*)?)", bare.replace("−", "-"))
+        found = re.fullmatch(
+            r"(?:step )?([0-9]{1,3})(?:[,:;] *| +)(-?[0-9][0-9,]{0,18}(?:\.0*)?)", bare.replace("−", "-")
+        )
         value = whole_number(found[2]) if found else None
         return None if found is None or value is None else Mark((int(found[1]), value) == self.wrong)
 

@@ -31,10 +31,14 @@ OPENINGS = (
 SPACES = ("\u2009", "\u202f", "\u00a0", "\u200a")
 
 
-def dressed_answer(text: str, seed: int, *, marks: tuple[str, ...] = MARKS, leads: tuple[str, ...] = LEADS) -> str:
+def dressed_answer(
+    text: str, seed: int, *, marks: tuple[str, ...] = MARKS, leads: tuple[str, ...] = LEADS, loud: bool = True
+) -> str:
     """`text` with words before it, marks of emphasis around it and a full stop behind it."""
     rng = Random(f"answer {seed}")
     lead, mark, tail = rng.choice(leads), rng.choice(marks), rng.choice(TAILS)
+    if tail == "!" and not loud and " is " not in lead:
+        tail = "."  # 5! is a number
     if "```" in mark and ("\n" not in lead or tail.strip()):
         lead, tail = "", ""
     if "\n" in text:
@@ -106,15 +110,15 @@ def dressed_math(text: str, answer: Answer, family: str, seed: int) -> str:
     named = _named(_notation(text, answer, rng), answer, rng)
     leads, label = LEADS, ""
     if rng.random() < 0.5 and not (answer.kind in ("set", "tuple") and "=" in named):
-        label = rng.choice(LABELS[_topic(family, answer)])
+        label = rng.choice([each for each in LABELS[_topic(family, answer)] if not answer.names or len(each) > 4])
         is_words = label.rstrip(": ").replace("'", "").replace(" ", "").isalpha()
         leads = ("",) if is_words or rng.random() < 0.5 else LEADS
         leads = tuple(lead for lead in leads if lead != "= ")
     if " = " in named or "=" in named or "<" in named or "in " in named:
         leads = tuple(lead for lead in leads if lead != "= ")
     if label and not label.endswith("= "):
-        return dressed_answer(named, seed, marks=MATH_MARKS, leads=(label,))
-    return dressed_answer(label + named, seed, marks=MATH_MARKS, leads=leads)
+        return dressed_answer(named, seed, marks=MATH_MARKS, leads=(label,), loud=False)
+    return dressed_answer(label + named, seed, marks=MATH_MARKS, leads=leads, loud=False)
 
 
 def _topic(family: str, answer: Answer) -> str:
@@ -188,7 +192,11 @@ def _solutions(values: list[str], answer: Answer, rng: Random) -> str:
     if style == "named":
         return joint.join(f"{name} = {value}" for value in values)
     numbers = map(str, range(1, len(values) + 1))
-    below = (lambda n: n.translate(_SUBSCRIPT)) if style == "subscript" else (lambda n: rng.choice(("_{}", "_{{{}}}")).format(n))
+    below = (
+        (lambda n: n.translate(_SUBSCRIPT))
+        if style == "subscript"
+        else (lambda n: rng.choice(("_{}", "_{{{}}}")).format(n))
+    )
     return joint.join(f"{name}{below(n)} = {value}" for n, value in zip(numbers, values, strict=True))
 
 
@@ -231,7 +239,9 @@ def dressed_commands(text: str, seed: int, verbs: tuple[str, ...], *, one_line: 
             lines.append(line)
             continue
         argument = argument.strip()
-        pattern = marks if argument else marks.split("{argument}")[0].rstrip("\n `*") + ("" if "*" not in marks[:1] else "")
+        pattern = (
+            marks if argument else marks.split("{argument}")[0].rstrip("\n `*") + ("" if "*" not in marks[:1] else "")
+        )
         shown = argument if verb == "SAY" or not argument else argument + tail
         if not argument:
             pattern = "{verb}:"

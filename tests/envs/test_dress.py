@@ -110,13 +110,9 @@ WARDROBES = (
     Wardrobe(CodeEnvironment, dress_code, err_code, 40),
     Wardrobe(ToolCallEnvironment, dress_tool, err_tool, 125),
     Wardrobe(LogicPuzzleEnvironment, commands("SOLVE", "QUERY"), guess, 125),
-    Wardrobe(
-        MemoryBufferEnvironment, commands("STORE", "FORGET", "RETRIEVE", "ANSWER", "NEXT"), err_memory, 125
-    ),
+    Wardrobe(MemoryBufferEnvironment, commands("STORE", "FORGET", "RETRIEVE", "ANSWER", "NEXT"), err_memory, 125),
     Wardrobe(MetaReasoningEnvironment, commands("THINK", "ANSWER"), guess, 125),
-    Wardrobe(
-        DialogueEnvironment, commands("SAY", "ASK", "ANSWER", "OFFER", "ACCEPT", "ARGUE", "RESOLVE"), guess, 125
-    ),
+    Wardrobe(DialogueEnvironment, commands("SAY", "ASK", "ANSWER", "OFFER", "ACCEPT", "ARGUE", "RESOLVE"), guess, 125),
     Wardrobe(GameEnvironment, commands("MOVE"), guess, 60),
 )
 FULL = [pytest.mark.slow, pytest.mark.timeout(1200)]

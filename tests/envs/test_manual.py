@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from loomrl.errors import ConfigError
 from loomrl.envs import DialogueEnv, LogicPuzzleEnv, MemoryBufferEnv, MetaReasoningEnv
+from loomrl.errors import ConfigError
 from loomrl.store import open_store
 from loomrl.store.judgements import answer, waiting
 
