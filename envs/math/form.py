@@ -258,6 +258,8 @@ def _worked_out(node: Node, calculator: Calculator) -> Value | None:
     node = without_bars(node)
     values = [_worked_out(part, calculator) for part in node.parts]
     known = [value for value in values if value is not None]
+    if node.kind in ("+", "-") and _may_be_idle(known) and _has_idle_terms(node):
+        raise _Unfinished
     if len(known) < len(values):
         return None
     try:
@@ -293,7 +295,7 @@ def _is_elementary(node: Node) -> bool:
         return True
     if node.kind in ("+", "-"):
         terms = list(_terms(node))
-        return sum(map(is_literal, terms)) <= 1 and all(map(_is_elementary, terms)) and not _has_idle_terms(node)
+        return sum(map(is_literal, terms)) <= 1 and all(map(_is_elementary, terms))
     if node.kind in ("*", "/"):
         return _is_elementary_product(_product(node))
     if node.kind == "^":
@@ -308,14 +310,16 @@ def _is_elementary(node: Node) -> bool:
     return not any(leaf.kind in nested for leaf in leaves) and _is_elementary(argument)
 
 
+def _may_be_idle(sides: list[Value]) -> bool:
+    """False if the two sides of a sum share no monomial; then nothing cancels between them."""
+    return len(sides) < 2 or not sides[0].numerator.keys().isdisjoint(sides[1].numerator)
+
+
 def _has_idle_terms(node: Node) -> bool:
     """True if some terms of a sum add up to nothing, as in `24x + x - x` and `24x + 3x - x - 2x`."""
     calculator = Calculator()
     try:
         values = [_signed_value(sign, term, calculator) for sign, term in _signed_terms(node)]
-        monomials = [monomial for value in values for monomial in value.numerator]
-        if len(set(monomials)) == len(monomials) or not values:
-            return False
         sums: list[Value] = []
         for value in values:
             longer = [calculator.add(some, value) for some in sums]

@@ -11,16 +11,19 @@ from loomrl.gym.dress import undress
 
 ROUNDS = 8
 """Layers that are taken off."""
-_BARE = re.compile(r"[0-9x()+\-*/^ ]*[0-9x)]")
+_SIGNS = r"[-0-9xyzt()\[\]+*/^ ,√π∞U]*"
+_BARE = re.compile(rf"(?:[-0-9xyzt()\[√+]{_SIGNS}(?:(?:sin|cos|ln|inf|e\^| = ){_SIGNS})*)?[0-9xyztπ)\]]")
 """Texts that wear nothing, most of those that are short: they are not searched."""
-_FACTORIAL = re.compile(r"(?!.*[A-Za-z]{3}).*[0-9A-Za-z)]!+", re.DOTALL)
+_FACTORIAL = re.compile(r"(?!.*[A-Za-z]{2}).*[0-9A-Za-z)]!+", re.DOTALL)
 """Without words an exclamation mark is no exclamation."""
 _MATHS = re.compile(r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]", re.DOTALL)
-_WRAPPED = re.compile(r"\\(?:boxed|fbox|mathbf|boldsymbol|textbf|text)\s*\{(.*)\}", re.DOTALL)
+_WRAPPED = re.compile(r"\\(?:boxed|fbox|mathbf|boldsymbol|textbf|textit|text|underline)\s*\{(.*)\}", re.DOTALL)
+_SIZE = re.compile(r"^\\(?:displaystyle|large|Large|LARGE|huge|therefore|implies|Rightarrow)\b\s*")
 _TEXT_FIRST = re.compile(r"\\text(?:bf|rm|it)?\s*\{([^{}]*)\}")
 _MARKED = re.compile(r"(?:^|(?<=[\s=:,(]))(\*\*|`)(?=\S)([^*`]+)(?<=\S)\1(?=$|[\s,.;)])")
 _SAYS = "is|are|was|equals?|becomes|gives|yields|costs?|measures|has|be"
 _WORDS = re.compile(
+    r"(?![a-zA-Z]\s*[:：])"
     rf"(?:[A-Za-z][A-Za-z,'’-]*|\$?[a-zA-Z]['′’]?\([a-z]\)\$?)"
     rf"(?:\s+(?:[A-Za-z][A-Za-z,'’-]*|\$?[a-zA-Z]['′’]?\([a-z]\)\$?)){{0,14}}?"
     rf"(?:\s+(?:{_SAYS})\b\s*(?:exactly|therefore|then|thus|given by|simply|equal to)?\s*:?|\s*[:：])\s*(?=\S)"
@@ -32,15 +35,20 @@ _DOUBT = re.compile(
 )
 """Words after which nothing is said to be the answer."""
 _ROUNDED = re.compile(r"\s*\(?(?:≈|≃|\\approx\b)\s*-?[$]?\d[\d.,]*[^=<>;]{0,30}$")
-_CONSTANT = re.compile(r"\s*[,;(]?\s*\(?(?:where|with|for|and)\s+\$?[CcKk]\$?\b[^=]{0,60}$|\s*\([CcKk]\b[^=]{0,40}\)$")
+_CONSTANT = re.compile(
+    r"(?:\s*[,;]?\s*\(?(?:where|with|for|and)\s+\$?[CcKk]\$?\b[^=]{0,60}|\s*(?:\\q?quad)?\s*[,;(]\s*[CcKk]\b[^=+]{0,40})$"
+)
 _EQUALS = re.compile(r"(?<![<>≤≥!≠:=])=(?!=)")
+_COLON = re.compile(r"([a-zA-Z])\s*[:：]\s*")
 _GROUP = r"(?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\]|\{[^{}]*\})"
 _LABEL = re.compile(
     rf"(?:[^\W\d_]|_\d+|_?\{{[^{{}}]*\}}|\^\{{?\\prime\}}?|\^2|[₀-₉²³'′’∠∘△|/°., \\~$\u0300-\u036f]"
-    rf"|(?<=[^\W\d_'′’)\}}]){_GROUP}|\([^()\d+*=-]*\))++"
+    rf"|(?:(?<=[^\W\d_])|(?<=['′’)\}}])){_GROUP}|\([^()\d+*=-]*\))++"
 )
 """A name with what belongs to names: primes, indices, arguments. No numbers to be worked out."""
-_ASKED = re.compile(r"\s*\$?\s*(?:∫|\\i?int\b|\\?lim\b|d/d[a-z]\b|\\frac\s*\{d\}\s*\{d[a-z]\})[^=]*")
+_ASKED = re.compile(
+    r"\s*\$?\s*(?:∫|\\i?int\b|\\?lim\b|d/d[a-z]\b|\\frac\s*\{d\}\s*\{d[a-z]\})[^=]*|\s*\$?\(.*\)\s*['′’]\s*"
+)
 """The question itself, in signs: what is said to be equal to it is the answer."""
 
 
@@ -67,14 +75,15 @@ def bare(text: str) -> str:
 
 
 def _without_layer(text: str) -> str:
-    text = undress(text.removeprefix(r"\displaystyle"))
+    text = _SIZE.sub("", text.strip())
+    if "**" in text or "`" in text:
+        text = _MARKED.sub(r"\2", text)
+    text = undress(text)
     found = _MATHS.fullmatch(text) or _WRAPPED.fullmatch(text)
     if found:
         return next(part for part in found.groups() if part is not None).strip()
     if text.startswith(r"\text"):
         text = _TEXT_FIRST.sub(r"\1", text, count=1)
-    if "**" in text or "`" in text:
-        text = _MARKED.sub(r"\2", text)
     lead = _WORDS.match(text)
     if lead and not _DOUBT.search(lead[0]):
         return text[lead.end() :]
@@ -86,7 +95,11 @@ def stated(text: str) -> Stated:
 
     What is no name must equal the answer, and say it in another way.
     """
-    text = _ROUNDED.sub("", text)
+    if "≈" in text or r"\approx" in text:
+        text = _ROUNDED.sub("", text)
+    if "=" not in text:
+        named = _COLON.match(text)
+        return Stated(text[named.end() :], (named[1],)) if named else Stated(text)
     *before, answer = _EQUALS.split(text)
     if not before:
         return Stated(text)

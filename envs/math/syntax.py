@@ -30,8 +30,9 @@ _SIGNS = str.maketrans(
 _LATEX = {
     r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cdot": "*", r"\times": "*", r"\div": "/", r"\pi": " pi ",
     r"\infty": " infty ", r"\cup": " cup ", r"\leq": "<=", r"\geq": ">=", r"\le": "<=", r"\ge": ">=", r"\pm": " pm ",
-    r"\left": "", r"\right": "", r"\{": " lbrace ", r"\}": " rbrace ", r"\,": " ", r"\;": " ", r"\!": "", r"\:": " ", r"\qquad": " ", r"\cfrac": r"\frac", r"\lor": " or ", r"\vee": " or ", r"\ ": " ",
+    r"\left": "", r"\right": "", r"\{": " lbrace ", r"\}": " rbrace ", r"\,": " ", r"\;": " ", r"\!": "", r"\ ": " ",
     r"\%": "%", r"\$": " ", r"\(": " ", r"\)": " ", r"\[": " ", r"\]": " ", r"^\circ": " degree ", r"\quad": " ",
+    r"\:": " ", r"\qquad": " ", r"\cfrac": r"\frac", r"\lor": " or ", r"\vee": " or ",
     r"\lvert": "|", r"\rvert": "|", r"\displaystyle": " ", r"\in": " in ", r"\lt": "<", r"\gt": ">",
 }  # fmt: skip
 _HIGH = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿˣ", "0123456789+-()nx")
@@ -42,7 +43,7 @@ _VULGAR = {
     "⅙": "1/6", "⅚": "5/6", "⅐": "1/7", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8", "⅑": "1/9", "⅒": "1/10",
 }  # fmt: skip
 _VULGAR_SIGN = re.compile(rf"(\d?)\s?([{''.join(_VULGAR)}])")
-_THIN = "\u00a0\u2009\u200a\u202f"
+_THIN = "'’\u00a0\u2009\u200a\u202f"
 _COMMAND = re.compile(r"\^\s*\{?\\circ\}?|\\[A-Za-z]+|\\[^A-Za-z]")
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|operatorname)\s*\{([^{}]*)\}")
 _TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+|\\frac|\\sqrt|\\?[A-Za-z]+|<=|>=|[-+*/^()\[\]{}|,;%=<>])")
@@ -134,10 +135,15 @@ def unwrap_text(text: str) -> str:
     return _TEXT.sub(r" \1 ", text.replace("\\,", " ").replace("\\ ", " ")) if "\\" in text else text
 
 
+def join_thin(text: str) -> str:
+    """`12 345` with a thin space as `12345`."""
+    return _THIN_THOUSANDS.sub(lambda match: _NO_DIGIT.sub("", match[0]), text)
+
+
 def join_thousands(text: str) -> str:
-    """`12,345` and, with thin spaces, `12 345` as `12345`: only for a text that is one number, never for a list."""
-    if not text.isascii() or "\\," in text or "{," in text:
-        text = _THIN_THOUSANDS.sub(lambda match: _NO_DIGIT.sub("", match[0]), text.replace("{,}", ","))
+    """`12,345` as `12345`: only for a text that is one number, never for a list."""
+    if not text.isascii() or "\\," in text or "{," in text or "'" in text:
+        text = join_thin(text.replace("{,}", ","))
     return _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
 
 

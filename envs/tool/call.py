@@ -42,8 +42,8 @@ class Call(NamedTuple):
 def split_calls(text: str) -> tuple[list[str], str]:
     """The contents of the call tags, in order, and the text after the last; stops after `MOST` + 1.
 
-    A last call that is never closed counts: an engine that stops at the closing tag may not give it back. Where there is
-    no tag, fenced blocks that are calls count.
+    A last call that is never closed counts: an engine that stops at the closing tag may not give it back. Where there
+    is no tag, fenced blocks that are calls count.
     """
     found: list[str] = []
     if OPENING not in text:

@@ -49,8 +49,8 @@ def parse_command(text: str, verbs: Sequence[str]) -> Command | None:
 def parse_commands(text: str, verbs: Sequence[str]) -> list[Command]:
     """All commands in `text`, in order; the argument of each is one line: for actions of several commands."""
     found = _commands(text, verbs)
-    ends = [each.start() for each in found[1:]] + [len(text)]
-    return [_command(text, each, _first_line(text[each.end() : end])) for each, end in zip(found, ends, strict=True)]
+    ends = [each.start() for each in found][1:] + [len(text)]
+    return [_command(text, each, _first_line(text[each.end() : end])) for each, end in zip(found, ends, strict=False)]
 
 
 def command_format(usages: Sequence[str]) -> str:

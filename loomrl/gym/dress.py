@@ -11,14 +11,17 @@ LONGEST = 16_000
 EDGES = "*_` \t\r\n\u00a0\u2009\u202f\u200a"
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»"}
 _OPENING = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`]*)")
-_BEFORE = r"(?:(?:so|thus|hence|therefore|then|finally|in conclusion|in summary|and|now)\b[,:]?\s+)*"
+_BEFORE = r"(?:(?:so|thus|hence|therefore|then|finally|in\s+conclusion|in\s+summary|and|now)\b[,:]?\s+)*"
 _NOUN = r"(?:answer|result|solution|response|translation|output)"
-_SAYS = r"(?:is|are|was|equals|would be|should be|must be)\b"
+_SAYS = r"(?:is|are|was|equals|would\s+be|should\s+be|must\s+be)\b"
+_TAIL = re.compile(rf"\s+(?:is|are)\s+(?:the|my|our)\s+(?:final\s+|correct\s+|right\s+)*{_NOUN}s?$", re.IGNORECASE)
+_TAGGED = re.compile(r"<(b|strong|i|em|code|u|p|span)>(.*)</\1>", re.DOTALL)
 _LEAD = re.compile(
     rf"""
-    [#>]*\s*[*_]*
+    (?:[#>]+\s)?\s*[*_]*
     (?:
-        =
+        [=→⇒∴➜]
+      | (?<=[#>]\s)
       | {_BEFORE}(?:(?:the|my|our)\s+)?(?:(?:final|correct|right|exact|complete|full)\s+)*{_NOUN}[*_]*\s*
         (?: {_SAYS}[*_]*\s*:? | [:=：] | \n )
       | {_BEFORE}(?:it|this|that)(?:\s+(?:is|gives|makes|yields)\b|'s\b)\s*:?
@@ -88,9 +91,14 @@ def _without_layer(text: str) -> str:
         blocks = list(fenced_blocks(text))
         if len(blocks) == 1 and blocks[0].content is not None and blocks[0].end == len(text):
             return blocks[0].content
-    text = text.rstrip(".!✓✅ ").strip(EDGES)
+    lead = _LEAD.match(text)
+    if lead and lead.end() < len(text):
+        return text[lead.end() :]
+    text = _TAIL.sub("", text.rstrip(".,;!✓✅ ").strip(EDGES))
+    tagged = _TAGGED.fullmatch(text)
+    if tagged:
+        return tagged[2]
     closing = _QUOTES.get(text[:1])
     if closing and len(text) > 1 and text.endswith(closing) and closing not in text[1:-1]:
         return text[1:-1]
-    lead = _LEAD.match(text)
-    return text[lead.end() :] if lead and lead.end() < len(text) else text
+    return text
