@@ -227,16 +227,17 @@ def _both_signs(text: str) -> tuple[str, ...]:
     return f"{parts[0]}+{parts[1]}", f"{parts[0]}-{parts[1]}"
 
 
-_SEPARATOR = re.compile(
-    r"[,;\n∨]|\\q?quad\b|\\(?:lor|vee)\b|\\\\(?=\s)|\\?\b(?:and|or)\b|\\text\{ *(?:and|or) *\}", re.IGNORECASE
-)
+_SEPARATOR = re.compile(r"[,;\n∨]|\\q?quad\b|\\(?:lor|vee)\b|\\?\b(?:and|or)\b|\\text\{ *(?:and|or) *\}", re.IGNORECASE)
 _BULLET = re.compile(r"\s*(?:[-*•]\s+(?=[a-z]\w*\s*=)|either\b)", re.IGNORECASE)
 _CASES = re.compile(r"\\(?:begin|end)\{(?:cases|aligned|array)\}")
 
 
 def _split(text: str) -> list[str]:
     """At commas, semicolons, ends of lines, `and` and `or`; the items hold none of these."""
-    plain = _SPACES.sub(" ", _CASES.sub("", join_thin(text))) if "\\" in text or not text.isascii() else text
+    plain = text
+    if "\\" in text or not text.isascii():
+        lines = _CASES.sub("", text).replace("\\\\", "\n")
+        plain = _SPACES.sub(" ", join_thin(lines))
     pieces = [_BULLET.sub("", piece) for piece in _SEPARATOR.split(plain) if piece.strip(" \t*")]
     if not 1 <= len(pieces) <= MAX_ITEMS:
         raise Unreadable(f"between 1 and {MAX_ITEMS} items are read")

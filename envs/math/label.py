@@ -34,7 +34,7 @@ _DOUBT = re.compile(
     re.IGNORECASE,
 )
 """Words after which nothing is said to be the answer."""
-_ROUNDED = re.compile(r"\s*\(?(?:≈|≃|\\approx\b)\s*-?[$]?\d[\d.,]*[^=<>;]{0,30}$")
+_ROUNDED = re.compile(r"(.*?)\s*\(?(?:≈|≃|\\approx\b)\s*-?[$]?\d[\d.,]*%?([^=<>;]{0,30}?)\)?", re.DOTALL)
 _CONSTANT = re.compile(
     r"(?:\s*[,;]?\s*\(?(?:where|with|for|and)\s+\$?[CcKk]\$?\b[^=]{0,60}|\s*(?:\\q?quad)?\s*[,;(]\s*[CcKk]\b[^=+]{0,40})$"
 )
@@ -96,7 +96,7 @@ def stated(text: str) -> Stated:
     What is no name must equal the answer, and say it in another way.
     """
     if "≈" in text or r"\approx" in text:
-        text = _ROUNDED.sub("", text)
+        text = _without_rounding(text)
     if "=" not in text:
         named = _COLON.match(text)
         return Stated(text[named.end() :], (named[1],)) if named else Stated(text)
@@ -111,6 +111,15 @@ def stated(text: str) -> Stated:
         raise Unreadable("both sides are the same")
     names = tuple(side.strip(" $") for side in before if is_label(side))
     return Stated(answer, names, equal)
+
+
+def _without_rounding(text: str) -> str:
+    """`12π ≈ 37.7 cm` as `12π cm`."""
+    found = _ROUNDED.fullmatch(text)
+    if found is None:
+        return text
+    exact, unit = found[1], found[2].strip()
+    return exact if exact.endswith(unit) else f"{exact} {unit}"
 
 
 def is_label(text: str) -> bool:

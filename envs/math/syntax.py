@@ -89,6 +89,8 @@ def tokens(raw: str) -> list[str]:
 def _plain(raw: str) -> str:
     """LaTeX and typographic signs in their ASCII spelling, dollar signs and layout dropped."""
     text = raw if raw.isascii() else _ascii(raw)
+    if len(text) > 2 * MAX_LENGTH:
+        raise Unreadable("too long when its signs are spelt out")
     text = text.replace("**", "^")
     if not text.isascii():
         raise Unreadable("a character outside ASCII and the usual mathematical signs")

@@ -49,7 +49,7 @@ def parse_command(text: str, verbs: Sequence[str]) -> Command | None:
 def parse_commands(text: str, verbs: Sequence[str]) -> list[Command]:
     """All commands in `text`, in order; the argument of each is one line: for actions of several commands."""
     found = _commands(text, verbs)
-    ends = [each.start() for each in found][1:] + [len(text)]
+    ends = [*(each.start() for each in found[1:]), len(text)]
     return [_command(text, each, _first_line(text[each.end() : end])) for each, end in zip(found, ends, strict=False)]
 
 
@@ -63,9 +63,10 @@ def _first_line(text: str) -> str:
 
 
 def _command(text: str, found: re.Match[str], argument: str) -> Command:
-    """With the argument free of marks that were opened before the verb."""
-    first, newline, rest = argument.strip().partition("\n")
-    closing = found["open"][::-1]
+    """With the argument free of the marks that were opened before the verb."""
+    closing = "" if found["shut"] else found["open"][::-1]
+    argument = argument.removeprefix(closing).strip() if closing else argument.strip()
+    first, newline, rest = argument.partition("\n")
     if closing and first.endswith(closing):
         first = first.removesuffix(closing).rstrip()
     return Command(text[: found.start()], found["verb"].upper(), f"{first}{newline}{rest}")
@@ -82,6 +83,6 @@ def _pattern(verbs: tuple[str, ...]) -> re.Pattern[str]:
     """A verb at the start of a line, with its colon, or alone on the line."""
     names = "|".join(map(re.escape, verbs))
     return re.compile(
-        rf"^{_BULLETS}(?P<open>{_MARKS})(?P<verb>{names}){_MARKS}(?:[ \t]*(?P<colon>[:：]){_MARKS}|(?=[ \t.]*$))",
+        rf"^{_BULLETS}(?P<open>{_MARKS})(?P<verb>{names})(?P<shut>{_MARKS})(?:[ \t]*(?P<colon>[:：])|(?=[ \t.]*$))",
         re.IGNORECASE | re.MULTILINE | re.ASCII,
     )

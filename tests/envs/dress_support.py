@@ -21,11 +21,13 @@ MATH_MARKS = (
 LEADS = ("",) * 6 + (
     "= ", "Answer: ", "Final answer: ", "**Answer:** ", "**Final Answer:** ", "The answer is ", "The answer is: ",
     "The final answer is ", "So the answer is ", "Therefore, the answer is ", "Thus, the answer is: ", "Result: ",
-    "The result is ", "Hence ", "So, ", "### Answer\n", "**Final answer**: ", "answer: ", "ANSWER: ", "It is ", "We get ",
+    "The result is ", "Hence ", "So, ", "### Answer\n", "**Final answer**: ", "answer: ", "ANSWER: ", "It is ",
+    "We get ",
 )  # fmt: skip
 TAILS = ("",) * 5 + (".", " .", "!", "\n", "  ", ".\n")
 OPENINGS = (
-    "", "", "Let me think.\n", "First I look at what is given, then I work it out.\n\n", "**Reasoning**\n\nStep by step.\n",
+    "", "", "Let me think.\n", "First I look at what is given, then I work it out.\n\n",
+    "**Reasoning**\n\nStep by step.\n",
     "- The first step is easy.\n- So is the second.\n\n",
 )  # fmt: skip
 SPACES = ("\u2009", "\u202f", "\u00a0", "\u200a")
@@ -64,7 +66,8 @@ def tagged(answer: str, seed: int) -> str:
 LABELS = {
     "derivative": (
         "f'(x) = ", "y' = ", "dy/dx = ", "f′(x) = ", "f’(x) = ", r"\frac{dy}{dx} = ", "f' = ", r"f^{\prime}(x) = ",
-        "d/dx f(x) = ", "df/dx = ", r"\frac{d}{dx} f(x) = ", "f'(x)=", "The derivative is ", "The derivative is f'(x) = ",
+        "d/dx f(x) = ", "df/dx = ", r"\frac{d}{dx} f(x) = ", "f'(x)=", "The derivative is ",
+        "The derivative is f'(x) = ",
         "Derivative: ", "the derivative of f(x) is ",
     ),
     "integral": (
@@ -82,7 +85,8 @@ LABELS = {
     "length": ("c = ", "The length is ", "d = ", "AB = ", "|AB| = ", "Length = ", "h = "),
     "volume": ("V = ", "The volume is ", "Volume = "),
     "angle": ("α = ", "The angle is ", "∠C = ", "angle = ", r"\angle ABC = ", r"\alpha = "),
-    "line": ("The line is ", "The equation is ", "Equation: ", "The equation of the line is: ", "The tangent line is "),
+    "line": ("The line is ", "The equation is ", "Equation: ", "The equation of the line is: ",
+    "The tangent line is "),
     "expanded": ("The expanded form is ", "f(x) = ", "It equals "),
     "factored": ("The factored form is ", "f(x) = ", "p(x) = ", "Factored: "),
     "solutions": ("The solutions are ", "Solutions: ", "The roots are "),
@@ -129,7 +133,8 @@ def _topic(family: str, answer: Answer) -> str:
     name = family.partition(".")[2]
     named = {
         "derivative": "derivative", "integral": "integral", "composition": "composition", "expand": "expanded",
-        "factor": "factored", "probability": "probability", "conditional": "probability", "expectation": "expectation",
+        "factor": "factored", "probability": "probability", "conditional": "probability",
+        "expectation": "expectation",
         "mean": "mean", "median": "median", "variance": "variance", "limit": "limit", "area": "area",
         "coordinates": "area",
     }  # fmt: skip
@@ -192,12 +197,11 @@ def _solutions(values: list[str], answer: Answer, rng: Random) -> str:
     if style == "named":
         return joint.join(f"{name} = {value}" for value in values)
     numbers = map(str, range(1, len(values) + 1))
-    below = (
-        (lambda n: n.translate(_SUBSCRIPT))
-        if style == "subscript"
-        else (lambda n: rng.choice(("_{}", "_{{{}}}")).format(n))
-    )
-    return joint.join(f"{name}{below(n)} = {value}" for n, value in zip(numbers, values, strict=True))
+    if style == "subscript":
+        below = [n.translate(_SUBSCRIPT) for n in numbers]
+    else:
+        below = [rng.choice(("_{}", "_{{{}}}")).format(n) for n in numbers]
+    return joint.join(f"{name}{n} = {value}" for n, value in zip(below, values, strict=True))
 
 
 def nearby(text: str, rng: Random) -> str:
@@ -215,41 +219,39 @@ def nearby(text: str, rng: Random) -> str:
 
 BULLETS = ("",) * 6 + ("- ", "* ", "• ", "  ", "    ", "\t", "> ", "1. ", "- [ ] ", "### ")
 COMMAND_MARKS = (
-    "{verb}: {argument}", "{verb}: {argument}", "{verb}: {argument}", "**{verb}:** {argument}", "**{verb}**: {argument}",
-    "**{verb}: {argument}**", "`{verb}: {argument}`", "*{verb}:* {argument}", "{verb}:{argument}", "{verb} : {argument}",
+    "{verb}: {argument}", "{verb}: {argument}", "{verb}: {argument}", "**{verb}:** {argument}",
+    "**{verb}**: {argument}", "**{verb}: {argument}**", "`{verb}: {argument}`", "*{verb}:* {argument}", "{verb}:{argument}",
+    "{verb} : {argument}",
     "__{verb}:__ {argument}", "**`{verb}: {argument}`**", "{verb}: **{argument}**", "{verb}: `{argument}`",
     "{verb}:  {argument}", "{verb}:\n{argument}",
 )  # fmt: skip
+ALONE = ("{verb}:", "{verb}:", "**{verb}:**", "`{verb}:`", "{VERB}", "**{VERB}**")
 CASES: tuple[Callable[[str], str], ...] = (str, str, str.capitalize, str.lower)
 CLOSINGS = ("", "", "", "\n", "\n\nThat is my choice.", "\n\n*This follows from what was said.*")
 
 
-def dressed_commands(text: str, seed: int, verbs: tuple[str, ...], *, one_line: bool = True) -> str:
+def dressed_commands(text: str, seed: int, verbs: tuple[str, ...]) -> str:
     """The commands of `text`, one a line, each in the same dress; other lines stay."""
     rng = Random(f"command {seed}")
     bullet, marks, case = rng.choice(BULLETS), rng.choice(COMMAND_MARKS), rng.choice(CASES)
-    fenced, tail = rng.random() < 0.1, rng.choice(("", "", "", "."))
-    lines = []
-    commands = [line for line in text.split("\n") if line.partition(":")[0] in verbs]
-    if len(commands) > 1 and "\n" in marks:
-        marks = "{verb}: {argument}"
-    for line in text.split("\n"):
-        verb, colon, argument = line.partition(":")
-        if not colon or verb not in verbs:
-            lines.append(line)
-            continue
-        argument = argument.strip()
-        pattern = (
-            marks if argument else marks.split("{argument}")[0].rstrip("\n `*") + ("" if "*" not in marks[:1] else "")
-        )
-        shown = argument if verb == "SAY" or not argument else argument + tail
-        if not argument:
-            pattern = "{verb}:"
-        lines.append(bullet + pattern.format(verb=case(verb), argument=shown))
-    body = "\n".join(lines)
+    alone, tail, fenced = rng.choice(ALONE), rng.choice(("", "", "", ".")), rng.random() < 0.1
+    lines = [line.partition(": ") if ": " in line else line.partition(":") for line in text.split("\n")]
+    if sum(verb in verbs for verb, _, _ in lines) > 1:
+        marks = marks.replace("\n", " ")
+    body = "\n".join(
+        bullet
+        + (marks if argument else alone).format(verb=case(verb), VERB=verb, argument=_ended(verb, argument, tail))
+        if colon and verb in verbs
+        else f"{verb}{colon}{argument}"
+        for verb, colon, argument in lines
+    )
     if fenced:
         body = f"```\n{body}\n```"
     return f"{rng.choice(OPENINGS)}{body}{rng.choice(CLOSINGS)}"
+
+
+def _ended(verb: str, argument: str, tail: str) -> str:
+    return argument if verb == "SAY" else argument + tail
 
 
 # Tools and code
