@@ -14,14 +14,16 @@ ROUNDS = 8
 _SIGNS = r"[-0-9xyzt()\[\]+*/^ ,√π∞U]*"
 _BARE = re.compile(rf"(?:[-0-9xyzt()\[√+]{_SIGNS}(?:(?:sin|cos|ln|inf|e\^| = ){_SIGNS})*)?[0-9xyztπ)\]]")
 """Texts that wear nothing, most of those that are short: they are not searched."""
-_FACTORIAL = re.compile(r"(?!.*[A-Za-z]{2}).*[0-9A-Za-z)]!+", re.DOTALL)
+_SAYS = "is|are|was|equals?|becomes|gives|yields|costs?|measures|has|be"
+_FACTORIAL = re.compile(
+    rf"(?!.*(?:\b(?:{_SAYS}|answer|result|solution)\b|[:：])).*(?:\w|(?<!\\)[)\]])!+", re.DOTALL | re.IGNORECASE
+)
 """Without words an exclamation mark is no exclamation."""
 _MATHS = re.compile(r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]", re.DOTALL)
 _WRAPPED = re.compile(r"\\(?:boxed|fbox|mathbf|boldsymbol|textbf|textit|text|underline)\s*\{(.*)\}", re.DOTALL)
 _SIZE = re.compile(r"^\\(?:displaystyle|large|Large|LARGE|huge|therefore|implies|Rightarrow)\b\s*")
 _TEXT_FIRST = re.compile(r"\\text(?:bf|rm|it)?\s*\{([^{}]*)\}")
 _MARKED = re.compile(r"(?:^|(?<=[\s=:,(]))(\*\*|`)(?=\S)([^*`]+)(?<=\S)\1(?=$|[\s,.;)])")
-_SAYS = "is|are|was|equals?|becomes|gives|yields|costs?|measures|has|be"
 _WORDS = re.compile(
     r"(?![a-zA-Z]\s*[:：])"
     rf"(?:[A-Za-z][A-Za-z,'’-]*|\$?[a-zA-Z]['′’]?\([a-z]\)\$?)"

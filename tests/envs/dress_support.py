@@ -220,8 +220,8 @@ def nearby(text: str, rng: Random) -> str:
 BULLETS = ("",) * 6 + ("- ", "* ", "• ", "  ", "    ", "\t", "> ", "1. ", "- [ ] ", "### ")
 COMMAND_MARKS = (
     "{verb}: {argument}", "{verb}: {argument}", "{verb}: {argument}", "**{verb}:** {argument}",
-    "**{verb}**: {argument}", "**{verb}: {argument}**", "`{verb}: {argument}`", "*{verb}:* {argument}", "{verb}:{argument}",
-    "{verb} : {argument}",
+    "**{verb}**: {argument}", "**{verb}: {argument}**", "`{verb}: {argument}`", "*{verb}:* {argument}",
+    "{verb}:{argument}", "{verb} : {argument}",
     "__{verb}:__ {argument}", "**`{verb}: {argument}`**", "{verb}: **{argument}**", "{verb}: `{argument}`",
     "{verb}:  {argument}", "{verb}:\n{argument}",
 )  # fmt: skip
