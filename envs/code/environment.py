@@ -18,9 +18,8 @@ from loomrl.envs.code.submission import CODE_FORMAT, NO_CODE, parse_code, with_f
 from loomrl.envs.code.subset import countable, refusal
 from loomrl.envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge, make_challenge, shown_call
 from loomrl.envs.code.value import shown
-from loomrl.gym.answer import parse_submission
+from loomrl.gym.answer import parse_submission, undress
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.dress import undress
 from loomrl.gym.sandbox import KINDS, open_sandbox
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -59,7 +58,7 @@ class CodeEnvironment(BaseEnvironment):
     guess_floor: ClassVar[Mapping[str, float]] = {REVIEW: 0.2}
     """One line among six at level 1, among eight and more elsewhere."""
     sandboxed = True
-    sources = ("loomrl.envs.code", "loomrl.gym.answer", "loomrl.gym.dress", "loomrl.gym.sandbox")
+    sources = ("loomrl.envs.code", "loomrl.gym.answer", "loomrl.gym.sandbox")
 
     settings: CodeSettings
     _challenge: Challenge | None = None

@@ -3,7 +3,7 @@
 import ast
 
 from loomrl.envs.code.subset import MAX_SOURCE, parse
-from loomrl.gym.dress import fenced_blocks
+from loomrl.gym.answer import fenced_blocks
 
 CODE_FORMAT = "Reply with the whole function in a ```python block."
 NO_CODE = f"No complete ```python block of at most {MAX_SOURCE} letters was found. {CODE_FORMAT}"

@@ -7,8 +7,7 @@ from typing import ClassVar
 from loomrl.envs.language import locale, question, summary, tongue
 from loomrl.envs.language.hack import hacked_answers, hacked_texts
 from loomrl.envs.language.problem import Generator, Grade, Problem
-from loomrl.gym.answer import CLOSING, OPENING, Submission
-from loomrl.gym.dress import undress
+from loomrl.gym.answer import CLOSING, OPENING, Submission, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry, Opinion
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
@@ -59,7 +58,7 @@ class LanguageEnvironment(QuestionEnvironment):
     """At level 1: one of the few names, places or numbers that come into question."""
     reward_parts = ("correctness", "coherence", "detail", "format")
     dependencies = ("babel",)
-    sources = ("loomrl.envs.language", *QuestionEnvironment.sources, "loomrl.gym.dress", "loomrl.gym.generate", *JUDGES)
+    sources = ("loomrl.envs.language", *QuestionEnvironment.sources, "loomrl.gym.generate", *JUDGES)
 
     settings: LanguageSettings
     _problem: Problem

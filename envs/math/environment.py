@@ -47,7 +47,7 @@ class MathEnvironment(QuestionEnvironment):
     }
     """The share of tasks that the best constant answer solves at the worst level; elsewhere at most 0.05."""
     dependencies = ("math-verify", "sympy", "latex2sympy2_extended")
-    sources = ("loomrl.envs.math", *QuestionEnvironment.sources, "loomrl.gym.dress", "loomrl.gym.scorer")
+    sources = ("loomrl.envs.math", *QuestionEnvironment.sources, "loomrl.gym.scorer")
     reward_parts = ("correctness", "logical_progression", "format")
 
     _problem: Problem

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from loomrl.envs.math.polynomial import Unreadable
-from loomrl.gym.dress import undress
+from loomrl.gym.answer import undress
 
 ROUNDS = 8
 """Layers that are taken off."""

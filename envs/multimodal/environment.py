@@ -9,8 +9,7 @@ from loomrl.envs.multimodal.caption import caption_quiz
 from loomrl.envs.multimodal.chart_question import chart_quiz
 from loomrl.envs.multimodal.quiz import Quiz
 from loomrl.envs.multimodal.scene_question import scene_quiz
-from loomrl.gym.answer import Submission
-from loomrl.gym.dress import undress
+from loomrl.gym.answer import Submission, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.question import QuestionEnvironment, QuestionSettings
 from loomrl.picture import size_of
@@ -43,7 +42,7 @@ class MultimodalEnvironment(QuestionEnvironment):
     guess_floor: ClassVar[Mapping[str, float]] = {"scene.vqa": 0.125}
     """One of eight colours, or a number from one to eight; elsewhere the best guess is right in a tenth of tasks."""
     dependencies = ("pillow",)
-    sources = ("loomrl.envs.multimodal", *QuestionEnvironment.sources, "loomrl.gym.dress", "loomrl.gym.generate")
+    sources = ("loomrl.envs.multimodal", *QuestionEnvironment.sources, "loomrl.gym.generate")
 
     _quiz: Quiz
 

@@ -67,7 +67,7 @@ class TaskFolders(BaseEnvironment):
     sources = (
         "loomrl.envs.tasks",
         "loomrl.envs.tool.call",
-        "loomrl.gym.dress",
+        "loomrl.gym.answer",
         "loomrl.gym.sandbox",
         "loomrl.threshold",
     )

@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from math import gcd
 
-from loomrl.gym.dress import undress
+from loomrl.gym.answer import undress
 
 MOST_DIGITS = 40
 MOST_BITS = 600

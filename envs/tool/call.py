@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from loomrl.gym.dress import fenced_blocks
+from loomrl.gym.answer import fenced_blocks
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 MOST = 8

@@ -57,7 +57,7 @@ class ToolCallEnvironment(BaseEnvironment):
     reward_parts = ("correctness", "tool_selection", "parameter_format", "interpretation", "tool_efficiency")
     reward_range = (0.0, 1.0 + 4 * PART)
     ceilings: ClassVar[dict[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
-    sources = ("loomrl.envs.tool", "loomrl.gym.answer", "loomrl.gym.dress", "loomrl.gym.generate")
+    sources = ("loomrl.envs.tool", "loomrl.gym.answer", "loomrl.gym.generate")
 
     _problem: Problem
     _session: Session

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from loomrl.gym.dress import undress
+from loomrl.gym.answer import undress
 
-COMMANDS = ("loomrl.gym.command", "loomrl.gym.dress")
+COMMANDS = ("loomrl.gym.answer", "loomrl.gym.command")
 """Sources of environments that read commands."""
 LONGEST = 16_000
 """Characters of an argument; a longer text is not a command."""

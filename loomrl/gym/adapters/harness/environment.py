@@ -49,7 +49,7 @@ class Harness(BaseEnvironment):
     """Tasks for an agent that is played as it is."""
 
     name = "Harness"
-    version = "1.0.0"
+    version = "1.0.1"
     settings_class: ClassVar[type[EnvironmentSettings]] = HarnessSettings
     settings: HarnessSettings
     reward_range = (0.0, 1.0)

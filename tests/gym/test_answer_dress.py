@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.gym.dress import LONGEST, fenced_blocks, undress
+from loomrl.gym.answer import LONGEST, fenced_blocks, undress
 
 
 @pytest.mark.parametrize(
