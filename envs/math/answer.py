@@ -228,7 +228,8 @@ def _both_signs(text: str) -> tuple[str, ...]:
 
 
 _SEPARATOR = re.compile(r"[,;\n∨]|\\q?quad\b|\\(?:lor|vee)\b|\\?\b(?:and|or)\b|\\text\{ *(?:and|or) *\}", re.IGNORECASE)
-_BULLET = re.compile(r"\s*(?:[-*•]\s+(?=[a-z]\w*\s*=)|either\b)", re.IGNORECASE)
+_BULLET = re.compile(r"\s*(?:(?:[-*•]|\d{1,2}[.)])\s+(?=[*`$]*[a-z]\w*\s*=)|either\b)", re.IGNORECASE)
+_EDGES = " \t*`"
 _CASES = re.compile(r"\\(?:begin|end)\{(?:cases|aligned|array)\}")
 
 
@@ -238,7 +239,8 @@ def _split(text: str) -> list[str]:
     if "\\" in text or not text.isascii():
         lines = _CASES.sub("", text).replace("\\\\", "\n")
         plain = _SPACES.sub(" ", join_thin(lines))
-    pieces = [_BULLET.sub("", piece) for piece in _SEPARATOR.split(plain) if piece.strip(" \t*")]
+    pieces = [_BULLET.sub("", piece).strip(_EDGES).rstrip(".") for piece in _SEPARATOR.split(plain)]
+    pieces = [piece for piece in pieces if piece.strip(_EDGES)]
     if not 1 <= len(pieces) <= MAX_ITEMS:
         raise Unreadable(f"between 1 and {MAX_ITEMS} items are read")
     return pieces
@@ -298,9 +300,8 @@ def _strip_unit(text: str, unit: str) -> str:
     """The number in front of the problem's unit; another unit stays, and is Unreadable."""
     if not unit and "unit" not in text:
         return text
-    plain = unwrap_text(text).strip().strip("$").strip()
-    if unit == "dollars":
-        plain = re.sub(r"^(?:US ?\$|USD)\s*", "", plain)
+    plain = re.sub(r"^(?:US ?\$|USD\b)", "", unwrap_text(text).strip()) if unit == "dollars" else unwrap_text(text)
+    plain = plain.replace("$", " ").strip()
     return re.sub(rf"(?:(?<![a-z])\(?(?:{UNITS[unit]})\)?)?(?: {_ADVERBS})?$", "", plain)
 
 

@@ -40,26 +40,19 @@ LONGEST = 16_000
 EDGES = "*_` \t\r\n\u00a0\u2009\u202f\u200a"
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»"}
 _OPENING = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`]*)")
-_BEFORE = r"(?:(?:so|thus|hence|therefore|then|finally|in\s+conclusion|in\s+summary|and|now)\b[,:]?\s+)*"
+_BEFORE = r"(?:(?:so|thus|hence|therefore|then|finally|in\s+conclusion|in\s+summary)\b[,:]?\s+)"
 _NOUN = r"(?:answer|result|solution|response|translation|output)"
 _SAYS = r"(?:is|are|was|equals|would\s+be|should\s+be|must\s+be)\b"
 _TAIL = re.compile(rf"\s+(?:is|are)\s+(?:the|my|our)\s+(?:final\s+|correct\s+|right\s+)*{_NOUN}s?$", re.IGNORECASE)
 _TAGGED = re.compile(r"<(b|strong|i|em|code|u|p|span)>(.*)</\1>", re.DOTALL)
+_STATED = rf"""(?:
+    (?:(?:the|my|our)\s+)?(?:(?:final|correct|right|exact|complete|full)\s+)*{_NOUN}[*_]*\s*(?:{_SAYS}[*_]*\s*:?|[:=：]|\n)
+  | (?:it|this|that)(?:\s+(?:is|gives|makes|yields)\b|'s\b)\s*:?
+  | there\s+(?:is|are)\b
+  | (?:we|i)\s+(?:get|have|obtain|find)\b\s*:?
+)"""
 _LEAD = re.compile(
-    rf"""
-    (?:[#>]+\s)?\s*[*_]*
-    (?:
-        [=→⇒∴➜]
-      | (?<=[#>]\s)
-      | {_BEFORE}(?:(?:the|my|our)\s+)?(?:(?:final|correct|right|exact|complete|full)\s+)*{_NOUN}[*_]*\s*
-        (?: {_SAYS}[*_]*\s*:? | [:=：] | \n )
-      | {_BEFORE}(?:it|this|that)(?:\s+(?:is|gives|makes|yields)\b|'s\b)\s*:?
-      | {_BEFORE}(?:we|i)\s+(?:get|have|obtain|find)\b\s*:?
-      | (?:so|thus|hence|therefore|then|finally|in\ conclusion|in\ summary)\b[,:]?\s
-    )
-    [*_]*\s*
-    """,
-    re.IGNORECASE | re.VERBOSE,
+    rf"(?:[#>]+\s)?\s*[*_]*(?:[=→⇒∴➜]|(?<=[#>]\s)|{_BEFORE}++{_STATED}?|{_STATED})[*_]*\s*", re.IGNORECASE | re.VERBOSE
 )
 
 

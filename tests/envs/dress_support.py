@@ -10,6 +10,7 @@ from fractions import Fraction
 from random import Random
 
 from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.form import Form
 from loomrl.envs.math.notation import latex
 from loomrl.envs.math.syntax import read
 
@@ -44,6 +45,7 @@ def dressed_answer(
     if "```" in mark and ("\n" not in lead or tail.strip()):
         lead, tail = "", ""
     if "\n" in text:
+        text = _listed(text, rng)
         mark, tail = rng.choice(("{}", "```\n{}\n```")), ""
         lead = rng.choice(("", "**Answer:**\n", "Answer:\n")) if mark == "{}" else ""
     inside = rng.random() < 0.3 and "\n" not in lead and "*" not in lead + mark and "`" not in mark
@@ -51,6 +53,17 @@ def dressed_answer(
     if inside and bare:
         return mark.format(f"{lead}{text}{tail.rstrip()}")
     return f"{lead}{mark.format(text)}{tail}"
+
+
+def _listed(text: str, rng: Random) -> str:
+    """Lines as a list, with bullets or numbers, some of them bold."""
+    bullet, mark, tail = (
+        rng.choice(("", "", "- ", "* ", "• ", "{}. ")),
+        rng.choice(("{}", "{}", "**{}**")),
+        rng.choice(("", ".")),
+    )
+    lines = enumerate(text.split("\n"), start=1)
+    return "\n".join(bullet.format(number) + mark.format(line) + tail for number, line in lines)
 
 
 def tagged(answer: str, seed: int) -> str:
@@ -176,6 +189,10 @@ def _named(text: str, answer: Answer, rng: Random) -> str:
         if len(answer.names) == len(values) and rng.random() < 0.3:
             return f"({', '.join(answer.names)}) = ({', '.join(values)})"
         return rng.choice(("({})", "({})", "{}")).format(", ".join(values))
+    if rng.random() < 0.1 and text.isdecimal() and not answer.names:
+        return f"{int(text) - 1} + 1 = {text}"
+    if rng.random() < 0.1 and ("√" in text or "π" in text) and answer.form is not Form.ANY and not answer.variables:
+        return f"{text} {rng.choice(('≈', chr(92) + 'approx'))} {rng.randint(1, 99)}.{rng.randint(1, 99)}"
     if len(answer.names) == 1 and rng.random() < 0.5:
         text = f"{answer.names[0]}{rng.choice((' = ', '=', ' = '))}{text}"
     if answer.unit and rng.random() < 0.6:
@@ -234,6 +251,7 @@ def dressed_commands(text: str, seed: int, verbs: tuple[str, ...]) -> str:
     """The commands of `text`, one a line, each in the same dress; other lines stay."""
     rng = Random(f"command {seed}")
     bullet, marks, case = rng.choice(BULLETS), rng.choice(COMMAND_MARKS), rng.choice(CASES)
+    text = "\n".join(_varied(line, rng) for line in text.split("\n"))
     alone, tail, fenced = rng.choice(ALONE), rng.choice(("", "", "", ".")), rng.random() < 0.1
     lines = [line.partition(": ") if ": " in line else line.partition(":") for line in text.split("\n")]
     if sum(verb in verbs for verb, _, _ in lines) > 1:
@@ -248,6 +266,18 @@ def dressed_commands(text: str, seed: int, verbs: tuple[str, ...]) -> str:
     if fenced:
         body = f"```\n{body}\n```"
     return f"{rng.choice(OPENINGS)}{body}{rng.choice(CLOSINGS)}"
+
+
+def _varied(line: str, rng: Random) -> str:
+    """The content of a command in another form: a list over several lines, colons for equals signs, a question."""
+    verb, _, argument = line.partition(": ")
+    if verb == "SOLVE" and ", " in argument and rng.random() < 0.2:
+        bullet = rng.choice(("{}. ", "{}) ", "- ", "• ", "House {}: ", "{}. **"))
+        items = enumerate(argument.split(", "), start=1)
+        return "SOLVE:\n" + "\n".join(bullet.format(number) + item + "*" * bullet.count("*") for number, item in items)
+    if verb in ("ANSWER", "OFFER", "RESOLVE") and "=" in argument and rng.random() < 0.2:
+        return f"{verb}: {argument.replace('=', rng.choice((': ', ' = ', ':')))}"
+    return f"{line}?" if verb == "ASK" and rng.random() < 0.2 else line
 
 
 def _ended(verb: str, argument: str, tail: str) -> str:

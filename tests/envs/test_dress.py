@@ -14,6 +14,7 @@ from dress_support import (
     nearby,
     tagged,
 )
+from needs import needs
 
 from loomrl.envs.code import CodeEnvironment
 from loomrl.envs.dialogue import DialogueEnvironment
@@ -116,13 +117,22 @@ WARDROBES = (
     Wardrobe(GameEnvironment, commands("MOVE"), guess, 60),
 )
 FULL = [pytest.mark.slow, pytest.mark.timeout(1200)]
-SIZES = [pytest.param(wardrobe, 2, id=f"{wardrobe.environment.__name__}-quick") for wardrobe in WARDROBES]
-SIZES += [
-    pytest.param(wardrobe, wardrobe.per_family, id=f"{wardrobe.environment.__name__}-full", marks=FULL)
-    for wardrobe in WARDROBES
-]
 
 
+def sizes() -> list[object]:
+    """Every environment with a few tasks of each family, and with all that the full test has."""
+    found = []
+    for wardrobe in WARDROBES:
+        name, marks = wardrobe.environment.__name__.removesuffix("Environment"), []
+        if wardrobe.environment is CodeEnvironment:
+            marks = [pytest.mark.system, needs("a sandbox")]
+        quick = 1 if wardrobe.environment is CodeEnvironment else 4
+        found.append(pytest.param(wardrobe, quick, id=f"{name}-quick", marks=marks))
+        found.append(pytest.param(wardrobe, wardrobe.per_family, id=f"{name}-full", marks=[*FULL, *marks]))
+    return found
+
+
+SIZES = sizes()
 Act = Callable[[BaseEnvironment, Task], str]
 
 
