@@ -14,7 +14,6 @@ from dress_support import (
     nearby,
     tagged,
 )
-from needs import needs
 
 from loomrl.envs.code import CodeEnvironment
 from loomrl.envs.dialogue import DialogueEnvironment
@@ -29,6 +28,7 @@ from loomrl.envs.multimodal import MultimodalEnvironment
 from loomrl.envs.tool import ToolCallEnvironment
 from loomrl.gym.base import BaseEnvironment
 from loomrl.types import Task
+from tests.needs import needs
 
 MOST_TURNS = 90
 PAID = 0.99
