@@ -14,11 +14,11 @@ from loomrl.envs.code.hack import guesses, hacked_code, hacked_lines
 from loomrl.envs.code.lint import readability
 from loomrl.envs.code.review import FAMILY as REVIEW
 from loomrl.envs.code.review import Review, make_review
-from loomrl.envs.code.submission import CODE_FORMAT, NO_CODE, parse_code
+from loomrl.envs.code.submission import CODE_FORMAT, NO_CODE, parse_code, with_function
 from loomrl.envs.code.subset import countable, refusal
 from loomrl.envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge, make_challenge, shown_call
 from loomrl.envs.code.value import shown
-from loomrl.gym.answer import parse_submission
+from loomrl.gym.answer import parse_submission, undress
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.sandbox import KINDS, open_sandbox
 from loomrl.types import Message, Observation, Reward, Task
@@ -26,6 +26,7 @@ from loomrl.types import Message, Observation, Reward, Task
 EFFICIENCY_WEIGHT = 0.1
 READABILITY_WEIGHT = 0.1
 LINE_FORMAT = "Give the number of the line between <answer> and </answer>."
+_LINE = re.compile(r"(?:(?:the )?line (?:number )?)?([0-9]{1,4}):?")
 _REFERENCE_BUDGET = 1_000_000
 MAX_CALL = 200
 """Letters of a call in a verdict."""
@@ -49,7 +50,7 @@ class CodeEnvironment(BaseEnvironment):
     """
 
     name = "Code"
-    version = "2.0.2"
+    version = "2.1.0"
     families = (*FAMILIES, REVIEW)
     settings_class = CodeSettings
     reward_range = (0.0, 1.2)
@@ -88,6 +89,7 @@ class CodeEnvironment(BaseEnvironment):
             return self._again(NO_CODE)
         if not re.search(rf"\b{challenge.problem.name}\b", code):
             return self._again(f"This does not define {challenge.problem.name}. {CODE_FORMAT}")
+        code = with_function(code, challenge.problem.name)
         if challenge.bounded and countable(code) is None:
             return self._again(f"This is not run: {refusal(code)}. {CODE_FORMAT}")
         async with open_sandbox().session(preload=preload(), limits=LIMITS) as session:
@@ -115,7 +117,8 @@ class CodeEnvironment(BaseEnvironment):
         submission = parse_submission(action)
         if submission is None:
             return self._again(f"No answer was found. {LINE_FORMAT}")
-        right = submission.answer == str(review.line)
+        named = _LINE.fullmatch(undress(submission.answer)[:MAX_CALL].lower())
+        right = named is not None and int(named[1]) == review.line
         return self._over(float(right), verdict=f"the wrong line is {review.line}")
 
     def _again(self, text: str) -> Step:

@@ -14,6 +14,7 @@ from loomrl.envs.dialogue.scene import Reply, Scene, parse_act
 from loomrl.envs.dialogue.support import Support
 from loomrl.errors import did_you_mean
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.command import COMMANDS
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
@@ -81,7 +82,7 @@ class DialogueEnvironment(BaseEnvironment):
     """
 
     name = "Dialogue"
-    version = "1.1.1"
+    version = "1.2.0"
     families = tuple(SCENES)
     template_families: ClassVar[Mapping[str, Sequence[str]]] = {SCENARIO: ("type", "context")}
     settings_class = DialogueSettings
@@ -90,7 +91,7 @@ class DialogueEnvironment(BaseEnvironment):
     sources = (
         "loomrl.envs.dialogue",
         "loomrl.envs.language.wording",
-        "loomrl.gym.command",
+        *COMMANDS,
         "loomrl.gym.generate",
         *JUDGES,
     )

@@ -5,7 +5,7 @@ from random import Random
 
 from loomrl.envs.dialogue.need import SLOTS, Slot, by_reckoning, correction, plainly, with_denial
 from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
-from loomrl.envs.language.wording import same_name
+from loomrl.envs.language.wording import bare, same_name
 from loomrl.gym.generate import between, listed
 
 DENIAL_FROM, RECKONING_FROM, CORRECTION_FROM, ORDER_FROM = 3, 4, 6, 8
@@ -55,7 +55,7 @@ class Interview(Scene):
         """The answer to a question, or to the final answer."""
         if act.verb == "ANSWER":
             return self._judge(slots(act.argument, self._names))
-        name = act.argument.casefold()
+        name = bare(act.argument)
         if name not in self._names:
             return Reply(f"I do not understand. Ask for one of: {', '.join(self._names)}.")
         before = self._before(name)

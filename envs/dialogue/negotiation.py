@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
+from loomrl.envs.language.wording import bare
 from loomrl.gym.generate import between, listed
 
 WORTHLESS, FULL = 0.85, 0.97
@@ -97,7 +98,7 @@ class Negotiation(Scene):
     def reply(self, act: Act) -> Reply:
         """The points of an issue, or the partner's opinion of an offer."""
         if act.verb == "ASK":
-            return Reply(self._explain(act.argument.casefold()))
+            return Reply(self._explain(bare(act.argument)))
         if act.verb == "ACCEPT":
             return self._deal(self._favourite(), "A pleasure.")
         offer = slots(act.argument, tuple(self._mine.points))

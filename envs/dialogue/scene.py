@@ -67,18 +67,17 @@ def parse_act(text: str, verbs: Sequence[str]) -> Act | None:
     found = parse_command(text, verbs)
     if found is None:
         return None
-    argument = found.argument.partition("\n")[0].strip()
     said = parse_command(found.reasoning, (SAY,))
-    return Act("" if said is None else said.argument.strip(), found.verb, argument)
+    return Act("" if said is None else said.argument.strip(), found.verb, found.line)
 
 
 def slots(argument: str, names: Sequence[str]) -> dict[str, str] | None:
-    """`price=120, delivery=3` as a mapping; None if there is anything else, or a repeated name."""
+    """`price=120, delivery: 3` as a mapping; None if there is anything else, or a repeated name."""
     found: dict[str, str] = {}
     pieces = argument[:1000].split(",")
     for piece in pieces:
-        name, sign, value = piece.partition("=")
-        name = name.strip().casefold()
+        name, sign, value = piece.partition("=" if "=" in piece else ":")
+        name = bare(name)
         if not sign or name not in names or name in found:
             return None
         found[name] = bare(value)
@@ -87,5 +86,5 @@ def slots(argument: str, names: Sequence[str]) -> dict[str, str] | None:
 
 def topics(name: str, names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """The words that a question about `name` must have, and those it must not; none if the name is unknown."""
-    asked = name.casefold()
+    asked = bare(name)
     return ((asked,), [other for other in names if other != asked]) if asked in names else ((), ())

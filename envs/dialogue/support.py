@@ -7,7 +7,7 @@ from random import Random
 
 from loomrl.envs.dialogue.claim import read_claims
 from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
-from loomrl.envs.language.wording import plain, same_name, words
+from loomrl.envs.language.wording import bare, plain, same_name, words
 from loomrl.gym.generate import between, listed
 
 ACTIONS = words("refund exchange repair voucher")
@@ -139,7 +139,7 @@ class Support(Scene):
     def reply(self, act: Act) -> Reply:
         """A fact of the case, or the end."""
         if act.verb == "ASK":
-            name = act.argument.casefold()
+            name = bare(act.argument)
             if name not in self._told:
                 return Reply(f"I can tell you about: {', '.join(self._told)}.")
             self._asked.add(name)

@@ -11,7 +11,7 @@ from loomrl.envs.game.prediction import FORMAT, VERB, log_score, read_prediction
 from loomrl.envs.game.puzzle import PUZZLES
 from loomrl.envs.game.setting import GameSettings, LeagueOpponent
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import command_format, parse_command
+from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.opponent import SLIPS, LeagueSettings, Rival
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -31,7 +31,7 @@ class GameEnvironment(BaseEnvironment):
     """
 
     name = "Game"
-    version = "1.1.0"
+    version = "1.2.0"
     families = FAMILIES
     settings_class: ClassVar[type[EnvironmentSettings]] = GameSettings
     reward_range = (-STRATEGY_WEIGHT, 1.2)
@@ -49,7 +49,7 @@ class GameEnvironment(BaseEnvironment):
         "board.y": 0.15,
     }
     """Win rate of random moves over all levels: half against a random opponent, little against the others."""
-    sources = ("loomrl.envs.game", "loomrl.gym.command", "loomrl.gym.generate", "loomrl.gym.opponent")
+    sources = ("loomrl.envs.game", *COMMANDS, "loomrl.gym.generate", "loomrl.gym.opponent")
     dependencies = ("open_spiel",)
 
     settings: GameSettings
@@ -89,7 +89,7 @@ class GameEnvironment(BaseEnvironment):
         """Make the move, and return the reply; an illegal move is answered with the legal ones."""
         self._steps += 1
         command = parse_command(action, (COMMAND,))
-        seen = await self._play.move(command.argument) if command else None
+        seen = await self._play.move(command.line) if command else None
         if seen is None or command is None:
             self._misses += 1
             lost = self._misses >= self.settings.patience
@@ -123,7 +123,7 @@ class GameEnvironment(BaseEnvironment):
         if not self._foretold or answer is None or len(answer.choices) < 2:
             return
         command = parse_command(reasoning, (VERB,))
-        chances = read_prediction(command.argument) if command else None
+        chances = read_prediction(command.line) if command else None
         self._scores.append(log_score(chances, answer.choices, answer.move) if chances else 0.0)
 
     def _format(self) -> str:

@@ -140,7 +140,7 @@ class PolicyPlayer:
             raise EpisodeError(f"opponent.policy: {error}") from error
         self._conversation += (Message("assistant", said),)
         command = parse_command(said, (COMMAND,))
-        action = turn.moves.get(plain(command.argument)) if command else None
+        action = turn.moves.get(plain(command.line)) if command else None
         if action is None:
             self.slips += 1
             action = turn.rng.choice(turn.state.legal_actions())

@@ -7,7 +7,7 @@ from typing import ClassVar
 from loomrl.envs.language import locale, question, summary, tongue
 from loomrl.envs.language.hack import hacked_answers, hacked_texts
 from loomrl.envs.language.problem import Generator, Grade, Problem
-from loomrl.gym.answer import CLOSING, OPENING, Submission
+from loomrl.gym.answer import CLOSING, OPENING, Submission, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry, Opinion
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
@@ -45,7 +45,7 @@ class LanguageEnvironment(QuestionEnvironment):
     """
 
     name = "Language"
-    version = "1.0.2"
+    version = "1.1.0"
     families = tuple(FAMILIES)
     settings_class = LanguageSettings
     reward_range = (0.0, 1.0 + COHERENCE + DETAIL + FORMAT)
@@ -72,7 +72,7 @@ class LanguageEnvironment(QuestionEnvironment):
 
     async def judge(self, submission: Submission) -> Reward:
         """Correctness, and with full success what else is worth something."""
-        grade = self._problem.grade(submission.answer)
+        grade = self._problem.grade(undress(submission.answer))
         parts = dict.fromkeys(self.reward_parts, 0.0) | {"correctness": grade.success}
         if grade.success == 1:
             parts["coherence"] = COHERENCE * await self._coherence(grade, submission)

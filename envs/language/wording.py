@@ -27,6 +27,7 @@ _WORDS = {word: number for number, word in enumerate(_SMALL)} | {
 }
 _PADDING = re.compile(r"(?<![0-9])0(?=[1-9])")
 _NUMBER = re.compile(r"-?[0-9]{1,12}")
+_WHOLE = re.compile(r"(-?[0-9]{1,12})\.0+")
 
 
 def plain(text: str) -> str:
@@ -37,10 +38,10 @@ def plain(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """`plain`, without an article before it and punctuation around it."""
+    """`plain`, without an article before it and punctuation around it; a whole number without decimals."""
     found = plain(text).strip(_EDGES)
     article = next((article for article in _ARTICLES if found.startswith(article)), "")
-    return found.removeprefix(article)
+    return _WHOLE.sub(r"\1", found) if _WHOLE.fullmatch(found) else found.removeprefix(article)
 
 
 def same_name(given: str, truth: str) -> bool:
@@ -54,8 +55,8 @@ def same_number(given: str, truth: str) -> bool:
 
 
 def same_text(given: str, truth: str) -> bool:
-    """True if both are equal; case and kinds of space are ignored."""
-    return len(given) <= LONGEST and plain(given).strip("\"'` ") == plain(truth).strip("\"'` ")
+    """True if both are equal; case, kinds of space, quotes and full stops around them are ignored."""
+    return len(given) <= LONGEST and plain(given).strip("\"'`. ") == plain(truth).strip("\"'`. ")
 
 
 def same_date(given: str, truth: str) -> bool:
@@ -65,6 +66,7 @@ def same_date(given: str, truth: str) -> bool:
 
 def _number_in(text: str) -> int | None:
     first, _, unit = text.partition(" ")
+    first = _WHOLE.sub(r"\1", first)
     if unit not in ("", "people", "person", "years", "year"):
         return None
     if first in _WORDS:

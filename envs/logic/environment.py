@@ -18,7 +18,7 @@ from loomrl.envs.logic.statements import FAMILY as STATEMENTS
 from loomrl.envs.logic.statements import PARAMETERS as STATEMENT_PARAMETERS
 from loomrl.envs.logic.statements import statements
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import command_format, parse_command
+from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -51,7 +51,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     """
 
     name = "LogicPuzzle"
-    version = "1.1.0"
+    version = "1.2.0"
     families = tuple(FAMILIES)
     template_families: ClassVar[Mapping[str, Sequence[str]]] = {
         OUTSIDE: PARAMETERS,
@@ -62,7 +62,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     guess_floor: ClassVar[Mapping[str, float]] = {"ordering": 0.13}
     """At the worst level, the success of buying every available fact and guessing the rest; elsewhere at most 0.1."""
     reward_parts = ("correctness", "efficiency")
-    sources = ("loomrl.envs.logic", "loomrl.gym.command", "loomrl.gym.generate", "loomrl.gym.adapters.reasoning_gym")
+    sources = ("loomrl.envs.logic", *COMMANDS, "loomrl.gym.generate", "loomrl.gym.adapters.reasoning_gym")
 
     _puzzle: Puzzle
     _bought: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
         if command is None:
             return _told(f"No command was found. {self._commands()}")
         if command.verb == "QUERY":
-            return self._query(command.argument)
+            return self._query(command.line)
         solved = await self._puzzle.accepts(command.argument)
         if solved is None:
             return _told(f"That is no solution. SOLVE takes {self._puzzle.solve}.")

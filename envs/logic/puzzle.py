@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from random import Random
 from typing import Protocol
 
@@ -99,12 +100,12 @@ MOST_GROUPS = 40
 
 
 def read_groups(text: str) -> list[list[str]] | None:
-    """The first line as groups of words, between commas or similar; None if there are too many.
+    """The first line, or a list's lines, as groups of words, between commas or similar; None if there are too many.
 
     A group may begin with the number of its place; a wrong number makes the text unreadable. `and` and marks of
     emphasis do not count.
     """
-    line = text.strip().partition("\n")[0].lower().translate(_EMPHASIS).rstrip(" .")
+    line = _one_line(text.lower().translate(_EMPHASIS)).rstrip(" .")
     pieces = re.split(r"[,;|<>→/-]+", line)
     if len(pieces) > MOST_GROUPS:
         return None
@@ -115,6 +116,16 @@ def read_groups(text: str) -> list[list[str]] | None:
             return None
         groups.append([word for word in bare[found.end() if found else 0 :].split() if word != "and"])
     return groups
+
+
+_ITEM = re.compile(r"(?:[-•]|\d{1,2}[.)]|(?:house|place) \d{1,2}\b)")
+
+
+def _one_line(text: str) -> str:
+    """The first line; where a list begins with it, all of the list with commas between its items."""
+    lines = [line.strip() for line in text.strip().split("\n", MOST_GROUPS)]
+    items = list(takewhile(_ITEM.match, lines))
+    return ", ".join(item.lstrip("-• ").rstrip(" .,;") for item in items) if len(items) > 1 else lines[0]
 
 
 _EMPHASIS = str.maketrans("", "", "*_`'\"[]{}")

@@ -8,12 +8,13 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from loomrl.envs.math.form import Form, is_finished, is_finished_equation
+from loomrl.envs.math.interval import MAX_ITEMS, read_intervals
+from loomrl.envs.math.label import bare, stated, without_constant
 from loomrl.envs.math.polynomial import Unreadable
-from loomrl.envs.math.syntax import MAX_LENGTH, Node, Reader, evaluate, join_thousands, read, tokens, unwrap_text
+from loomrl.envs.math.syntax import MAX_LENGTH, Node, evaluate, join_thin, join_thousands, read, unwrap_text
 from loomrl.envs.math.value import Calculator, Value, atoms, rational
 
 Kind = Literal["value", "set", "tuple", "interval", "equation", "antiderivative"]
-MAX_ITEMS = 12
 
 
 class Match(Enum):
@@ -41,21 +42,15 @@ class Answer:
 
 
 def compare(answer: Answer, attempt: str) -> Match:
-    """Compare `attempt` with the answer, in bounded time for any text."""
+    """Compare `attempt` with the answer, in bounded time for any text. What stands around an answer does not count."""
     if len(attempt) > MAX_LENGTH:
         return Match.UNREADABLE
     calculator = Calculator()
     try:
-        given = _COMPARED[answer.kind](answer, _bare(attempt), calculator)
+        given = _COMPARED[answer.kind](answer, bare(attempt), calculator)
     except Unreadable:
         return Match.UNREADABLE
     return Match.EQUAL if given else Match.DIFFERENT
-
-
-def _bare(text: str) -> str:
-    """The text without a full stop, dollar signs around it or a box."""
-    bare = text.strip().removesuffix(".").strip("$").strip()
-    return re.sub(r"^\\boxed\s*\{(.*)\}$", r"\1", bare, flags=re.DOTALL).strip()
 
 
 class Item(NamedTuple):
@@ -66,9 +61,27 @@ class Item(NamedTuple):
 
 
 def _same_value(answer: Answer, attempt: str, calculator: Calculator) -> bool:
-    given = _item(_strip_unit(_strip_name(join_thousands(attempt), answer.names), answer.unit), answer, calculator)
+    said = stated(attempt)
+    if any(_is_other(name, answer.names) for name in said.names):
+        raise Unreadable("another unknown's value")
+    given = _item(_plain(answer, said.answer), answer, calculator)
     truth = _item(answer.text, answer, Calculator())
-    return _is_right(given, truth, answer.form, calculator)
+    same = all(calculator.equal(_item(side, answer, calculator).value, truth.value) for side in said.equal)
+    return same and _is_right(given, truth, answer.form, calculator)
+
+
+def _is_other(name: str, names: tuple[str, ...]) -> bool:
+    return bool(names) and len(name) == 1 and name.isascii() and name not in names
+
+
+def expression(answer: Answer, attempt: str) -> str:
+    """The expression that an attempt at a value states: without words, names, unit and separators of thousands."""
+    said = stated(bare(attempt))
+    return attempt if said.equal else _plain(answer, said.answer)
+
+
+def _plain(answer: Answer, text: str) -> str:
+    return join_thousands(_strip_unit(text, answer.unit))
 
 
 def _is_right(given: Item, truth: Item, form: Form, calculator: Calculator) -> bool:
@@ -77,7 +90,7 @@ def _is_right(given: Item, truth: Item, form: Form, calculator: Calculator) -> b
 
 def _same_set(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     """Equal as sets: `{2, -3}`, `2, -3`, `x = 2 or x = -3`, `1 ± √2`."""
-    given = _items(_strip_brackets(attempt, "{", "}"), answer, calculator)
+    given = _items(_strip_brackets(attempt, "{["), answer, calculator)
     truth = _items(answer.text, answer, Calculator())
     right = [[_is_right(item, other, answer.form, calculator) for other in truth] for item in given]
     return all(map(any, right)) and all(map(any, zip(*right, strict=True)))
@@ -85,17 +98,38 @@ def _same_set(answer: Answer, attempt: str, calculator: Calculator) -> bool:
 
 def _same_tuple(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     """Equal one by one: `(2, -3)`, `2, -3`, and with the unknowns named in any order `y = -3, x = 2`."""
-    pieces = _split(_strip_brackets(attempt, "(", ")"))
-    named = [_name_of(piece, answer.names) for piece in pieces]
+    names = answer.names or PLACES
+    pieces = _split(_strip_brackets(_in_pairs(attempt, names), "([{" if "=" in attempt else "(["))
+    named = [_name_of(piece, names) for piece in pieces]
     if any(named):
-        if sorted(named) != sorted(answer.names):
+        if sorted(named) != sorted(names):
             raise Unreadable("every unknown is to be given once")
-        pieces = [pieces[named.index(name)] for name in answer.names]
-    given = [_item(_strip_name(piece, answer.names), answer, calculator) for piece in pieces]
+        pieces = [pieces[named.index(name)] for name in names]
+    given = [_item(_strip_name(piece, names), answer, calculator) for piece in pieces]
     truth = _items(answer.text, answer, Calculator())
     return len(given) == len(truth) and all(
         _is_right(item, other, answer.form, calculator) for item, other in zip(given, truth, strict=True)
     )
+
+
+PLACES = ("quotient", "remainder")
+"""What a pair without unknowns may call its numbers."""
+_REMAINDER = re.compile(
+    r"(?:(\d+)|(quotient\b[^a-z]*\d+)),? *(?:with |and )?(?:a )?(?:R|r|remainder) *(?:of |=|:)? *(\d+)", re.I
+)
+
+
+def _in_pairs(text: str, names: tuple[str, ...]) -> str:
+    """`(y, x) = (-3, 2)` as `y = -3, x = 2`, `quotient 7, remainder 2` and `7 R 2` as `7, 2`."""
+    head, sign, values = text.rpartition("=")
+    order = [name.strip(" $") for name in _strip_brackets(head.strip(), "(").split(",")]
+    if sign and sorted(order) == sorted(names):
+        pieces = _split(_strip_brackets(bare(values), "(["))
+        return ", ".join(f"{name} = {piece}" for name, piece in zip(order, pieces, strict=False))
+    if names is PLACES and (found := _REMAINDER.fullmatch(text)):
+        quotient = found[1] or re.sub(r"\D", "", found[2])
+        return f"{quotient}, {found[3]}"
+    return text
 
 
 def _same_equation(answer: Answer, attempt: str, calculator: Calculator) -> bool:
@@ -105,8 +139,12 @@ def _same_equation(answer: Answer, attempt: str, calculator: Calculator) -> bool
     return _is_multiple(given, truth, calculator) and is_finished_equation(sides, truth_sides, given)
 
 
+_FUNCTION = re.compile(r"^\s*[a-zA-Z]\s*\(x\)\s*=")
+"""`f(x) = …` for `y = …`."""
+
+
 def _sides(text: str, answer: Answer) -> list[Node]:
-    sides = text.split("=")
+    sides = _FUNCTION.sub("y = ", text, count=1).split("=")
     if len(sides) != 2:
         raise Unreadable("an equation has two sides")
     return [read(side, answer.variables) for side in sides]
@@ -130,106 +168,43 @@ def _is_multiple(given: Value, truth: Value, calculator: Calculator) -> bool:
     return given.numerator == {monomial: number * factor for monomial, number in truth.numerator.items()}
 
 
+CONSTANTS = "CcKk"
+
+
+_NAMED_CONSTANT = re.compile(r"\bconst(?:ant\b|\.|\b)|\b[CcKk]_\{?\d\}?|\\(?:text|mathrm)\{\s*[CcKk]\s*\}")
+
+
+def _without_constants(node: Node) -> Node | None:
+    """A sum without the terms that are a constant's name; None if nothing is left."""
+    if node.kind == "symbol" and node.name in CONSTANTS:
+        return None
+    if node.kind not in ("+", "-"):
+        return node
+    left, right = map(_without_constants, node.parts)
+    if left is None or right is None:
+        return left or (right and (right if node.kind == "+" else Node("negate", (right,))))
+    return node._replace(parts=(left, right))
+
+
 def _same_antiderivative(answer: Answer, attempt: str, calculator: Calculator) -> bool:
-    """Equal up to a constant; a `+ C` may be written."""
-    node = read(_strip_name(attempt, answer.names), answer.variables + "C")
-    while node.kind in ("+", "-") and node.parts[1] == Node("symbol", name="C"):
-        node = node.parts[0]
+    """Equal up to a constant; a `+ C`, `+ c` or `+ k` may be written."""
+    said = stated(without_constant(attempt))
+    if said.equal:
+        raise Unreadable("several antiderivatives")
+    letters = answer.variables + CONSTANTS
+    node = _without_constants(read(_NAMED_CONSTANT.sub(r"C", said.answer), letters))
+    if node is None:
+        raise Unreadable("nothing but a constant")
     truth = _item(answer.text, answer, Calculator())
     gap = calculator.subtract(evaluate(node, calculator), truth.value)
-    if any(letter in name for name in atoms(gap) for letter in answer.variables + "C"):
+    if any(letter in name for name in atoms(gap) for letter in letters):
         return False
     return is_finished(node, truth.node, answer.form)
 
 
-class Piece(NamedTuple):
-    """An interval. None is an infinite end."""
-
-    low: Fraction | None
-    high: Fraction | None
-    low_closed: bool
-    high_closed: bool
-
-
 def _same_interval(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     """Equal unions of intervals: `(-inf, 2] U (5, inf)`, `x <= 2 or x > 5`, `2 < x <= 5`."""
-    return _pieces(attempt, answer, calculator) == _pieces(answer.text, answer, calculator)
-
-
-def _pieces(text: str, answer: Answer, calculator: Calculator) -> list[Piece]:
-    found = tokens(re.sub(r"\binf(inity)?\b|\boo\b", "infty", text.replace("-infty", "- infty")))
-    name = answer.names[0]
-    if found[:2] == [name, "in"]:
-        found = found[2:]
-    parts = _parted(found, ("cup", "U", "or"))
-    if len(parts) > MAX_ITEMS:
-        raise Unreadable("too many intervals")
-    pieces = [_piece(part, name, calculator) for part in parts]
-    return sorted(pieces, key=lambda piece: (piece.low is not None, piece.low or 0, piece.high or 0))
-
-
-def _parted(items: list[str], separators: tuple[str, ...]) -> list[list[str]]:
-    parts: list[list[str]] = [[]]
-    for item in items:
-        if item in separators:
-            parts.append([])
-        else:
-            parts[-1].append(item)
-    return parts
-
-
-def _piece(part: list[str], name: str, calculator: Calculator) -> Piece:
-    if len(part) > 3 and part[0] in "([" and part[-1] in ")]":
-        ends = _parted(part[1:-1], (",", ";"))
-        if len(ends) != 2:
-            raise Unreadable("an interval has two ends")
-        low, high = (_end(end, calculator) for end in ends)
-        return _checked(Piece(low[0], high[0], part[0] == "[", part[-1] == "]"), low[1], high[1])
-    return _inequality(part, name, calculator)
-
-
-def _inequality(part: list[str], name: str, calculator: Calculator) -> Piece:
-    """`x > 3`, `3 < x`, `2 < x <= 5`."""
-    signs = [token for token in part if token in _FLIPPED]
-    sides = _parted(part, tuple(_FLIPPED))
-    if signs and signs[0] in (">", ">="):
-        signs, sides = [_FLIPPED[sign] for sign in reversed(signs)], sides[::-1]
-    if any(sign not in ("<", "<=") for sign in signs) or [name] not in sides:
-        raise Unreadable("not an inequality for the unknown")
-    at = sides.index([name])
-    if len(sides) == 3 and at == 1:
-        low, high = _end(sides[0], calculator), _end(sides[2], calculator)
-        return _checked(Piece(low[0], high[0], signs[0] == "<=", signs[1] == "<="), low[1], high[1])
-    if len(sides) != 2:
-        raise Unreadable("not an inequality for the unknown")
-    end, sign = _end(sides[1 - at], calculator), signs[0] == "<="
-    if at == 0:
-        return _checked(Piece(None, end[0], False, sign), -1, end[1])
-    return _checked(Piece(end[0], None, sign, False), end[1], 1)
-
-
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-def _end(part: list[str], calculator: Calculator) -> tuple[Fraction | None, int]:
-    """An end of an interval, and the sign of the infinity that it is."""
-    if part in (["infty"], ["+", "infty"]):
-        return None, 1
-    if part == ["-", "infty"]:
-        return None, -1
-    node = Reader(list(part), "").whole()
-    number = rational(evaluate(node, calculator))
-    if number is None or not is_finished(node, node, Form.EXPANDED):
-        raise Unreadable("an end that is not a rational number, worked out")
-    return Fraction(number), 0
-
-
-def _checked(piece: Piece, low_sign: int, high_sign: int) -> Piece:
-    closed_at_infinity = (piece.low is None and piece.low_closed) or (piece.high is None and piece.high_closed)
-    empty = piece.low is not None and piece.high is not None and piece.low >= piece.high
-    if low_sign > 0 or high_sign < 0 or closed_at_infinity or empty:
-        raise Unreadable("not an interval")
-    return piece
+    return read_intervals(attempt, answer.names[0]) == read_intervals(answer.text, answer.names[0])
 
 
 def _item(text: str, answer: Answer, calculator: Calculator) -> Item:
@@ -252,49 +227,82 @@ def _both_signs(text: str) -> tuple[str, ...]:
     return f"{parts[0]}+{parts[1]}", f"{parts[0]}-{parts[1]}"
 
 
+_SEPARATOR = re.compile(r"[,;\n∨]|\\q?quad\b|\\(?:lor|vee)\b|\\?\b(?:and|or)\b|\\text\{ *(?:and|or) *\}", re.IGNORECASE)
+_BULLET = re.compile(r"\s*(?:(?:[-*•]|\d{1,2}[.)])\s+(?=[*`$]*[a-z]\w*\s*=)|either\b)", re.IGNORECASE)
+_EDGES = " \t*`"
+_CASES = re.compile(r"\\(?:begin|end)\{(?:cases|aligned|array)\}")
+
+
 def _split(text: str) -> list[str]:
-    """At commas, semicolons, `and` and `or`; the items hold none of these."""
-    pieces = [piece for piece in re.split(r"[,;]|\\?\b(?:and|or)\b|\\text\{ *(?:and|or) *\}", text) if piece.strip()]
+    """At commas, semicolons, ends of lines, `and` and `or`; the items hold none of these."""
+    plain = text
+    if "\\" in text or not text.isascii():
+        lines = _CASES.sub("", text).replace("\\\\", "\n")
+        plain = _SPACES.sub(" ", join_thin(lines))
+    pieces = [_BULLET.sub("", piece).strip(_EDGES).rstrip(".") for piece in _SEPARATOR.split(plain)]
+    pieces = [piece for piece in pieces if piece.strip(_EDGES)]
     if not 1 <= len(pieces) <= MAX_ITEMS:
         raise Unreadable(f"between 1 and {MAX_ITEMS} items are read")
     return pieces
 
 
-def _strip_brackets(text: str, opening: str, closing: str) -> str:
+def _strip_brackets(text: str, openings: str) -> str:
     """The content of one pair of outer brackets, plain or LaTeX, or the text itself."""
-    pattern = rf"(?:\\left\s*)?\\?{re.escape(opening)}(.*?)(?:\\right\s*)?\\?{re.escape(closing)}"
-    match = re.fullmatch(pattern, re.sub(r"^[a-z]\s*(?:\\in|∈)\s*", "", text), re.DOTALL)
-    return match[1] if match else text
+    text = _MEMBER.sub("", text)
+    for opening in openings:
+        closing = _CLOSING[opening]
+        match = re.fullmatch(rf"(?:\\left\s*)?\\?\{opening}(.*?)(?:\\right\s*)?\\?\{closing}", text, re.DOTALL)
+        if match:
+            return match[1]
+    return text
+
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_MEMBER = re.compile(r"^[a-zA-Z]\s*(?:\\in\b|\bin\b|∈|=(?=\s*\\?\{))\s*")
+_INDEX = re.compile(r"(?:_?\{?\d\}?|[₀-₉])$")
+_SPACES = re.compile(r"\\[;,:! ]")
 
 
 def _name_of(text: str, names: tuple[str, ...]) -> str:
-    """The unknown that `x = …` gives, or an empty text."""
-    head, sign, _ = text.partition("=")
-    name = head.strip().strip("$").strip()
-    return name if sign and name in names else ""
+    """The unknown that `x = …`, `x_1 = …`, `x: …` or `**x** = …` gives, or an empty text."""
+    head, sign, _ = _named(text)
+    name = _INDEX.sub("", head.strip(" \t\n$*`")) if sign else ""
+    if names is PLACES:
+        name = next((place for place in PLACES if name.lower() in (place, place[0])), "")
+    return name if name in names else ""
+
+
+def _named(text: str) -> tuple[str, str, str]:
+    """A name, the sign behind it, and the rest."""
+    return text.partition("=" if "=" in text else ":")
 
 
 def _strip_name(text: str, names: tuple[str, ...]) -> str:
-    return text.partition("=")[2] if _name_of(text, names) else text
+    return (_named(text)[2] if _name_of(text, names) else text).strip(" *`")
 
 
 UNITS = {
+    "": r"(?:(?:square|cubic|sq\.?) )?units?(?: *(?:\^ *\{?[23]\}?|[²³]))?",
     "cm": r"cm|centi(?:meter|metre)s?",
     "m": r"m|met(?:er|re)s?",
-    "cm^2": r"cm *(?:\^ *\{?2\}?|²)|(?:square|sq\.?) (?:cm|centi(?:meter|metre)s?)",
-    "cm^3": r"cm *(?:\^ *\{?3\}?|³)|cubic (?:cm|centi(?:meter|metre)s?)",
-    "degrees": r"°|\^ *\{?\\circ\}?|degrees?|deg",
-    "dollars": r"dollars?|USD",
+    "cm^2": r"cm *(?:(?:\^|\*\*)? *\{?2\}?|²)|(?:square|sq\.?) (?:cm|centi(?:meter|metre)s?)",
+    "cm^3": r"cm *(?:(?:\^|\*\*)? *\{?3\}?|³)|cubic (?:cm|centi(?:meter|metre)s?)",
+    "degrees": r"[°º]|\^ *\{?\\circ\}?|\\degree|degrees?|deg",
+    "dollars": r"(?:US )?dollars?|USD",
     "km/h": r"km/h|kph|kilomet(?:er|re)s per hour",
 }
 
 
+_ADVERBS = "(?:long|high|wide|tall|deep|apart|away|now|then|each|altogether|in total)"
+
+
 def _strip_unit(text: str, unit: str) -> str:
     """The number in front of the problem's unit; another unit stays, and is Unreadable."""
-    if not unit:
+    if not unit and "unit" not in text:
         return text
-    bare = unwrap_text(text).strip().strip("$").strip()
-    return re.sub(rf"(?<![a-z])(?:{UNITS[unit]})$", "", bare)
+    plain = re.sub(r"^(?:US ?\$|USD\b)", "", unwrap_text(text).strip()) if unit == "dollars" else unwrap_text(text)
+    plain = plain.replace("$", " ").strip()
+    return re.sub(rf"(?:(?<![a-z])\(?(?:{UNITS[unit]})\)?)?(?: {_ADVERBS})?$", "", plain)
 
 
 _COMPARED: dict[Kind, Callable[[Answer, str, Calculator], bool]] = {

@@ -28,7 +28,7 @@ class MathEnvironment(QuestionEnvironment):
     """
 
     name = "Math"
-    version = "1.1.1"
+    version = "1.2.0"
     families = tuple(FAMILIES)
     template_families: ClassVar[Mapping[str, Sequence[str]]] = {CUSTOM: PARAMETERS}
     reward_range = (0.0, 1.0 + PROGRESS_WEIGHT + FORMAT_WEIGHT)

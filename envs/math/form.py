@@ -258,6 +258,8 @@ def _worked_out(node: Node, calculator: Calculator) -> Value | None:
     node = without_bars(node)
     values = [_worked_out(part, calculator) for part in node.parts]
     known = [value for value in values if value is not None]
+    if node.kind in ("+", "-") and _may_be_idle(known) and _has_idle_terms(node):
+        raise _Unfinished
     if len(known) < len(values):
         return None
     try:
@@ -306,6 +308,50 @@ def _is_elementary(node: Node) -> bool:
         return False
     nested = FUNCTIONS if node.kind in UNCOMPUTED else UNCOMPUTED
     return not any(leaf.kind in nested for leaf in leaves) and _is_elementary(argument)
+
+
+def _may_be_idle(sides: list[Value]) -> bool:
+    """False if the two sides of a sum share no monomial; then nothing cancels between them."""
+    return len(sides) < 2 or not sides[0].numerator.keys().isdisjoint(sides[1].numerator)
+
+
+def _has_idle_terms(node: Node) -> bool:
+    """True if some terms of a sum add up to nothing, as in `24x + x - x` and `24x + 3x - x - 2x`."""
+    calculator = Calculator()
+    try:
+        values = [_signed_value(sign, term, calculator) for sign, term in _signed_terms(node)]
+        sums: list[Value] = []
+        for value in values:
+            longer = [calculator.add(some, value) for some in sums]
+            if not all(some.numerator for some in longer):
+                return True
+            sums += [value, *longer] if len(sums) < MOST_SUMS else [value]
+    except Unreadable:
+        return False
+    return False
+
+
+MOST_SUMS = 255
+"""Of eight terms all sums are looked at; further ones are held against these, and each other."""
+
+
+def _signed_terms(node: Node, sign: int = 1) -> Iterator[tuple[int, Node]]:
+    """The terms of a sum, brackets in it opened."""
+    if node.kind == "negate":
+        yield from _signed_terms(node.parts[0], -sign)
+    elif node.kind in ("+", "-"):
+        yield from _signed_terms(node.parts[0], sign)
+        yield from _signed_terms(node.parts[1], -sign if node.kind == "-" else sign)
+    else:
+        yield sign, node
+
+
+def _signed_value(sign: int, term: Node, calculator: Calculator) -> Value:
+    try:
+        value = evaluate(term, calculator)
+    except Unreadable:
+        value = atom(str(term))
+    return value if sign > 0 else calculator.negate(value)
 
 
 def _is_elementary_product(product: Product) -> bool:

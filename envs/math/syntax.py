@@ -19,8 +19,12 @@ MAX_DEPTH = 24
 _SIGNS = str.maketrans(
     {
         "−": "-", "–": "-", "×": "*", "·": "*", "⋅": "*", "∙": "*", "÷": "/", "∞": " infty ", "π": " pi ",
-        "√": " sqrt ", "²": "^2", "³": "^3", "∪": " cup ", "≤": "<=", "≥": ">=", "±": " pm ", "°": " degree ",
-        "\u00a0": " ", "\t": " ", "\n": " ",
+        "√": " sqrt ", "∪": " cup ", "≤": "<=", "≥": ">=", "±": " pm ", "°": " degree ",
+        "∗": "*", "⁄": "/", "∕": "/", "‐": "-", "‑": "-", "﹣": "-", "∈": " in ", "⩽": "<=", "⩾": ">=", "≦": "<=",
+        "≧": ">=", "∨": " or ",
+        "\t": " ", "\n": " ",
+        **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "),
+        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u2061\u2062", ""),
     }
 )  # fmt: skip
 _LATEX = {
@@ -28,12 +32,24 @@ _LATEX = {
     r"\infty": " infty ", r"\cup": " cup ", r"\leq": "<=", r"\geq": ">=", r"\le": "<=", r"\ge": ">=", r"\pm": " pm ",
     r"\left": "", r"\right": "", r"\{": " lbrace ", r"\}": " rbrace ", r"\,": " ", r"\;": " ", r"\!": "", r"\ ": " ",
     r"\%": "%", r"\$": " ", r"\(": " ", r"\)": " ", r"\[": " ", r"\]": " ", r"^\circ": " degree ", r"\quad": " ",
+    r"\:": " ", r"\qquad": " ", r"\cfrac": r"\frac", r"\lor": " or ", r"\vee": " or ",
     r"\lvert": "|", r"\rvert": "|", r"\displaystyle": " ", r"\in": " in ", r"\lt": "<", r"\gt": ">",
 }  # fmt: skip
+_HIGH = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿˣ", "0123456789+-()nx")
+_LOW = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_RAISED = re.compile(r"([⁰¹²³⁴-⁹⁺⁻⁽⁾ⁿˣ]+)(?:[⁄/]([₀-₉]+))?")
+_VULGAR = {
+    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
+    "⅙": "1/6", "⅚": "5/6", "⅐": "1/7", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8", "⅑": "1/9", "⅒": "1/10",
+}  # fmt: skip
+_VULGAR_SIGN = re.compile(rf"(\d?)\s?([{''.join(_VULGAR)}])")
+_THIN = "'’\u00a0\u2009\u200a\u202f"
 _COMMAND = re.compile(r"\^\s*\{?\\circ\}?|\\[A-Za-z]+|\\[^A-Za-z]")
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|operatorname)\s*\{([^{}]*)\}")
 _TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+|\\frac|\\sqrt|\\?[A-Za-z]+|<=|>=|[-+*/^()\[\]{}|,;%=<>])")
 _THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?:,\d{3})+(?![\d,])")
+_THIN_THOUSANDS = re.compile(rf"(?<![\d.])\d{{1,3}}(?:(?:[{_THIN}]|\\,)\d{{3}})+(?![\d,])")
+_NO_DIGIT = re.compile(r"\D")
 _SPACE_BEFORE_FRACTION = re.compile(r"(?<![\d./^])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])")
 
 UNCOMPUTED = ("sec", "csc", "cot", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh")
@@ -72,7 +88,10 @@ def tokens(raw: str) -> list[str]:
 
 def _plain(raw: str) -> str:
     """LaTeX and typographic signs in their ASCII spelling, dollar signs and layout dropped."""
-    text = raw.translate(_SIGNS).replace("**", "^")
+    text = raw if raw.isascii() else _ascii(raw)
+    if len(text) > 2 * MAX_LENGTH:
+        raise Unreadable("too long when its signs are spelt out")
+    text = text.replace("**", "^")
     if not text.isascii():
         raise Unreadable("a character outside ASCII and the usual mathematical signs")
     if "$" in text:
@@ -83,6 +102,25 @@ def _plain(raw: str) -> str:
         if text.lstrip().startswith(r"\boxed"):
             text = text.replace(r"\boxed", " ", 1)
     return text
+
+
+def _ascii(raw: str) -> str:
+    """Typographic signs in ASCII: x⁴ as x^4, ½ as 1/2, ⅝ behind a number as a mixed number."""
+    text = _VULGAR_SIGN.sub(_vulgar, raw)
+    return _RAISED.sub(_raised, text).translate(_SIGNS)
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    over = _VULGAR[match[2]].replace("/", "}{")
+    return rf"{match[1]}\frac{{{over}}}"
+
+
+def _raised(match: re.Match[str]) -> str:
+    """An exponent; ⁵⁄₇ is a fraction."""
+    high = match[1].translate(_HIGH)
+    if match[2]:
+        return rf"\frac{{{high}}}{{{match[2].translate(_LOW)}}}"
+    return f"^{high}" if len(high) == 1 else f"^({high})"
 
 
 def _command(match: re.Match[str]) -> str:
@@ -99,9 +137,15 @@ def unwrap_text(text: str) -> str:
     return _TEXT.sub(r" \1 ", text.replace("\\,", " ").replace("\\ ", " ")) if "\\" in text else text
 
 
+def join_thin(text: str) -> str:
+    """`12 345` with a thin space as `12345`."""
+    return _THIN_THOUSANDS.sub(lambda match: _NO_DIGIT.sub("", match[0]), text)
+
+
 def join_thousands(text: str) -> str:
     """`12,345` as `12345`: only for a text that is one number, never for a list."""
-    text = text.replace("{,}", ",")
+    if not text.isascii() or "\\," in text or "{," in text or "'" in text:
+        text = join_thin(text.replace("{,}", ","))
     return _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
 
 

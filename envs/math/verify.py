@@ -7,7 +7,7 @@ import atexit
 import os
 from functools import lru_cache
 
-from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.answer import Answer, expression
 from loomrl.envs.math.form import Form, is_finished
 from loomrl.envs.math.notation import latex
 from loomrl.envs.math.polynomial import Unreadable
@@ -27,7 +27,7 @@ def may_verify(answer: Answer, attempt: str) -> bool:
     if answer.form is not Form.ANY or answer.kind != "value" or len(attempt) > MAX_LENGTH:
         return False
     try:
-        given, truth = (read(text, answer.variables) for text in (attempt, answer.text))
+        given, truth = (read(text, answer.variables) for text in (expression(answer, attempt), answer.text))
     except Unreadable:
         return False
     return is_finished(given, truth, answer.form)
@@ -35,7 +35,7 @@ def may_verify(answer: Answer, attempt: str) -> bool:
 
 async def verify(answer: Answer, attempt: str) -> bool:
     """True if math-verify finds our readings equal; a ScorerError if it cannot work at all."""
-    truth, given = (latex(read(text, answer.variables)) for text in (answer.text, attempt))
+    truth, given = (latex(read(text, answer.variables)) for text in (answer.text, expression(answer, attempt)))
     return await _scorer(os.getpid()).score(truth, given) >= 1.0
 
 

@@ -18,7 +18,9 @@ from loomrl.envs.memory.family import FAMILIES
 from loomrl.envs.memory.note import MOST_SHOWN, Memory, Refused, memory_of, read
 from loomrl.envs.memory.persistent import PERSISTENT, persistent_story, snapshot_of
 from loomrl.envs.memory.story import Question, Story
+from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.command import COMMANDS, parse_commands
 from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -35,7 +37,8 @@ class MemoryBufferSettings(EnvironmentSettings):
     """Settings of MemoryBuffer."""
 
     memory_size: int = Field(0, ge=0)
-    """Notes that there is room for in the families that begin with an empty memory, if the task needs no more."""
+    """Notes that there is room for in the families that begin with an empty memory; 0 is as many as each task needs.
+    A task that needs more is refused."""
 
 
 class MemoryBufferEnvironment(BaseEnvironment):
@@ -46,13 +49,13 @@ class MemoryBufferEnvironment(BaseEnvironment):
     """
 
     name = "MemoryBuffer"
-    version = "1.1.0"
+    version = "1.2.0"
     families = (*FAMILIES, *PERSISTENT)
     settings_class = MemoryBufferSettings
     reward_parts = ("correctness",)
     reward_range = (0.0, 1.0)
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
-    sources = ("loomrl.envs.memory", "loomrl.gym.generate")
+    sources = ("loomrl.envs.memory", *COMMANDS, "loomrl.gym.generate")
 
     settings: MemoryBufferSettings
     _task: Task
@@ -72,13 +75,21 @@ class MemoryBufferEnvironment(BaseEnvironment):
         if task.family in PERSISTENT:
             story = persistent_story(task, rng)
         else:
-            story = FAMILIES[task.family](task.level, rng)
-            story = replace(story, capacity=max(story.capacity, self.settings.memory_size))
+            story = self._with_room(FAMILIES[task.family](task.level, rng), task)
         self._story = story
         self._memory = memory_of(story.notes, capacity=story.capacity, longest=story.longest)
         self._day = self._asked = 0
         self._retrieved = False
         return (Message("user", f"{_introduction(story, task)}\n\n{self._news()}"),)
+
+    def _with_room(self, story: Story, task: Task) -> Story:
+        size = self.settings.memory_size
+        if 0 < size < story.capacity:
+            raise ConfigError(
+                f"memory_size={size}: {task.family} at level {task.level} needs room for {story.capacity} notes here. "
+                "Give as many, or 0 for what each task needs."
+            )
+        return replace(story, capacity=size or story.capacity)
 
     async def step(self, action: str) -> Step:
         """Carry out the commands in order."""
@@ -215,21 +226,20 @@ def _commands(action: str) -> list[tuple[str, str]] | None:
     """Verbs with their arguments, line by line; None if there are too many."""
     if len(action) > LONGEST_ACTION:
         return None
-    found = []
-    for line in action.split("\n"):
-        verb, colon, argument = line.partition(":")
-        if colon and verb in VERBS:
-            found.append((verb, argument.strip() if verb != "NEXT" else ""))
-    return found if len(found) <= MOST_COMMANDS else None
+    found = parse_commands(action, VERBS)
+    if len(found) > MOST_COMMANDS:
+        return None
+    return [(command.verb, command.line if command.verb != "NEXT" else "") for command in found]
 
 
 def _same(question: Question, given: str) -> bool:
-    """True if an answer is right, except for case, spaces and a full stop; names in any order."""
-    plain = " ".join(given.casefold().split()).removesuffix(".")
+    """True if an answer is right, except for case and spaces; names in any order, `8.0` for `8`."""
+    plain = " ".join(given.casefold().split())
     if question.many:
         names = [name.strip() for name in plain.replace(" and ", ",").split(",") if name.strip()]
         return sorted(names) == sorted(question.answer.casefold().split(", "))
-    return plain == question.answer.casefold()
+    whole = plain.rstrip("0").removesuffix(".") if "." in plain else plain
+    return question.answer.casefold() in (plain, whole)
 
 
 def _says_the_same(text: str, wanted: str, category: str) -> bool:

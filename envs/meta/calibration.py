@@ -23,6 +23,20 @@ TOLERANCE = 0.01
 NEARLY_SURE = Fraction(9, 10)
 
 
+_GIVEN = re.compile(
+    r"([A-Za-z]+|-?[0-9]{1,15})(?: *[,;:|(] *| +)([0-9]{0,3}(?:\.[0-9]{1,6})|[0-9]{1,3}) ?(%|percent)?\)?\.?"
+)
+
+
+def _share(number: str, unit: str | None) -> float:
+    """The probability that is meant: percent were asked for, so `40` is 0.4; only 0.4 and 1.0 can but be shares.
+
+    No most probable value has less than one percent, so nothing that is right is lost by that.
+    """
+    value = float(number)
+    return value if "." in number and value <= 1 and not unit else value / 100
+
+
 @dataclass(frozen=True, slots=True)
 class ConfidenceQuestion:
     """A question with one most probable answer; the answer says how probable it is, in percent."""
@@ -48,12 +62,12 @@ class ConfidenceQuestion:
 
     def mark(self, text: str) -> Mark | None:
         """Right is the most probable value, within the tolerance; the loss is about the confidence alone."""
-        pattern = r"([A-Za-z]+|-?[0-9]{1,15})(?: *, *| +)([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%?\.?"
-        found = re.fullmatch(pattern, text.strip())
-        if found is None or float(found[2]) > 100:
+        found = _GIVEN.fullmatch(text.strip())
+        confidence = _share(found[2], found[3]) if found else 2.0
+        if found is None or confidence > 1:
             return None
         value = found[1].lower()
-        gap = abs(float(found[2]) / 100 - float(self.chances.get(value, 0)))
+        gap = abs(confidence - float(self.chances.get(value, 0)))
         return Mark(value == self.best and gap <= self.tolerance, gap**2)
 
     def guess(self, rng: Random) -> str:

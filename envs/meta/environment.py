@@ -13,7 +13,7 @@ from loomrl.envs.meta.question import LONGEST, Question, Questions
 from loomrl.envs.meta.twin import bias
 from loomrl.envs.meta.verification import verification
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import command_format, parse_command
+from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
@@ -52,14 +52,14 @@ class MetaReasoningEnvironment(BaseEnvironment):
     """
 
     name = "MetaReasoning"
-    version = "1.1.1"
+    version = "1.2.0"
     families = tuple(FAMILIES)
     settings_class = MetaReasoningSettings
     reward_range = (-CALIBRATION_WEIGHT, 1.0 + REASONING_WEIGHT)
     guess_floor: ClassVar[Mapping[str, float]] = {"calibration": 0.2, "underspecified": 0.2}
     """The share of tasks that the best guess without thought solves at the worst level; elsewhere at most 0.1."""
     reward_parts = ("correctness", "calibration", "reasoning")
-    sources = ("loomrl.envs.meta", "loomrl.gym.command", "loomrl.gym.generate", *JUDGES)
+    sources = ("loomrl.envs.meta", *COMMANDS, "loomrl.gym.generate", *JUDGES)
 
     settings: MetaReasoningSettings
     _questions: Questions
@@ -96,7 +96,7 @@ class MetaReasoningEnvironment(BaseEnvironment):
         if command.verb == "THINK":
             self._thoughts += 1
             return _say("Go on." if self._thoughts < MOST_THOUGHTS else "Now ANSWER.")
-        return self._answer(command.argument)
+        return self._answer(command.line)
 
     def _answer(self, text: str) -> Step:
         mark = self._question.mark(text) if len(text) <= LONGEST else None

@@ -54,7 +54,7 @@ class NumberQuestion:
 
     def mark(self, text: str) -> Mark | None:
         """Right is the number, and nothing beside it."""
-        number = whole_number(text)
+        number = whole_number(_without_unit(text, self.prompt))
         return None if number is None else Mark(number == self.number)
 
     def guess(self, rng: Random) -> str:
@@ -67,11 +67,18 @@ Questions = Sequence[Question]
 
 
 def whole_number(text: str) -> int | None:
-    """The number that the text is; a sign and a final point or percent sign may stand with it."""
-    found = re.fullmatch(r"([-−+]?)([0-9]{1,15})(?:\.0*)?%?\.?", text.strip())
+    """The number that the text is; a sign, commas at thousands, a final point or percent sign may stand with it."""
+    found = re.fullmatch(r"([-−+]?)([0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4})(?:\.0*)?%?\.?", text.strip())
     if found is None:
         return None
-    return -int(found[2]) if found[1] in ("-", "−") else int(found[2])
+    number = int(found[2].replace(",", ""))
+    return -number if found[1] in ("-", "−") else number
+
+
+def _without_unit(text: str, prompt: str) -> str:
+    """The text without a last word that the question uses, such as `42 coins`."""
+    number, _, word = text.strip().rpartition(" ")
+    return number if word.isalpha() and re.search(rf"\b{word}\b", prompt, re.IGNORECASE) else text
 
 
 def numbers_in(text: str) -> list[int]:

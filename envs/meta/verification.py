@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from loomrl.envs.meta.question import Mark, Questions
+from loomrl.envs.meta.question import Mark, Questions, whole_number
 from loomrl.gym.generate import between
 
 RIGHT = 0.08
@@ -38,8 +38,11 @@ class ChainQuestion:
         bare = text.strip().rstrip(".").lower()
         if bare == "none":
             return Mark(self.wrong is None)
-        found = re.fullmatch(r"(?:step )?([0-9]{1,3})[,:;]? +(-?[0-9]{1,15})", bare.replace("−", "-"))
-        return None if found is None else Mark((int(found[1]), int(found[2])) == self.wrong)
+        found = re.fullmatch(
+            r"(?:step )?([0-9]{1,3})(?:[,:;] *| +)(-?[0-9][0-9,]{0,18}(?:\.0*)?)", bare.replace("−", "-")
+        )
+        value = whole_number(found[2]) if found else None
+        return None if found is None or value is None else Mark((int(found[1]), value) == self.wrong)
 
     def guess(self, rng: Random) -> str:
         """A step of the chain with a small value."""

@@ -44,7 +44,8 @@ def f1(given: str, right: frozenset[Triple]) -> float:
     """F1 of the lines; a line that is not a triple of shapes counts as a wrong one."""
     if len(given) > LONGEST:
         return 0.0
-    lines = {" ".join(line.lower().split()) for line in given.splitlines() if line.strip()}
+    plain = (line.translate(_MARKS).strip(" .,") for line in given.lower().splitlines())
+    lines = {" ".join(line.split()) for line in plain if line}
     if not 0 < len(lines) <= MOST_LINES:
         return 0.0
     read = {_triple(line) or (line, "", "") for line in lines}
@@ -60,8 +61,9 @@ def _triple(line: str) -> Triple | None:
     return (other, INVERSE[relation], one) if relation in INVERSE else (one, relation, other)
 
 
+_MARKS = str.maketrans("", "", "*_`")
 _LOOK = f"((?:{'|'.join(COLOURS)}) (?:{'|'.join(KINDS)}))"
-_LINE = re.compile(rf"(?:- )?{_LOOK} ?\| ?(left of|right of|above|below) ?\| ?{_LOOK}")
+_LINE = re.compile(rf"(?:(?:[-•]|[0-9]{{1,2}}[.)]) )?{_LOOK} ?\| ?(left of|right of|above|below) ?\| ?{_LOOK}")
 
 
 def _scene(level: int, rng: Random) -> Scene:

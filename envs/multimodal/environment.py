@@ -9,7 +9,7 @@ from loomrl.envs.multimodal.caption import caption_quiz
 from loomrl.envs.multimodal.chart_question import chart_quiz
 from loomrl.envs.multimodal.quiz import Quiz
 from loomrl.envs.multimodal.scene_question import scene_quiz
-from loomrl.gym.answer import Submission
+from loomrl.gym.answer import Submission, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.question import QuestionEnvironment, QuestionSettings
 from loomrl.picture import size_of
@@ -33,7 +33,7 @@ class MultimodalEnvironment(QuestionEnvironment):
     """Pictures of shapes and charts. Success is a right answer; of a caption, the F1 of its triples."""
 
     name = "Multimodal"
-    version = "1.0.1"
+    version = "1.1.0"
     families = tuple(FAMILIES)
     settings_class = MultimodalSettings
     settings: MultimodalSettings
@@ -66,7 +66,7 @@ class MultimodalEnvironment(QuestionEnvironment):
 
     async def judge(self, submission: Submission) -> Reward:
         """The grade of the answer."""
-        success = self._quiz.score(submission.answer)
+        success = self._quiz.score(undress(submission.answer))
         return Reward(success, {"correctness": success}, success)
 
     def told(self) -> dict[str, str]:

@@ -47,4 +47,5 @@ def spelt(text: str) -> str:
 def _number(word: str) -> str:
     if word in NUMBERS:
         return str(NUMBERS.index(word))
-    return word.lstrip("0") or "0" if word.isdecimal() else word
+    whole = word.rstrip("0").removesuffix(".") if "." in word else word
+    return whole.lstrip("0") or "0" if whole.isdecimal() else word

@@ -64,7 +64,13 @@ class TaskFolders(BaseEnvironment):
     reward_range = (0.0, 1.0)
     reward_parts = ("reward",)
     sandboxed = True
-    sources = ("loomrl.envs.tasks", "loomrl.envs.tool.call", "loomrl.gym.sandbox", "loomrl.threshold")
+    sources = (
+        "loomrl.envs.tasks",
+        "loomrl.envs.tool.call",
+        "loomrl.gym.answer",
+        "loomrl.gym.sandbox",
+        "loomrl.threshold",
+    )
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)

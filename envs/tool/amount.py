@@ -4,6 +4,8 @@ import re
 from fractions import Fraction
 from math import gcd
 
+from loomrl.gym.answer import undress
+
 MOST_DIGITS = 40
 MOST_BITS = 600
 DEEPEST = 20
@@ -40,17 +42,17 @@ def spelt(value: Fraction) -> str:
 
 
 def same_answer(wanted: str, given: str) -> bool:
-    """True if an answer is right: numbers by value, other texts except for case, spaces and a full stop.
+    """True if an answer is right: numbers by value, other texts except for case, spaces and what stands around them.
 
     A number is whole, decimal or a fraction in lowest terms: `4500/100` is a division that was not done.
     """
     if len(given) > 400:
         return False
-    plain = " ".join(given.split()).removesuffix(".")
+    plain = " ".join(undress(given).split())
     number = _read(wanted)
     if number is not None:
         return _read(plain) == number
-    return plain.casefold() == wanted.casefold()
+    return plain.casefold() == undress(wanted).casefold()
 
 
 def _read(text: str) -> Fraction | None:

@@ -1,8 +1,13 @@
-"""Function calls in a text, `<tool_call>{"name": …, "arguments": {…}}</tool_call>`: read strictly, in bounded time."""
+"""Function calls in a text, `<tool_call>{"name": …, "arguments": {…}}</tool_call>`: read strictly, in bounded time.
+
+`parameters` may stand for `arguments`, a fence around the object, and a fence for the tags.
+"""
 
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
+
+from loomrl.gym.answer import fenced_blocks
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 MOST = 8
@@ -37,9 +42,12 @@ class Call(NamedTuple):
 def split_calls(text: str) -> tuple[list[str], str]:
     """The contents of the call tags, in order, and the text after the last; stops after `MOST` + 1.
 
-    A last call that is never closed counts: an engine that stops at the closing tag may not give it back.
+    A last call that is never closed counts: an engine that stops at the closing tag may not give it back. Where there
+    is no tag, fenced blocks that are calls count.
     """
     found: list[str] = []
+    if OPENING not in text:
+        return _split_fenced(text)
     rest = text
     while len(found) <= MOST and OPENING in rest:
         call, _, rest = rest.partition(OPENING)[2].partition(CLOSING)
@@ -47,14 +55,42 @@ def split_calls(text: str) -> tuple[list[str], str]:
     return found, rest
 
 
+def _split_fenced(text: str) -> tuple[list[str], str]:
+    found: list[str] = []
+    end = 0
+    for block in fenced_blocks(text):
+        if block.content is not None and _is_call(block.content):
+            found.append(block.content)
+            end = block.end
+        if len(found) > MOST:
+            break
+    return found, text[end:]
+
+
+def _is_call(raw: str) -> bool:
+    try:
+        read_call(raw)
+    except Malformed:
+        return False
+    return True
+
+
 def read_call(raw: str) -> Call:
     """The call in this text; Malformed states the error."""
-    value = _read_json(raw.strip())
+    value = _read_json(_unfenced(raw.strip()))
+    if isinstance(value, dict) and value.keys() == {"name", "parameters"}:
+        value = {"name": value["name"], "arguments": value["parameters"]}
     if not isinstance(value, dict) or value.keys() != {"name", "arguments"}:
         raise Malformed('a call is {"name": "...", "arguments": {...}}, and nothing else')
     if not isinstance(value["name"], str) or not isinstance(value["arguments"], dict):
         raise Malformed('"name" must be a string and "arguments" an object')
     return Call(value["name"], value["arguments"])
+
+
+def _unfenced(raw: str) -> str:
+    if not raw.startswith(("```", "~~~")):
+        return raw
+    return next((block.content for block in fenced_blocks(raw) if block.content is not None), raw)
 
 
 def _read_json(raw: str) -> Any:

@@ -50,7 +50,7 @@ class ToolCallEnvironment(BaseEnvironment):
     """
 
     name = "ToolCall"
-    version = "1.0.2"
+    version = "1.1.0"
     families = tuple(FAMILIES)
     settings_class = ToolCallSettings
     settings: ToolCallSettings

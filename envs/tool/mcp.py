@@ -71,7 +71,13 @@ class McpTools(Prompts):
     version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = McpToolsSettings
     settings: McpToolsSettings
-    sources = (__name__, "loomrl.gym.adapters.prompts", "loomrl.envs.tool.call", "loomrl.threshold")
+    sources = (
+        __name__,
+        "loomrl.gym.adapters.prompts",
+        "loomrl.envs.tool.call",
+        "loomrl.gym.answer",
+        "loomrl.threshold",
+    )
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)

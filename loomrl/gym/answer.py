@@ -1,5 +1,7 @@
-"""Parsing of a policy's answer: strict, linear in the text, hard to exploit."""
+"""Parsing of a policy's answer: tags, and what chat models put around an answer. Linear in the text."""
 
+import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 OPENING, CLOSING = "<answer>", "</answer>"
@@ -29,3 +31,96 @@ def parse_submission(text: str) -> Submission | None:
         return None
     tidy = bool(reasoning.strip()) and not after.strip() and OPENING not in reasoning and CLOSING not in reasoning
     return Submission(reasoning, answer.strip(), tidy)
+
+
+LAYERS = 6
+"""Layers that are taken off; what is deeper stays, and is wrong."""
+LONGEST = 16_000
+"""Characters; a longer text is left as it is."""
+EDGES = "*_` \t\r\n\u00a0\u2009\u202f\u200a"
+_QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»"}
+_OPENING = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`]*)")
+_BEFORE = r"(?:(?:so|thus|hence|therefore|then|finally|in\s+conclusion|in\s+summary)\b[,:]?\s+)"
+_NOUN = r"(?:answer|result|solution|response|translation|output)"
+_SAYS = r"(?:is|are|was|equals|would\s+be|should\s+be|must\s+be)\b"
+_TAIL = re.compile(rf"\s+(?:is|are)\s+(?:the|my|our)\s+(?:final\s+|correct\s+|right\s+)*{_NOUN}s?$", re.IGNORECASE)
+_TAGGED = re.compile(r"<(b|strong|i|em|code|u|p|span)>(.*)</\1>", re.DOTALL)
+_STATED = rf"""(?:
+    (?:(?:the|my|our)\s+)?(?:(?:final|correct|right|exact|complete|full)\s+)*{_NOUN}[*_]*\s*(?:{_SAYS}[*_]*\s*:?|[:=：]|\n)
+  | (?:it|this|that)(?:\s+(?:is|gives|makes|yields)\b|'s\b)\s*:?
+  | there\s+(?:is|are)\b
+  | (?:we|i)\s+(?:get|have|obtain|find)\b\s*:?
+)"""
+_LEAD = re.compile(
+    rf"(?:[#>]+\s)?\s*[*_]*(?:[=→⇒∴➜]|(?<=[#>]\s)|{_BEFORE}++{_STATED}?|{_STATED})[*_]*\s*", re.IGNORECASE | re.VERBOSE
+)
+
+
+class Block(NamedTuple):
+    """A fenced block of a text."""
+
+    language: str
+    """The words behind the opening fence, in small letters."""
+    content: str | None
+    """None if the fence is never closed."""
+    end: int
+    """Index of the character after the block."""
+
+
+def fenced_blocks(text: str) -> Iterator[Block]:
+    """The blocks between fences of ``` or ~~~, in order. Linear in the text.
+
+    Fences begin their lines; blanks before the opening one are taken from every line of the block.
+    """
+    opening: re.Match[str] | None = None
+    lines: list[str] = []
+    end = 0
+    for line in text.split("\n"):
+        end += len(line) + 1
+        if opening is None:
+            opening, lines = _OPENING.fullmatch(line), []
+        elif _closes(line.strip(), opening[2]):
+            yield Block(opening[3].strip().lower(), "\n".join(lines), end - 1)
+            opening = None
+        else:
+            lines.append(line.removeprefix(opening[1]))
+    if opening is not None:
+        yield Block(opening[3].strip().lower(), None, len(text))
+
+
+def _closes(line: str, fence: str) -> bool:
+    return line.startswith(fence) and not line.strip(fence[0])
+
+
+def undress(text: str) -> str:
+    """The answer alone: without `The answer is`, `**`, backticks, a fence, quotes around it or a full stop behind it.
+
+    No content is dropped: what is left is one answer, as strict as it was.
+    """
+    if len(text) > LONGEST:
+        return text
+    for _ in range(LAYERS):
+        bare = _without_layer(text)
+        if bare == text:
+            break
+        text = bare
+    return text
+
+
+def _without_layer(text: str) -> str:
+    text = text.strip()
+    if text.startswith(("```", "~~~")):
+        blocks = list(fenced_blocks(text))
+        if len(blocks) == 1 and blocks[0].content is not None and blocks[0].end == len(text):
+            return blocks[0].content
+    lead = _LEAD.match(text)
+    if lead and lead.end() < len(text):
+        return text[lead.end() :]
+    text = _TAIL.sub("", text.rstrip(".,;!✓✅ ").strip(EDGES))
+    tagged = _TAGGED.fullmatch(text)
+    if tagged:
+        return tagged[2]
+    closing = _QUOTES.get(text[:1])
+    if closing and len(text) > 1 and text.endswith(closing) and closing not in text[1:-1]:
+        return text[1:-1]
+    return text

@@ -8,7 +8,7 @@ import pytest
 from loomrl.envs.code.bank import PATTERNS
 from loomrl.envs.code.compose.operation import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
 from loomrl.envs.code.lint import findings, readability
-from loomrl.envs.code.submission import parse_code
+from loomrl.envs.code.submission import parse_code, with_function
 from loomrl.envs.code.subset import countable, parse, refusal
 
 ESCAPES = [
@@ -167,3 +167,40 @@ BLOCK = "```python\nx = 1\n```"
 )
 def test_the_last_complete_block_is_the_code(text, code):
     assert parse_code(text) == code
+
+
+SOLUTION = "class Solution:\n    def f(self, x):\n        return x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("~~~python\nx = 1\n~~~", "x = 1\n"),
+        ("  ```python\n  if a:\n    x = 1\n  ```", "if a:\n  x = 1\n"),
+        ("````python\nx = '```'\n````\n", "x = '```'\n"),
+        (f"{BLOCK}\n~~~python\nx = 2", None),
+    ],
+)
+def test_fences_may_be_of_either_kind_and_indented(text, code):
+    assert parse_code(text) == code
+
+
+def test_the_method_of_the_only_class_that_has_it_is_the_function():
+    code = with_function(SOLUTION, "f")
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert names["f"](3) == 3
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(x):\n    return x\n",
+        f"{SOLUTION}f = Solution().f\n",
+        SOLUTION.replace("f(", "g("),
+        "class A(",
+        SOLUTION * 2,
+    ],
+)
+def test_code_that_needs_no_alias_stays_as_it_is(code):
+    assert with_function(code, "f") == code

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from loomrl.envs import DialogueEnv, LogicPuzzleEnv, MemoryBufferEnv, MetaReasoningEnv
+from loomrl.errors import ConfigError
 from loomrl.store import open_store
 from loomrl.store.judgements import answer, waiting
 
@@ -53,7 +54,13 @@ async def test_a_larger_memory_has_room_for_more():
     env = MemoryBufferEnv(memory_size=100, seed=1)
     state = await env.reset(env.task("topic", 1, 1))
     assert "of 100 notes" in str(state)
-    state = await MemoryBufferEnv(memory_size=1).reset(env.task("topic", 9, 1))
+
+
+async def test_a_memory_that_is_too_small_for_a_task_is_an_error():
+    env = MemoryBufferEnv(memory_size=5, seed=1)
+    with pytest.raises(ConfigError, match=r"memory_size=5: topic at level 9 needs room for 6 notes"):
+        await env.reset(env.task("topic", 9, 1))
+    state = await MemoryBufferEnv(memory_size=0).reset(env.task("topic", 9, 1))
     assert "of 6 notes" in str(state)
 
 

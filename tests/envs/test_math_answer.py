@@ -48,7 +48,7 @@ RIGHT = {
 WRONG = {
     SUM: [
         "3+4", "14/2", "√49", "2^3 - 1", "7*1", "7 + 0", "6", "-7", "7x", "x", "", "7 or 8", "6, 7, 8", "{7}{8}",
-        "7 7", "NaN", "７", "7 cm", "seven", "answer = 7", "7,000", "0..10", "[0, 10]", r"\boxed{6}\boxed{7}", "7=7",
+        "7 7", "NaN", "７", "7 cm", "seven", "7,000", "0..10", "[0, 10]", r"\boxed{6}\boxed{7}", "7=7",
         "9^9^9",
     ],
     LOWEST: ["-10/6", "-1.666666", "5/3", "-5", "-2 + 1/3", "-1.67"],
@@ -68,6 +68,127 @@ WRONG = {
     TURN: ["40 cm", "140", "40π"],
     SLOPE: [r"\frac{d}{dx} x^2 e^{3x}", "2x*e^(3x)", "(x^2*e^(3x))'"],
 }  # fmt: skip
+
+
+PRODUCT = Answer("13870")
+SHARE = Answer("5/7", form=Form.LOWEST)
+ROOT = Answer("-5", form=Form.LOWEST, names=("x",))
+POWERS = Answer("12x^3 + 2x", form=Form.ANY, variables="x")
+DIVISION = Answer("192, 7", "tuple")
+DRESSED = {
+    PRODUCT: [
+        "= 13870", "**13870**", "`13870`", "The answer is 13870", "The answer is **13,870**.", "Answer: 13870",
+        "n = 13870",
+        "13\u2009870", "13\u202f870", r"13\,870", r"The answer is $\boxed{13870}$.", "**Answer:** $13870$",
+        "It is 13870!",
+        "146 × 95 = 13,870", r"\[ 13870 \]", "```\n13870\n```", r"\mathbf{13870}", "The product is therefore 13870",
+        r"\text{The answer is } 13870", "∴ 13870", "13870 is the answer.", "answer = 13870",
+    ],
+    SHARE: [
+        "5⁄7", "5∕7", "⁵⁄₇", "P = 5/7", "P(A|B) = 5/7", "P(X = 2) = 5/7", r"P(A \cap B) = \frac{5}{7}", "E[X] = 5/7",
+        "5/7 ≈ 0.714", "5/7 (≈ 71.4%)", "10/14 = 5/7", "The probability that both are red is 5/7.",
+        r"\bar{x} = \frac57",
+        r"\lim_{x \to 2} \frac{x^2-4}{x-2} = \frac57", r"\mathbb{E}[X] = 5/7",
+    ],
+    POWERS: [
+        "f'(x) = 12x^3 + 2x", "y' = 12x^3 + 2x", "dy/dx = 12x³ + 2x", r"\frac{dy}{dx} = 12x^3 + 2x", "f′(x)=12x³+2x",
+        "f’(x) = 12x^{3} + 2x", "d/dx(3x^4 + x^2) = 12x^3 + 2x", "**f'(x) = 12x³ + 2x**",
+        r"f^{\prime}(x) = 12x^3 + 2x",
+        "The derivative of f(x) is 12x^3 + 2x", "f'(x) = 2x(6x² + 1)", "(3x^4 + x^2)' = 12x^3 + 2x",
+        "`12*x**3 + 2*x`",
+        r"f'\left(x\right) = 12x^3+2x", "f'(x) = 4·3x^3 + 2x = 12x^3 + 2x",
+    ],
+    SOURCE: [
+        "F(x) = x^3/3 + x", "x^3/3 + x + c", "x³/3 + x + K", "∫ f(x) dx = x³/3 + x + C", "⅓x³ + x", "C + x^3/3 + x",
+        r"\int (x^2 + 1)\, dx = \frac{x^3}{3} + x + C", "x^3/3 + x + constant",
+        "x^3/3 + x + C, where C is a constant",
+        r"\frac{x^3}{3} + x + \text{C}", "x^3/3 + x + C_1", "x^3/3 + x + C, C ∈ ℝ",
+    ],
+    ROOTS: [
+        "x_1 = 2, x_2 = -3", "x₁ = -3; x₂ = 2", "x_{1} = 2 and x_{2} = −3", "x1 = 2, x2 = -3", "x = 2 or -3",
+        "x ∈ {2, -3}",
+        "**x = 2** or **x = -3**", "The solutions are x = 2 and x = -3.", "- x = 2\n- x = -3",
+        "Either x = 2 or x = -3",
+        "S = {2, -3}", r"x = 2 \quad \text{or} \quad x = -3", "[2, -3]", "x = 2 ∨ x = -3",
+    ],
+    PAIR: [
+        "(x, y) = (2, -3)", "(y, x) = (-3, 2)", "x = 2\ny = -3", "x: 2, y: -3", "x = **2**, y = **-3**",
+        "{x = 2, y = -3}",
+        r"x = 2, \; y = -3", "The solution is x = 2 and y = -3.", r"\begin{cases} x = 2 \\ y = -3 \end{cases}",
+        "[2, -3]",
+    ],
+    ROOT: [
+        "x = -5", "**x = -5**", r"\boxed{x = -5}", r"x = \boxed{-5}",
+        "The value of x is -5", "x: -5", "x equals −5",
+    ],
+    RAYS: [
+        "x ∈ (-∞, 2] ∪ (5, ∞)", "{x | x ≤ 2 or x > 5}", r"\{x \mid x \le 2 \text{ or } x > 5\}",
+        "S = (-∞, 2] ∪ (5, +∞)",
+        "**x ⩽ 2 or x > 5**", "x ≤ 2 ∨ x > 5", "The solution is x ≤ 2 or x > 5.",
+        "(-infinity, 2] union (5, infinity)",
+    ],
+    LINE: [
+        "**y = 2x + 3**", "f(x) = 2x + 3", "Tangent line: y = 2x + 3",
+        "The equation is y = 2x + 3.", "`y = 2x + 3`",
+    ],
+    AREA: ["A = 12π", "Area = 12π cm²", "**12π** cm²", "A = 12π cm² ≈ 37.7 cm²", "The area is 12π cm².", "12π cm2"],
+    LENGTH: ["c = 5√2 cm", "|AB| = 5√2", "√50 = 5√2", "The hypotenuse is 5√2 cm long.", r"\overline{AB} = 5\sqrt2"],
+    TURN: ["∠C = 40°", "α = 40°", r"\angle ABC = 40^{\circ}", "The angle is **40°**.", "40º"],
+    PRICE: ["The price is $45.50.", "**$45.50**", "US$45.50", "It costs $45.50 now."],
+    DIVISION: [
+        "**(192, 7)**", "(quotient, remainder) = (192, 7)", "quotient 192, remainder 7",
+        "Quotient: 192, Remainder: 7",
+        "192 R 7", "q = 192, r = 7", "remainder = 7, quotient = 192",
+    ],
+    FACTORS: ["2x² - 10x + 12 = 2(x - 2)(x - 3)", "f(x) = 2(x−2)(x−3)", "**2(x-2)(x-3)**"],
+    POLYNOMIAL: ["(x-2)(x-3) = x² − 5x + 6", "f(g(x)) = x^2 - 5x + 6", r"(f \circ g)(x) = x^2-5x+6", "= x² - 5x + 6"],
+}  # fmt: skip
+UNDRESSED = {
+    PRODUCT: [
+        "The answer is not 13870", "13870 or 13871", "It is 13870 or it is 13871", "= 146*95", "The answer is 146*95",
+        "13870 = 146*95", "13869 = 13870", "13870!", "1387!0", "13870 = 13870", "**13870** or **95**",
+        "13870 ≈ 13871 = 13872",
+        "The answer is 13870 or 13871", "never 13870", "x = 146 × 95 = 95 × 146", "13 870", "138\u200970",
+    ],
+    SHARE: ["10⁄14", "P = 10/14", "0.714 ≈ 5/7", "5/7 = 10/14", "5/7, 2/7", "P(A) = 5/7 or P(A) = 2/7"],
+    POWERS: [
+        "f'(x) = 4·3x^3 + 2x", "f'(x) = 12x^3 + 2x + x - x", "12x^3 + 2x = 4·3x^3 + 2x", "f'(x) = (3x^4 + x^2)'",
+        "d/dx(3x^4 + x^2)", "f'(x) = 12x^3 or 12x^3 + 2x", "y' = y'",
+    ],
+    SOURCE: [
+        "F(x) = ∫ (x^2 + 1) dx", "x^3/3 + x + cx", "x^3/3 + c",
+        "F(x) = 3x^3/9 + x", "C", "C + c", "x^3/3 + 2x + C",
+    ],
+    ROOTS: [
+        "x_1 = 2, x_2 = 3", "y_1 = 2, y_2 = -3",
+        "x = 2 or x = -3 or x = 4", "x ≠ 2, -3", "x_1 = 2", "[2, -3, 2, 5]",
+    ],
+    PAIR: [
+        "(y, x) = (2, -3)", "x = -3\ny = 2", "x_1 = 2, x_2 = -3", "y: 2, x: -3", "(a, b) = (2, -3)", "{2, -3}",
+        "x = 2, x = 2",
+    ],
+    ROOT: ["y = -5", "n = -5", "x = -10/2", "x = 5 or x = -5", "x is not -5"],
+    RAYS: ["x ∈ (-∞, 2) ∪ (5, ∞)", "{x | x ≤ 2 and x > 5}", "{y | y ≤ 2 or y > 5}", "not (x ≤ 2 or x > 5)"],
+    LINE: ["f(x) = 2x", "y = f(x)", "x(x) = 2x + 3 = 0", "The line is not y = 2x + 3"],
+    AREA: ["A = 12", "12π ≈ 37.7 cm", "A = 6π + 6π", "12π cm3", "A = π·12 m²"],
+    DIVISION: [
+        "7, 192", "remainder = 192, quotient = 7",
+        "(remainder, quotient) = (192, 7)", "7 R 192", "192 R 8", "192.7",
+    ],
+    FACTORS: ["2(x - 2)(x - 3) = 2x^2 - 10x + 12", "f(x) = (2x - 4)(x - 3)", "x = 2 or x = 3"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "attempt"), [(answer, each) for answer, group in DRESSED.items() for each in group])
+def test_what_is_said_around_an_answer_is_no_part_of_it(answer, attempt):
+    assert compare(answer, attempt) is Match.EQUAL
+
+
+@pytest.mark.parametrize(
+    ("answer", "attempt"), [(answer, each) for answer, group in UNDRESSED.items() for each in group]
+)
+def test_what_is_said_around_an_answer_does_not_make_it_right_or_finished(answer, attempt):
+    assert compare(answer, attempt) is not Match.EQUAL
 
 
 @pytest.mark.parametrize(("answer", "attempt"), [(answer, each) for answer, group in RIGHT.items() for each in group])

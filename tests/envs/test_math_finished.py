@@ -40,8 +40,10 @@ FINISHED = {
 }
 UNFINISHED = {
     PRODUCT: [
-        "146*95", "sqrt(146*95)^2", "((146*95)*1)^1", "sqrt(146*95)*sqrt(146*95)", "|146*95|", "13870*1", "√192376900",
-        "(146*95*(π+1))/(π+1)", "146*95*π/π", "100(146*95)%", "13870/1", "27740/2", "138 95/1", "1387*10^1", "13870^1",
+        "146*95", "sqrt(146*95)^2", "((146*95)*1)^1", "sqrt(146*95)*sqrt(146*95)", "|146*95|", "13870*1",
+        "√192376900",
+        "(146*95*(π+1))/(π+1)", "146*95*π/π", "100(146*95)%", "13870/1", "27740/2", "138 95/1", "1387*10^1",
+        "13870^1",
     ],
     FRACTION: ["17/4 - 5/8", "2 13/8", "58/16", "3 10/16", "3.625", "362.5%", "3 + 5/8", "29*8^(-1)", "14.5/4"],
     EXPANDED: [
@@ -82,6 +84,39 @@ def test_a_finished_answer_is_paid(answer, attempt):
 )
 def test_an_unfinished_answer_is_not_paid(answer, attempt):
     assert compare(answer, attempt) is not Match.EQUAL
+
+
+IDLE = (
+    "{0} + x - x", "x + {0} - x", "-x + {0} + x", "{0} + 2x - x - x", "{0} + sin(x) - sin(x)", "{0} - (x - x)",
+    "({0} + x) - x", "{0} + x^2 + 3x - x^2 - 3x", "{0} + x(x + 1) - x^2 - x", "{0} + 1/(x+1) - 1/(x+1)",
+    "({0} + x - x)*1",
+    "{0} + sec(x) - sec(x)", "5x - 2x + {0} - 3x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("family", ["calculus.derivative", "calculus.integral", "calculus.tangent", "geometry.line"])
+def test_terms_that_cancel_each_other_are_unfinished_beside_any_truth(family):
+    paid = []
+    for level in range(1, 11):
+        answer = make_problem(family, level, level).answer
+        for pattern in IDLE:
+            head, sign, body = answer.text.rpartition("= ")
+            attempt = head + sign + pattern.format(body)
+            if compare(answer, attempt) is Match.EQUAL:
+                paid.append(attempt)
+    assert not paid
+
+
+@pytest.mark.parametrize(
+    ("text", "attempt"),
+    [
+        ("24x + 1", "12x + 12x + 1"), ("24x^2 - x", "25x^2 - x^2 - x"), ("7x^2 + 5x", "x(7x + 2) + 3x"),
+        ("2x", "5x - 3x"),
+        ("x^2 - 1", "(x + 1)(x - 1)"), ("9x^2 + 10x", "(3x + 5)*2x + 3x^2"),
+    ],
+)  # fmt: skip
+def test_like_terms_may_stay(text, attempt):
+    assert compare(Answer(text, form=Form.ANY, variables="x"), attempt) is Match.EQUAL
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])

@@ -72,7 +72,7 @@ async def test_confidence_costs_brier_whether_the_answer_is_right_or_wrong():
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    "action", ["", "It is 7.", "ANSWER:", "ANSWER: I do not know", "answer: 7", "ANSWER: 1e3", "ANSWER: ٧"]
+    "action", ["", "It is 7.", "ANSWER:", "ANSWER: I do not know", "So I answer: 7", "ANSWER: 1e3", "ANSWER: ٧"]
 )
 async def test_what_has_not_the_form_is_told_the_form_and_costs_nothing(family, action):
     environment = await opened(family)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.envs.meta.assumption import underspecified
-from loomrl.envs.meta.calibration import calibration, evidence
+from loomrl.envs.meta.calibration import ConfidenceQuestion, calibration, evidence
 from loomrl.envs.meta.twin import BIASES
 from loomrl.envs.meta.verification import verification
 
@@ -325,3 +325,19 @@ def test_what_tempts_is_not_the_answer_and_no_answer_is_worth_guessing(kind):
     for level in LEVELS:
         answers = [kind(level, Random(seed))[0].number for seed in range(150)]
         assert max(map(answers.count, answers)) / 150 <= 0.15
+
+
+def test_a_share_is_read_as_a_share_and_percent_as_percent():
+    question = ConfidenceQuestion(
+        "?", {"red": Fraction(2, 5), "blue": Fraction(3, 10)}, ("red", "blue"), tolerance=0.01
+    )
+    for text in ("red, 40", "red, 40%", "red, 0.4", "red, .40", "red (40%)", "red: 40 percent", "red 40.0"):
+        mark = question.mark(text)
+        assert mark is not None
+        assert mark.right, text
+    for text in ("red, 0.4%", "red, 4", "red, 1", "red, 1.0", "red, 100"):
+        mark = question.mark(text)
+        assert mark is not None
+        assert not mark.right, text
+    assert question.mark("red, 0.4 or 0.3") is None
+    assert question.mark("red, 101") is None

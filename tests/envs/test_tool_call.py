@@ -175,3 +175,44 @@ def test_no_expression_is_slow_or_raises_anything_else(expression):
 )
 def test_answers_are_compared_by_what_they_say(wanted, given, same):
     assert same_answer(wanted, given) is same
+
+
+CALL = '{"name": "a", "arguments": {"x": 1}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"I call it.\n```json\n{CALL}\n```\nThen I wait.", f"~~~\n{CALL}\n~~~\nThen I wait.",
+        f"<tool_call>```json\n{CALL}\n```</tool_call>\nThen I wait.",
+        f"```\n{CALL.replace('arguments', 'parameters')}\n```\nThen I wait.",
+        f"<tool_call>{CALL.replace('arguments', 'parameters')}</tool_call>\nThen I wait.",
+    ],
+)  # fmt: skip
+def test_a_call_may_be_fenced_and_have_parameters(text):
+    (raw,), rest = split_calls(text)
+    assert read_call(raw) == Call("a", {"x": 1})
+    assert rest == "\nThen I wait."
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['```json\n{"result": 1}\n```', f"```json\n{CALL}", f"```json\n[{CALL}]\n```", f"I would call `{CALL}`.", CALL],
+)
+def test_other_blocks_are_no_calls(text):
+    assert split_calls(text) == ([], text)
+
+
+def test_both_words_for_arguments_at_once_are_refused():
+    with pytest.raises(Malformed, match="nothing else"):
+        read_call('{"name": "a", "arguments": {}, "parameters": {}}')
+
+
+@pytest.mark.parametrize("given_", ["**42**", "The answer is 42.", "`42.0`", "= 42", "42"])
+def test_an_answer_may_be_dressed(given_):
+    assert same_answer("42", given_)
+
+
+@pytest.mark.parametrize("given_", ["42 or 43", "not 42", "The answer is not 42", "84/2", "42, 43"])
+def test_a_dress_makes_no_answer_right(given_):
+    assert not same_answer("42", given_)

@@ -31,7 +31,7 @@ def test_one_number_may_be_written_in_many_ways(given_):
 
 
 @pytest.mark.parametrize(
-    "given_", ["", "20", "21 or 22", "twenty", "²¹", "21.0", "1e1", "21 cats", "-21", "9" * 5000, "21 21"]
+    "given_", ["", "20", "21 or 22", "twenty", "²¹", "21.5", "1e1", "21 cats", "-21", "9" * 5000, "21 21"]
 )
 def test_another_number_is_wrong(given_):
     assert not same_number(given_, "21")

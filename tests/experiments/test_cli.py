@@ -72,7 +72,7 @@ def test_evaluation_tells_the_oracle_from_a_random_policy_and_is_on_record() -> 
     db = open_store("sqlite:///loom.db")
     (recorded,) = list_runs(db)
     assert (recorded.id, recorded.kind) == (result["run"], "evaluate")
-    assert list(recorded.environments) == ["Math@1.1.1"]
+    assert list(recorded.environments) == ["Math@1.2.0"]
     assert {e.run for e in list_evaluations(db)} == {result["run"]}
     db.close()
     assert result["run"] in run("runs")
@@ -197,11 +197,11 @@ def test_doctor_does_not_count_a_sandbox_that_does_not_hold(tmp_path: Path, monk
 
 
 def test_envs_are_listed_shown_verified_and_compared() -> None:
-    assert "Math@1.1.1" in run_json("envs", "list")["installed"]
+    assert "Math@1.2.0" in run_json("envs", "list")["installed"]
     assert "algebra.linear" in run_json("envs", "show", "Math")["families"]
     run("evaluate", *SMALL, "--policy", "oracle")
     assert run_json("envs", "verify", "Math")["equal"]
-    assert run_json("envs", "diff", "Math@1.1.1", "Math@1.1.1")["differences"] == []
+    assert run_json("envs", "diff", "Math@1.2.0", "Math@1.2.0")["differences"] == []
 
 
 CUSTOM = """

@@ -1,10 +1,12 @@
-"""Commands in text: one line with a verb, the last one counts, and nothing but an exact verb is one."""
+"""Commands in text: a line that begins with a verb, in any dress; the last one counts, and prose is none."""
+
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.gym.command import LONGEST, command_format, parse_command
+from loomrl.gym.command import LONGEST, command_format, parse_command, parse_commands
 
 VERBS = ("QUERY", "SOLVE")
 
@@ -20,9 +22,56 @@ def test_the_last_command_counts():
     assert (command.verb, command.argument) == ("QUERY", "three")
 
 
-@pytest.mark.parametrize("text", ["", "query: x", "a QUERY: x", "QUERY : x", "QUERY x", "ASK: x", " QUERY: x"])
-def test_what_is_not_exactly_a_verb_at_the_start_of_a_line_is_no_command(text):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "QUERY: x", "query: x", "Query: x", " QUERY: x", "\tQUERY : x", "- QUERY: x", "* query: x", "1. QUERY: x",
+        "> QUERY: x", "### QUERY: x", "**QUERY:** x", "**QUERY**: x", "**QUERY: x**", "`QUERY: x`", "__query:__ x",
+        "- **Query:** `x`", "QUERY: **x**", 'QUERY: "x".', "QUERY:\nx", "QUERY\nx", "```\nQUERY: x\n```",
+        "QUERY: x\n\nI ask this first.", "Answer: unknown yet.\nQUERY: x", "**`QUERY: x`**", "QUERY：x",
+        "- [ ] QUERY: x",
+    ],
+)  # fmt: skip
+def test_a_command_is_read_in_the_dress_of_chat_models(text):
+    command = parse_command(text, VERBS)
+    assert command is not None
+    assert (command.verb, command.line) == ("QUERY", "x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a QUERY: x", "QUERY x", "ASK: x", "I could query: x", "First SOLVE: x, then", "solve", "query\nx", "Query."],
+)
+def test_prose_that_mentions_a_verb_is_no_command(text):
     assert parse_command(text, VERBS) is None
+
+
+def test_small_letters_count_only_where_no_verb_is_in_capitals():
+    command = parse_command("QUERY: one\nSolve: that comes later", VERBS)
+    assert command is not None
+    assert (command.verb, command.line) == ("QUERY", "one")
+
+
+def test_marks_inside_an_argument_stay():
+    command = parse_command("**QUERY:** a*b*c, `d`\n**more**", VERBS)
+    assert command is not None
+    assert command.argument == "a*b*c, `d`\n**more**"
+
+
+def test_several_commands_are_read_line_by_line():
+    text = "Notes:\n- **STORE:** Ana | pet | cat\n- store: Ben\n* STORE:\nEva | pet | dog\n\nSTORE\nNothing more."
+    read = [command.line for command in parse_commands(text, ("STORE", "NEXT"))]
+    assert read == ["Ana | pet | cat", "Eva | pet | dog", "Nothing more"]
+    assert [command.verb for command in parse_commands("next:\n", ("STORE", "NEXT"))] == ["NEXT"]
+    assert parse_commands("Next I look.", ("STORE", "NEXT")) == []
+
+
+def test_text_made_to_be_slow_is_read_in_a_moment():
+    for text in ("- " * 8000, "*" * 16_000, "QUERY" * 3000, "- [ ] " * 2000 + "QUERY", "\nQUERY:" * 2000):
+        started = time.process_time()
+        parse_command(text, VERBS)
+        parse_commands(text, VERBS)
+        assert time.process_time() - started < 0.5
 
 
 def test_an_argument_that_is_too_long_is_no_command():

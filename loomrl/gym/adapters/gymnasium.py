@@ -78,7 +78,7 @@ class GymnasiumEnvironment(WorldEnvironment):
     """Worlds of Gymnasium, seen and acted in by text."""
 
     name = "Gymnasium"
-    version = "1.0.2"
+    version = "1.1.0"
     families = tuple(WORLDS)
     settings_class: ClassVar[type[EnvironmentSettings]] = GymnasiumSettings
     settings: GymnasiumSettings

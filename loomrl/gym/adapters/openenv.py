@@ -23,7 +23,7 @@ from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.family import LevelledFamily, declare
 from loomrl.gym.adapters.json_text import describe, invent, text_field
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import command_format, parse_command
+from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.guard import is_storable
 from loomrl.named import named
 from loomrl.threshold import Tally
@@ -93,7 +93,7 @@ class OpenEnvEnvironment(BaseEnvironment):
     """Episodes on OpenEnv servers; rewards other than success are reported in `info`."""
 
     name = "OpenEnv"
-    version = "1.1.1"
+    version = "1.2.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = OpenEnvSettings
     settings: OpenEnvSettings
     reward_range = (0.0, 1.0)
@@ -103,7 +103,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         "loomrl.gym.adapters.family",
         "loomrl.gym.adapters.json_text",
         "loomrl.gym.adapters.openenv",
-        "loomrl.gym.command",
+        *COMMANDS,
         "loomrl.threshold",
     )
 

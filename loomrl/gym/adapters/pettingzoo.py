@@ -86,7 +86,7 @@ class PettingZooEnvironment(WorldEnvironment):
     """Games of PettingZoo; the policy has one seat."""
 
     name = "PettingZoo"
-    version = "1.0.2"
+    version = "1.1.0"
     families = tuple(WORLDS)
     guess_floor: ClassVar[Mapping[str, float]] = {name: game.guess_floor for name, game in WORLDS.items()}
     settings_class: ClassVar[type[EnvironmentSettings]] = PettingZooSettings

@@ -169,7 +169,7 @@ class ReasoningGymEnvironment(QuestionEnvironment):
     """
 
     name = "ReasoningGym"
-    version = "1.0.4"
+    version = "1.0.5"
     families = tuple(PREFIX + name for name in ALLOWED)
     reward_range = (0.0, 1.0)
     guess_floor: ClassVar[Mapping[str, float]] = {PREFIX + name: floor for name, floor in GUESS_FLOOR.items()}

@@ -16,7 +16,7 @@ from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.family import LevelledFamily, declare
 from loomrl.gym.adapters.space_text import Malformed, count_numbers, parse, sample, usage, written
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import command_format, parse_command
+from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.threshold import Tally
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -81,7 +81,7 @@ class WorldEnvironment(BaseEnvironment):
         "loomrl.gym.adapters.family",
         "loomrl.gym.adapters.space_text",
         "loomrl.gym.adapters.world",
-        "loomrl.gym.command",
+        *COMMANDS,
         "loomrl.threshold",
     )
 
