@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from loomrl.bus.bus import Bus
 from loomrl.bus.outbox import Outbox
 from loomrl.bus.sink import Sink, Taken, Terms
-from loomrl.errors import BusAway, BusError, StoreError
+from loomrl.errors import BusAway, BusError, BusRefused, StoreError
 from loomrl.observability.exposition import Registry
 from loomrl.observability.family import PUBLISHED, TAKEN
 from loomrl.store import LoomDB
@@ -110,7 +110,13 @@ def serve_bus(  # noqa: PLR0913 - a service with its settings
     outbox = Outbox(db, url, bus)
     sink = Sink(db, url, bus, terms=terms)
 
+    has_streams = False
+
     def publish() -> int:
+        nonlocal has_streams
+        if not has_streams:
+            _make_streams(bus, say)
+            has_streams = True
         published = outbox.step()
         counts["published"] += published
         meter.published.inc(published)
@@ -141,3 +147,10 @@ def serve_bus(  # noqa: PLR0913 - a service with its settings
     finally:
         outbox.close()
         sink.close()
+
+
+def _make_streams(bus: Bus, say: Say) -> None:
+    try:
+        bus.make_streams()
+    except BusRefused as error:  # an account that may publish suffices where another one makes the streams
+        say(f"streams: {error}")

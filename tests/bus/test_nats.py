@@ -204,6 +204,22 @@ def requested(number: int) -> Event:
     return Event(kind="training.requested", subject=f"job {number}", data=data, created_at=time.time())
 
 
+def test_a_trainer_subscribes_before_anything_was_published(
+    loop: list[str], server: NatsServer, sqlite_url: str
+) -> None:
+    """Its account may consume and make no stream."""
+    with open_bus(server.url) as bus:
+        until(lambda: {one.name for one in bus.stats()} == {stream.name for stream in STREAMS})
+        assert sum(one.messages for one in bus.stats()) == 0
+    with open_bus(server.urls["trainer"]) as trainer, open_store(sqlite_url) as db:
+        waiting = trainer.subscribe("agent.rl.training.request.v1", group="rl-workers")
+        append_events(db, [requested(1)])
+        found: list[bytes] = []
+        until(lambda: bool(found.__iadd__(one.payload for one in waiting.fetch(1, wait_s=0.2))))
+        assert b'"requester":"test"' in found[0]
+    assert not any(said.startswith("streams: ") for said in loop)
+
+
 @pytest.mark.parametrize("away_s", [0.0, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_while_the_broker_is_away_both_sides_wait_and_everything_arrives_once(
     loop: list[str], server: NatsServer, sqlite_url: str, tmp_path: Path, away_s: float
