@@ -88,15 +88,17 @@ def prune(
     from loomrl.store import open_store
 
     with open_store(store) as db:
-        gone = age_checkpoints(db, days=days, now=time.time(), is_dry=dry_run)
+        pruned = age_checkpoints(db, days=days, now=time.time(), is_dry=dry_run)
 
     def render(console: Console) -> None:
         done = "would be deleted" if dry_run else "deleted"
-        console.print(f"{len(gone)} checkpoints of trainings that ended more than {days:g} days ago: {done}")
-        for id in gone:
+        console.print(f"{len(pruned.deleted)} checkpoints of trainings that ended more than {days:g} days ago: {done}")
+        for id in pruned.deleted:
             console.print(f"  {id}", highlight=False)
+        for run, reason in pruned.failed.items():
+            console.print(f"  {run} is left alone: {reason}", highlight=False, markup=False)
 
-    emit({"deleted": gone, "dry_run": dry_run}, as_json=as_json, show=render)
+    emit({**asdict(pruned), "dry_run": dry_run}, as_json=as_json, show=render)
 
 
 def _when(seconds: float) -> str:

@@ -207,8 +207,11 @@ class Coordinator:
             return
         self._aged_at = now
         runs = {job.run for job in record.jobs if job.run}
-        if gone := age_checkpoints(self.db, days=days, now=now, runs=runs):
-            self._say(f"checkpoints older than {days:g} days, deleted: {', '.join(gone)}")
+        pruned = age_checkpoints(self.db, days=days, now=now, runs=runs)
+        if pruned.deleted:
+            self._say(f"checkpoints older than {days:g} days, deleted: {', '.join(pruned.deleted)}")
+        for run, reason in pruned.failed.items():
+            self._say(f"checkpoints of {run} are not aged: {reason}")
 
     # -- telling ----------------------------------------------------------------------------------------------------
 

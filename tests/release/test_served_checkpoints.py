@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from loomrl.errors import RunTaken
 from loomrl.run.ledger import Ledger
@@ -16,6 +17,7 @@ from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import read_events
 from loomrl.store.policies import list_policies, move_policy, show_policy
 from loomrl.store.runs import Claim, RunStatus, finish_run, show_run, start_run
+from loomrl.store.tables import runs
 from loomrl.types import Stage
 from tests.release.recorded import RecordedRun
 
@@ -61,7 +63,9 @@ def test_training_keeps_what_is_served_and_what_was_released(store: LoomDB, tmp_
 
 
 def aged(db: LoomDB, *, at: float, is_dry: bool = False) -> list[str]:
-    return age_checkpoints(db, days=90, now=at, is_dry=is_dry)
+    pruned = age_checkpoints(db, days=90, now=at, is_dry=is_dry)
+    assert pruned.failed == {}
+    return pruned.deleted
 
 
 def test_ageing_keeps_the_best_the_last_and_what_was_released_or_begun_from(store: LoomDB, tmp_path: Path) -> None:
@@ -99,6 +103,21 @@ def test_ageing_leaves_a_run_alone_whose_best_checkpoint_is_not_known(store: Loo
     ledger.checkpoints.delete(ledger.checkpoints.url(1))
     assert aged(store, at=1e9) == []
     assert ledger.checkpoints.numbers() == [0]
+
+
+def test_ageing_names_a_run_that_it_cannot_read_and_goes_on(store: LoomDB, tmp_path: Path) -> None:
+    for name in ("run", "other"):
+        run = RecordedRun(store, tmp_path, id=name)
+        ledger = a_ledger(run, store, run.claim, held=lambda state: (0, 1))
+        for number in (0, 1, 2):
+            ledger.offer(number, number)
+            ledger.commit(number, a_folder(tmp_path, "made"), {})
+        finish_run(store, run.id, status=RunStatus.FINISHED, finished_at=1.0)
+    with store.write() as connection:
+        connection.execute(update(runs).where(runs.c.id == "other").values(resolved="kind: unknown"))
+    pruned = age_checkpoints(store, days=90, now=1e9)
+    assert pruned.deleted == ["run/0", "run/1"]
+    assert list(pruned.failed) == ["other"]
 
 
 class Trainer:
