@@ -352,6 +352,15 @@ def test_plain_text_is_a_file_that_anybody_can_open_and_that_may_change(
     assert names == ["day.md"]
 
 
+def test_the_address_of_a_server_may_be_in_the_environment(
+    s3_url: str, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{s3_server}")
+    plain = s3_url.partition("?")[0]
+    assert open_artifacts(plain).put("x", b"1") == f"{plain}/x"
+    assert open_artifacts(s3_url).get("x") == b"1"
+
+
 def test_a_bucket_that_is_not_there_is_named(s3_url: str) -> None:
     with pytest.raises(ArtifactError, match="no bucket 'nowhere'"):
         open_artifacts(s3_url.replace("bucket-", "nowhere/", 1))

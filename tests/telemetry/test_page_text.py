@@ -23,7 +23,7 @@ def test_language_report_has_facts_findings_tables_metrics_and_answers() -> None
     assert "## The training doctor" in text
     assert "| all | 7 % (3.4 % to 14 %) | 95 % (89 % to 98 %) |" in text
     assert "| family Math/algebra | 7 %" in text
-    assert text.count("\n| ") == 2 + 5 + 2 + 1
+    assert text.count("\n| ") == 1 + 5 + 1 + 2
     assert f"| {Metric.SUCCESS} | 0.01 | 0.3 | {Metric.SUCCESS.meaning} |" in text
     assert "    6 · 7?\n\nBefore: the attempt failed; there is no answer.\n\nAfter: success 100 %, reward 0.5\n" in text
     assert text.endswith("    ANSWER 42\n\n    I am sure.\n")
