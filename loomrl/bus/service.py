@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from loomrl.bus.bus import Bus
 from loomrl.bus.outbox import Outbox
 from loomrl.bus.sink import Sink, Taken, Terms
-from loomrl.errors import BusAway, BusError, BusRefused, StoreError
+from loomrl.errors import BusAway, BusError, StoreError
 from loomrl.observability.exposition import Registry
 from loomrl.observability.family import PUBLISHED, TAKEN
 from loomrl.store import LoomDB
@@ -152,5 +152,9 @@ def serve_bus(  # noqa: PLR0913 - a service with its settings
 def _make_streams(bus: Bus, say: Say) -> None:
     try:
         bus.make_streams()
-    except BusRefused as error:  # an account that may publish suffices where another one makes the streams
-        say(f"streams: {error}")
+    except BusAway:
+        raise
+    except (
+        BusError
+    ) as error:  # publishing needs neither the right to make streams nor ours: others may take the subjects
+        say(f"streams: {type(error).__name__}: {error}")

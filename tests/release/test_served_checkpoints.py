@@ -1,5 +1,6 @@
 """Training lets checkpoints go, but none that an endpoint serves, may go back to, or that another process made."""
 
+import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,11 @@ import pytest
 from sqlalchemy import update
 
 from loomrl.errors import RunTaken
+from loomrl.experiments.cli import app
 from loomrl.run.ledger import Ledger
 from loomrl.run.version import copied
 from loomrl.serving.retention.checkpoint import DELETED, age_checkpoints
-from loomrl.store import LoomDB
+from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import read_events
 from loomrl.store.policies import list_policies, move_policy, show_policy
@@ -91,6 +93,23 @@ def test_ageing_keeps_the_best_the_last_and_what_was_released_or_begun_from(stor
     assert aged(store, at=102 * day) == []
     assert show_policy(store, "run/0").number == 0
     assert [event.subject for _, event in read_events(store, kind=DELETED)] == ["run/0"]
+
+
+def test_prune_names_what_it_would_delete_and_then_deletes_it(
+    sqlite_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_store(sqlite_url) as db:
+        run = RecordedRun(db, tmp_path)
+        ledger = a_ledger(run, db, run.claim)
+        for number in (0, 1, 2):
+            ledger.offer(number, number)
+            ledger.commit(number, a_folder(tmp_path, "made"), {})
+        finish_run(db, run.id, status=RunStatus.FINISHED, finished_at=1.0)
+    for is_dry, left in ((True, [0, 2]), (False, [2])):
+        app(["prune", "--store", sqlite_url, "--json", *["--dry-run"] * is_dry], standalone_mode=False)
+        said = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert said == {"deleted": ["run/0"], "failed": {}, "dry_run": is_dry}
+        assert ledger.checkpoints.numbers() == left
 
 
 def test_ageing_leaves_a_run_alone_whose_best_checkpoint_is_not_known(store: LoomDB, tmp_path: Path) -> None:
