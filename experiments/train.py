@@ -46,6 +46,7 @@ from loomrl.store.runs import (
 from loomrl.telemetry.diagnosis import Finding, diagnose, too_few
 from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
+from loomrl.telemetry.page_text import render_text
 from loomrl.telemetry.progress import progress
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
@@ -233,6 +234,7 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         resolved=dump(experiment),
     )
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
+    (folder / "report.md").write_text(render_text(page), encoding="utf-8")
     return TrainResult(
         run=run,
         updates=summary.updates,

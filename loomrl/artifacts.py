@@ -99,6 +99,21 @@ class Artifacts:
         """Store bytes durably and return their URL."""
         return self._put(name, "bytes", {ONLY_FILE: data})
 
+    def write_text(self, name: str, text: str) -> str:
+        """Write a plain file that people and other programs can open, and return its URL.
+
+        It has no marker, is no artifact, and may be written again; in a directory a reader sees the old or the new one.
+        """
+        _check_name(name)
+        with self._translated(name):
+            if self._folder is None:
+                self._store(name, text.encode())
+            else:
+                draft = f"{name}.{secrets.token_hex(4)}.part"
+                self._store(draft, text.encode())
+                (self._folder / draft).replace(self._folder / name)
+        return _url_of(self.url, name)
+
     def put_folder(self, name: str, folder: Path) -> str:
         """Store every file below `folder` durably and return the artifact's URL. Empty folders are left out."""
         files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}

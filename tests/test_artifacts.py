@@ -338,6 +338,29 @@ def test_an_address_that_cannot_work_is_refused(url: str, said: str) -> None:
     assert "key:secret" not in str(refusal.value)
 
 
+def test_plain_text_is_a_file_that_anybody_can_open_and_that_may_change(
+    artifacts: Artifacts, artifact_url: str
+) -> None:
+    filesystem, root = fs.FileSystem.from_uri(artifact_url)
+    for text in ("# Monday\n", "# Monday, again\n"):
+        url = artifacts.write_text("reports/policy/day.md", text)
+        with filesystem.open_input_stream(f"{root}/reports/policy/day.md") as source:
+            assert source.read().decode() == text
+    assert url.endswith("/reports/policy/day.md") or "/reports/policy/day.md?" in url
+    assert artifacts.list_names() == []
+    names = [entry.base_name for entry in filesystem.get_file_info(fs.FileSelector(f"{root}/reports/policy"))]
+    assert names == ["day.md"]
+
+
+def test_the_address_of_a_server_may_be_in_the_environment(
+    s3_url: str, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{s3_server}")
+    plain = s3_url.partition("?")[0]
+    assert open_artifacts(plain).put("x", b"1") == f"{plain}/x"
+    assert open_artifacts(s3_url).get("x") == b"1"
+
+
 def test_a_bucket_that_is_not_there_is_named(s3_url: str) -> None:
     with pytest.raises(ArtifactError, match="no bucket 'nowhere'"):
         open_artifacts(s3_url.replace("bucket-", "nowhere/", 1))

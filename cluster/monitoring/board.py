@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
+from loomrl.cluster.monitoring.outcome import BY_MODEL, RELEASES, VERSIONS
 from loomrl.cluster.monitoring.panel import Board, Panel
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
-BY_MODEL, BY_ARM = "{{model_version}}", "{{endpoint}} {{arm}}"
+BY_ARM = "{{endpoint}} {{arm}}"
 
 
 def _quantiles(metric: str, *, window: str = "6h") -> tuple[tuple[str, str], ...]:
@@ -173,6 +174,7 @@ MODEL = Board(
                 ),
             ),
         ),
+        *VERSIONS,
         Panel(
             title="Hits of rules",
             queries=(
@@ -222,6 +224,7 @@ DEPLOYMENT = Board(
             kind="bargauge",
             queries=(("sum by (status) (agent_rl_model_deployments_total)", "{{status}}"),),
         ),
+        *RELEASES,
         Panel(
             title="Verdicts of the gate",
             kind="bargauge",

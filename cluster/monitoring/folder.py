@@ -4,7 +4,16 @@ import shutil
 from pathlib import Path
 
 SHIPPED = Path(__file__).parent
-FILES = ("prometheus.yaml", "recording.yaml", "alerts.yaml", "grafana/datasource.yaml", "grafana/provider.yaml")
+FILES = (
+    "prometheus.yaml",
+    "recording.yaml",
+    "alerts.yaml",
+    "loki.yaml",
+    "logs.alloy",
+    "grafana/datasource.yaml",
+    "grafana/loki.yaml",
+    "grafana/provider.yaml",
+)
 KEY = "key"
 """The file of the key that Prometheus sends; empty as shipped."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["timeseries", "stat", "bargauge"]
+Kind = Literal["timeseries", "stat", "bargauge", "table"]
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 WIDE, HIGH, ABREAST = 8, 7, 3
 """A panel's size in Grafana's grid of 24 columns, and panels in a row."""
@@ -12,7 +12,7 @@ WIDE, HIGH, ABREAST = 8, 7, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Curves of queries: expression and legend of each."""
+    """Curves of queries: expression and legend of each. A table has a row for each series."""
 
     title: str
     queries: tuple[tuple[str, str], ...]
@@ -34,7 +34,13 @@ class Panel:
             "fieldConfig": {"defaults": {"unit": self.unit}, "overrides": []},
             "options": options,
             "targets": [
-                {"refId": chr(65 + place), "datasource": SOURCE, "expr": expression, "legendFormat": legend}
+                {
+                    "refId": chr(65 + place),
+                    "datasource": SOURCE,
+                    "expr": expression,
+                    "legendFormat": legend,
+                    **({"instant": True, "range": False, "format": "table"} if self.kind == "table" else {}),
+                }
                 for place, (expression, legend) in enumerate(self.queries)
             ],
         }

@@ -1,6 +1,7 @@
 """`loomrl archives …`: what was served and has left its endpoint's hub."""
 
 import json
+import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
@@ -74,6 +75,30 @@ def read(
             console.print(f"Nothing of {endpoint!r} is archived in this time.")
 
     emit({"endpoint": endpoint, "trajectories": found}, as_json=as_json, show=render)
+
+
+def prune(
+    days: Annotated[float, typer.Option(min=0, help="Days since the training ended.")] = 90.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Delete old checkpoints, but not the best and the last of a run, nor those that were served."""
+    from loomrl.serving.retention.checkpoint import age_checkpoints
+    from loomrl.store import open_store
+
+    with open_store(store) as db:
+        pruned = age_checkpoints(db, days=days, now=time.time(), is_dry=dry_run)
+
+    def render(console: Console) -> None:
+        done = "would be deleted" if dry_run else "deleted"
+        console.print(f"{len(pruned.deleted)} checkpoints of trainings that ended more than {days:g} days ago: {done}")
+        for id in pruned.deleted:
+            console.print(f"  {id}", highlight=False)
+        for run, reason in pruned.failed.items():
+            console.print(f"  {run} is left alone: {reason}", highlight=False, markup=False)
+
+    emit({**asdict(pruned), "dry_run": dry_run}, as_json=as_json, show=render)
 
 
 def _when(seconds: float) -> str:

@@ -40,6 +40,7 @@ from loomrl.hub.open import open_hub
 from loomrl.load import dump
 from loomrl.release.ledger import drafted, wish_for
 from loomrl.serving.archive import open_endpoint_hub
+from loomrl.serving.retention.checkpoint import age_checkpoints
 from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there
 from loomrl.store.endpoints import show_endpoint
@@ -49,6 +50,8 @@ from loomrl.store.verdicts import show_verdict
 
 Say = Callable[[str], None]
 EXPERIMENT = "experiment.yaml"
+AGED_S = 3600.0
+"""Time between two looks for checkpoints that are too old."""
 REPORTED = 20
 """Latest jobs whose reports are looked for."""
 
@@ -71,6 +74,7 @@ class Coordinator:
         self._judging = judging
         self._artifacts = open_artifacts(plan.artifact_url)
         self._reported: set[str] = set()
+        self._aged_at = float("-inf")
         self._waits: tuple[float, str] | None = None
         """Since when a release cannot begin, and why."""
 
@@ -85,6 +89,7 @@ class Coordinator:
         else:
             self._work(record)
         self._tell(record)
+        self._age(record)
         return judged or moved is not None
 
     # -- steps ------------------------------------------------------------------------------------------------------
@@ -194,6 +199,19 @@ class Coordinator:
         against = f"production:{self.plan.endpoint}"
         store = ["--store", self.plan.store_url]
         return [*own, "gate", job.policy, "--against", against, "--suite", self.plan.suite, *store, "--json"]
+
+    def _age(self, record: Record) -> None:
+        """Delete old checkpoints of the loop's trainings."""
+        now, days = self._clock(), self.plan.checkpoint_days
+        if days is None or now - self._aged_at < AGED_S:
+            return
+        self._aged_at = now
+        runs = {job.run for job in record.jobs if job.run}
+        pruned = age_checkpoints(self.db, days=days, now=now, runs=runs)
+        if pruned.deleted:
+            self._say(f"checkpoints older than {days:g} days, deleted: {', '.join(pruned.deleted)}")
+        for run, reason in pruned.failed.items():
+            self._say(f"checkpoints of {run} are not aged: {reason}")
 
     # -- telling ----------------------------------------------------------------------------------------------------
 

@@ -131,6 +131,13 @@ class Bus(ABC):
     def publish(self, messages: Sequence[Message]) -> list[bool]:
         """Have them durably on the bus; True for each that is new. After an error publish all of them again."""
 
+    def make_streams(self) -> None:
+        """Make the streams that are missing, so that others can subscribe before anything was published.
+
+        Nothing to do where messages of all streams are rows of a table.
+        """
+        return
+
     @abstractmethod
     def subscribe(self, subject: str, *, group: str, hold_s: float = HOLD_S) -> Subscription:
         """The messages of a subject, from the oldest that is kept. Members of a group share them.

@@ -8,6 +8,7 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from loomrl.bus.contract import example
 from loomrl.bus.contract.model import ModelDeployed
 from loomrl.bus.contract.reward import RewardEvent
 from loomrl.bus.contract.training import TrainingRequest, TrainingStatus
@@ -23,8 +24,10 @@ MOST_FAULTS = 5
 class Contract(Generic[T]):
     """A subject, and what an event of it may hold."""
 
-    def __init__(self, subject: str, kind: type[T]) -> None:
+    def __init__(self, subject: str, kind: type[T], example: Mapping[str, Any]) -> None:
         self.subject = subject
+        self.example = example
+        """An event with every property."""
         self._adapter: TypeAdapter[T] = TypeAdapter(kind)
 
     def parse(self, payload: bytes) -> T:
@@ -52,15 +55,16 @@ class Contract(Generic[T]):
         return payload
 
     def schema(self) -> dict[str, Any]:
-        """The contract as a JSON Schema."""
-        return {"$schema": DIALECT, "$id": self.subject, **self._adapter.json_schema()}
+        """The contract as a JSON Schema, whose properties have descriptions and examples."""
+        described = example.with_examples(self._adapter.json_schema(), self.example)
+        return {"$schema": DIALECT, "$id": self.subject, **described}
 
 
-TRAJECTORY = Contract("agent.rl.trajectory.v1", TrajectoryEvent)
-REWARD = Contract("agent.rl.reward.v1", RewardEvent)
-TRAINING_REQUEST = Contract("agent.rl.training.request.v1", TrainingRequest)
-TRAINING_STATUS = Contract("agent.rl.training.status.v1", TrainingStatus)
-MODEL_DEPLOYED = Contract("agent.rl.model.deployed.v1", ModelDeployed)
+TRAJECTORY = Contract("agent.rl.trajectory.v1", TrajectoryEvent, example.TRAJECTORY)
+REWARD = Contract("agent.rl.reward.v1", RewardEvent, example.REWARD)
+TRAINING_REQUEST = Contract("agent.rl.training.request.v1", TrainingRequest, example.TRAINING_REQUEST)
+TRAINING_STATUS = Contract("agent.rl.training.status.v1", TrainingStatus, example.TRAINING_STATUS)
+MODEL_DEPLOYED = Contract("agent.rl.model.deployed.v1", ModelDeployed, example.MODEL_DEPLOYED)
 CONTRACTS: Mapping[str, Contract[Any]] = {
     contract.subject: contract for contract in (TRAJECTORY, REWARD, TRAINING_REQUEST, TRAINING_STATUS, MODEL_DEPLOYED)
 }

@@ -66,6 +66,15 @@ class JetStreamBus(Bus):
         return self._do(publish()) if messages else []
 
     @override
+    def make_streams(self) -> None:
+        async def make() -> None:
+            link = await self._linked()
+            for stream in STREAMS:
+                await _make_stream(link, stream)
+
+        self._do(make())
+
+    @override
     def subscribe(self, subject: str, *, group: str, hold_s: float = HOLD_S) -> Subscription:
         stream = stream_of(subject)
         name = f"{group}-{subject}".replace(".", "_")

@@ -111,7 +111,13 @@ def serve_bus(  # noqa: PLR0913 - a service with its settings
     outbox = Outbox(db, url, bus)
     sink = Sink(db, url, bus, terms=terms)
 
+    has_streams = False
+
     def publish() -> int:
+        nonlocal has_streams
+        if not has_streams:
+            _make_streams(bus, say)
+            has_streams = True
         published = outbox.step()
         counts["published"] += published
         meter.published.inc(published)
@@ -142,3 +148,14 @@ def serve_bus(  # noqa: PLR0913 - a service with its settings
     finally:
         outbox.close()
         sink.close()
+
+
+def _make_streams(bus: Bus, say: Say) -> None:
+    try:
+        bus.make_streams()
+    except BusAway:
+        raise
+    except (
+        BusError
+    ) as error:  # publishing needs neither the right to make streams nor ours: others may take the subjects
+        say(f"streams: {type(error).__name__}: {error}")

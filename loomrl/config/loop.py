@@ -136,6 +136,10 @@ class LoopExperiment(Root):
     patience: LoopPatience = LoopPatience()
     alarms: Alarms = Alarms()
     reports: Reports = Reports()
+    checkpoint_days: Positive | None = 90.0
+    """Age of trainings of this loop at which their checkpoints are deleted, all but the best, the last and those that
+    were served; null keeps them.
+    """
     pace_s: Positive = 5.0
     """Time between two looks."""
 

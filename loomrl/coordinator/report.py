@@ -132,11 +132,11 @@ def keep(db: LoomDB, artifacts: Artifacts, name: str, report: Body, *, at: float
 
 
 def store(db: LoomDB, artifacts: Artifacts, name: str) -> None:
-    """Have the files of a report that is on record."""
+    """Have the plain files of a report that is on record."""
     report = find_report(db, name)
     if report is not None:
-        artifacts.put(f"reports/{name}.json", json.dumps(report, indent=2, sort_keys=True).encode())
-        artifacts.put(f"reports/{name}.md", markdown(report).encode())
+        artifacts.write_text(f"reports/{name}.json", json.dumps(report, indent=2, sort_keys=True) + "\n")
+        artifacts.write_text(f"reports/{name}.md", markdown(report))
 
 
 def find_report(db: LoomDB, name: str) -> Body | None:

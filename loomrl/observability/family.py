@@ -183,6 +183,36 @@ BUS_BEHIND = Family("loomrl_bus_behind", "gauge", "Events on record that are not
 RELEASE_AGE = Family(
     "loomrl_release_open_seconds", "gauge", "Age of a release that is open; 0 without one.", ("endpoint",)
 )
+RELEASED = Family(
+    "loomrl_release_ended_timestamp_seconds",
+    "gauge",
+    "Unix time at which a release ended, of the latest 50; `status` says how: done, rolled_back, aborted or stopped.",
+    ("release", "endpoint", "model_version", "status"),
+)
+FEEDBACK_MEAN = Family(
+    "loomrl_model_feedback_mean",
+    "gauge",
+    "Mean value of the feedback, 0 to 1, on the trajectories of `agent_rl_model_reward_mean`.",
+    ("model_version", "source"),
+)
+FEEDBACK_COUNT = Family(
+    "loomrl_model_feedback", "gauge", "Feedback that this mean is over.", ("model_version", "source")
+)
+AB_UNITS = Family(
+    "loomrl_ab_units", "gauge", "Units that an arm of a running A/B test was given.", ("endpoint", "test", "arm")
+)
+AB_MEAN = Family(
+    "loomrl_ab_mean",
+    "gauge",
+    "Mean of a metric in an arm of a running A/B test.",
+    ("endpoint", "test", "arm", "metric"),
+)
+AB_DIFFERENCE = Family(
+    "loomrl_ab_difference",
+    "gauge",
+    "Difference of an arm from the first one, with the bounds that hold at every look: estimate, low, high.",
+    ("endpoint", "test", "arm", "metric", "bound"),
+)
 
 # -- ours: a gateway --------------------------------------------------------------------------------------------------
 

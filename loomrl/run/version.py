@@ -37,9 +37,9 @@ def copied(version: PolicyVersion, db: LoomDB) -> Path:
             return artifacts.get_folder(name, scratch("policy") / "policy")
     looked = ", ".join(dict.fromkeys(f"{artifacts.url}/{name}" for artifacts, name in places))
     raise ArtifactError(
-        f"policy {version.id!r} is on record, but no whole checkpoint of it is at {looked}. Of a run the first, the "
-        f"best, the last and those that were served are kept. If one was deleted, or lacks its {MARKER}, restore it "
-        "from a copy; if the folder was moved, move the database with it."
+        f"policy {version.id!r} is on record, but no whole checkpoint of it is at {looked}. Of a run the best, the "
+        "last and those that were served are kept, and the first until it is pruned by age. If one was deleted, or "
+        f"lacks its {MARKER}, restore it from a copy; if the folder was moved, move the database with it."
     )
 
 
@@ -49,6 +49,17 @@ def file_of(version: PolicyVersion, db: LoomDB, file: str) -> bytes | None:
         if artifacts.exists(name):
             return artifacts.get_file(name, file)
     return None
+
+
+def has_checkpoint(version: PolicyVersion, db: LoomDB) -> bool:
+    """True if a whole checkpoint of the version is there."""
+    return any(artifacts.exists(name) for artifacts, name in _places(version, db))
+
+
+def delete_checkpoint(version: PolicyVersion, db: LoomDB) -> None:
+    """Delete the version's checkpoint. The version stays on record."""
+    for artifacts, name in _places(version, db):
+        artifacts.delete(name, missing_ok=True)
 
 
 def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str]]:

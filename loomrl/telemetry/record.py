@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -27,13 +27,15 @@ from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there
 from loomrl.store.endpoints import Endpoint, Role, State, list_endpoints
 from loomrl.store.events import Event, last_event, read_events
+from loomrl.store.feedback import feedback_of
 from loomrl.store.notes import list_notes
-from loomrl.store.releases import OPEN, newest_release
+from loomrl.store.releases import OPEN, list_releases, newest_release
 from loomrl.store.rewards import StoredReward, judged_before, newest_rewards, read_rewards
 from loomrl.store.service.replicas import ReplicaRole, live_replicas
 from loomrl.store.sessions import count_lost
 from loomrl.store.trainings import list_trainings
 from loomrl.store.verdicts import list_verdicts
+from loomrl.telemetry.ab_result import AbResults
 from loomrl.telemetry.tally import Counts, Tally, spread, told
 from loomrl.telemetry.target import targets
 from loomrl.types import Source, Trajectory
@@ -42,6 +44,7 @@ PAGE, TRAJECTORIES = 1000, 200
 WINDOW = 1000
 """Judged trajectories that means are over."""
 HOUR_S = 3600.0
+RELEASES_SHOWN = 50
 STATUSES = ("queued", "running", "completed", "failed", "cancelled")
 RELEASES = ("started", "done", "rolled_back", "aborted", "stopped")
 ALARMS = ("collection_errors", "bus_away", "training_unreachable", "release_stuck")
@@ -66,6 +69,7 @@ class RecordCollector(Collector):
             db, "rewards", lambda after: read_rewards(db, after=after, limit=PAGE), self._fold_rewards
         )
         self._bus = BusWatch(db)
+        self._ab = AbResults(db)
 
     def close(self) -> None:
         """Close the hubs. LoomDB is the caller's."""
@@ -80,6 +84,7 @@ class RecordCollector(Collector):
         """All families, as of now."""
         with self._turn:
             found = [*self._counted(), *self._trainings(), *self._serving(), *self._judged(), *self._way()]
+            found += [*self._released(), *self._ab.collect(self._clock())]
         return iter(found)
 
     # -- counts -----------------------------------------------------------------------------------------------------
@@ -184,19 +189,25 @@ class RecordCollector(Collector):
             family.REWARD_AGE.measured(),
         )
         by_version: dict[str, list[float]] = {}
+        said: dict[tuple[str, str], list[float]] = {}
         for endpoint in self._endpoints():
             rewards = [one for _, one in newest_rewards(self._db, endpoint.name, limit=WINDOW)]
             if not rewards:
                 continue
             confidence.add_metric([endpoint.name], math.fsum(one.confidence for one in rewards) / len(rewards))
             age.add_metric([endpoint.name], max(0.0, self._clock() - rewards[-1].created_at))
+            version_of: dict[str, str] = {}
             for one in rewards:
                 versions = one.content.get("versions", ())
                 if len(versions) == 1:
+                    version_of[one.trajectory] = str(versions[0])
                     by_version.setdefault(str(versions[0]), []).append(one.total)
+            for given in feedback_of(self._db, list(version_of)):
+                said.setdefault((version_of[given.trajectory], given.source), []).append(given.value)
         for version, totals in by_version.items():
             mean.add_metric([version], math.fsum(totals) / len(totals))
         yield from (mean, confidence, age)
+        yield from _feedback(said)
         yield self._benchmarks()
 
     def _benchmarks(self) -> Metric:
@@ -234,6 +245,15 @@ class RecordCollector(Collector):
             behind.add_metric([place], last - cursor)
         yield from (away, behind)
 
+    def _released(self) -> Iterator[Metric]:
+        """How the latest releases ended, and when."""
+        found = family.RELEASED.measured()
+        for row in list_releases(self._db, limit=RELEASES_SHOWN):
+            if row.state != OPEN:
+                version = str(row.content.get("challenger", ""))
+                found.add_metric([row.release, row.endpoint, version, row.state], row.created_at)
+        yield found
+
     def _endpoints(self) -> list[Endpoint]:
         return [each for each in list_endpoints(self._db) if each.state is not State.DELETED]
 
@@ -250,6 +270,15 @@ def record_routes(db: LoomDB, url: str) -> Iterator[list[Route]]:
         registry = CollectorRegistry()
         registry.register(collector)
         yield [metrics_route(registry), targets_route(lambda: targets(db))]
+
+
+def _feedback(said: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[Metric]:
+    """Feedback by version and source."""
+    mean, count = family.FEEDBACK_MEAN.measured(), family.FEEDBACK_COUNT.measured()
+    for labels, values in said.items():
+        mean.add_metric(labels, math.fsum(values) / len(values))
+        count.add_metric(labels, len(values))
+    yield from (mean, count)
 
 
 def _fold_events(counts: Counts, page: Sequence[tuple[int, Event]]) -> None:

@@ -171,6 +171,24 @@ def test_generated_schema_is_the_contract_property_by_property(subject: str) -> 
     assert sorted(rows_of(schema, schema, "")) == sorted(contracts()[subject])
 
 
+def properties_of(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for node in (schema, *schema["$defs"].values()):
+        for name, part in node.get("properties", {}).items():
+            yield f"{node['title']}.{name}", part
+
+
+@pytest.mark.parametrize("subject", contracts())
+def test_every_property_is_described_and_has_examples_that_its_schema_allows(subject: str) -> None:
+    schema = contract_of(subject).schema()
+    bare = [name for name, part in properties_of(schema) if not part.get("description") or not part.get("examples")]
+    assert bare == []
+    for name, part in properties_of(schema):
+        held_to = Draft202012Validator({**part, "$defs": schema["$defs"]}, format_checker=FORMATS)
+        assert all(held_to.is_valid(value) for value in part["examples"]), name
+    (event,) = schema["examples"]
+    assert is_allowed(subject, event)
+
+
 @pytest.mark.parametrize("subject", contracts())
 def test_an_event_with_everything_and_one_with_the_least_are_allowed_and_the_top_is_closed(subject: str) -> None:
     event = full(subject)

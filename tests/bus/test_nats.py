@@ -204,6 +204,49 @@ def requested(number: int) -> Event:
     return Event(kind="training.requested", subject=f"job {number}", data=data, created_at=time.time())
 
 
+def test_a_trainer_subscribes_before_anything_was_published(
+    loop: list[str], server: NatsServer, sqlite_url: str
+) -> None:
+    """Its account may consume and make no stream."""
+    with open_bus(server.url) as bus:
+        until(lambda: {one.name for one in bus.stats()} == {stream.name for stream in STREAMS})
+        assert sum(one.messages for one in bus.stats()) == 0
+    with open_bus(server.urls["trainer"]) as trainer, open_store(sqlite_url) as db:
+        waiting = trainer.subscribe("agent.rl.training.request.v1", group="rl-workers")
+        append_events(db, [requested(1)])
+        found: list[bytes] = []
+        until(lambda: bool(found.__iadd__(one.payload for one in waiting.fetch(1, wait_s=0.2))))
+        assert b'"requester":"test"' in found[0]
+    assert not any(said.startswith("streams: ") for said in loop)
+
+
+def test_a_stream_of_another_name_that_takes_all_subjects_keeps_nothing_from_being_published(
+    server: NatsServer, sqlite_url: str
+) -> None:
+    said: list[str] = []
+    stop = threading.Event()
+    with open_store(sqlite_url) as db, JetStreamBus(server.url) as bus:
+
+        async def make() -> None:
+            link = await bus._linked()
+            await link.jetstream.add_stream(name="EVERYTHING", subjects=["agent.rl.>"])
+
+        async def count() -> int:
+            link = await bus._linked()
+            return int((await link.jetstream.stream_info("EVERYTHING")).state.messages)
+
+        bus._do(make())
+        append_events(db, [requested(1)])
+        thread = threading.Thread(
+            target=serve_bus, args=(db, sqlite_url, bus), kwargs={"stop": stop, "say": said.append}
+        )
+        thread.start()
+        until(lambda: bus._do(count()) == 1)
+        stop.set()
+        thread.join()
+    assert len([one for one in said if one.startswith("streams: ")]) == 1
+
+
 @pytest.mark.parametrize("away_s", [0.0, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_while_the_broker_is_away_both_sides_wait_and_everything_arrives_once(
     loop: list[str], server: NatsServer, sqlite_url: str, tmp_path: Path, away_s: float

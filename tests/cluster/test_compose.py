@@ -1,5 +1,7 @@
 """The compose file, as far as it can be checked without Docker: its form, what it mounts, builds and runs."""
 
+import json
+import logging
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,7 +10,11 @@ import pytest
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from loomrl.experiments.commands.events import events
 from loomrl.experiments.shipped import names
+from loomrl.observability.log import JsonFormatter
+from loomrl.store import open_store
+from loomrl.store.events import Event, append_events
 from tests.cluster.cluster_support import assert_parses
 
 FILE = Path(__file__).parent.parent.parent / "cluster/compose.yaml"
@@ -116,7 +122,7 @@ def test_commands_are_commands_with_options_that_exist(compose: Compose) -> None
             continue
         assert_parses([filled(word) or "x" for word in service.command[1:]])
         found += 1
-    assert found == 4
+    assert found == 5
 
 
 def test_every_secret_must_be_given_and_none_is_in_the_file(compose: Compose) -> None:
@@ -138,3 +144,37 @@ def test_ports_and_paths_are_those_of_the_monitoring_files(compose: Compose) -> 
 
 def test_loop_that_is_coordinated_by_default_is_shipped(compose: Compose) -> None:
     assert filled(compose.services["coordinate"].command[2]) in names()
+
+
+def test_logs_go_to_loki_and_are_kept_for_30_days(compose: Compose) -> None:
+    """As far as it can be seen without Docker, Loki and Alloy: addresses and names agree."""
+    folder = FILE.parent / "monitoring"
+    loki = yaml.safe_load((folder / "loki.yaml").read_text())
+    assert loki["limits_config"]["retention_period"] == f"{30 * 24}h"
+    assert loki["compactor"]["retention_enabled"]
+    assert loki["compactor"]["delete_request_store"] == loki["schema_config"]["configs"][0]["object_store"]
+    address = f"http://{loki['server']['http_listen_address']}:{loki['server']['http_listen_port']}"
+    assert yaml.safe_load((folder / "grafana/loki.yaml").read_text())["datasources"][0]["url"] == address
+    agent = (folder / "logs.alloy").read_text()
+    assert f"{address}/loki/api/v1/push" in agent
+    assert [agent.count(mark) for mark in "{["] == [agent.count(mark) for mark in "}]"]
+    assert any(
+        volume.startswith("loki:" + loki["common"]["path_prefix"]) for volume in compose.services["loki"].volumes
+    )
+    targets = re.findall(r'"__path__" = "([^"*]+)/', agent)
+    mounted = [filled(volume).split(":")[1] for volume in compose.services["alloy"].volumes]
+    assert set(targets) <= set(mounted)
+
+
+def test_the_agent_reads_what_our_lines_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    agent = (FILE.parent / "monitoring/logs.alloy").read_text()
+    log = json.loads(JsonFormatter().format(logging.makeLogRecord({"name": "loomrl.bus", "msg": "up"})))
+    url = f"sqlite:///{tmp_path}/loom.db"
+    with open_store(url) as db:
+        append_events(db, [Event(kind="job.moved", subject="1", created_at=1.0)])
+    events(store=url, after=0, kind=None, subject=None, follow=False)
+    audit = json.loads(capsys.readouterr().out)
+    (read,) = re.findall(r"expressions\s+= \{(.*)\}", agent)
+    names = set(re.findall(r'"(\w+)" = ""', read))
+    assert names & log.keys() == {"logger", "level", "time"}
+    assert names & audit.keys() == {"kind", "at"}

@@ -76,7 +76,9 @@ def test_nothing_to_do_ends_at_once_and_an_empty_data_set_fails_by_name_without_
     assert "nothing is left to train on: of 0 trajectories" in job["reason"]
     told = typed(capsys, "coordinate", "report", *loop, "--job", job["id"])
     assert (told["kind"], told["outcome"], told["error"]["code"]) == ("job", "failed", "DATA")
-    assert (tmp_path / "artifacts" / "reports" / "policy" / f"job-{job['id']}.md").is_dir()
+    reports = tmp_path / "artifacts" / "reports" / "policy"
+    assert (reports / f"job-{job['id']}.md").read_text().startswith("# Training")
+    assert json.loads((reports / f"job-{job['id']}.json").read_text())["job"] == job["id"]
     now = typed(capsys, "coordinate", "report", *loop)
     assert (now["kind"], now["jobs"]["failed"]) == ("daily", 1)
     assert any("job_failed: DATA" in issue for issue in now["issues"])

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from loomrl.artifacts import open_artifacts
+from loomrl.checkpoints import Checkpoints
 from loomrl.config import HubConfig
 from loomrl.coordinator.alarm import open_alarms
 from loomrl.coordinator.job import Code, Job, Phase
@@ -28,6 +30,7 @@ from loomrl.types import PolicyVersion, Source
 from tests.coordinator.loop_kills import ENDPOINT, gate, run_of, settings
 from tests.coordinator.test_loop_kills import prepare
 from tests.hub.hub_samples import attempt
+from tests.release.recorded import RecordedRun
 
 
 class Shell(Coordinator):
@@ -207,3 +210,22 @@ def test_daily_report_is_made_once_when_its_moment_has_passed(site: Site) -> Non
     reports = [report for _, report in read_events(site.db, kind=MADE)]
     assert [report.subject for report in reports] == [f"{ENDPOINT}/2027-01-{day}T08-00-00" for day in (14, 15)]
     assert reports[1].data["trajectories"]["collected"] == 6
+
+
+def test_checkpoints_of_old_trainings_are_deleted_except_the_best_and_the_last(site: Site, tmp_path: Path) -> None:
+    job = site.begun("sleep 60")
+    run = RecordedRun(site.db, tmp_path, id=job.run)
+    checkpoints = Checkpoints(open_artifacts(run.experiment.artifact_url), job.run)
+    for number in range(4):
+        (folder := tmp_path / f"made-{number}").mkdir()
+        (folder / "course.json").write_text('{"kept": {"best": 1}}')
+        checkpoints.put(number, folder)
+        made = {"url": checkpoints.url(number), "run": job.run, "algorithm": "ppo", "experiment": "0" * 64}
+        record_policy(site.db, PolicyVersion(id=f"{job.run}/{number}", number=number, **made))
+    finish_run(site.db, job.run, status=RunStatus.FINISHED, finished_at=time.time())
+    site.ahead_s = 89 * 86_400.0
+    site.one.tick()
+    assert checkpoints.numbers() == [0, 1, 2, 3]
+    site.ahead_s = 91 * 86_400.0
+    site.one.tick()
+    assert checkpoints.numbers() == [1, 3]

@@ -103,6 +103,7 @@ def test_a_run_learns_and_leaves_metrics_evaluations_lineage_a_page_and_a_policy
     assert all(0 < row[Metric.TIME_LEARN] < 60 for row in rows)
     assert sum(Metric.RETURN_EVALUATED in row for row in rows) >= 3
     assert "Return" in Path(result.page).read_text()
+    assert "| return | before | after |" in Path(result.page).with_suffix(".md").read_text()
     with open_store(settings.store_url) as db:
         run = show_run(db, "r")
         assert (run.status, run.result["policy"], run.result["best"]) == (

@@ -15,9 +15,11 @@ from loomrl.coordinator.telling import moved, raised
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.monitor.ledger import KIND as HIT
 from loomrl.store import LoomDB, open_store
+from loomrl.store.ab_tests import AbTest, start_test
 from loomrl.store.endpoints import Arm, Role, set_endpoint
 from loomrl.store.events import Event, append_events
 from loomrl.store.feedback import append_feedback
+from loomrl.store.observations import Observation, append_observations
 from loomrl.store.releases import Change, ReleaseRow, advance, begin
 from loomrl.store.rewards import StoredReward, append_rewards
 from loomrl.store.trainings import advance as move
@@ -42,6 +44,7 @@ def plant(db: LoomDB, url: str) -> None:
     release(db, "rolled_back")
     check(db)
     supervise(db)
+    compare(db)
 
 
 def serve(db: LoomDB) -> None:
@@ -114,6 +117,7 @@ def release(db: LoomDB, ending: str) -> None:
         revision=0,
         reason="begun",
         who="",
+        content={"challenger": "run/2"},
         created_at=time.time(),
     )
     change = Change(arms=None, seen=1, verdict=ALLOWED)
@@ -127,6 +131,7 @@ def release(db: LoomDB, ending: str) -> None:
             revision=1,
             reason="errors",
             who="",
+            content=first.content,
             created_at=time.time(),
         )
         assert advance(db, over, change) is not None
@@ -166,6 +171,32 @@ def supervise(db: LoomDB) -> None:
         ],
     )
     tell(db, ENDPOINT, [Alert("bus_away", "for 6 minutes")], at=now)
+
+
+def compare(db: LoomDB) -> None:
+    """A running A/B test: 30 of 40 units of one arm are glad, and 10 of 40 of the other."""
+    now = time.time()
+    shares = {"stable": 0.5, "canary": 0.5}
+    start_test(
+        db,
+        AbTest(
+            name="words",
+            endpoint=ENDPOINT,
+            layer="default",
+            end=1.0,
+            shares=shares,
+            metric="success",
+            better="higher",
+            started_at=now,
+        ),
+    )
+    told = {"revision": 1, "metric": "success", "test": "words", "at": now}
+    seen = [
+        Observation(**told, arm=arm, unit=2 * unit + place, value=float(unit < glad))  # type: ignore[arg-type]
+        for unit in range(40)
+        for place, (arm, glad) in enumerate((("stable", 30), ("canary", 10)))
+    ]
+    append_observations(db, ENDPOINT, "gateway", seen, at=now)
 
 
 def go_on(url: str) -> None:

@@ -11,7 +11,9 @@ from loomrl.coordinator.job import Phase
 from loomrl.observability import family
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
+from loomrl.store.ab_tests import stop_test
 from loomrl.store.events import Event, append_events
+from loomrl.store.releases import newest_release
 from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, beat
 from loomrl.telemetry.record import ENDED, RecordCollector
 from loomrl.telemetry.target import targets
@@ -69,6 +71,27 @@ def test_everything_on_record_is_told_by_the_names_of_the_contract(asked: Asked,
     assert value("agent_rl_model_benchmark_score", model_version="run/2", task_type="coding") == 0.8
     assert value("agent_rl_model_deployments_total", status="rolled_back") == 1
     assert value("agent_rl_model_traffic_percentage", model_version="run/2") == pytest.approx(10)
+
+
+def test_ab_tests_feedback_by_version_and_ended_releases_are_told(asked: Asked, store: LoomDB, store_url: str) -> None:
+    record_samples.plant(store, store_url)
+    value = asked.value
+    test = {"endpoint": ENDPOINT, "test": "words"}
+    for arm, mean in (("stable", 0.75), ("canary", 0.25)):
+        assert value("loomrl_ab_units", **test, arm=arm) == 40
+        assert value("loomrl_ab_mean", **test, arm=arm, metric="success") == mean
+    low, estimate, high = (
+        value("loomrl_ab_difference", **test, arm="canary", metric="success", bound=bound) or 0.0
+        for bound in ("low", "estimate", "high")
+    )
+    assert low < estimate < 0
+    assert estimate < high
+    assert value("loomrl_model_feedback_mean", model_version="run/1", source="human") == 1.0
+    assert value("loomrl_model_feedback", model_version="run/1", source="human") == 1
+    ended = {"release": f"{ENDPOINT}-1", "endpoint": ENDPOINT, "model_version": "run/2", "status": "rolled_back"}
+    assert value("loomrl_release_ended_timestamp_seconds", **ended) == newest_release(store, ENDPOINT).created_at  # type: ignore[union-attr]
+    stop_test(store, "words", at=1e12)
+    assert value("loomrl_ab_units", **test, arm="stable") is None
 
 
 def test_what_is_ours_is_told_too(asked: Asked, store: LoomDB, store_url: str) -> None:

@@ -1,19 +1,25 @@
 """Training lets checkpoints go, but none that an endpoint serves, may go back to, or that another process made."""
 
+import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from loomrl.errors import RunTaken
+from loomrl.experiments.cli import app
 from loomrl.run.ledger import Ledger
 from loomrl.run.version import copied
-from loomrl.store import LoomDB
+from loomrl.serving.retention.checkpoint import DELETED, age_checkpoints
+from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
+from loomrl.store.events import read_events
 from loomrl.store.policies import list_policies, move_policy, show_policy
-from loomrl.store.runs import Claim, show_run, start_run
+from loomrl.store.runs import Claim, RunStatus, finish_run, show_run, start_run
+from loomrl.store.tables import runs
 from loomrl.types import Stage
 from tests.release.recorded import RecordedRun
 
@@ -56,6 +62,81 @@ def test_training_keeps_what_is_served_and_what_was_released(store: LoomDB, tmp_
         commit(number)
     assert ledger.kept == {"best": 0, "last": 5}
     assert ledger.checkpoints.numbers() == [0, 1, 2, 5]
+
+
+def aged(db: LoomDB, *, at: float, is_dry: bool = False) -> list[str]:
+    pruned = age_checkpoints(db, days=90, now=at, is_dry=is_dry)
+    assert pruned.failed == {}
+    return pruned.deleted
+
+
+def test_ageing_keeps_the_best_the_last_and_what_was_released_or_begun_from(store: LoomDB, tmp_path: Path) -> None:
+    scores = {0: 0.1, 1: 0.9, 2: 0.5, 3: 0.4, 4: 0.2}
+    run = RecordedRun(store, tmp_path)
+    ledger = a_ledger(run, store, run.claim, held=lambda state: scores)
+    for number, score in scores.items():
+        ledger.offer(number, score)
+        ledger.commit(number, a_folder(tmp_path, "made"), {})
+    move_policy(store, "run/2", stage=Stage.RETIRED, moved_at=1.0, reason="released, and rolled back")
+    child = RecordedRun(store, tmp_path, id="child")
+    begun = a_ledger(child, store, child.claim, parent="run/3")
+    begun.commit(0, a_folder(tmp_path, "made"), {})
+    day = 86_400.0
+    assert aged(store, at=1000 * day) == []  # it still runs
+    finish_run(store, run.id, status=RunStatus.FINISHED, finished_at=10 * day)
+    assert aged(store, at=99 * day) == []
+    assert aged(store, at=101 * day, is_dry=True) == ["run/0"]
+    assert ledger.checkpoints.numbers() == [0, 1, 2, 3, 4]
+    assert aged(store, at=101 * day) == ["run/0"]
+    assert ledger.checkpoints.numbers() == [1, 2, 3, 4]
+    assert begun.checkpoints.numbers() == [0]
+    assert aged(store, at=102 * day) == []
+    assert show_policy(store, "run/0").number == 0
+    assert [event.subject for _, event in read_events(store, kind=DELETED)] == ["run/0"]
+
+
+def test_prune_names_what_it_would_delete_and_then_deletes_it(
+    sqlite_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_store(sqlite_url) as db:
+        run = RecordedRun(db, tmp_path)
+        ledger = a_ledger(run, db, run.claim)
+        for number in (0, 1, 2):
+            ledger.offer(number, number)
+            ledger.commit(number, a_folder(tmp_path, "made"), {})
+        finish_run(db, run.id, status=RunStatus.FINISHED, finished_at=1.0)
+    for is_dry, left in ((True, [0, 2]), (False, [2])):
+        app(["prune", "--store", sqlite_url, "--json", *["--dry-run"] * is_dry], standalone_mode=False)
+        said = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert said == {"deleted": ["run/0"], "failed": {}, "dry_run": is_dry}
+        assert ledger.checkpoints.numbers() == left
+
+
+def test_ageing_leaves_a_run_alone_whose_best_checkpoint_is_not_known(store: LoomDB, tmp_path: Path) -> None:
+    run = RecordedRun(store, tmp_path)
+    ledger = a_ledger(run, store, run.claim)
+    for number in (0, 1):
+        ledger.offer(number, -number)
+        ledger.commit(number, a_folder(tmp_path, "made"), {})
+    finish_run(store, run.id, status=RunStatus.FINISHED, finished_at=1.0)
+    ledger.checkpoints.delete(ledger.checkpoints.url(1))
+    assert aged(store, at=1e9) == []
+    assert ledger.checkpoints.numbers() == [0]
+
+
+def test_ageing_names_a_run_that_it_cannot_read_and_goes_on(store: LoomDB, tmp_path: Path) -> None:
+    for name in ("run", "other"):
+        run = RecordedRun(store, tmp_path, id=name)
+        ledger = a_ledger(run, store, run.claim, held=lambda state: (0, 1))
+        for number in (0, 1, 2):
+            ledger.offer(number, number)
+            ledger.commit(number, a_folder(tmp_path, "made"), {})
+        finish_run(store, run.id, status=RunStatus.FINISHED, finished_at=1.0)
+    with store.write() as connection:
+        connection.execute(update(runs).where(runs.c.id == "other").values(resolved="kind: unknown"))
+    pruned = age_checkpoints(store, days=90, now=1e9)
+    assert pruned.deleted == ["run/0", "run/1"]
+    assert list(pruned.failed) == ["other"]
 
 
 class Trainer:

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
-CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
-OPEN = ConfigDict(extra="allow", allow_inf_nan=False)
+CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+OPEN = ConfigDict(extra="allow", allow_inf_nan=False, use_attribute_docstrings=True)
+"""The string below a property is its description in the JSON Schema."""
 ISO = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d")
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 
