@@ -26,8 +26,7 @@ import numpy as np
 
 from loomrl.console.index import Indexer
 from loomrl.console.source import open_source
-from loomrl.experiments.bench.model import machine
-from loomrl.experiments.bench.viewers import viewers
+from loomrl.experiments.bench.rounds import machine, seconds
 from loomrl.experiments.shipped import resolve
 from loomrl.hub.codec import HEADER, MAGIC, encode
 from loomrl.load import dump
@@ -64,11 +63,10 @@ class Size:
     """Of each page."""
     commits: int = 100
     """Of which the delay is measured."""
-    viewers_s: float = 10.0
 
 
 FULL = Size()
-QUICK = Size(trajectories=2000, runs=20, updates=20, requests=3, commits=5, viewers_s=1.0)
+QUICK = Size(trajectories=2000, runs=20, updates=20, requests=3, commits=5)
 
 
 def measure(size: Size = FULL) -> dict[str, Any]:
@@ -76,11 +74,10 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="loomrl-bench-") as name:
         url = f"sqlite:///{name}/loom.db"
         figures = _filled(url, size)
-        with _console(url) as (address, process), httpx.Client(base_url=address, timeout=PATIENCE_S) as client:
+        with _console(url) as address, httpx.Client(base_url=address, timeout=PATIENCE_S) as client:
             figures |= _pages(client, size)
             figures |= _delay(url, address, size)
-            figures |= viewers(url, address, process, seconds=size.viewers_s)
-    return figures | {"machine": machine("cpu")}
+    return figures | {"machine": machine()}
 
 
 def _filled(url: str, size: Size) -> dict[str, Any]:
@@ -274,13 +271,12 @@ def long_trajectory() -> Trajectory:
 
 
 @contextlib.contextmanager
-def _console(url: str) -> Iterator[tuple[str, int]]:
+def _console(url: str) -> Iterator[str]:
     command = [sys.executable, "-P", "-m", "loomrl", "console", "--store", url, "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        address = process.stderr.readline().rpartition(" on ")[2].strip()
-        yield address, process.pid
+        yield process.stderr.readline().rpartition(" on ")[2].strip()
     finally:
         process.terminate()
         process.wait(timeout=30)
@@ -318,16 +314,15 @@ def _paths(size: Size) -> dict[str, list[str]]:
 
 def _pages(client: httpx.Client, size: Size) -> dict[str, Any]:
     found = {}
-    headers = {"accept": "text/html"}
     for name, paths in _paths(size).items():
-        client.get(paths[0], headers=headers).raise_for_status()
-        times = []
-        for path in paths:
-            begun = time.perf_counter()
-            client.get(path, headers=headers).raise_for_status()
-            times.append(1000 * (time.perf_counter() - begun))
-        found[name] = round(float(np.percentile(times, 95)), 1)
+        _open(client, paths[0])
+        times = [seconds(partial(_open, client, path)) for path in paths]
+        found[name] = round(1000 * float(np.percentile(times, 95)), 1)
     return {"page_ms_p95": found, "slowest_page_ms_p95": max(found.values())}
+
+
+def _open(client: httpx.Client, path: str) -> None:
+    client.get(path, headers={"accept": "text/html"}).raise_for_status()
 
 
 def _delay(url: str, address: str, size: Size) -> dict[str, float]:

@@ -7,10 +7,10 @@ import json
 import os
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from loomrl.experiments.bench.rounds import seconds
 
 REPEATED = 3
 RATE = 1e-6
@@ -29,7 +29,7 @@ def reduce(rank: str, world: str, *megabytes: str) -> dict[str, float]:
         times = []
         for _ in range(REPEATED):
             dist.barrier()
-            times.append(_seconds(lambda gradient=gradient: dist.all_reduce(gradient)))  # type: ignore[misc]
+            times.append(seconds(lambda gradient=gradient: dist.all_reduce(gradient)))  # type: ignore[misc]
         found[size] = statistics.median(times)
     dist.destroy_process_group()
     return found
@@ -71,8 +71,8 @@ def publish(folder: str, host: str) -> dict[str, float]:
     whole = _whole_on(node)
     ray.get(whole.take.remote(first))
     sent = relay.sent_bytes
-    nexus_s = [_seconds(lambda sealed=sealed: relay.deliver(outpost, sealed)) for sealed in others]  # type: ignore[misc]
-    full_s = [_seconds(lambda sealed=sealed: ray.get(whole.take.remote(ray.put(sealed)))) for sealed in others]  # type: ignore[misc]
+    nexus_s = [seconds(lambda sealed=sealed: relay.deliver(outpost, sealed)) for sealed in others]  # type: ignore[misc]
+    full_s = [seconds(lambda sealed=sealed: ray.get(whole.take.remote(ray.put(sealed)))) for sealed in others]  # type: ignore[misc]
     size = sum(tensor.numel() * tensor.element_size() for tensor in first.weights.values())
     return {
         "nexus_s": statistics.median(nexus_s),
@@ -122,12 +122,6 @@ def ingest(url: str, groups: str) -> dict[str, float]:
     made = [attempts_of(rng, GROUP_SIZE, TOKENS) for _ in range(int(groups))]
     with HubClient(url, token=os.environ["LOOMRL_HUB_TOKEN"], patience_s=60) as client:
         return {"tokens_per_s": tokens_per_s(lambda group: client.append(group.trajectories), made)}
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
 
 
 PARTS = {each.__name__: each for each in (reduce, versions, publish, hub, ingest)}

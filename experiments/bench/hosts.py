@@ -7,7 +7,6 @@ of this machine, so computing does not get faster with their number; what the mo
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +19,7 @@ import numpy as np
 from loomrl.algorithms.language.model.build import build_reading
 from loomrl.cluster.lab import Lab
 from loomrl.config import Architecture
-from loomrl.experiments.bench.model import machine
+from loomrl.experiments.bench.rounds import machine, say
 from loomrl.experiments.shipped import resolve
 from loomrl.load import dump
 from loomrl.telemetry.metric import PHASES
@@ -81,7 +80,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     slow = figures["publish"][f"{SLOW} Mbit/s"]
     figures["nexus_speedup_20mbit"] = round(slow["full_s"] / slow["nexus_s"], 1)
     figures["updates"] = [asdict(each) for each in updates]
-    return figures | _model(updates) | {"machine": machine("cpu")}
+    return figures | _model(updates) | {"machine": machine()}
 
 
 # -- hosts ------------------------------------------------------------------------------------------------------------
@@ -144,7 +143,7 @@ def _allreduce(site: _Site, size: Size) -> dict[str, dict[str, float]]:
     found = {}
     for count in size.hosts[1:]:
         for mbit in size.bandwidths:
-            _say(f"all-reduce over {count} hosts at {mbit} Mbit/s")
+            say(f"all-reduce over {count} hosts at {mbit} Mbit/s")
             site.limit(mbit)
             found[f"{count} hosts, {mbit} Mbit/s"] = _reduced(site, site.names[:count], size)
     return found
@@ -169,7 +168,7 @@ def _ingested(site: _Site, size: Size) -> dict[str, float]:
     try:
         found = {}
         for mbit in size.bandwidths:
-            _say(f"a hub over {mbit} Mbit/s")
+            say(f"a hub over {mbit} Mbit/s")
             site.limit(mbit)
             told = site.run(site.names[0], "ingest", "http://head:8000", str(size.groups))
             found[f"{mbit} Mbit/s"] = round(told["tokens_per_s"])
@@ -181,7 +180,7 @@ def _ingested(site: _Site, size: Size) -> dict[str, float]:
 
 def _published(site: _Site, size: Size) -> dict[str, dict[str, float]]:
     """Seconds of a version's way to another host, by Nexus and whole."""
-    _say("versions to publish")
+    say("versions to publish")
     folder = site.lab.shared / "versions"
     architecture = Architecture(hidden_size=384, intermediate_size=1024, layers=size.layers, heads=6)
     model, tokenizer, _ = build_reading(architecture, ["Tell me about 1."], context=256, seed=0)
@@ -193,7 +192,7 @@ def _published(site: _Site, size: Size) -> dict[str, dict[str, float]]:
     site.join(site.names[0])
     found = {}
     for mbit in size.bandwidths:
-        _say(f"publication over {mbit} Mbit/s")
+        say(f"publication over {mbit} Mbit/s")
         site.limit(mbit)
         told = site.run("head", "publish", "/tmp/shared/versions", site.names[0])
         found[f"{mbit} Mbit/s"] = {name: round(value, 4) for name, value in told.items()}
@@ -210,7 +209,7 @@ def _updates(site: _Site, size: Size) -> Iterator[Update]:
         for host in site.names[:count]:
             site.join(host)
         for mbit in size.bandwidths:
-            _say(f"training on {count} hosts at {mbit} Mbit/s")
+            say(f"training on {count} hosts at {mbit} Mbit/s")
             site.limit(mbit)
             yield _trained(site, size, count, mbit)
 
@@ -303,7 +302,3 @@ def _fit(updates: Sequence[Update]) -> Any:
     seconds = np.array([each.seconds for each in updates])
     rows = np.stack([_terms(each) for each in updates]) / seconds[:, None]
     return np.linalg.lstsq(rows, np.ones(len(updates)), rcond=None)[0]
-
-
-def _say(text: str) -> None:
-    print(f"bench hosts: {text}", file=sys.stderr, flush=True)

@@ -3,11 +3,8 @@
 import gzip
 import json
 import multiprocessing
-import os
-import platform
 import socket
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +18,7 @@ import httpx
 import numpy as np
 
 from loomrl.config import HubConfig
+from loomrl.experiments.bench.rounds import machine, say, seconds
 from loomrl.http.admission import Admission
 from loomrl.http.site import Site
 from loomrl.hub import Hub, open_hub
@@ -70,7 +68,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
         "lease_cost_growth": round(costs[high] / costs[low], 3),
         "lease_ms": {str(stored): round(cost * 1e3, 3) for stored, cost in costs.items()},
         "group": {"trajectories": GROUP_SIZE, "tokens_each": TOKENS},
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
     }
 
 
@@ -79,7 +77,7 @@ def _ingest_rates(size: Size, local: Hub, remote: Hub, atropos: httpx.Client) ->
     rng = np.random.default_rng(0)
     rates: dict[str, list[float]] = {"local": [], "http": [], "json": [], "gzip": []}
     for number in range(1, size.rounds + 1):
-        _say(f"round {number} of {size.rounds}")
+        say(f"round {number} of {size.rounds}")
         groups = [attempts_of(rng, GROUP_SIZE, TOKENS) for _ in range(size.groups)]
         scored = [_scored_data(group) for group in groups[: size.json_groups]]
         rates["local"].append(tokens_per_s(lambda group: local.append(group.trajectories), groups))
@@ -92,9 +90,8 @@ def _ingest_rates(size: Size, local: Hub, remote: Hub, atropos: httpx.Client) ->
 def tokens_per_s(send: Callable[[Any], Any], items: Sequence[Any]) -> float:
     """Tokens per second with all producers sending at once."""
     with ThreadPoolExecutor(PRODUCERS) as producers:
-        start = time.perf_counter()
-        list(producers.map(send, items))
-        return len(items) * GROUP_SIZE * TOKENS / (time.perf_counter() - start)
+        spent = seconds(lambda: list(producers.map(send, items)))
+    return len(items) * GROUP_SIZE * TOKENS / spent
 
 
 def _post_json(atropos: httpx.Client, data: dict[str, Any], *, pack: bool) -> None:
@@ -110,7 +107,7 @@ def _lease_costs(size: Size) -> dict[int, float]:
     costs, stored, rng = {}, 0, np.random.default_rng(1)
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder, _open(Path(folder) / "growing.db") as hub:
         for target in size.stored:
-            _say(f"storing up to {target:,} trajectories")
+            say(f"storing up to {target:,} trajectories")
             while stored < target:
                 batch = [attempts_of(rng, 4, 4) for _ in range(min(4_000, target - stored) // 4)]
                 hub.append([trajectory for group in batch for trajectory in group.trajectories])
@@ -120,10 +117,7 @@ def _lease_costs(size: Size) -> dict[int, float]:
 
 
 def _lease_cost(hub: Hub) -> float:
-    start = time.perf_counter()
-    lease = hub.lease(4, version=0, consumer="bench", at_least=4)
-    hub.ack(lease.id, version=1)
-    return time.perf_counter() - start
+    return seconds(lambda: hub.ack(hub.lease(4, version=0, consumer="bench", at_least=4).id, version=1))
 
 
 def _open(file: Path) -> Hub:
@@ -229,16 +223,3 @@ def _wait_for(port: int, alive: Callable[[], bool]) -> None:
                 return
         time.sleep(0.05)
     raise RuntimeError("The server of the benchmark did not start: its own message is above.")
-
-
-def _say(text: str) -> None:
-    print(f"bench hub: {text}", file=sys.stderr, flush=True)
-
-
-def main() -> None:
-    """Print the figures as one JSON object; `--quick` measures little."""
-    print(json.dumps(measure(QUICK if "--quick" in sys.argv[1:] else FULL)))
-
-
-if __name__ == "__main__":
-    main()

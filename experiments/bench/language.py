@@ -1,14 +1,8 @@
-"""Speed of sampling and learning of language policies: the engine, the learner, and the phases of whole updates.
-
-The engine and the learner are measured without Ray, so that the same file runs on a machine that has none.
-"""
+"""Speed of sampling and learning of language policies: the engine, the learner, and the phases of whole updates."""
 
 import gc
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -17,7 +11,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from loomrl.experiments.bench.model import HALF_BILLION, Size, build_model, engine_rate, learner_rate, machine
+from loomrl.experiments.bench.model import Size, build_model, engine_rate, learner_rate, machine
+from loomrl.experiments.bench.rounds import medians, run_part, say
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.telemetry.metric import PHASES, Metric
 
@@ -34,16 +29,16 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench language`."""
     model = build_model(size)
     figures: dict[str, Any] = {"parameters_m": round(sum(p.numel() for p in model.parameters()) / 1e6, 2)}
-    _say("engine")
+    say("engine")
     figures |= _engine(size)
     for name, shape in SHAPES.items() if size.device == "cpu" else ():
-        _say(f"engine, {name}")
+        say(f"engine, {name}")
         shape = replace(shape, rounds=1, requests=16, concurrent=16) if size.rounds == 1 else shape
         figures |= {f"{key}_{name}": value for key, value in _against_vllm(shape).items()}
-    _say("learner")
+    say("learner")
     figures |= learner_rate(model, size)
     if size.updates:
-        _say("whole updates")
+        say("whole updates")
         figures |= _updates(size)
     figures["machine"] = machine(size.device)
     return figures
@@ -90,13 +85,9 @@ def _vllm(model: PreTrainedModel, size: Size) -> dict[str, float] | None:
         return None
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder:
         model.save_pretrained(folder)
-        words = [folder, *map(str, (size.prompt, size.answer, size.requests, size.group, size.concurrent, size.rounds))]
-        command = [sys.executable, "-m", "loomrl.experiments.bench.vllm", *words]
+        amounts = (size.prompt, size.answer, size.requests, size.group, size.concurrent, size.rounds)
         quiet = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-        done = subprocess.run(command, env=os.environ | quiet, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"vLLM did not get through the benchmark:\n{done.stderr[-3000:]}")
-        rates: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        rates: dict[str, float] = run_part("vllm", folder, *map(str, amounts), env=os.environ | quiet)
         return rates
 
 
@@ -124,26 +115,12 @@ def _updates(size: Size) -> dict[str, Any]:
                 algo.train()
             algo.stop()
     settled = history[1:]
-    phases = {phase: statistics.median(line[phase] for line in settled) for phase in PHASES}
+    phases = medians([{phase: line[phase] for phase in PHASES} for line in settled])
     idle = [
         1 - (line[Metric.TIME_ENGINE] + line[Metric.TIME_LEARN]) / sum(line[phase] for phase in PHASES)
         for line in settled
     ]
     return {
         "idle_share": round(statistics.median(idle), 3),
-        "phase_s": {phase.value.removeprefix("time/"): round(seconds, 4) for phase, seconds in phases.items()},
+        "phase_s": {phase.removeprefix("time/"): round(seconds, 4) for phase, seconds in phases.items()},
     }
-
-
-def _say(text: str) -> None:
-    print(f"bench language: {text}", file=sys.stderr, flush=True)
-
-
-def main() -> None:
-    """Print the figures as one JSON object; `--quick` measures little, `--gpu` the half-billion model."""
-    size = QUICK if "--quick" in sys.argv[1:] else HALF_BILLION if "--gpu" in sys.argv[1:] else FULL
-    print(json.dumps(measure(size)))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,6 @@
 import os
 import resource
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loomrl.experiments.bench.rounds import say
 from loomrl.experiments.loop.crowd import Honesty, Manner
 from loomrl.experiments.loop.page import write
 from loomrl.experiments.loop.production import Production, copied
@@ -78,7 +78,7 @@ def _seed(size: Size, seed: int, tellings: Sequence[Telling], page: Path | None)
         began = time.monotonic()
         base = Production(Path(place) / "base")
         base.folder.mkdir()
-        _say(f"seed {seed}: training the policy that it begins with")
+        say(f"seed {seed}: training the policy that it begins with")
         base.train_base(seed, dict(size.base))
         warm_s = time.monotonic() - began
         for telling in tellings:
@@ -92,10 +92,10 @@ def _seed(size: Size, seed: int, tellings: Sequence[Telling], page: Path | None)
                 )
                 for each in telling.honesties
             ]
-            told = tell(production, chapters, changes=size.loop, episodes=size.episodes, seed=seed, say=_say)
+            told = tell(production, chapters, changes=size.loop, episodes=size.episodes, seed=seed, say=say)
             if page is not None and telling is tellings[0]:
                 write(page, told, title="An agent learns from its users")
-                _say(f"the story: {page}")
+                say(f"the story: {page}")
             yield {
                 "telling": telling.name,
                 "seed": seed,
@@ -134,7 +134,3 @@ def _cpu_s() -> float:
     """Of the children that this process has waited for, and of itself."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -4,8 +4,6 @@ Settings are plain attributes here (`SimpleNamespace`), because LoomRL's own cla
 """
 
 import asyncio
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from loomrl.algorithms.language.batch import Batch, inputs
 from loomrl.algorithms.language.packing import Sample, UpdateStep, plan_update
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.losses import policy_loss
+from loomrl.experiments.bench import rounds
 from loomrl.inference.engine import Request
 from loomrl.inference.torch.engine import TorchEngine
 
@@ -206,13 +205,9 @@ def settle(device: str) -> None:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """The machine on which the figures were measured."""
-    return {
-        "cores": os.cpu_count(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        "torch": torch.__version__,
-        "system": platform.platform(),
-    }
+    """The machine on which the figures were measured, with its device and torch."""
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    return rounds.machine(device=name, torch=torch.__version__)
 
 
 def _attempt(rng: np.random.Generator, size: Size) -> Sample:

@@ -8,7 +8,6 @@ torch thread, like each process of an overlapping one, and once with torch's def
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from loomrl.experiments.bench.rounds import ONE_THREAD, run_part, say
 from loomrl.telemetry.metric import PHASES, Metric
 
 MODEL = "language/math_tiny_grpo"
@@ -36,7 +36,6 @@ class Size:
 FULL = Size()
 QUICK = Size(warm_steps=20, target=0.001, window=1, updates=3, seeds=1)
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 CONTENDERS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
     "sync": ({}, ONE_THREAD),
     "sync_default_threads": ({}, {}),
@@ -51,13 +50,13 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench async`."""
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as name:
         folder = Path(name)
-        _say("warm start")
+        say("warm start")
         _process("warm", folder, {}, size, ONE_THREAD)
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
         for seed in range(1, size.seeds + 1):
             for name, (changes, variables) in CONTENDERS.items():
                 found = _process("run", folder, {**changes, "seed": seed}, size, variables)
-                _say(f"{name}, seed {seed}: {found['seconds']} s, {found['updates']} updates, {found['stopped']}")
+                say(f"{name}, seed {seed}: {found['seconds']} s, {found['updates']} updates, {found['stopped']}")
                 runs[name].append(found)
     return _figures(runs)
 
@@ -84,13 +83,9 @@ def _process(
     what: str, folder: Path, changes: Mapping[str, Any], size: Size, variables: Mapping[str, str]
 ) -> dict[str, Any]:
     """The result of a separate process."""
-    inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    inherited = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}
     given = json.dumps({"folder": str(folder), "changes": dict(changes), "size": asdict(size)})
-    command = [sys.executable, "-m", "loomrl.experiments.bench.overlap", what, given]
-    done = subprocess.run(command, env=inherited | dict(variables), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{what} {dict(changes)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = run_part("overlap", what, given, env=inherited | dict(variables))
     return found
 
 
@@ -161,10 +156,6 @@ def _run(folder: Path, size: Size, changes: Mapping[str, Any]) -> dict[str, Any]
             if name in settled[0]
         },
     }
-
-
-def _say(text: str) -> None:
-    print(f"bench async: {text}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -42,6 +42,18 @@ TOXIC = (
 
 
 @dataclass(frozen=True, slots=True)
+class Size:
+    """The number of releases of each version."""
+
+    planted: int = 100
+    harmless: int = 500
+
+
+FULL = Size()
+QUICK = Size(planted=3, harmless=3)
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """The first call of a unit."""
 
@@ -243,9 +255,9 @@ def harmless(releases: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def measure(*, quick: bool = False) -> dict[str, Any]:
+def measure(size: Size = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench release --planted`."""
-    return {"planted": planted(3 if quick else 100), "harmless": harmless(3 if quick else 500)}
+    return {"planted": planted(size.planted), "harmless": harmless(size.harmless)}
 
 
 def _summary(ends: list[End]) -> dict[str, Any]:

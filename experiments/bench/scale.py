@@ -8,12 +8,8 @@ counted, not waited for. Not included: a network, and contention between thousan
 """
 
 import gc
-import json
-import os
-import platform
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +26,7 @@ from loomrl.algorithms.language.collector import Collector, open_collector
 from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.experiments.algorithms import open_algorithm, ray_running
+from loomrl.experiments.bench.rounds import machine, medians, say
 from loomrl.experiments.shipped import TRAINED, resolve
 from loomrl.gym.host.local import Plan
 from loomrl.gym.task_mixture import open_task_mixture
@@ -79,7 +76,7 @@ class Recording:
 def measure(size: Size = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench scale`."""
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as name, ray_running(1):
-        _say("recording a short real run")
+        say("recording a short real run")
         recording = record(Path(name), size)
         rows = []
         gc.collect()
@@ -87,7 +84,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
         hosts = [ray.remote(Host).options(num_cpus=0).remote(recording.trajectories) for _ in range(HOSTS)]
         for count in size.actors:
             rows.append(simulate(Path(name) / str(count), recording, hosts, count=count, rounds=size.rounds))
-            _say(f"{count} actors: controller {rows[-1]['controller_share']:.1%} of an iteration")
+            say(f"{count} actors: controller {rows[-1]['controller_share']:.1%} of an iteration")
     return _figures(recording, rows)
 
 
@@ -104,7 +101,7 @@ def _figures(recording: Recording, rows: Sequence[dict[str, Any]]) -> dict[str, 
         },
         "first_bottleneck": _first_bottleneck(rows),
         "rows": list(rows),
-        "machine": {"cores": os.cpu_count(), "ray": ray.__version__, "system": platform.platform()},
+        "machine": machine(ray=ray.__version__),
     }
     return figures
 
@@ -204,7 +201,7 @@ def _publish(runners: RunnerGroup, sealed: Sealed) -> None:
 
 
 def _row(count: int, attempts: int, recording: Recording, found: Sequence[dict[str, float]]) -> dict[str, Any]:
-    median = {part: statistics.median(each[part] for each in found) for part in found[0]}
+    median = medians(found)
     learn_s = recording.learn_s * attempts
     own_s = sum(median[part] for part in ("controller", "hub", "publish"))
     iteration_s = median["rollout"] + learn_s + own_s
@@ -357,16 +354,3 @@ def _folder(path: Path) -> Path:
 
 def _tokens(trajectory: Trajectory) -> int:
     return sum(len(turn.tokens.ids_T) for turn in trajectory.turns if turn.tokens is not None)
-
-
-def _say(text: str) -> None:
-    print(f"bench scale: {text}", file=sys.stderr, flush=True)
-
-
-def main() -> None:
-    """Print the figures as one JSON object; `--quick` measures little."""
-    print(json.dumps(measure(QUICK if "--quick" in sys.argv[1:] else FULL)))
-
-
-if __name__ == "__main__":
-    main()

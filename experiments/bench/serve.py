@@ -25,7 +25,7 @@ import httpx
 import numpy as np
 
 from loomrl.config import Sampling
-from loomrl.experiments.bench.model import machine
+from loomrl.experiments.bench.rounds import ONE_THREAD, machine, run_part, say
 from loomrl.experiments.bench.served import Client, save_control, save_language
 from loomrl.inference.engine import Request
 from loomrl.inference.model import open_model, open_tokenizer
@@ -58,16 +58,16 @@ def measure(size: Size = FULL) -> dict[str, Any]:
         folder = Path(name)
         save_control(folder / "pole")
         save_language(folder / "talk")
-        _say("control: start, acts")
+        say("control: start, acts")
         with served(folder, "pole") as service:
             figures |= _acts(service, size)
-        _say("language: start, streams")
+        say("language: start, streams")
         with served(folder, "talk") as service:
             figures["serve_start_s"] = round(service.start_s, 1)
             figures |= _against_engine(service, folder / "talk", size)
-            _say(f"{size.crowd} open streams")
+            say(f"{size.crowd} open streams")
             figures |= _crowd(service, size)
-    figures["machine"] = machine("cpu")
+    figures["machine"] = machine()
     return figures
 
 
@@ -207,10 +207,8 @@ def _against_engine(service: Service, folder: Path, size: Size) -> dict[str, Any
 
 def _bare(folder: Path, size: Size) -> tuple[float, float]:
     """The engine alone, in a process of its own with the replica's number of threads."""
-    command = [sys.executable, "-m", "loomrl.experiments.bench.serve", str(folder), str(size.streams), str(size.tokens)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    rate, ttft = json.loads(run.stdout.splitlines()[-1])
+    amounts = (str(size.streams), str(size.tokens))
+    rate, ttft = run_part("serve", str(folder), *amounts, env=os.environ | ONE_THREAD)
     return float(rate), float(ttft)
 
 
@@ -271,10 +269,6 @@ def _is_child(pid: int, ancestor: int) -> bool:
             return True
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return False
-
-
-def _say(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
 
 
 # -- the bare engine ------------------------------------------------------------------------------------------------

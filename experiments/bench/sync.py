@@ -4,12 +4,10 @@ A real run of the demo provides the versions: after its warm start it is updated
 weights in float32, and its versions are measured as they would be published in bfloat16.
 """
 
-import os
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +17,7 @@ import torch
 
 from loomrl.algorithms.language.publish import Probing
 from loomrl.config import VllmEngineConfig
+from loomrl.experiments.bench.rounds import machine, say, seconds
 from loomrl.inference.open import Opening
 from loomrl.inference.vllm.fleet import open_fleet
 from loomrl.inference.weights.nexus import Receiver, Sender
@@ -64,17 +63,17 @@ def measure(size: Size = FULL) -> dict[str, Any]:
             }
         )
         algo = open_algorithm(experiment).build_algo()
-        _say("warm start")
+        say("warm start")
         algo.warm_up()
         figures: dict[str, Any] = {"parameters_m": round(sum(w.numel() for w in algo._weights().values()) / 1e6, 2)}
         history: list[Metrics] = []
         sequences = {rate: _versions(algo, rate, size.versions, history) for rate in size.rates}
         figures |= _overhead(history, algo._weights()) | _nexus(sequences, Path(folder))
         if find_spec("vllm") is not None:
-            _say("vLLM")
+            say("vLLM")
             figures |= _first_token(algo, size)
         algo.stop()
-    return figures | {"machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
+    return figures | {"machine": machine(torch=torch.__version__)}
 
 
 def _versions(algo: Any, rate: float, count: int, history: list[Metrics]) -> list[Weights]:
@@ -82,7 +81,7 @@ def _versions(algo: Any, rate: float, count: int, history: list[Metrics]) -> lis
     from loomrl.algorithms.language.algorithm import METRICS
     from loomrl.algorithms.schedule import open_schedule
 
-    _say(f"{count} updates at learning rate {rate:g}")
+    say(f"{count} updates at learning rate {rate:g}")
     algo._schedule = open_schedule(rate, algo.config.algorithm.optimizer.schedule, count)
     versions: list[Weights] = [algo._weights()]
     for _ in range(count):
@@ -94,7 +93,7 @@ def _versions(algo: Any, rate: float, count: int, history: list[Metrics]) -> lis
 def _overhead(history: Sequence[Metrics], weights: Weights) -> dict[str, Any]:
     """Share of an iteration for checksums (sealing, arrival, reading back) and probes."""
     sealed = seal(weights, 0)
-    checksums_s = 3 * statistics.median(_seconds(sealed.verify) for _ in range(9))
+    checksums_s = 3 * statistics.median(seconds(sealed.verify) for _ in range(9))
     settled = history[1:]
     probes_s = statistics.median(line[Metric.TIME_PUBLISH.of("probe")] for line in settled)
     iteration_s = statistics.median(sum(line[phase] for phase in PHASES) for line in settled)
@@ -116,7 +115,7 @@ def _overhead(history: Sequence[Metrics], weights: Weights) -> dict[str, Any]:
 
 def _nexus(sequences: Mapping[float, Sequence[Weights]], folder: Path) -> dict[str, Any]:
     """Bytes and seconds of deltas against full weights, in bfloat16, and in float32 as in the learner."""
-    _say("deltas")
+    say("deltas")
     found = {rate: _travel(versions, torch.bfloat16, folder) for rate, versions in sequences.items()}
     small = [one for rate, each in found.items() if rate in SMALL_RATES for one in each]
     exact = {rate: _travel(versions, torch.float32, folder) for rate, versions in sequences.items()}
@@ -161,7 +160,7 @@ def _travel(versions: Sequence[Weights], dtype: torch.dtype, folder: Path) -> li
             receiver.take(index, bytes(parcel.chunks[index]))
         receiver.finish()
         delta_s = time.perf_counter() - begun
-        full_s = _seconds(lambda sealed=sealed: unstage(stage(sealed, folder / "full")).verify())  # type: ignore[misc]
+        full_s = seconds(lambda sealed=sealed: unstage(stage(sealed, folder / "full")).verify())  # type: ignore[misc]
         if before:
             moved = sum(int((before[name] != tensor).sum()) for name, tensor in sealed.weights.items())
             trips.append(Trip(parcel.size / full, moved * dtype.itemsize / full, delta_s, full_s))
@@ -177,30 +176,20 @@ def _first_token(algo: Any, size: Size) -> dict[str, Any]:
     config = algo.config
     settings, probes = config.algorithm.model, Probing.of_run(config).brief[:1]
     opening = Opening(origin=config.origin, context=settings.context, slots=8, dtype=settings.dtype)
-    seconds: list[float] = []
+    times: list[float] = []
     with open_fleet(VllmEngineConfig(kind="vllm"), opening) as fleet:
         for version in range(1, size.loads + 1):
             begun = time.perf_counter()
             fleet.load(algo._first_of(lambda learner, version=version: learner.sealed(version)))
             ((completion,),) = fleet.probe(probes)
-            seconds.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - begun)
             assert {*map(int, completion.versions_T)} == {version}
             fleet.admit(version)
     return {
-        "shared_memory_first_token_s": round(statistics.median(seconds[1:]), 4),
-        "shared_memory_first_token_worst_s": round(max(seconds[1:]), 4),
+        "shared_memory_first_token_s": round(statistics.median(times[1:]), 4),
+        "shared_memory_first_token_worst_s": round(max(times[1:]), 4),
     }
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
 
 
 def _rounded(value: float) -> float:
     return round(value, 5)
-
-
-def _say(text: str) -> None:
-    print(f"bench sync: {text}", file=sys.stderr, flush=True)

@@ -27,24 +27,13 @@ PLAIN = {
         "Seconds and bytes of an update by hosts and bandwidth, all-reduce, weights by Nexus and whole, a hub "
         "over the wire; on hosts of a lab, which needs root.",
     ),
-    "monitor": ("monitor", "CPU time of the monitor's rules for an answer and for an action."),
-    "metrics": ("metrics", "CPU time of a call with and without a gateway's metrics, and of a scrape."),
-    "rewards": (
-        "rewards",
-        "Trajectories judged per second, and milliseconds from feedback on record to its reward on record.",
-    ),
-    "analytics": (
-        "analytics",
-        "Trajectories per second that are loaded as columns from LoomDB, and the time of the standard questions.",
-    ),
     "console": (
         "console",
         "Milliseconds of the console's pages over a million trajectories, and from a commit to the browser.",
     ),
-    "bus": (
-        "bus",
-        "Trajectories per second that agents publish on NATS and that are then durable in their hubs, and the "
-        "delay of each.",
+    "scale": (
+        "scale",
+        "Cost of controller, hub and weight publication with 1 to 2,048 rollout actors, which replay a short real run.",
     ),
     "async": (
         "overlap",
@@ -54,18 +43,6 @@ PLAIN = {
     "control": (
         "control.measure",
         "PPO and SAC against RLlib's own and, if installed, Stable-Baselines3: steps per second of CPU time.",
-    ),
-    "league": (
-        "league",
-        "Self-play in a league against a frozen first version, random moves, and rewards by a coin, at equal samples.",
-    ),
-    "offline": (
-        "logs.offline",
-        "IQL and behaviour cloning on half good, half random episodes of Pendulum, and how they go on online.",
-    ),
-    "estimates": (
-        "logs.bandit",
-        "Coverage and error of estimates from logged probabilities, in a bandit whose value is known.",
     ),
     "sync": (
         "sync",
@@ -77,10 +54,14 @@ PLAIN = {
 
 def _plain(command: str, module: str, says: str) -> None:
     def run(quick: Quick = False, as_json: AsJson = False) -> None:
-        bench = importlib.import_module(f"loomrl.experiments.bench.{module}")
-        _tell(bench.measure(bench.QUICK if quick else bench.FULL), as_json=as_json)
+        _measure(module, quick=quick, as_json=as_json)
 
     app.command(command, help=says)(run)
+
+
+def _measure(module: str, *, quick: bool, as_json: bool, **asked: Any) -> None:
+    bench = importlib.import_module(f"loomrl.experiments.bench.{module}")
+    _tell(bench.measure(bench.QUICK if quick else bench.FULL, **asked), as_json=as_json)
 
 
 for _command, (_module, _says) in PLAIN.items():
@@ -110,11 +91,10 @@ def loop(
     as_json: AsJson = False,
 ) -> None:
     """People's satisfaction before and after the next version was trained from their feedback; then they flip it."""
-    from loomrl.experiments.bench.loop import CONTROL, FULL, QUICK, SHOWN, measure
+    from loomrl.experiments.bench.loop import CONTROL, SHOWN
 
     tellings = (SHOWN, CONTROL) if control else (SHOWN,)
-    figures = measure(QUICK if quick else FULL, seeds=seed, tellings=tellings, page=page)
-    _tell(figures, as_json=as_json)
+    _measure("loop", quick=quick, as_json=as_json, seeds=seed, tellings=tellings, page=page)
 
 
 @app.command()
@@ -124,128 +104,7 @@ def envs(
     as_json: AsJson = False,
 ) -> None:
     """Tasks and turns per second of every environment, and of 10,000 episodes of all that two actors hold at once."""
-    from loomrl.experiments.bench.envs import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL, only or ())
-    alone = figures["environments"]
-    columns = ("families", "tasks_per_s", "turns_per_s", "turns_per_task")
-    rows = [(name, *(each.get(column, each.get("left_out", "")) for column in columns)) for name, each in alone.items()]
-
-    def show(console: Console) -> None:
-        console.print(table("", ("environment", *(f"{name}>" for name in columns)), rows))
-        rest = [(name, str(value)) for name, value in figures.items() if name != "environments"]
-        console.print(table("", ("figure", "value"), rest))
-
-    emit(figures, as_json=as_json, show=show)
-
-
-@app.command()
-def weave(
-    only: Annotated[str | None, typer.Option(help="One part, as ablations, which are not measured otherwise.")] = None,
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """WEAVE's fronts on the shipped experiments, against PGMORL if installed, and its cost against PPO's."""
-    from loomrl.experiments.bench.weave.fronts import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL, only)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def steer(
-    only: Annotated[list[str] | None, typer.Option(help="math or dialogue; may be repeated. By default both.")] = None,
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """One steerable language policy against a policy for every preference and mixed weights, at equal samples."""
-    from loomrl.experiments.bench.weave.steer import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL, only or ())
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def replay(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Success per generated token with experience replay, against fresh attempts only."""
-    from loomrl.experiments.bench import contest
-
-    figures = contest.measure(contest.replay, contest.QUICK if quick else contest.FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def losses(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Success per generated token with the bounds of PPO, DAPO, GSPO and CISPO, with none, and with one step."""
-    from loomrl.experiments.bench import contest
-
-    figures = contest.measure(contest.losses, contest.QUICK if quick else contest.FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def pixels(
-    cleanrl: Annotated[
-        Path | None, typer.Option(help="CleanRL's ppo_atari_envpool.py; without it, LoomRL alone is measured.")
-    ] = None,
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """PPO on an Atari game, against CleanRL's with envpool: steps per second of CPU time."""
-    from loomrl.experiments.bench.control.pixels import FULL, QUICK, measure
-
-    _tell(measure(QUICK if quick else FULL, cleanrl), as_json=as_json)
-
-
-@app.command()
-def memory(
-    only: Annotated[list[str] | None, typer.Option(help="An environment of popgym; may be repeated.")] = None,
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Returns in popgym's easy environments, with an LSTM and without a memory."""
-    from loomrl.experiments.bench.memory.popgym import FULL, QUICK, measure
-
-    _tell(measure(QUICK if quick else FULL, only or ()), as_json=as_json)
-
-
-@app.command()
-def meta(
-    only: Annotated[list[str] | None, typer.Option(help="bandit, grid or cartpole; may be repeated.")] = None,
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Return by trial on held-out tasks: with a memory, without one, fine-tuned; bandits also by known algorithms."""
-    from loomrl.experiments.bench.memory.trials import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL, only or ())
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def scale(
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Cost of controller, hub and weight publication with 1 to 2,048 rollout actors, which replay a short real run."""
-    from loomrl.experiments.bench.scale import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    columns = list(figures["rows"][0])
-    rows = [[f"{row[name]:,}" for name in columns] for row in figures["rows"]]
-
-    def show(console: Console) -> None:
-        console.print(table("", [f"{name}>" for name in columns], rows))
-        rest = [(name, str(value)) for name, value in figures.items() if name != "rows"]
-        console.print(table("", ("figure", "value"), rest))
-
-    emit(figures, as_json=as_json, show=show)
+    _measure("envs", quick=quick, as_json=as_json, only=only or ())
 
 
 @app.command()
@@ -265,32 +124,38 @@ def release(
     if picture is not None:
         from loomrl.experiments.bench.release_picture import draw
 
-        return draw(picture)
-    if planted:
-        from loomrl.experiments.bench.release_planted import measure as measure_planted
-
-        return _tell(measure_planted(quick=quick), as_json=as_json)
-    from loomrl.experiments.bench.release import FULL, QUICK, measure
-
-    figures = measure(QUICK if quick else FULL)
-    rates = figures["false_rollbacks"]
-    rules = tuple(next(iter(rates.values())))
-    rows = [(name, *(f"{each[rule]:.3f}" for rule in rules)) for name, each in rates.items()]
-
-    def show(console: Console) -> None:
-        console.print(table("", ("good versions rolled back", *(f"{rule}>" for rule in rules)), rows))
-        rest = [(name, str(value)) for name, value in figures.items() if name != "false_rollbacks"]
-        console.print(table("", ("figure", "value"), rest))
-
-    return emit(figures, as_json=as_json, show=show)
+        draw(picture)
+    else:
+        _measure("release_planted" if planted else "release", quick=quick, as_json=as_json)
 
 
 def _tell(figures: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print figures, one per line for people; names that end in `_runs` are only in the JSON."""
-    told = {name: value for name, value in figures.items() if not name.endswith("_runs")}
-    drawn = table("", ("figure", "value>"), [(name, _rounded(value)) for name, value in _flat(told)])
-    drawn.columns[0].no_wrap, drawn.columns[1].no_wrap = True, False  # or a long value leaves no room for its name
-    emit(figures, as_json=as_json, show=lambda console: console.print(drawn))
+    """Print figures, rows as tables and all others one per line; names that end in `_runs` are only in the JSON."""
+    shown = {name: value for name, value in figures.items() if not name.endswith("_runs")}
+    tables = {name: rows for name, value in shown.items() if (rows := _rows(value))}
+    rest = {name: value for name, value in shown.items() if name not in tables}
+
+    def show(console: Console) -> None:
+        for name, rows in tables.items():
+            columns = list(dict.fromkeys(column for row in rows for column in row))
+            cells = [[_rounded(row.get(column, "")) for column in columns] for row in rows]
+            console.print(table("", (columns[0] or name, *(f"{column}>" for column in columns[1:])), cells))
+        drawn = table("", ("figure", "value>"), [(name, _rounded(value)) for name, value in _flat(rest)])
+        drawn.columns[0].no_wrap = True
+        drawn.columns[1].no_wrap = False  # or a long value leaves no room for its name
+        console.print(drawn)
+
+    emit(figures, as_json=as_json, show=show)
+
+
+def _rows(value: Any) -> list[dict[str, Any]]:
+    """The rows of a table, with their names in the column "" if they have any; none if the value is not a table."""
+    rows = list(value.values()) if isinstance(value, Mapping) else value
+    if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, Mapping) for row in rows):
+        return []
+    if any(isinstance(cell, Mapping | list) for row in rows for cell in row.values()):
+        return []
+    return [{"": name, **row} for name, row in value.items()] if isinstance(value, Mapping) else rows
 
 
 def _flat(figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -96,8 +96,23 @@ def test_one_small_policy_improves_on_each_of_five_environments_within_a_quarter
     assert result.seconds < 900
 
 
-def test_shuffled_rewards_do_not_improve_the_demo(tmp_path: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
+WITH_REPLAY = {
+    "rollout.groups_per_update": 8,
+    "rollout.replay": {"groups": 8},
+    "train.updates": 30,
+    "train.checkpoint_every": 30,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("math_tiny", {}), pytest.param("math_tiny_grpo", WITH_REPLAY, id="replay")],
+)
+def test_shuffled_rewards_do_not_improve_the_demo(
+    tmp_path: Path, warm: Warm, monkeypatch: pytest.MonkeyPatch, name: str, changes: dict[str, Any]
+) -> None:
     monkeypatch.setattr(language, "samples_of", shuffled(language.samples_of))
-    result = run(tmp_path, "math_tiny", **warm)
+    result = run(tmp_path, name, **changes, **warm)
+    print(result.before, result.after)
     assert result.after["sampled"] <= result.before["sampled"] + 0.05
     assert result.after["greedy"] <= result.before["greedy"] + 0.05

@@ -1,4 +1,4 @@
-"""`loomrl monitor` and `loomrl bench monitor`."""
+"""`loomrl monitor`."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 from typer.testing import CliRunner
 
 from loomrl.errors import StoreError
-from loomrl.experiments.bench.monitor import QUICK, measure
 from loomrl.experiments.cli import app
 from loomrl.store import open_store
 from loomrl.store.events import Event, append_events
@@ -33,9 +32,3 @@ def test_hits_are_summed_and_a_session_is_freed(tmp_path: Path) -> None:
     assert told("quarantine", "--store", url)["quarantined"] == []
     with pytest.raises(StoreError, match="not in quarantine"):
         CliRunner().invoke(app, ["monitor", "free", "s", "--store", url], catch_exceptions=False)
-
-
-def test_the_bench_measures_answers_and_actions() -> None:
-    figures = measure(QUICK)
-    assert 0 < figures["default_p50_ms"] <= figures["default_p99_ms"]
-    assert figures["action_p50_ms"] > 0

@@ -1,4 +1,4 @@
-"""`loomrl rewards`: run once, show, list, alarms; and `loomrl bench rewards`."""
+"""`loomrl rewards`: run once, show, list and alarms."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from loomrl.bus.agent import open_agent_hub, record_agent
 from loomrl.config import HubConfig
 from loomrl.errors import ConfigError, StoreError
-from loomrl.experiments.bench.rewards import QUICK, measure
 from loomrl.experiments.cli import app
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import open_store
@@ -96,12 +95,3 @@ def test_alarms_are_listed(url: str) -> None:
         append_events(db, [Event(kind="reward.alarm", subject="talk", data=data, created_at=1.0)])
     assert told("alarms", "--endpoint", "talk", "--store", url)["alarms"][0]["data"]["window"] == 3
     assert "user_feedback falls" in shown("alarms", "--store", url)
-
-
-@pytest.mark.slow
-@pytest.mark.system
-def test_the_bench_measures_rate_and_latency() -> None:
-    figures = measure(QUICK)
-    assert figures["rewards_per_s"] > 0
-    assert figures["rewards_per_cpu_s"] >= figures["rewards_per_s"] * 0.5
-    assert 0 < figures["reward_ms_p50"] <= figures["reward_ms_p99"]

@@ -1,1 +1,1 @@
-"""`loomrl bench control` and `loomrl bench pixels`: PPO and SAC beside those of other libraries, at equal work."""
+"""`loomrl bench control`: PPO and SAC beside those of other libraries, at equal work."""

@@ -37,17 +37,6 @@ def ours_ppo(environments: int) -> Advance:
     return _rllib(config.env_runners(num_envs_per_env_runner=environments, rollout_fragment_length=FRAGMENT))
 
 
-def ours_pixels(environments: int) -> Advance:
-    """LoomRL's PPO on a game of Atari, in ALE's own vector form."""
-    from loomrl.algorithms.ppo import PPOConfig
-
-    settings: dict[str, Any] = {"network": {"hidden": [], "features": 512}, "entropy_coefficient": 0.01}
-    clip: dict[str, Any] = {"clip": {"low": 0.1, "high": 0.1}, "value_clip": 0.1}
-    config = PPOConfig().environment("ale_py:ALE/Breakout-v5").training(**settings, **clip)
-    config = config.training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS)
-    return _rllib(config.env_runners(num_envs_per_env_runner=environments, rollout_fragment_length=FRAGMENT))
-
-
 def rllib_ppo(environments: int) -> Advance:
     """RLlib's PPO with its defaults."""
     from ray.rllib.algorithms.ppo import PPOConfig
@@ -165,7 +154,7 @@ CONTENDERS = {
     f"{who}_{work}": make
     for work, makers in {"ppo": (ours_ppo, rllib_ppo, sb3_ppo), "sac": (ours_sac, rllib_sac, sb3_sac)}.items()
     for who, make in zip(("ours", "rllib", "sb3"), makers, strict=True)
-} | {"ours_pixels": ours_pixels, "alone_slow": alone_slow, "two_slow": two_slow}
+} | {"alone_slow": alone_slow, "two_slow": two_slow}
 
 
 def _rllib(config: Any, *, cpus: int = 1) -> Advance:

@@ -6,16 +6,13 @@ Every contender runs in a process of its own, one after the other, round after r
 import importlib.util
 import json
 import os
-import platform
 import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from loomrl.errors import LoomError
+from loomrl.experiments.bench.rounds import ONE_THREAD, machine, run_part, spread
 from loomrl.telemetry.progress import progress
 
 
@@ -68,16 +65,15 @@ def measure(size: Size) -> dict[str, Any]:
     for match in matches:
         ours, theirs = told["ours", match.work, match.environments], told[match.other, match.work, match.environments]
         ratios = [_rate(one) / _rate(other) for one, other in zip(ours, theirs, strict=True)]
-        figures[match.key] = round(statistics.median(ratios), 2)
-        figures[f"{match.key}_range"] = [round(min(ratios), 2), round(max(ratios), 2)]
+        figures |= spread(match.key, ratios)
     for (who, work, environments), each in told.items():
         figures[f"{who}_{work}_{environments}"] = {
-            "steps_per_cpu_s": round(statistics.median(_rate(one) for one in each)),
+            "steps_per_cpu_s": round(statistics.median(map(_rate, each))),
             "steps_per_s": round(statistics.median(one["steps"] / one["wall_s"] for one in each)),
             "peak_mb": round(statistics.median(one["peak_mb"] for one in each)),
         }
     figures |= _runners(size) | _solve(size.seeds)
-    figures["machine"] = {"cores": os.cpu_count(), "system": platform.platform()}
+    figures["machine"] = machine()
     return figures
 
 
@@ -91,8 +87,7 @@ def _runners(size: Size) -> dict[str, Any]:
             two, alone = (_contend(who, "slow", 8, size) for who in ("two", "alone"))
             ratios.append((two["steps"] / two["wall_s"]) / (alone["steps"] / alone["wall_s"]))
             report(done)
-    told = {"two_runners_speedup": round(statistics.median(ratios), 2)}
-    return told | {"two_runners_speedup_range": [round(min(ratios), 2), round(max(ratios), 2)]}
+    return spread("two_runners_speedup", ratios)
 
 
 def _solve(seeds: Sequence[int]) -> dict[str, Any]:
@@ -104,7 +99,7 @@ def _solve(seeds: Sequence[int]) -> dict[str, Any]:
     told: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
     with progress("bench control, solving", len(seeds) * len(tasks)) as report:
         for done, (seed, task) in enumerate(product(seeds, tasks), 1):
-            told[task].append(script("loomrl.experiments.bench.control.solve", task, str(seed)))
+            told[task].append(_script("solve", task, str(seed)))
             report(done, f"{task} {seed}")
     figures: dict[str, Any] = {}
     for task, key in (("ours_cartpole", "cartpole_solved_s"), ("sb3_cartpole", "cartpole_solved_sb3_s")):
@@ -118,24 +113,15 @@ def _solve(seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def _contend(who: str, work: str, environments: int, size: Size) -> dict[str, float]:
+    """CPU seconds, seconds, steps and memory of a contender."""
     before = min(BEFORE[work], 4 * size.steps[work])
-    return contend(f"{who}_{work}", environments=environments, before=before, steps=size.steps[work])
+    numbers = {"environments": environments, "before": before, "steps": size.steps[work]}
+    return _script("contender", f"{who}_{work}", json.dumps(numbers))
 
 
-def contend(contender: str, **numbers: int) -> dict[str, float]:
-    """CPU seconds, seconds, steps and memory of a contender, in a process of its own."""
-    return script("loomrl.experiments.bench.control.contender", contender, json.dumps(numbers))
-
-
-def script(module: str, *words: str) -> dict[str, Any]:
-    """The JSON object on a script's last line."""
-    one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", module, *words]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | one_thread, check=False)
-    if done.returncode:
-        raise LoomError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-800:]}")
-    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return figures
+def _script(module: str, *words: str) -> dict[str, float]:
+    found: dict[str, float] = run_part(f"control.{module}", *words, env=os.environ | ONE_THREAD)
+    return found
 
 
 def _rate(told: dict[str, float]) -> float:

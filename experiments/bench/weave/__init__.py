@@ -1,1 +1,0 @@
-"""WEAVE measured: fronts of control, and a language policy that is steered."""

@@ -1,0 +1,103 @@
+"""Benchmarks run whole from the command line on little work, and print every figure."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomrl.errors import LoomError
+from loomrl.experiments.bench.rounds import medians, run_part, spread
+from loomrl.experiments.commands import bench
+
+
+def figures(name: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "loomrl", "bench", name, "--quick", "--json"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def test_figures_of_rounds_are_medians_and_ratios_have_their_range() -> None:
+    assert medians([{"a": 1.0, "b": 6.0}, {"a": 3.0, "b": 4.0}, {"a": 2.0, "b": 5.0}]) == {"a": 2.0, "b": 5.0}
+    assert spread("ours_vs_theirs", [2.0, 1.004, 3.0]) == {"ours_vs_theirs": 2.0, "ours_vs_theirs_range": [1.0, 3.0]}
+
+
+def test_a_part_that_fails_is_named_with_its_last_words() -> None:
+    with pytest.raises(LoomError, match=r"(?s)host_part unknown ended with 1:.*KeyError: 'unknown'"):
+        run_part("host_part", "unknown", env=os.environ)
+
+
+def test_rows_are_printed_as_a_table_and_other_figures_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {"Math": {"turns": 5, "left_out": "no"}, "Code": {"turns": 7}}
+    bench._tell({"environments": rows, "phase_s": {"learn": 0.5}, "seeds_runs": [1]}, as_json=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[:3] == [["environments", "turns", "left_out"], ["Math", "5", "no"], ["Code", "7"]]
+    assert lines[3:] == [["figure", "value"], ["phase_s.learn", "0.5"]]
+
+
+def assert_overlap(told: dict[str, Any]) -> None:
+    assert told["async_vs_sync"] > 0
+    assert 0 <= told["max_staleness_seen"] <= 1
+    assert 0 <= told["overlap"] < 1
+    assert told["threads"]["async"] == told["threads"]["sync"] == 1
+
+
+def assert_language(told: dict[str, Any]) -> None:
+    assert told["engine_tokens_per_s"] > 100
+    assert told["learner_tokens_per_s"] > 100
+    assert 0 <= told["idle_share"] < 1
+    assert sum(told["phase_s"].values()) > 0
+
+
+def assert_transfer(told: dict[str, Any]) -> None:
+    assert 0 < told["nexus_bytes_ratio"] < 0.1
+    assert all(0 < changed < 1 for changed in told["changed"].values())
+    assert told["nexus_s"] > 0 < told["full_s"]
+    assert 0 < told["check_overhead"] < 0.5
+    assert {*told["publish_s"]} == {"seal", "load", "probe"}
+
+
+def assert_more_actors_than_processes(told: dict[str, Any]) -> None:
+    assert [row["actors"] for row in told["rows"]] == [1, 4]
+    assert told["controller_share_256"] is None  # --quick does not go that far
+    for row in told["rows"]:
+        assert row["attempts"] == 8 * row["actors"]
+        spent = [row[part] for part in ("controller_s", "hub_s", "publish_s", "rollout_s", "learn_s")]
+        assert min(spent) > 0
+        assert row["iteration_s"] == pytest.approx(sum(spent), abs=0.005)
+        assert row["controller_share"] == pytest.approx(row["controller_s"] / row["iteration_s"], rel=0.02)
+        assert row["controller_share_balanced"] >= row["controller_share"]
+
+
+def assert_matches(told: dict[str, Any]) -> None:
+    assert {"ppo_vs_rllib", "ppo32_vs_rllib", "sac_vs_rllib"} <= set(told)
+
+
+def assert_pages(told: dict[str, Any]) -> None:
+    assert told["slowest_page_ms_p95"] == max(told["page_ms_p95"].values()) > 0
+    assert 0 < told["live_delay_ms"] <= told["live_delay_ms_p95"]
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "assert_figures"),
+    [
+        ("async", assert_overlap),
+        ("language", assert_language),
+        ("sync", assert_transfer),
+        ("scale", assert_more_actors_than_processes),
+        ("control", assert_matches),
+        ("console", assert_pages),
+    ],
+)
+def test_quick_benchmark_prints_every_figure(name: str, assert_figures: Callable[[dict[str, Any]], None]) -> None:
+    assert_figures(figures(name))
