@@ -17,6 +17,7 @@ from loomrl.gym.sandbox import KINDS, open_sandbox
 
 REQUIRED = ("loomrl", "ray", "torch", "gymnasium", "transformers", "numpy", "pydantic", "sqlalchemy", "pyarrow")
 OPTIONAL = {
+    "alt-profanity-check": ("a classifier of toxic answers, for rules and gates", "pip install 'loomrl[safety]'"),
     "boto3": ("artifacts on S3, clusters on AWS", "pip install 'loomrl[aws]'"),
     "chdb": ("what is on record as columns, for questions in SQL", "pip install 'loomrl[analytics]'"),
     "google-api-python-client": ("clusters on Google Cloud", "pip install 'loomrl[gcp]'"),
