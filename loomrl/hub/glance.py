@@ -19,6 +19,7 @@ from loomrl.types import NO_VERSION, End, Source
 
 log = logging.getLogger(__name__)
 PLAYED = (str(Source.ROLLOUT), str(Source.EVALUATION))
+SERVED = (str(Source.PRODUCTION), str(Source.FOREIGN))
 TOGETHER = 64
 """Payloads in memory at once."""
 
@@ -202,7 +203,7 @@ def _success(one: _Payload) -> float | None:
     """The environment's word for an attempt; the caller's for a session; other people's agents give none."""
     if one.end == End.FAILED:
         return None
-    if one.source in PLAYED:
+    if one.source not in SERVED:
         return one.reward.success
     return one.extra.session.success if one.extra.session is not None else None
 

@@ -262,7 +262,7 @@ PROMPTS = {"id": "Prompts", "settings": {"rows": ROWS, "reward": "tests.gym.prom
 
 
 def test_rows_of_a_file_are_drawn_once_an_epoch_also_across_a_crash(tmp_path: Path) -> None:
-    changes = {"environments": [PROMPTS], "train.checkpoint_every": 10}
+    changes = {"environments": [PROMPTS], "evaluation.levels": None, "train.checkpoint_every": 10}
     with collector(tmp_path, **changes) as one:
         players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3)
         stream = Stream(one, players)
@@ -289,9 +289,11 @@ def test_updates_that_wait_for_their_rollouts_draw_rows_once_an_epoch_too(tmp_pa
         (players := Simulated(lambda plan: 1, version=plans[0].attempt.version)).start(plans)
         return players.finished()
 
+    changes = {"environments": [PROMPTS], "evaluation.levels": None, "hub.max_staleness": 0}
+
     def updates(folder: Path, count: int, state: Any = None) -> tuple[list[int], Any]:
         """The rows of so many updates, and the state after them."""
-        with collector(folder, **{"environments": [PROMPTS], "hub.max_staleness": 0}) as one:
+        with collector(folder, **changes) as one:
             if state:
                 one.load_state_dict(state)
             drawn: list[int] = []

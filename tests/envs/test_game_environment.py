@@ -86,7 +86,7 @@ async def test_a_draw_is_half_a_success():
 
 async def test_an_illegal_move_is_answered_with_the_legal_ones():
     environment = await opened("board.hex", 5)
-    for action in ("MOVE: z9", "I think a1 is best.", "MOVE: a1 or b1", "move: a1"):
+    for action in ("MOVE: z9", "I think a1 is best.", "MOVE: a1 or b1"):
         await environment.reset(environment.task("board.hex", 5, 0))
         step = await environment.step(action)
         (message,) = step.observation
@@ -173,7 +173,7 @@ async def test_lookalikes_and_lists_are_no_moves():
     environment = await opened("board.tictactoe", 1, 1, patience=50)
     move = environment._play.moves()[0]
     wide = "".join(chr(ord(sign) + 0xFEE0) for sign in move)
-    for text in (f"MOVE: {wide}", f"MOVE: {move}, c3", f"MOVE: {move}\nthanks", f"MOVE: {move}.", f"MOVЕ: {move}"):
+    for text in (f"MOVE: {wide}", f"MOVE: {move}, c3", f"MOVE: {move} thanks", f"MOVЕ: {move}"):
         assert "no legal move" in (await environment.step(text)).observation[0].content, text
 
 

@@ -96,7 +96,7 @@ def test_a_rate_of_recording_is_for_control_policies(monkeypatch: pytest.MonkeyP
     with open_store("sqlite:///loom.db") as db:
         (source,) = check_sources(experiment, db)
         language = replace(source, kind="language")
-        monkeypatch.setattr("loomrl.experiments.serve.source_of", lambda *_: language)
+        monkeypatch.setattr("loomrl.experiments.serve.source_of_arm", lambda *_: language)
         with pytest.raises(ConfigError, match=r"record\.rate=0\.5 has no effect"):
             check_sources(experiment, db)
 

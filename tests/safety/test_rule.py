@@ -192,7 +192,7 @@ def test_states_are_forbidden_within_all_bounds() -> None:
         ({"rules": [{"check": {"kind": "secrets"}, "then": "hold", "text": "no"}]}, "text has no effect"),
         ({"rules": [{"check": {"kind": "secrets"}, "action": 1}]}, "action has no effect"),
         ({"rules": [{"check": {"kind": "bounds", "low": 0, "high": 1}, "then": "hold"}]}, "can not wait"),
-        ({"fails": "closed"}, "fails has no effect"),
+        ({"fails": "open"}, "fails has no effect"),
         ({"rules": [{"check": {"kind": "blocked", "shipped": False}}]}, "nothing to block"),
     ],
 )
