@@ -41,8 +41,8 @@ adapters: $(ADAPTERS)/.installed ## the real OpenEnv and verifiers beside us, fo
 $(ADAPTERS)/.installed: $(INSTALLED) constraints-adapters.txt constraints-verifiers.txt
 	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv $(ADAPTERS)
 	$(ADAPTERS)/bin/python -m pip install -q --no-deps -r constraints-adapters.txt
-	rm -rf $(ADAPTERS)/verifiers-next
-	$(ADAPTERS)/bin/python -m pip install -q --no-deps --target $(ADAPTERS)/verifiers-next -r constraints-verifiers.txt
+	rm -rf $(ADAPTERS)/verifiers
+	$(ADAPTERS)/bin/python -m pip install -q --no-deps --target $(ADAPTERS)/verifiers -r constraints-verifiers.txt
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		$$($(ADAPTERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/loomrl.pth
 	touch $@

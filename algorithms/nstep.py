@@ -69,5 +69,5 @@ class NStep:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`. If the share differs, waiting steps belong to other environments and are dropped."""
-        is_ours = tuple(state.get("share", (0, 1))) == self._share
+        is_ours = tuple(state["share"]) == self._share
         self._waiting = dict(state["waiting"]) if is_ours else {}

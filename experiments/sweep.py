@@ -18,7 +18,6 @@ from ray.tune.search import BasicVariantGenerator
 from loomrl.algorithms.resources import bundles
 from loomrl.cluster.job import refuse_lost
 from loomrl.cluster.shared import refuse_unshared
-from loomrl.config.former import renamed
 from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, Optuna, RandInt, Sweep
 from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.algorithms import open_algorithm, ray_running
@@ -270,7 +269,7 @@ def _settled(asked: Sweep, id: str, trials: Sequence[Any], db: LoomDB, clock: Cl
 
 def _settle(asked: Sweep, id: str, trial: Any, db: LoomDB, clock: Clock) -> Tried:
     """The result of a trial; ends its runs in LoomDB."""
-    result, point = trial.last_result or {}, renamed(trial.config, type(asked.experiment))
+    result, point = trial.last_result or {}, trial.config
     runs = sorted(_runs_of(db, re.escape(trial_prefix(id, trial.trial_id)) + "[0-9a-f]{6}"), key=lambda r: r.started_at)
     last, failed = result.get(RUN) or (runs[-1].id if runs else "–"), trial.status == "ERROR"
     stopped = _cause(trial) if failed else result.get(STOPPED) or _stopped_by(asked)
@@ -334,7 +333,7 @@ def _refuse_missing(asked: Sweep) -> None:
 
 
 def _bundles(asked: Sweep, point: Mapping[str, Any]) -> list[dict[str, float]]:
-    return bundles(open_algorithm(asked.at(renamed(point, type(asked.experiment)))))
+    return bundles(open_algorithm(asked.at(point)))
 
 
 def _greediest(asked: Sweep) -> dict[str, float]:

@@ -17,7 +17,6 @@ from ray import tune
 
 from loomrl.canonical import content_hash
 from loomrl.config import AnyExperiment
-from loomrl.config.former import renamed
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError, did_you_mean
 from loomrl.experiments.kinds import open_training
@@ -25,7 +24,7 @@ from loomrl.experiments.training import Training, metrics_kept
 from loomrl.schema import Tree
 from loomrl.store import RECONNECT_S, LoomDB, open_store
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import RunStatus, find_run, finish_run, hash_today, list_runs
+from loomrl.store.runs import RunStatus, find_run, finish_run
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
@@ -41,18 +40,14 @@ class Trial(tune.Trainable):
     def setup(self, config: Mapping[str, Any], *, sweep: Tree, id: str) -> None:
         """`config` is a point of the space; `id` names the sweep."""
         self._sweep, self._id = Sweep.parse(sweep), id
-        self._experiment = self._at(config)
+        self._experiment = self._sweep.at(config)
         self._going: Going | None = None
         torch.set_num_threads(1)
-
-    def _at(self, point: Mapping[str, Any]) -> AnyExperiment:
-        """The experiment at a point, which Tune may have stored under former names of settings."""
-        return self._sweep.at(renamed(point, type(self._sweep.experiment)))
 
     def reset_config(self, new_config: Mapping[str, Any]) -> bool:
         """Become another trial, or the same one with other settings, in a process that has loaded everything."""
         self.cleanup()
-        self._going, self._experiment = None, self._at(new_config)
+        self._going, self._experiment = None, self._sweep.at(new_config)
         return True
 
     @property
@@ -79,7 +74,7 @@ class Trial(tune.Trainable):
     def load_checkpoint(self, folder: str) -> None:
         """Resume our own run, or begin one with another trial's weights."""
         taken = json.loads((Path(folder) / TAKEN).read_text())
-        if taken["trial"] == self.trial_id and self._is_ours(taken):
+        if taken["trial"] == self.trial_id and taken["experiment"] == self._experiment.sha256:
             self._going = Going(self._experiment, taken[RUN], self._sweep)
             return
         run = self._run_from(taken["version"])
@@ -93,18 +88,7 @@ class Trial(tune.Trainable):
     def _run_from(self, parent: str | None) -> str:
         """Of a run: the same for the same trial, experiment and origin, so that it is found again after a kill."""
         prefix = trial_prefix(self._id, self.trial_id)
-        with open_store(self._experiment.store_url) as db:
-            ours = [run for run in list_runs(db, limit=10**6, kind="train") if run.id.startswith(prefix)]
-        older = [run.id for run in ours if run.parent_policy == parent and hash_today(run) == self._experiment.sha256]
-        return older[0] if older else f"{prefix}{content_hash([self._experiment.sha256, parent])[:6]}"
-
-    def _is_ours(self, taken: Mapping[str, Any]) -> bool:
-        """True if the checkpoint is of this experiment, which an earlier version may have hashed otherwise."""
-        if taken["experiment"] == self._experiment.sha256:
-            return True
-        with open_store(self._experiment.store_url) as db:
-            run = find_run(db, taken[RUN])
-        return run is not None and hash_today(run) == self._experiment.sha256
+        return f"{prefix}{content_hash([self._experiment.sha256, parent])[:6]}"
 
 
 def trial_prefix(sweep: str, trial_id: str) -> str:

@@ -3,20 +3,16 @@
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
 from loomrl.errors import ConfigError, did_you_mean
-
-_ONCE = ("algorithms", "cluster", "envs", "experiments")
-"""Our packages that older experiments and LoomDBs name without `loomrl.`."""
 
 
 def named(entry_point: str, *, what: str) -> Any:
     """The object behind an entry point; `what` is the setting that named it, for the error if it is missing."""
     module, _, path = entry_point.partition(":")
     try:
-        found: Any = _module(module)
+        found: Any = importlib.import_module(module)
         for name in path.split("."):
             found = getattr(found, name)
     except AttributeError as error:
@@ -36,20 +32,6 @@ def _names_in(module: str, path: str) -> str:
     found = sys.modules[module]
     own = [name for name, value in vars(found).items() if getattr(value, "__module__", None) == found.__name__]
     return f" It defines {', '.join(own) or 'nothing'}.{did_you_mean(path, own)}"
-
-
-def _module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        top = name.partition(".")[0]
-        is_missing = error.name is not None and (name == error.name or name.startswith(f"{error.name}."))
-        if top not in _ONCE or not is_missing:
-            raise
-        try:
-            return importlib.import_module(f"loomrl.{name}")
-        except ModuleNotFoundError:
-            raise error from None
 
 
 def lazily(package: str, doors: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

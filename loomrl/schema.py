@@ -4,21 +4,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Final, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic._internal._model_construction import ModelMetaclass  # it has no public name
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from loomrl.errors import ConfigError, did_you_mean
 
 Tree = dict[str, Any]
 Difference = tuple[str, str | None, str | None]
 """A path, and its values as JSON; None where there is none."""
-RECORDED: Final = "recorded"
-"""Validation context of settings that were recorded by an earlier version."""
-FORMER: Final = "former_name"
-"""Type of the validation error for a setting's former name."""
 
 
 class _Explaining(ModelMetaclass):
@@ -40,8 +36,6 @@ class Config(BaseModel, metaclass=_Explaining):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     other_words: ClassVar[Mapping[str, str]] = {}
     """Words that people know from elsewhere → what to write here; the error for an unknown setting says so."""
-    former: ClassVar[Mapping[str, str]] = {}
-    """Former name of a setting → its name: refused where settings are given, read where they were recorded."""
 
     @model_validator(mode="before")
     @classmethod
@@ -56,26 +50,13 @@ class Config(BaseModel, metaclass=_Explaining):
                 filled[name] = {"kind": kind, **filled[name]}
         return filled
 
-    @model_validator(mode="before")
     @classmethod
-    def _refuse_former_names(cls, raw: Any, info: ValidationInfo) -> Any:
-        old = next((name for name in cls.former if isinstance(raw, Mapping) and name in raw), None)
-        if old is None:
-            return raw
-        if info.context == RECORDED:
-            return {cls.former.get(name, name): value for name, value in raw.items()}
-        raise PydanticCustomError(FORMER, "{old} is called {new} now", {"old": old, "new": cls.former[old]})
-
-    @classmethod
-    def parse(cls, raw: Any, *, origin: str = "settings", recorded: bool = False) -> Self:
-        """Validate `raw`; a ConfigError lists every fault with its path, value, choices and remedy.
-
-        `recorded`: by an earlier version, whose names of settings are read as today's.
-        """
+    def parse(cls, raw: Any, *, origin: str = "settings") -> Self:
+        """Validate `raw`; a ConfigError lists every fault with its path, value, choices and remedy."""
         if not isinstance(raw, Mapping):
             raise ConfigError(f"{origin}: a mapping of settings is needed, got {type(raw).__name__} {raw!r:.80}.")
         try:
-            return cls.model_validate(raw, context=RECORDED if recorded else None)
+            return cls.model_validate(raw)
         except ValidationError as error:
             raise ConfigError(_explained(cls, raw, error, origin=origin)) from None
 
@@ -158,8 +139,6 @@ def _roots(faults: list[ErrorDetails]) -> list[ErrorDetails]:
 def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
     """One line for one error: dotted path, value, expectation, the nearest known key."""
     path, models = _walk(root, raw, fault["loc"])
-    if fault["type"] == FORMER:
-        return _renamed(path, fault)
     known = sorted({name for model in models for name in model.model_fields})
     where = ".".join(path) or "(top level)"
     if fault["type"] == "extra_forbidden":
@@ -185,13 +164,6 @@ def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
 
 def _words(model: type[BaseModel]) -> Mapping[str, str]:
     return model.other_words if issubclass(model, Config) else {}
-
-
-def _renamed(path: list[str], fault: ErrorDetails) -> str:
-    """One line for a setting under its former name."""
-    old, new = fault["ctx"]["old"], fault["ctx"]["new"]
-    where = "".join(f"{name}." for name in path)
-    return f"{where}{old}={fault['input'][old]!r:.120}: this setting is called {where}{new} now. Write that name."
 
 
 def _walk(root: type[BaseModel], raw: Any, loc: tuple[int | str, ...]) -> tuple[list[str], list[type[BaseModel]]]:

@@ -99,7 +99,7 @@ OPENED_IN = {
     "mo_gymnasium": {"envs/minecart.py"},
     "onnx": {"loomrl/control/policy.py"},
     "optuna": set(),
-    "verifiers": {"loomrl/gym/adapters/verifiers_v0.py", "loomrl/gym/adapters/verifiers_v1.py"},
+    "verifiers": {"loomrl/gym/adapters/taskset.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
     "starlette": {
         "loomrl/http/*",

@@ -335,13 +335,13 @@ class Collector:
         """Resume from `state`; what it was trained on is settled."""
         self.done, self.cursor, self.reached = state["done"], state["cursor"], state["cursor"]
         self.curriculum.load_state_dict(state["curriculum"])
-        self.memories.load_state_dict(state.get("memories", {}))
+        self.memories.load_state_dict(state["memories"])
         self.shaping.load_state_dict(state["shaping"])
         if self.steered is not None:
             self.steered.load_state_dict(state["steered"])
         if self.replay is not None:
-            self.replay.load_state_dict(state.get("replay") or {})  # it may be new here
-        if self.league is not None and state.get("league") and state.get("run", self.run) == self.run:  # or a new one
+            self.replay.load_state_dict(state["replay"])
+        if self.league is not None and state["league"] and state.get("run", self.run) == self.run:  # or a new one
             self.league.load_state_dict(state["league"])
         if self.stream is not None:
             self.stream.load_state_dict(state["stream"])

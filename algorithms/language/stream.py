@@ -244,9 +244,9 @@ class Stream:
         return f"{self._collector.run}/update/{self._collector.done}"
 
     def _drawn(self, note: Sequence[Any]) -> Draw:
-        key, level, seed, *given = note  # what came later is missing in notes of earlier versions
+        key, *drawn = note
         family = next(family for family in self._collector.mixture.families if family.key == key)
-        return Draw(family, level, seed, *given)
+        return Draw(family, *drawn)
 
     def state_dict(self) -> dict[str, Any]:
         """The groups in flight, as JSON."""

@@ -160,7 +160,7 @@ class Observer:
     def _metrics(self, job: Job) -> tuple[list[dict[str, float]], int]:
         """The lines of a training up to now, and how many it will have at most."""
         if job.id not in self._trainings:
-            self._trainings = {job.id: Experiment.parse(job.experiment, recorded=True)}
+            self._trainings = {job.id: Experiment.parse(job.experiment)}
         training = self._trainings[job.id]
         assert training.data is not None, "a loop's training has a data set"
         passes = math.ceil(job.samples / training.data.batch) * training.data.epochs

@@ -177,7 +177,7 @@ class Coordinator:
             self.observer.unreachable = str(error)
 
     def _start(self, job: Job, name: str) -> None:
-        experiment = Experiment.parse(job.experiment, recorded=True)
+        experiment = Experiment.parse(job.experiment)
         if job.host:
             files = {EXPERIMENT: dump(experiment).encode()} if name == "train" else {}
             self.observer.local.start(f"{job.id}/{name}", self.command(job, name), files)

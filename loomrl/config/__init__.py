@@ -98,9 +98,9 @@ def experiment_class(kind: str) -> AnyClass:
     return KINDS[kind]
 
 
-def parse_experiment(raw: Tree, *, origin: str, recorded: bool = False) -> AnyExperiment:
+def parse_experiment(raw: Tree, *, origin: str) -> AnyExperiment:
     """The training experiment from plain data; without a `kind` it is one of a language policy."""
-    return trained(experiment_class(raw.get("kind", "language")).parse(raw, origin=origin, recorded=recorded))
+    return trained(experiment_class(raw.get("kind", "language")).parse(raw, origin=origin))
 
 
 def trained(experiment: AnyRoot) -> AnyExperiment:

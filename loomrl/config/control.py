@@ -1,6 +1,6 @@
 """Settings of control policies and their algorithms: network, PPO, SAC."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -103,7 +103,6 @@ class Curiosity(Config):
 class ControlPPO(ControlAlgorithm):
     """Proximal policy optimisation on arrays of steps."""
 
-    former: ClassVar = {"minibatch": "minibatch_size"}
     kind: Literal["ppo"] = "ppo"
     learning_rate: Positive = 3e-4
     """Learning rate of Adam, before the schedule."""

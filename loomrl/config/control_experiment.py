@@ -1,7 +1,7 @@
 """The Experiment of control policies: one whole run as frozen data."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -69,7 +69,6 @@ class ReturnThreshold(Config):
 class SettingsStage(Config):
     """A stage of the curriculum: settings that override the environment's, and the threshold for the next stage."""
 
-    former: ClassVar = {"gate": "threshold"}
     settings: dict[str, Any]
     """Settings in this stage, on top of `environment.settings`."""
     threshold: ReturnThreshold
@@ -85,7 +84,6 @@ class SettingsStages(Config):
 class SettingsRamp(Config):
     """Numeric settings that move from initial values to the environment's own, in equal steps."""
 
-    former: ClassVar = {"gate": "threshold"}
     kind: Literal["ramp"] = "ramp"
     begin: dict[str, float] = Field(min_length=1)
     """Initial values of the settings."""

@@ -1,6 +1,6 @@
 """The Experiment of language policies: one whole run as frozen data, for Python, command line, Tune and jobs alike."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -110,7 +110,6 @@ class Threshold(Config):
 class ProgressiveCurriculum(_RisingCurriculum):
     """Every family goes up one level at a time, once it passes the threshold; levels never fall."""
 
-    former: ClassVar = {"gate": "threshold"}
     kind: Literal["progressive"] = "progressive"
     threshold: Threshold = Threshold(attempts=32)
     """Required success of a family's latest attempts at its level."""
@@ -119,7 +118,6 @@ class ProgressiveCurriculum(_RisingCurriculum):
 class CurriculumStage(Config):
     """A named stage: its families ("Math/algebra.*"), its levels, and the threshold for the next stage."""
 
-    former: ClassVar = {"gate": "threshold"}
     name: str
     """The stage's name in logs."""
     families: tuple[str, ...] = Field(("*",), min_length=1)

@@ -1,7 +1,5 @@
 """Settings of rollouts: attempts at groups of tasks, their limits, and what an update learns from beside fresh ones."""
 
-from typing import ClassVar
-
 from pydantic import Field
 
 from loomrl.config.basic import PositiveInt, Seconds
@@ -94,7 +92,6 @@ class TurnLimit(Config):
 class RolloutConfig(Config):
     """Collection of attempts."""
 
-    former: ClassVar = {"actors": "runners"}
     runners: int = Field(0, ge=0)
     """Ray actors that host episodes; 0 keeps them in this process."""
     concurrency: PositiveInt = 64

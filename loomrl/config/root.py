@@ -1,14 +1,13 @@
 """Settings shared by experiments of every kind."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field
 
 from loomrl.canonical import content_hash
 from loomrl.config.basic import EntryPoint, PathText, Seed, StoreUrl
 from loomrl.config.placement import Placement
-from loomrl.schema import RECORDED, Config
+from loomrl.schema import Config
 
 
 class Root(Config):
@@ -37,15 +36,6 @@ class Training(Root):
     """The policy version whose weights the run begins with: `RUN`, or `RUN/20`. Of language also a model's folder, or
     `production:ENDPOINT`; with a data set, null is the policy that it was made for.
     """
-
-    @model_validator(mode="before")
-    @classmethod
-    def _parent_was_of_the_data(cls, raw: Any, info: ValidationInfo) -> Any:
-        """Earlier versions recorded it as `data.parent`."""
-        data = raw.get("data") if info.context == RECORDED and isinstance(raw, Mapping) else None
-        if not isinstance(data, Mapping) or "parent" not in data:
-            return raw
-        return {**raw, "parent": data["parent"], "data": {key: data[key] for key in data if key != "parent"}}
 
 
 class CustomAlgorithm(Config):

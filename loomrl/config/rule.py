@@ -132,5 +132,4 @@ class CustomActionRule(_Rule):
 TextCheck = SecretsRule | BlockedRule | ToxicityRule | PromptRule | RepetitionRule | CallsRule | CustomRule
 ActionCheck = BoundsRule | RateRule | StatesRule | CustomActionRule
 TextRuleChoice = Annotated[TextCheck, Field(discriminator="kind")]
-ActionRuleChoice = Annotated[ActionCheck, Field(discriminator="kind")]
 RuleChoice = Annotated[TextCheck | ActionCheck, Field(discriminator="kind")]

@@ -27,7 +27,6 @@ from loomrl.picture import to_url
 
 log = logging.getLogger(__name__)
 MOST_FORM = 256 * 1024
-LONGEST_QUERY = 8 * 1024
 MOST_FIELDS = 200
 PAGE = 40
 """Rows of a page."""

@@ -241,7 +241,7 @@ class Shaping:
         """Resume from `state`; a state of other components is refused."""
         if set(state["weights"]) != set(self.weights):
             raise ConfigError(f"reward state of {sorted(state['weights'])} does not fit {sorted(self.weights)}.")
-        if state.get("rubrics", {}) != self._rubrics_by():
+        if state["rubrics"] != self._rubrics_by():
             raise ConfigError(
                 "rewards.parts: a rubric's calibration is another file than the one that the run began with. Put that "
                 "one back, or begin a new run."

@@ -17,10 +17,6 @@ from loomrl.hub.array import Allowance, pack, unpack
 from loomrl.types import Trajectory
 
 MAGIC = b"LRT\x08"
-READABLE = (b"LRT\x01", b"LRT\x02", b"LRT\x04", b"LRT\x07", MAGIC)
-"""Format 1 has no pictures in its messages, 2 no further threads, 4 no steps, 7 no entropies. No single wrong bit makes
-one another.
-"""
 HEADER = struct.Struct("<4sII")
 MAX_BYTES = 1 << 30
 """Longest payload: what both databases still take in one value."""
@@ -87,7 +83,7 @@ def _frame(view: memoryview, offset: int, origin: str) -> tuple[int, int]:
     if len(view) - offset < HEADER.size:
         raise CorruptPayload(f"{where}: cut off in its header of {HEADER.size} bytes. {REMEDY}")
     magic, checksum, length = HEADER.unpack_from(view, offset)
-    if magic not in READABLE:
+    if magic != MAGIC:
         found = "a payload of another loomrl: upgrade it" if magic[:3] == MAGIC[:3] else "no trajectory payload"
         raise CorruptPayload(f"{where}: {bytes(magic)!r} begins {found}; this loomrl reads {MAGIC!r}.")
     start = offset + HEADER.size

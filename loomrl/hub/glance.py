@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from loomrl.errors import CorruptPayload
 from loomrl.hub.array import BITS, RUNS
-from loomrl.hub.codec import HEADER, READABLE, REMEDY
+from loomrl.hub.codec import HEADER, MAGIC, REMEDY
 from loomrl.store.db import LoomDB
 from loomrl.store.hub_tables import trajectories
 from loomrl.types import NO_VERSION, End, Source
@@ -150,7 +150,7 @@ def glance(payload: bytes) -> Glance:
     """The figures of an encoded trajectory, or CorruptPayload."""
     body = memoryview(payload)[HEADER.size :]
     magic, checksum, length = HEADER.unpack_from(payload) if len(payload) >= HEADER.size else (b"", 0, 0)
-    if magic not in READABLE or length != len(body) or zlib.crc32(body) != checksum:
+    if magic != MAGIC or length != len(body) or zlib.crc32(body) != checksum:
         raise CorruptPayload(f"its {len(payload)} bytes are damaged. {REMEDY}")
     try:
         return _glance(_DECODER.decode(body))

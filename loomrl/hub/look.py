@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, case, func, select
 from loomrl.errors import CorruptPayload
 from loomrl.hub.codec import decode
 from loomrl.store.db import LoomDB
-from loomrl.store.hub_tables import groups, hub_counters, trajectories
+from loomrl.store.hub_tables import hub_counters, trajectories
 from loomrl.types import Trajectory
 
 PAGE_BYTES = 1 << 25
@@ -107,22 +107,6 @@ def siblings_of(db: LoomDB, place: int, *, limit: int = 64) -> list[Sibling]:
     with db.read() as connection:
         group = connection.scalar(select(trajectories.c.group_position).where(trajectories.c.position == place))
         return [] if group is None else _members(connection, group, limit)
-
-
-def group_of(db: LoomDB, place: int) -> tuple[str, str]:
-    """State and cause of the group of a trajectory; empty if it is gone."""
-    query = select(groups.c.state, groups.c.cause).join(
-        trajectories, trajectories.c.group_position == groups.c.position
-    )
-    with db.read() as connection:
-        row = connection.execute(query.where(trajectories.c.position == place)).one_or_none()
-    return ("", "") if row is None else (row.state, row.cause)
-
-
-def last_place(db: LoomDB) -> int:
-    """The newest place; 0 in an empty hub."""
-    with db.read() as connection:
-        return int(connection.scalar(select(func.max(trajectories.c.position))) or 0)
 
 
 def _members(connection: Connection, group: int, limit: int) -> list[Sibling]:

@@ -61,11 +61,6 @@ def attach(model: PreTrainedModel, experts: int, rank: int, *, seed: int = 0) ->
     setattr(model.config, SETTING, {"count": experts, "rank": rank})
 
 
-def experts_of(config: Any) -> int:
-    """The number of experts of a model with this configuration."""
-    return int((getattr(config, SETTING, None) or {"count": 1})["count"])
-
-
 def restore(model: PreTrainedModel, folder: Path) -> None:
     """The experts that are in the folder which a model was opened from, if it has any."""
     asked = getattr(model.config, SETTING, None)

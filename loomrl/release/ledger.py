@@ -65,14 +65,14 @@ class Release:
         passage = content["passage"]
         return cls(
             row=row,
-            plan=ReleasePlan.parse(content["plan"], origin=f"release {row.release}", recorded=True),
+            plan=ReleasePlan.parse(content["plan"], origin=f"release {row.release}"),
             passage=Passage(**{**passage, "phase": Phase(passage["phase"]), "reason": row.reason}),
             baseline=content["baseline"],
             challenger=content["challenger"],
             first_revision=content["first_revision"],
             after=content["after"],
             verdict=Verdict(content["verdict"]["allowed"], tuple(content["verdict"]["reasons"])),
-            contents=content.get("contents", {}),
+            contents=content["contents"],
         )
 
     def next_row(self, passage: Passage, evidence: Evidence | None, *, who: str, at: float) -> ReleaseRow:

@@ -80,7 +80,7 @@ class Ledger:
 
     @property
     def recorded(self) -> str:
-        """Hash of the experiment that the run began with; with settings added since, it would have another."""
+        """Hash of the experiment that the run began with; resumed on other machines, it has another."""
         return show_run(self.db, self.run).experiment
 
     def offer(self, number: int, score: float | None) -> bool:
@@ -173,5 +173,4 @@ class Ledger:
 
     def load_state_dict(self, state: State) -> None:
         """Resume from `state`."""
-        self.parent, self.kept = state["parent"], dict(state["kept"])
-        self.best = state["best"] if "best" in state else state.get("kept_mean")  # as earlier versions named it
+        self.parent, self.kept, self.best = state["parent"], dict(state["kept"]), state["best"]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from loomrl.artifacts import MARKER, Artifacts, locate, open_artifacts
+from loomrl.artifacts import MARKER, Artifacts, open_artifacts
 from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError
 from loomrl.files import scratch
@@ -68,7 +68,5 @@ def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str
     roots = [root]
     if db.is_sqlite and "://" not in root:
         roots.append(str(Path(db.engine.url.database or "").parent / root))
-    if "://" in version.url:  # of earlier LoomRLs
-        yield locate(version.url)
     for each in roots:
         yield open_artifacts(each, make=False), "/".join(version.url.split("/")[-3:])  # without what was before it

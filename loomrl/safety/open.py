@@ -36,15 +36,6 @@ def open_text_rules(choices: Iterable[TextCheck]) -> dict[str, TextRule]:
     return opened
 
 
-def open_action_rules(choices: Iterable[ActionCheck]) -> dict[str, ActionRule]:
-    """The rules about actions, by name. A ConfigError for two of one name, and for code that is not there."""
-    opened: dict[str, ActionRule] = {}
-    for choice in choices:
-        _refuse_second(choice.label, opened)
-        opened[choice.label] = open_action_rule(choice)
-    return opened
-
-
 def open_text_rule(choice: TextCheck) -> TextRule:
     """One rule about answers."""
     match choice:

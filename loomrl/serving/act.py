@@ -42,12 +42,6 @@ class ActAsk:
     user: str = ""
     """The person behind the call, by the caller's name for them."""
 
-    @property
-    def can_be_joined(self) -> bool:
-        """True if it may share a batch with others: it has observations only."""
-        wish = self.act
-        return wish.preferences is None and wish.earned is None and wish.states is None and not wish.explore
-
 
 _JSON = msgspec.json.Decoder()
 _MSGPACK = msgspec.msgpack.Decoder()

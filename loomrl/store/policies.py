@@ -5,7 +5,7 @@ from sqlalchemy import Connection, select, update
 from loomrl.errors import StoreError
 from loomrl.store.db import LoomDB, repeated
 from loomrl.store.events import Event, record
-from loomrl.store.rows import Row, columns_of, find, from_json, insert_once, require, to_json
+from loomrl.store.rows import Row, columns_of, from_json, insert_once, require, to_json
 from loomrl.store.runs import Claim, held
 from loomrl.store.tables import policies, runs
 from loomrl.types import PolicyVersion, Stage
@@ -27,9 +27,6 @@ def record_policy(db: LoomDB, policy: PolicyVersion, *, claim: Claim | None = No
         if policy.parent is not None:
             require(connection, policies, policy.parent)
         _refuse_taken_number(connection, policy)
-        stored = find(connection, policies, policy.id)
-        if stored is not None and stored["url"].endswith(f"/{policy.url}"):
-            row["url"] = stored["url"]  # in full, as earlier LoomRLs recorded it
         if insert_once(connection, policies, row, changing={"stage"}):
             record(connection, Event(kind="policy.made", subject=policy.id, data=made, created_at=policy.created_at))
 

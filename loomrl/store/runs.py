@@ -253,19 +253,19 @@ def code_revision() -> str:
 
 
 def recorded_experiment(run: Run) -> "AnyExperiment":
-    """The experiment of a recorded run; settings renamed or added since have today's names and defaults."""
+    """The experiment of a recorded run."""
     from loomrl.config import parse_experiment
 
     origin = f"run {run.id}"
-    return parse_experiment(parse_yaml(run.resolved, origin=origin), origin=origin, recorded=True)
+    return parse_experiment(parse_yaml(run.resolved, origin=origin), origin=origin)
 
 
 def recorded_sweep(run: Run) -> "Sweep":
-    """The sweep of a recorded run of `loomrl sweep`, read in the same way."""
-    from loomrl.config.former import parse_recorded_sweep
+    """The sweep of a recorded run of `loomrl sweep`."""
+    from loomrl.config.sweep import Sweep
 
     origin = f"sweep {run.id}"
-    return parse_recorded_sweep(parse_yaml(run.resolved, origin=origin), origin=origin)
+    return Sweep.parse(parse_yaml(run.resolved, origin=origin), origin=origin)
 
 
 def changed_since(db: LoomDB, run: str, path: str) -> str | None:
@@ -276,24 +276,13 @@ def changed_since(db: LoomDB, run: str, path: str) -> str | None:
     return changed.get(path)
 
 
-def hash_today(run: Run) -> str | None:
-    """The hash that a recorded experiment or sweep has with today's settings; None if it cannot be read."""
-    try:
-        return (recorded_sweep(run) if run.kind == "sweep" else recorded_experiment(run)).sha256
-    except ConfigError:
-        return None
-
-
 def _changed_layout(before: Row, run: Run) -> list[Difference]:
     """What differs from the experiment that the run began with; a StoreError if that is more than where it runs."""
     earlier = run_of(before)
-    if run.experiment in (earlier.experiment, hash_today(earlier)):
+    if run.experiment == earlier.experiment:
         return []
     told = f"run {run.id!r} was started with experiment {earlier.experiment}, now {run.experiment}"
-    try:
-        changed, other = _changes(earlier, run)
-    except ConfigError:  # an earlier version's, that cannot be read any more
-        raise StoreError(f"{told}. Resume it with the experiment it began with, or start a new run.") from None
+    changed, other = _changes(earlier, run)
     if other:
         named = "; ".join(f"{path}={now}, which was {then}" for path, then, now in other[:5])
         more = f"; and {len(other) - 5} more" if len(other) > 5 else ""

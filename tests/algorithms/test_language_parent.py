@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loomrl.config import Experiment, parse_experiment
+from loomrl.config import Experiment
 from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.data import settled
 from loomrl.experiments.policies import exported
@@ -70,12 +70,3 @@ def test_what_a_run_would_not_begin_with_is_refused(tmp_path: Path, changes: Any
 def test_a_parent_that_is_unknown_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nobody"):
         train(onwards(tmp_path, "nobody/3"), run="r")
-
-
-def test_the_parent_on_record_was_of_the_data(tmp_path: Path) -> None:
-    plain = onwards(tmp_path, "r/1", **{"data": {"dataset": "d"}}).plain
-    del plain["parent"]
-    plain["data"]["parent"] = "r/1"
-    read = parse_experiment(plain, origin="run old", recorded=True)
-    assert isinstance(read, Experiment)
-    assert read.parent == "r/1"

@@ -15,7 +15,8 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
-from loomrl.algorithms.ppo import PPO
+from loomrl.algorithms.ppo import PPO, PPOConfig
+from loomrl.config import ControlExperiment
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.telemetry.metric import Metric
@@ -247,3 +248,17 @@ def test_what_was_learnt_leaves_with_its_normaliser_and_learns_no_further(tmp_pa
     seen = np.arange(1, 4)
     assert [loaded.act(one) for one in seen] == [policy.act(one) for one in seen]
     algo.stop()
+
+
+@pytest.mark.parametrize("learners", [0, 2])
+def test_minibatches_of_an_experiment_are_shared_by_its_learners(learners: int) -> None:
+    made = ControlExperiment(name="x", algorithm={"kind": "ppo", "minibatch_size": 64}, learners={"count": learners})
+    config = PPOConfig.of(made)
+    config.validate()
+    assert (config.settings.minibatch_size, config.minibatch_size) == (64, 64 // max(1, learners))
+
+
+def test_minibatches_by_the_name_of_rllib_are_those_of_a_learner() -> None:
+    config = PPOConfig().environment("CartPole-v1").learners(num_learners=2).training(minibatch_size=64)
+    config.validate()
+    assert (config.settings.minibatch_size, config.minibatch_size) == (128, 64)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
-from sqlalchemy import text
 
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError
@@ -45,23 +44,6 @@ def weights(of: Any) -> dict[str, np.ndarray]:
     algo = algorithm(of)
     state = algo._weights() if hasattr(algo, "_weights") else algo.get_module().state_dict()
     return {name: torch.as_tensor(tensor).numpy().copy() for name, tensor in state.items()}
-
-
-def recorded_earlier(sweep: Sweep, run: str, folder: Path) -> dict[str, Any]:
-    """The trial's checkpoint, with its run on record as an earlier version would have it: other names, other hash."""
-    taken = json.loads((folder / "trial.json").read_text()) | {"experiment": "hash of an earlier version"}
-    with open_store(sweep.experiment.store_url) as db:
-        resolved = show_run(db, run).resolved
-        assert "minibatch_size:" in resolved
-        with db.write() as connection:
-            given = {
-                "hash": taken["experiment"],
-                "resolved": resolved.replace("minibatch_size:", "minibatch:"),
-                "run": run,
-            }
-            connection.execute(text("UPDATE runs SET experiment = :hash, resolved = :resolved WHERE id = :run"), given)
-            connection.execute(text("UPDATE policies SET experiment = :hash WHERE run = :run"), given)
-    return taken
 
 
 def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
@@ -108,29 +90,6 @@ def test_bad_trial_goes_on_from_the_good_ones_weights_with_settings_of_its_own(s
         assert run.parent_policy == first.parent == version
         assert show_policy(db, version).run == told[RUN] != run.id != left
         assert run.experiment == sweep.at({path: 5e-3}).sha256 != show_run(db, told[RUN]).experiment
-
-
-@pytest.mark.parametrize("with_checkpoint", [True, False])
-def test_a_trial_killed_in_a_sweep_of_an_earlier_version_resumes_its_run(
-    tmp_path: Path, with_checkpoint: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sweep, point = control(tmp_path), {CONTROL: 1e-2}
-    with monkeypatch.context() as earlier:
-        earlier.setattr("loomrl.experiments.sweep_trial.content_hash", lambda _: "earlier version")
-        killed = trial(sweep, "x_0", point)
-        killed.step()
-    (folder := tmp_path / "taken").mkdir()
-    killed.save_checkpoint(str(folder))
-    run, updates = killed._going.run, killed._going._training.algo.updates
-    killed.cleanup()
-    (folder / "trial.json").write_text(json.dumps(recorded_earlier(sweep, run, folder)))
-    again = trial(sweep, "x_0", point)
-    if with_checkpoint:
-        again.load_checkpoint(str(folder))
-    again.step()
-    assert again._going.run == run
-    assert again._going._training.algo.updates > updates
-    again.cleanup()
 
 
 def test_settings_of_an_optimizer_are_ours_after_the_copy(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sqlalchemy import update
 
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
@@ -31,7 +30,6 @@ from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import RunStatus, ask_to_stop, show_run
-from loomrl.store.tables import policies, runs
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
@@ -362,24 +360,3 @@ def test_choices_are_drawn_evenly_as_often_as_asked_and_real_actions_are_not_cho
 def test_success_that_an_environment_does_not_tell_cannot_end_a_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"train.stop.success=0.5 would change nothing.*has no info"):
         train(experiment(tmp_path, **{"train.stop.success": 0.5}))
-
-
-def test_a_run_that_began_before_a_setting_existed_is_resumed_and_another_experiment_is_not(tmp_path: Path) -> None:
-    settings = experiment(tmp_path, **{"train.steps": 512})
-    before = train(settings, run="r")
-    older = settings.model_dump(mode="json")
-    del older["learners"]["threads"]
-    older["algorithm"]["minibatch"] = older["algorithm"].pop("minibatch_size")  # as it was called then
-    with open_store(settings.store_url) as db, db.write() as connection:
-        connection.execute(update(runs).values(experiment="older", resolved=json.dumps(older)))
-        connection.execute(update(policies).values(experiment="older"))
-    for number, url in checkpoints(tmp_path, "r").stored():
-        folder = checkpoints(tmp_path, "r").get(url, tmp_path / str(number))
-        state = json.loads((folder / "course.json").read_text())
-        (folder / "course.json").write_text(json.dumps(state | {"experiment": "older"}))
-        checkpoints(tmp_path, "r").delete(url)
-        checkpoints(tmp_path, "r").put(number, folder)
-    after = train(settings, run="r")
-    assert (after.policy, after.best, after.stopped) == (before.policy, before.best, before.stopped)
-    with pytest.raises(StoreError, match="was started with experiment older"):
-        train(settings.override({"learners.threads": 2}), run="r")

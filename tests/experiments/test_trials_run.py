@@ -179,13 +179,3 @@ def test_options_of_a_transfer_are_refused_without_one_and_language_is_too() -> 
         transfer(resolve(["language/math_tiny"]), ["a"], seeds=[1])
     with pytest.raises(ConfigError, match=r"train\.stop\.evaluated=3 has no effect with several objectives"):
         resolve(["control/minecart", "train.stop.evaluated=3"])
-
-
-def test_a_parent_that_an_earlier_version_recorded_beside_the_data_is_read(tmp_path: Path) -> None:
-    plain = resolve(["control/offline_pendulum"]).plain
-    older = {**plain, "data": {**plain["data"], "parent": "first/20"}}
-    del older["parent"]
-    read = ControlExperiment.parse(older, recorded=True)
-    assert read.parent == "first/20"
-    with pytest.raises(ConfigError, match=r"data\.parent='first/20': no such setting here"):
-        ControlExperiment.parse(older)

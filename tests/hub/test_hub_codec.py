@@ -7,7 +7,6 @@ import zlib
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hub_samples import attempt
@@ -178,40 +177,6 @@ def test_pictures_come_back_byte_for_byte() -> None:
     seen = (Message("user", "What is it?", (b"\x89PNG 1", b"\x89PNG 2")), Message("tool", "-"))
     trajectory = replace(attempt("a"), turns=(Turn(seen, "red"),))
     assert decode(encode(trajectory)) == trajectory
-
-
-def test_payloads_from_before_there_were_pictures_are_read() -> None:
-    fields = msgspec.msgpack.decode(encode(attempt("a"))[HEADER.size :])
-    for turn in fields["turns"]:
-        turn["observation"] = [[role, content] for role, content, _ in turn["observation"]]
-    body = msgspec.msgpack.encode(fields)
-    old = HEADER.pack(b"LRT\x01", zlib.crc32(body), len(body)) + body
-    assert decode(old) == attempt("a")
-
-
-def test_payloads_from_before_there_were_threads_are_read() -> None:
-    fields = msgspec.msgpack.decode(encode(attempt("a"))[HEADER.size :])
-    del fields["threads"]
-    body = msgspec.msgpack.encode(fields)
-    old = HEADER.pack(b"LRT\x02", zlib.crc32(body), len(body)) + body
-    assert decode(old) == attempt("a")
-
-
-def test_payloads_from_before_there_were_steps_are_read() -> None:
-    fields = msgspec.msgpack.decode(encode(attempt("a"))[HEADER.size :])
-    del fields["steps"]
-    body = msgspec.msgpack.encode(fields)
-    old = HEADER.pack(b"LRT\x04", zlib.crc32(body), len(body)) + body
-    assert decode(old) == attempt("a")
-
-
-def test_payloads_from_before_there_were_entropies_are_read() -> None:
-    fields = msgspec.msgpack.decode(encode(attempt("a"))[HEADER.size :])
-    for turn in fields["turns"]:
-        del turn["tokens"]["entropies_T"]
-    body = msgspec.msgpack.encode(fields)
-    old = HEADER.pack(b"LRT\x07", zlib.crc32(body), len(body)) + body
-    assert decode(old) == attempt("a")
 
 
 def test_entropies_come_back_bit_for_bit() -> None:

@@ -56,7 +56,7 @@ def test_a_database_newer_than_the_code_is_refused_and_left_alone(store_url: str
     with db.write() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     db.close()
-    with pytest.raises(StoreError, match=r"'9999'.*'0012'.*Upgrade loomrl") as refusal:
+    with pytest.raises(StoreError, match=r"'9999'.*'0001'.*Upgrade loomrl") as refusal:
         open_store(store_url)
     assert "only-on-loopback" not in str(refusal.value)
 

@@ -8,7 +8,9 @@ import pytest
 from sqlalchemy import insert
 
 import loomrl
+from loomrl.config import Experiment
 from loomrl.errors import RunTaken, StoreError
+from loomrl.load import dump
 from loomrl.store import LoomDB
 from loomrl.store.deployments import Deployment, list_deployments, record_deployment
 from loomrl.store.evaluations import Evaluation, list_evaluations, record_evaluation
@@ -89,9 +91,12 @@ def test_who_resumed_a_run_last_leads_it_and_who_led_it_before_writes_nothing_mo
 
 
 def test_a_run_is_not_resumed_with_another_experiment(store: LoomDB) -> None:
-    start_run(store, RUN)
-    with pytest.raises(StoreError, match=r"eeee.*ffff.*start a new run"):
-        start_run(store, replace(RUN, experiment="f" * 64))
+    plain = Experiment(name="sums")
+    begun = replace(RUN, experiment=plain.sha256, resolved=dump(plain))
+    other = plain.override({"seed": 5})
+    start_run(store, begun)
+    with pytest.raises(StoreError, match=rf"{plain.sha256}, now {other.sha256}: seed=5, which was 0.*Start a new run"):
+        start_run(store, replace(begun, experiment=other.sha256, resolved=dump(other)))
 
 
 def test_runs_are_listed_newest_first_and_by_kind(store: LoomDB) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select
 
 from loomrl.errors import StoreError, unknown
 from loomrl.store.db import LoomDB
-from loomrl.store.tables import evaluations, runs
+from loomrl.store.tables import runs
 from loomrl.store.view.tables import metrics
 
 UNKNOWN = -1e300
@@ -78,14 +78,6 @@ def trials_of(db: LoomDB, sweep: str) -> Sequence[str]:
     query = select(runs.c.id).where(runs.c.id > f"{sweep}-", runs.c.id < f"{sweep}.").order_by(runs.c.id)
     with db.read() as connection:
         return list(connection.scalars(query.limit(10_000)))
-
-
-def last_evaluations(db: LoomDB, names: Sequence[str]) -> dict[str, str]:
-    """The newest evaluation's id of each of these runs."""
-    newest = select(func.max(evaluations.c.position)).where(evaluations.c.run.in_(names)).group_by(evaluations.c.run)
-    query = select(evaluations.c.run, evaluations.c.id).where(evaluations.c.position.in_(newest))
-    with db.read() as connection:
-        return {row.run: row.id for row in connection.execute(query)}
 
 
 def _conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:

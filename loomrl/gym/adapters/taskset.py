@@ -1,7 +1,7 @@
-"""Tasksets of verifiers' second generation whose tasks are one question and one answer.
+"""Tasksets of verifiers whose tasks are one question and one answer.
 
 Tasks that need more are refused: a runtime, containers, tool servers, interceptors, skills, or several agents need
-verifiers' own harnesses. Works with verifiers 0.3 and 0.4.
+verifiers' own harnesses.
 """
 
 import functools
@@ -21,7 +21,7 @@ from verifiers.v1.utils.decorators import discover_decorated, invoke
 from verifiers.v1.utils.loaders import environment_class, load_taskset, taskset_config_type
 
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
-from loomrl.gym.adapters.chat import Said, Score, Seen, field_of, row_of, text_of
+from loomrl.gym.adapters.row import Score, field_of, row_of, text_of
 from loomrl.gym.adapters.verifiers import Module
 from loomrl.types import Message, Task
 
@@ -69,8 +69,8 @@ def _refusal(name: str, taskset: vf.Taskset, task: vf.Task) -> str:
     return f"{', '.join(needy)} of its tasks need a runtime" if needy else ""
 
 
-_PLAIN = {name: vars(vf.Task)[name] for name in ("setup", "finalize", "stage_verifier") if name in vars(vf.Task)}
-"""The default hooks before and after an answer; `stage_verifier` exists since 0.4."""
+_PLAIN = {name: vars(vf.Task)[name] for name in ("setup", "finalize", "stage_verifier")}
+"""The default hooks before and after an answer."""
 
 
 def _needs_runtime(hook: Callable[..., Any]) -> bool:
@@ -89,7 +89,7 @@ class Question:
             agent=AgentInfo(config=vf.AgentConfig()),
         )
 
-    async def begin(self) -> Seen:
+    async def begin(self) -> tuple[Message, ...]:
         """The task's prompt."""
         await self._call(self._task.setup)
         data = self._task.data
@@ -97,12 +97,11 @@ class Question:
         prompt = [UserMessage(content=data.prompt)] if isinstance(data.prompt, str) else list(data.prompt or ())
         for message in (*system, *prompt):
             self._add(message, sampled=False)
-        told = (Message(item.role, text_of(item.content, origin=self._name)) for item in (*system, *prompt))
-        return Seen(tuple(told))
+        return tuple(Message(item.role, text_of(item.content, origin=self._name)) for item in (*system, *prompt))
 
-    async def answer(self, said: Said) -> Score:
+    async def answer(self, text: str) -> Score:
         """The task's rewards for this answer."""
-        self._add(AssistantMessage(content=said.content), sampled=True)
+        self._add(AssistantMessage(content=text), sampled=True)
         self._trace.stop("agent_completed")
         await self._call(self._task.finalize)
         try:
@@ -114,9 +113,6 @@ class Question:
         if len(scores) < len(self._trace.rewards):
             raise ScorerError(f"{self._name}: not all of {', '.join(self._trace.rewards)} were scored.")
         return Score(self._trace.reward, scores)
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
     def _add(self, message: Any, *, sampled: bool) -> None:
         nodes = self._trace.nodes
