@@ -139,9 +139,9 @@ def _violations(
 
 def failures_in(report: Mapping[str, Any]) -> list[str]:
     """Failures with counts and messages, from a report as plain data."""
-    causes = report["causes"]
+    causes = report.get("causes", {})  # a report of control has neither
     return [f"{count} × {kind}" + (f": {causes[kind]}" if causes.get(kind) else "")
-            for kind, count in sorted(report["failures"].items())]  # fmt: skip
+            for kind, count in sorted(report.get("failures", {}).items())]  # fmt: skip
 
 
 def _kind(failure: Failure) -> str:

@@ -147,10 +147,11 @@ def test_report_is_made_once_and_its_files_follow(store_db: LoomDB, tmp_path: Pa
     assert keep(store_db, artifacts, "policy/2027-01-15", report, at=NOW)
     assert not keep(store_db, artifacts, "policy/2027-01-15", report | {"endpoint": "other"}, at=NOW)
     assert find_report(store_db, "policy/2027-01-15") == json.loads(json.dumps(report))
-    artifacts.delete("reports/policy/2027-01-15.md")
+    page = tmp_path / "artifacts/reports/policy/2027-01-15.md"
+    page.unlink()
     store(store_db, artifacts, "policy/2027-01-15")
-    assert json.loads(artifacts.get("reports/policy/2027-01-15.json")) == json.loads(json.dumps(report))
-    assert artifacts.exists("reports/policy/2027-01-15.md")
+    assert json.loads(page.with_suffix(".json").read_text()) == json.loads(json.dumps(report))
+    assert page.is_file()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -119,19 +118,6 @@ def test_moved_run_is_found_beside_its_database_from_any_folder(
     store = f"sqlite:///{moved}/loom.db"
     assert run_json("export", "pole", "out", "--store", store)["policy"] == version(moved)
     assert not (tmp_path / "artifacts").exists()
-
-
-def test_versions_recorded_with_absolute_urls_are_found_and_gone_on_with(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(trained)
-    shutil.copy("loom.db", tmp_path / "loom.db")
-    with sqlite3.connect(tmp_path / "loom.db") as db:
-        db.execute("update policies set url = ? || url", [f"{(trained / 'artifacts').as_uri()}/"])
-    monkeypatch.chdir(tmp_path)
-    assert run_json("export", "pole", "out")["policy"] == version(trained)
-    shutil.copytree(trained / "artifacts", "artifacts")
-    assert begun() == 512
 
 
 @pytest.mark.parametrize("gone", ["{last}/.complete.json", "{last}", "runs"])
