@@ -6,7 +6,9 @@ the acks (`loomrl.run.ledger`). Attempts that the hub has already are not made a
 
 import logging
 import random
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -121,7 +123,9 @@ class Collector:
             if lease.groups:
                 self.take(lease)
                 return self.in_order(lease.groups), failures
-        raise HubError(f"update {self.done}: no group can be trained. Released so far: {self.causes()}.")
+        raise HubError(
+            f"update {self.done}: no group can be trained. Released so far: {self.causes()}.{_most_frequent(failures)}"
+        )
 
     @property
     def limit(self) -> int:
@@ -399,3 +403,13 @@ def opened_collector(
         open_store(url, reconnect_s=RECONNECT_S) as store,
     ):
         yield open_collector(experiment, run, hub, Notes(store), mixture, steered=steered)
+
+
+def _most_frequent(failures: Sequence[Failure]) -> str:
+    """A sentence with the commonest failure, numbers aside; empty if nothing failed."""
+    alike = Counter((failure.boundary, re.sub(r"\d+", "#", failure.message)) for failure in failures)
+    if not alike:
+        return ""
+    (boundary, form), count = alike.most_common(1)[0]
+    said = next(f.message for f in failures if (f.boundary, re.sub(r"\d+", "#", f.message)) == (boundary, form))
+    return f" {count} of {len(failures)} attempts that failed said: {boundary}: {said}"
