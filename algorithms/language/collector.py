@@ -407,9 +407,9 @@ def opened_collector(
 
 def _most_frequent(failures: Sequence[Failure]) -> str:
     """A sentence with the commonest failure, numbers aside; empty if nothing failed."""
-    alike = Counter((failure.boundary, re.sub(r"\d+", "#", failure.message)) for failure in failures)
-    if not alike:
+    if not failures:
         return ""
-    (boundary, form), count = alike.most_common(1)[0]
-    said = next(f.message for f in failures if (f.boundary, re.sub(r"\d+", "#", f.message)) == (boundary, form))
-    return f" {count} of {len(failures)} attempts that failed said: {boundary}: {said}"
+    forms = [(failure.boundary, re.sub(r"\d+", "#", failure.message)) for failure in failures]
+    form, count = Counter(forms).most_common(1)[0]
+    first = failures[forms.index(form)]
+    return f" {count} of {len(failures)} attempts that failed said: {first.boundary}: {first.message}"

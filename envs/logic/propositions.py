@@ -48,7 +48,7 @@ def propositions(patterns: Sequence[str], pairs: Sequence[tuple[str, str]], task
     said = [form.say(pair, every, worlds) for form, pair in product(known, some)]
     rng.shuffle(said)
     truth = _truth(said, names, rng.random)
-    world = 1 << sum(1 << place for place, name in enumerate(names) if truth[name])
+    world = _world(truth, names)
     single = {name: f"{name} is {'true' if truth[name] else 'false'}." for name in names}
     certain = [Clue(single[name], worlds[name] if truth[name] else every ^ worlds[name]) for name in names]
     clues = choose(said, rng.sample(certain, len(certain)), world)
@@ -71,10 +71,15 @@ def _truth(said: Sequence[Clue], names: Sequence[str], chance: Callable[[], floa
     """Some propositions are true, and something that is said holds."""
     for _ in range(1000):
         truth = {name: chance() < 0.5 for name in names}
-        world = 1 << sum(1 << place for place, name in enumerate(names) if truth[name])
+        world = _world(truth, names)
         if any(truth.values()) and any(clue.worlds & world for clue in said):
             return truth
     raise ConfigError("templates: nothing that they say of these variables can hold while one of them is true.")
+
+
+def _world(truth: Mapping[str, bool], names: Sequence[str]) -> int:
+    """The set of the one world in which exactly these are true."""
+    return 1 << sum(1 << place for place, name in enumerate(names) if truth[name])
 
 
 class _Form(NamedTuple):

@@ -112,15 +112,19 @@ class BaseEnvironment(ABC):
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         name = type(self).__name__
-        own = sorted(set(settings or {}) - self.settings_class.model_fields.keys())
-        if own and self.settings_class is EnvironmentSettings:
-            value = (settings or {})[own[0]]
+        given = settings or {}
+        own = (
+            given.keys() - EnvironmentSettings.model_fields.keys() if self.settings_class is EnvironmentSettings else ()
+        )
+        if own:
+            first = min(own)
+            value = given[first]
             raise ConfigError(
-                f"{name} settings: {own[0]}={value!r:.80}: {name} declares no settings of its own. Declare them as in "
-                f"docs/environments.md: `class {name}Settings(EnvironmentSettings): {own[0]}: {type(value).__name__}`, "
+                f"{name} settings: {first}={value!r:.80}: {name} declares no settings of its own. Declare them as in "
+                f"docs/environments.md: `class {name}Settings(EnvironmentSettings): {first}: {type(value).__name__}`, "
                 f"and `settings_class = {name}Settings` in {name}."
             )
-        self.settings = self.settings_class.parse(settings or {}, origin=f"{name} settings")
+        self.settings = self.settings_class.parse(given, origin=f"{name} settings")
 
     def task(self, family: str, level: int, seed: int) -> Task:
         """The task of these three; equal arguments give equal tasks in every process."""
