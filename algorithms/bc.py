@@ -41,7 +41,8 @@ class BCLearner(LoggedLearner):
 class BCConfig(LoggedConfig):
     """`BCConfig().environment("CartPole-v1").logged(minari="cartpole/mixed-v0").build_algo()`."""
 
-    settings_class, words = offline.BC, translation.OFFLINE
+    settings_class = offline.BC
+    words = translation.OFFLINE
     fast_learner = BCLearner
 
     def __init__(self, algo_class: type | None = None) -> None:

@@ -150,7 +150,8 @@ class ControlStep(Placed):
 
     def _are_back(self) -> bool:
         """True if all runners had died and some could be replaced; slow runners have not died."""
-        group, until = self.env_runner_group, time.monotonic() + self.config.sample_timeout_s
+        group = self.env_runner_group
+        until = time.monotonic() + self.config.sample_timeout_s
         while not group.num_healthy_remote_env_runners() and time.monotonic() < until:
             time.sleep(0.1)
             if self.restore_env_runners(group):
@@ -195,7 +196,8 @@ class ControlStep(Placed):
 
     def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
         """Our metrics from a result of `train`; unmeasured ones are left out."""
-        learnt, acted = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {}), result.get(ENV_RUNNER_RESULTS, {})
+        learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
+        acted = result.get(ENV_RUNNER_RESULTS, {})
         found = {str(name): learnt.get(name) for name in Metric}
         told = {str(Metric.RETURN): acted.get(EPISODE_RETURN_MEAN), Metric.EPISODE_STEPS: acted.get(EPISODE_LEN_MEAN)}
         told[Metric.SUCCESS_TOLD] = self.window.success_of(len(self.window.latest)) if self.window.latest else None

@@ -70,7 +70,8 @@ class ControlConfig(NamedConfig):
         """The reasons for using RLlib's own runner and learner; empty if ours are used."""
         self.env_runner_cls = self.fast_runner
         self.gym_env_vectorize_mode = AUTO
-        self.num_env_runners, self.placement = 0, Placement()
+        self.num_env_runners = 0
+        self.placement = Placement()
         self.num_envs_per_env_runner = 8
         self.rollout_fragment_length = 128
         self.told: dict[str, Any] = {}
@@ -82,13 +83,16 @@ class ControlConfig(NamedConfig):
     @classmethod
     def of(cls, experiment: ControlExperiment, *, run: str | None = None) -> Self:
         """The configuration of this experiment; `run` is for algorithms that keep records of their own."""
-        config, rollout, choice = cls(), experiment.rollout, experiment.environment
+        config = cls()
+        rollout = experiment.rollout
+        choice = experiment.environment
         stages = [settings for settings, _ in experiment.stages]
         refuse_other_spaces(choice, stages)
         form = f"{choice.vectorization}/info_mask" if choice.info_mask else choice.vectorization
         if choice.wrappers:
             form += f"/{content_hash([one.model_dump() for one in choice.wrappers])[:12]}"
-        name, first = f"{label(choice)}/{form}", stages[0]
+        name = f"{label(choice)}/{form}"
+        first = stages[0]
         register_env(name, Creator(choice))
         config.environment(name, env_config=first)
         config.env_runners(
@@ -127,7 +131,8 @@ class ControlConfig(NamedConfig):
         """Resolve the settings, choose our or RLlib's learner, and derive RLlib's settings."""
         spec = self._rl_module_spec
         if isinstance(spec, RLModuleSpec) and spec.module_class is None and spec.model_config:
-            self._model_config, self._rl_module_spec = spec.model_config, replace(spec, model_config=None)
+            self._model_config = spec.model_config
+            self._rl_module_spec = replace(spec, model_config=None)
         base = type(self)()
         translation.refuse_unsupported(self, base)
         model = translation.model_of(self)
@@ -210,7 +215,9 @@ class ControlConfig(NamedConfig):
 
     def _check_memory(self) -> None:
         """A ConfigError if the network's memory could not be trained, or would not be used."""
-        settings, spec, learners = self.settings, self._rl_module_spec, max(1, self.num_learners)
+        settings = self.settings
+        spec = self._rl_module_spec
+        learners = max(1, self.num_learners)
         if settings.network.memory is None:
             return
         if isinstance(spec, RLModuleSpec) and spec.module_class is not None:
@@ -244,7 +251,8 @@ class ControlConfig(NamedConfig):
 
     def unknown_to_stock(self) -> set[str]:
         """Settings whose values RLlib's own modules and learner do not support."""
-        ours, usual = self.settings.network, type(self.settings)().network
+        ours = self.settings.network
+        usual = type(self.settings)().network
         return {f"network.{name}" for name in OUR_LAYERS if getattr(ours, name) != getattr(usual, name)}
 
     @override
@@ -273,5 +281,6 @@ def _chosen(algorithm: ControlAlgorithm | CustomAlgorithm) -> dict[str, Any]:
     """The settings that differ from the defaults."""
     if isinstance(algorithm, CustomAlgorithm):
         return algorithm.settings
-    chosen, usual = algorithm.model_dump(mode="json", exclude={"kind"}), algorithm.defaults()
+    chosen = algorithm.model_dump(mode="json", exclude={"kind"})
+    usual = algorithm.defaults()
     return {name: value for name, value in chosen.items() if value != usual[name]}

@@ -44,7 +44,8 @@ class Curiosity:
     """Rewards for novelty, which shrink for observations seen before."""
 
     def __init__(self, learner: ArrayLearner, settings: kinds.Curiosity) -> None:
-        self._learner, self._settings = learner, settings
+        self._learner = learner
+        self._settings = settings
         with torch.random.fork_rng(devices=[]):  # all learners begin with the same, and nothing else begins otherwise
             torch.manual_seed(int(learner.config.seed or 0))
             self._novelty = Novelty(seen(learner.own.observation_space), settings).to(learner._device)

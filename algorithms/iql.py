@@ -37,7 +37,9 @@ from loomrl.control.space import Acts, acts, seen
 from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
 
-ACTOR, VALUE, CRITICS = "actor", "value", "critics"
+ACTOR = "actor"
+VALUE = "value"
+CRITICS = "critics"
 """The three optimizers."""
 
 
@@ -47,7 +49,8 @@ class IQLModule(ControlModule):
     @override
     def setup(self) -> None:
         """Build from `model_config`: `network`, `normalize`."""
-        view, kind = seen(self.observation_space), acts(self.action_space)
+        view = seen(self.observation_space)
+        kind = acts(self.action_space)
         if view.kind == "pixels":
             raise ConfigError(f"iql sees numbers, not {self.observation_space}. Use bc.")
         super().setup()
@@ -62,19 +65,22 @@ class IQLLearner(LoggedLearner):
     def build(self) -> None:
         """Build, with an empty memory of the environment's steps if they are learnt from."""
         super().build()
-        settings, kind = self.config.settings, acts(self.own.action_space)
+        settings = self.config.settings
+        kind = acts(self.own.action_space)
         self._numbers = numbers_of(kind)
         self._bounds = (np.array(kind.low), np.array(kind.high)) if kind.kind == "box" else None
         self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
         self.recent = None if settings.online is None else ring_of(self, settings.online.replay)
-        self._steps, self._owed = NStep(1, settings.gamma, share=(self.rank, self.ranks)), 0.0
+        self._steps = NStep(1, settings.gamma, share=(self.rank, self.ranks))
+        self._owed = 0.0
 
     @override
     def learn(self, work: Work) -> int:
         """The updates of a lesson; of rollouts, those that are due."""
         if isinstance(work, Lesson):
             return super().learn(work)
-        online, recent = self.config.settings.online, self.recent
+        online = self.config.settings.online
+        recent = self.recent
         assert recent is not None, "there are no rollouts else"
         for rollout in work.rollouts:
             if self._bounds is not None:  # as the environment took them, and as data sets have them
@@ -98,7 +104,8 @@ class IQLLearner(LoggedLearner):
     @override
     def improve(self, batch: Batch) -> None:
         """A step of the value function, the policy and the critics, then of the target networks."""
-        settings, own = self.config.settings, self.own
+        settings = self.config.settings
+        own = self.own
         features_B = own.net.features(batch["seen"])
         acted = torch.cat([features_B, self._numbers(batch["actions"])], 1)
         with torch.no_grad():
@@ -153,7 +160,8 @@ class IQLLearner(LoggedLearner):
 class IQLConfig(LoggedConfig):
     """`IQLConfig().environment("CartPole-v1").logged(minari="cartpole/mixed-v0").build_algo()`."""
 
-    settings_class, words = offline.IQL, translation.OFFLINE
+    settings_class = offline.IQL
+    words = translation.OFFLINE
     fast_learner = IQLLearner
 
     def __init__(self, algo_class: type | None = None) -> None:

@@ -102,7 +102,8 @@ class ArrayLearner(OwnSteps):
         return (inputs, values) if history is None else (inputs[batch["acted"]], values[batch["acted"]])
 
     def _said(self, seen_B: Tensor, history: History | None) -> tuple[Tensor, Tensor]:
-        module, batch = self.module[DEFAULT_MODULE_ID], {Columns.OBS: seen_B, HISTORY: history}
+        module = self.module[DEFAULT_MODULE_ID]
+        batch = {Columns.OBS: seen_B, HISTORY: history}
         if self.ranks == 1 and isinstance(module, ControlModule):
             return module.net(seen_B, history)  # type: ignore[no-any-return]
         out = module(batch)
@@ -132,9 +133,11 @@ class ArrayLearner(OwnSteps):
         loss.backward()
         if self.ranks > 1 and not (is_wrapped and self.module[DEFAULT_MODULE_ID] is not self.own):
             self._average([p.grad for p in parameters if p.grad is not None])
-        what, judged = "loss", loss
+        what = "loss"
+        judged = loss
         if clip_norm is not None:
-            what, judged = "gradient", nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
+            what = "gradient"
+            judged = nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
         if not math.isfinite(judged.item()):
             raise LearnerError(
                 f"the {what} is {judged.item()}: this step changed nothing. Lower the learning rate, set "

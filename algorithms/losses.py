@@ -20,7 +20,8 @@ def policy_loss(logp_K: Tensor, old_logp_K: Tensor, advantage_K: Tensor, *, clip
     ratio_K = (logp_K - old_logp_K).clamp(-FARTHEST, FARTHEST).exp()
     free_K = -advantage_K * ratio_K
     bounded_K = -advantage_K * ratio_K.clamp(1 - clip.low, 1 + clip.high)
-    loss_K, clipped_K = torch.maximum(free_K, bounded_K), bounded_K > free_K
+    loss_K = torch.maximum(free_K, bounded_K)
+    clipped_K = bounded_K > free_K
     if clip.dual is None:
         return loss_K, clipped_K
     runaway_K = (advantage_K < 0) & (ratio_K > clip.dual)

@@ -150,7 +150,8 @@ class Plain:
 
     def __init__(self, net: Actor) -> None:
         self.distribution = net.distribution
-        self._normalizer, self._block = net.normalizer, net.block
+        self._normalizer = net.normalizer
+        self._block = net.block
         layers = [*(net.trunk or ()), *(net.policy if isinstance(net.policy, nn.Sequential) else (net.policy,))]
         self._layers = [_as_numpy(layer) for layer in layers]
         self._log_std = None if net.log_std is None else net.log_std.detach().numpy()
@@ -191,7 +192,8 @@ def _shape(weight: Any) -> str:
 
 def _as_numpy(layer: nn.Module) -> Callable[[Any], Any]:
     if isinstance(layer, nn.Linear):
-        weight, bias = layer.weight.detach().numpy().T, layer.bias.detach().numpy()
+        weight = layer.weight.detach().numpy().T
+        bias = layer.bias.detach().numpy()
         return lambda x: x @ weight + bias
     return np.tanh if isinstance(layer, nn.Tanh) else lambda x: np.maximum(x, 0)
 

@@ -22,7 +22,9 @@ class NStep:
 
     def __init__(self, n: int, gamma: float, *, share: tuple[int, int] = (0, 1)) -> None:
         """`share`: the learner's rank and the number of learners; each has its part of every runner's environments."""
-        self._n, self._gamma, self._share = n, gamma, share
+        self._n = n
+        self._gamma = gamma
+        self._share = share
         self._waiting: dict[int, tuple[str, Rows]] = {}
         """By runner: its route, and the steps at its end."""
 
@@ -50,8 +52,10 @@ class NStep:
 
     def _summed(self, rows: Rows, whole: int) -> Rows:
         shape = rows["rewards"][:whole].shape
-        total, alive = np.zeros(shape, np.float32), np.ones(shape, bool)
-        ahead, after = np.zeros(shape, np.float32), rows["after"][:whole].copy()
+        total = np.zeros(shape, np.float32)
+        alive = np.ones(shape, bool)
+        ahead = np.zeros(shape, np.float32)
+        after = rows["after"][:whole].copy()
         for k in range(self._n):
             total += np.where(alive, np.float32(self._gamma**k) * rows["rewards"][k : k + whole], 0)
             counts = np.float32(self._gamma ** (k + 1)) * ~rows["terminated"][k : k + whole]

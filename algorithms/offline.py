@@ -115,7 +115,8 @@ class LoggedLearner(PartsLearner):
 
 def ring_of(learner: PartsLearner, settings: Replay) -> Ring:
     """A memory of the learner's steps."""
-    view, kind = seen(learner.own.observation_space), acts(learner.own.action_space)
+    view = seen(learner.own.observation_space)
+    kind = acts(learner.own.action_space)
     numbers = view.shape, np.uint8 if view.kind == "pixels" else np.float32
     shape = () if kind.kind == "discrete" else (kind.count,)
     columns = {"seen": numbers, "after": numbers, "actions": (shape, np.float32 if kind.kind == "box" else np.int64)}
@@ -141,7 +142,8 @@ class LoggedConfig(ControlConfig):
     def of(cls, experiment: ControlExperiment, *, run: str | None = None) -> Self:
         """The configuration of this experiment."""
         config = super().of(experiment, run=run)
-        config.logs, config.logs_url = experiment.data, experiment.store_url
+        config.logs = experiment.data
+        config.logs_url = experiment.store_url
         config.updates_per_iteration = experiment.train.tell_every
         return config
 
@@ -165,7 +167,9 @@ class LoggedConfig(ControlConfig):
     def tell_rllib(self) -> None:
         """Copy our settings to RLlib's names."""
         settings = self.settings
-        self.lr, self.gamma, self.grad_clip = settings.learning_rate, settings.gamma, settings.clip_norm
+        self.lr = settings.learning_rate
+        self.gamma = settings.gamma
+        self.grad_clip = settings.clip_norm
         self.train_batch_size_per_learner = settings.batch
         if not self.is_online_too:
             self.min_sample_timesteps_per_iteration = 0  # it would wait for them
@@ -190,7 +194,8 @@ class LoggedStep(ControlStep):
             )
         with unwrapped():
             super().setup(config)
-        settings, module = self.config.settings, self.get_module()
+        settings = self.config.settings
+        module = self.get_module()
         episodes = read_logged(
             config.logs,
             module.observation_space,

@@ -23,7 +23,9 @@ class Phases:
     @contextmanager
     def __call__(self, phase: Metric) -> Iterator[None]:
         """Count the context's seconds for this phase."""
-        begun, outer, self._inner = time.perf_counter(), self._inner, 0.0
+        begun = time.perf_counter()
+        outer = self._inner
+        self._inner = 0.0
         yield
         seconds = time.perf_counter() - begun
         self._spent[phase] += seconds - self._inner

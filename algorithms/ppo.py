@@ -51,7 +51,8 @@ class PPOLearner(ArrayLearner):
 
     def learn(self, work: Work) -> int:
         """`epochs` passes over the table in minibatches, or fewer once the policy has moved far enough."""
-        settings, optimizer = self.config.settings, self.get_optimizer(DEFAULT_MODULE_ID)
+        settings = self.config.settings
+        optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
         self._set_optimizer_lr(optimizer, work.rate)
         self.log(Metric.LEARNING_RATE, torch.tensor(work.rate))
         table = self._table(work)
@@ -136,7 +137,8 @@ class PPOLearner(ArrayLearner):
         """The steps of a rollout that have an action, with their data."""
         valid = torch.from_numpy(rollout.valid)
         actions = torch.from_numpy(rollout.actions)[valid]
-        values_S, advantages_S = values_TN[:-1][valid], advantages_TN[valid]
+        values_S = values_TN[:-1][valid]
+        advantages_S = advantages_TN[valid]
         return {
             "seen": torch.from_numpy(rollout.seen)[:-1][valid],
             "actions": actions,
@@ -182,9 +184,11 @@ class PPOLearner(ArrayLearner):
 class PPOConfig(ControlConfig, stock.PPOConfig):
     """`PPOConfig().environment("CartPole-v1").training(learning_rate=1e-3).build_algo()`."""
 
-    settings_class, words = ControlPPO, translation.PPO
+    settings_class = ControlPPO
+    words = translation.PPO
     by_rllib = frozenset({"minibatch_size"})  # per learner; that of an experiment is over all learners
-    fast_learner, stock_learner = PPOLearner, PPOTorchLearner
+    fast_learner = PPOLearner
+    stock_learner = PPOTorchLearner
     stock_settings = ControlConfig.stock_settings | {
         "learning_rate",
         "gae_lambda",
@@ -232,14 +236,21 @@ class PPOConfig(ControlConfig, stock.PPOConfig):
         """Copy our settings to RLlib's names, for RLlib's own code and its learner."""
         settings = self.settings
         refuse(settings.compression, learners=self.num_learners, gpus=self.num_gpus_per_learner)
-        self.lr, self.gamma, self.lambda_ = settings.learning_rate, settings.gamma, settings.gae_lambda
+        self.lr = settings.learning_rate
+        self.gamma = settings.gamma
+        self.lambda_ = settings.gae_lambda
         if not self.in_evaluation:
             self.train_batch_size_per_learner = self.steps_per_update // max(1, self.num_learners)
         self.num_epochs = settings.epochs
         self.minibatch_size = max(1, settings.minibatch_size // max(1, self.num_learners))
-        self.clip_param, self.entropy_coeff = settings.clip.low, settings.entropy_coefficient
-        self.vf_loss_coeff, self.vf_clip_param = settings.value_coefficient / 2, float("inf")  # ours halves the square
-        self.grad_clip, self.use_kl_loss, self.kl_coeff = settings.clip_norm, False, 0.0
+        self.clip_param = settings.clip.low
+        self.entropy_coeff = settings.entropy_coefficient
+        # ours halves the square
+        self.vf_loss_coeff = settings.value_coefficient / 2
+        self.vf_clip_param = float("inf")
+        self.grad_clip = settings.clip_norm
+        self.use_kl_loss = False
+        self.kl_coeff = 0.0
 
     def unknown_to_stock(self) -> set[str]:
         """Includes an asymmetric clip."""

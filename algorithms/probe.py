@@ -69,7 +69,8 @@ def made(env: Any, settings: dict[str, Any]) -> Any:
 
 def _look(made: gymnasium.Env[Any, Any], env: Any, *, pays: tuple[str, ...]) -> None:
     seen(made.observation_space)
-    kind, mask = acts(made.action_space), mask_in(made.observation_space, made.action_space)
+    kind = acts(made.action_space)
+    mask = mask_in(made.observation_space, made.action_space)
     try:
         first, _ = made.reset(seed=0)
         action = made.action_space.sample()

@@ -181,7 +181,8 @@ class SumTree:
 def _room(size: int, tree: int, settings: Replay) -> str | None:
     """The storage for this many bytes: None is memory, else a folder; a ConfigError if neither has room."""
     in_memory = size <= settings.memory_gb * GIGABYTE
-    needed, free = tree + size * in_memory, _free_memory()
+    needed = tree + size * in_memory
+    free = _free_memory()
     if needed > free:
         raise ConfigError(
             f"replay.capacity={settings.capacity} needs {needed / GIGABYTE:.1f} GB of memory, of which "

@@ -44,8 +44,10 @@ def place(config: Any, placement: Placement, *, runners: str, learners: str) -> 
 
     `runners` and `learners` are the paths of the settings that count them, for error messages.
     """
-    runner, learner = placement.runner, placement.learner
-    config.placement, config.called = placement, {"num_env_runners": runners, "num_learners": learners}
+    runner = placement.runner
+    learner = placement.learner
+    config.placement = placement
+    config.called = {"num_env_runners": runners, "num_learners": learners}
     config.env_runner_health_probe_timeout_s = PROBE_S
     if runner.cpus is not None:
         config.num_cpus_per_env_runner = runner.cpus
@@ -87,7 +89,8 @@ def _asking(config: Any) -> list[Part]:
 
 
 def _refuse_impossible(parts: Sequence[Part], nodes: Sequence[Amounts]) -> None:
-    there, asked = Counter[str](), Counter[str]()
+    there = Counter[str]()
+    asked = Counter[str]()
     for node in nodes:
         there.update(node)
     for _, count, each in parts:

@@ -182,9 +182,13 @@ class ArrayRunner(SingleAgentEnvRunner):
 
     def _collect(self, steps: int, *, explore: bool, random: bool = False) -> Rollout:
         """The hot loop: everything that can wait is done after it."""
-        env, count, translate = self.env, self.num_envs, self._translate
+        env = self.env
+        count = self.num_envs
+        translate = self._translate
         assert self._now is not None
-        policy, now, over_N = self._policy(), self._now, self._over_N
+        policy = self._policy()
+        now = self._now
+        over_N = self._over_N
         state = policy.begin(count) if self._state is None else torch.from_numpy(self._state)
         first = None if state is None else state.numpy()[None].copy()
         seen_T = np.empty((steps + 1, *now.shape), now.dtype)
@@ -193,7 +197,9 @@ class ArrayRunner(SingleAgentEnvRunner):
         rewards = np.empty((steps, count, *self.objectives), np.float32)
         terminated, truncated = (np.empty((steps, count), bool) for _ in range(2))
         successes: dict[int, Any] = {}
-        sample, mode, decide = policy.distribution.sample, policy.distribution.mode, policy.decide
+        sample = policy.distribution.sample
+        mode = policy.distribution.mode
+        decide = policy.decide
         noise_T = policy.distribution.noise(steps, count, generator=self._noise) if explore else None
         with torch.inference_mode():
             for t in range(steps):
@@ -219,7 +225,8 @@ class ArrayRunner(SingleAgentEnvRunner):
                     state[torch.from_numpy(over_N)] = 0.0
                     over_N = terminated[t] | truncated[t]
             seen_T[steps] = now
-        self._now, self._state = now, None if state is None else state.numpy()
+        self._now = now
+        self._state = None if state is None else state.numpy()
         rollout = self._told(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
         if first is not None:
             rollout = replace(rollout, state=first)
@@ -265,13 +272,16 @@ class ArrayRunner(SingleAgentEnvRunner):
     ) -> list[Episode]:
         earned = self._earned_N + np.cumsum(rewards, axis=0, dtype=np.float64)
         steps = self._steps_N + np.cumsum(valid, axis=0)
-        told_earned, told_steps = np.zeros_like(self._earned_N), np.zeros(self.num_envs, np.int64)
+        told_earned = np.zeros_like(self._earned_N)
+        told_steps = np.zeros(self.num_envs, np.int64)
         episodes = []
         for t, n in np.argwhere(ended):
             parts = earned[t, n] - told_earned[n]
             episodes.append(Episode.of(parts, int(steps[t, n] - told_steps[n])))
-            told_earned[n], told_steps[n] = earned[t, n], steps[t, n]
-        self._earned_N, self._steps_N = earned[-1] - told_earned, steps[-1] - told_steps
+            told_earned[n] = earned[t, n]
+            told_steps[n] = steps[t, n]
+        self._earned_N = earned[-1] - told_earned
+        self._steps_N = steps[-1] - told_steps
         return episodes
 
     def _discount(self, rewards: NDArray[np.float32], ended: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -318,7 +328,8 @@ class ArrayRunner(SingleAgentEnvRunner):
         share_N = np.full(self.num_envs, episodes // self.num_envs) + (
             np.arange(self.num_envs) < episodes % self.num_envs
         )
-        rollouts, limit = [], StepLimit(self.env)
+        rollouts = []
+        limit = StepLimit(self.env)
         while (share_N > 0).any():
             rollout = self._collect(1, explore=explore)
             ended = np.flatnonzero(rollout.ended[0])
@@ -382,7 +393,8 @@ class ArrayRunner(SingleAgentEnvRunner):
         self.env.close()
         self.env = pickle.loads(route["env"])
         self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N = route["arrays"]
-        self._way, self._state = route["way"], route.get("state")
+        self._way = route["way"]
+        self._state = route.get("state")
         self._needs_initial_reset = self._now is None
 
 
@@ -390,7 +402,9 @@ def _pickled(env: Any, name: Any) -> bytes | None:
     """The pickled environments; None, with a warning, if they cannot be pickled."""
     if isinstance(env, SyncVectorEnv):
         env = copy(env)
-        env._actions, env.env_fns = None, ()  # an iterator that every step uses up, and what it was made by
+        # an iterator that every step uses up, and what it was made by
+        env._actions = None
+        env.env_fns = ()
     try:
         return cloudpickle.dumps(env)  # type: ignore[no-any-return]
     except Exception as error:  # noqa: BLE001 - whatever an environment holds may refuse in its own way

@@ -36,7 +36,9 @@ from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
 
 Batch = Mapping[str, Tensor]
-ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"
+ACTOR = "actor"
+CRITICS = "critics"
+TEMPERATURE = "temperature"
 """The three optimizers."""
 OF_MOST = 0.7
 """The default target entropy of choices, as a share of the highest."""
@@ -50,7 +52,9 @@ class SACModule(ActorModule):
     @override
     def setup(self) -> None:
         """Build from `model_config`: `network`, `normalize`, `temperature`."""
-        view, kind, network = seen(self.observation_space), acts(self.action_space), self.model_config["network"]
+        view = seen(self.observation_space)
+        kind = acts(self.action_space)
+        network = self.model_config["network"]
         if kind.kind not in ("box", "discrete") or view.kind == "pixels":
             raise ConfigError(
                 f"sac takes numbers and decides real numbers or one choice, not {self.observation_space} and "
@@ -75,10 +79,12 @@ class SACLearner(PartsLearner):
     def build(self) -> None:
         """Build, with an empty replay memory."""
         super().build()
-        settings, kind = self.config.settings, acts(self.own.action_space)
+        settings = self.config.settings
+        kind = acts(self.own.action_space)
         self._is_box = kind.kind == "box"
         view = seen(self.own.observation_space)
-        numbers, action = (view.shape, np.float32), ((kind.count,), np.float32) if self._is_box else ((), np.int64)
+        numbers = (view.shape, np.float32)
+        action = ((kind.count,), np.float32) if self._is_box else ((), np.int64)
         columns = {"seen": numbers, "after": numbers, "actions": action}
         columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
         self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
@@ -106,7 +112,8 @@ class SACLearner(PartsLearner):
 
     def _improve(self) -> None:
         """One step of the critics, the actor and the temperature, then of the target networks."""
-        settings, own = self.config.settings, self.own
+        settings = self.config.settings
+        own = self.own
         drawn = self.ring.draw(settings.batch)
         batch = {name: torch.from_numpy(column).to(self._device) for name, column in drawn.columns.items()}
         features_B = own.net.features(batch["seen"])
@@ -129,7 +136,8 @@ class SACLearner(PartsLearner):
         return OF_MOST * mask.allowed(seen_B).sum(-1).clamp(min=1).log()  # type: ignore[no-any-return]
 
     def _critics_step(self, batch: Batch, drawn: Drawn, features_B: Tensor, temperature: Tensor) -> Tensor:
-        own, distribution = self.own, self.distribution
+        own = self.own
+        distribution = self.distribution
         with torch.no_grad():
             after_B = own.net.features(batch["after"])
             inputs = own.net.decide(after_B, batch["after"])
@@ -153,7 +161,8 @@ class SACLearner(PartsLearner):
 
     def _actor_step(self, seen_B: Tensor, features_B: Tensor, temperature: Tensor) -> Tensor:
         """A step of the actor; returns the log-probability of its actions."""
-        own, distribution = self.own, self.distribution
+        own = self.own
+        distribution = self.distribution
         inputs = own.net.decide(features_B, seen_B)
         self._teach_critics(False)
         if self._is_box:
@@ -187,7 +196,8 @@ class SACLearner(PartsLearner):
     @override
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam, three times."""
-        own, settings = self._module[module_id], self.config.settings
+        own = self._module[module_id]
+        settings = self.config.settings
         for name, parameters, rate in (
             (ACTOR, list(own.net.parameters()), settings.actor_rate),
             (CRITICS, list(own.critics.parameters()), settings.critic_rate),
@@ -217,8 +227,11 @@ class SACConfig(ControlConfig, stock.SACConfig):
     """`SACConfig().environment("Pendulum-v1").training(batch=256).build_algo()`."""
 
     max_requests_in_flight_per_env_runner: int
-    settings_class, words, unshaped = kinds.SAC, translation.SAC, frozenset({"vf_share_layers"})
-    fast_learner, stock_learner = SACLearner, SACTorchLearner
+    settings_class = kinds.SAC
+    words = translation.SAC
+    unshaped = frozenset({"vf_share_layers"})
+    fast_learner = SACLearner
+    stock_learner = SACTorchLearner
     stock_settings = ControlConfig.stock_settings | {
         "actor_rate",
         "critic_rate",
@@ -244,13 +257,18 @@ class SACConfig(ControlConfig, stock.SACConfig):
     def tell_rllib(self) -> None:
         """Copy our settings to RLlib's names, for RLlib's own code and its learner."""
         settings = self.settings
-        self.actor_lr, self.critic_lr = settings.actor_rate, settings.critic_rate
+        self.actor_lr = settings.actor_rate
+        self.critic_lr = settings.critic_rate
         self.alpha_lr = settings.temperature_rate
-        self.lr, self.gamma, self.tau, self.grad_clip = None, settings.gamma, settings.tau, settings.clip_norm
+        self.lr = None
+        self.gamma = settings.gamma
+        self.tau = settings.tau
+        self.grad_clip = settings.clip_norm
         self.train_batch_size_per_learner = settings.batch
         self.target_entropy = "auto" if settings.target_entropy is None else settings.target_entropy
         self.replay_buffer_config = self._memory()
-        self.initial_alpha, self.twin_q = settings.initial_temperature, True
+        self.initial_alpha = settings.initial_temperature
+        self.twin_q = True
         self.n_step = settings.n_step if self.fallback_reasons else 1  # which RLlib's runner would sum up
         self.num_steps_sampled_before_learning_starts = settings.warmup
         if self.max_requests_in_flight_per_env_runner < 2:  # or weights behind a fragment would keep out the next ones
@@ -265,7 +283,8 @@ class SACConfig(ControlConfig, stock.SACConfig):
         super()._use_rllib_learner()
 
     def _memory(self) -> dict[str, Any]:
-        replay, team = self.settings.replay, "MultiAgent" if self.is_multi_agent else ""
+        replay = self.settings.replay
+        team = "MultiAgent" if self.is_multi_agent else ""
         weights = {} if replay.prioritized is None else replay.prioritized.model_dump()
         kind = "PrioritizedEpisodeReplayBuffer" if weights else "EpisodeReplayBuffer"
         return {"type": team + kind, "capacity": replay.capacity} | weights
@@ -348,8 +367,12 @@ class SAC(ControlStep, stock.SAC):
         if not self.is_alone:
             super().training_step()
             return
-        runner, learner, warmup = self.env_runner, self.learner_group._learner, self.config.settings.warmup
-        rollouts, trained, steps = [], 0, self.env_steps
+        runner = self.env_runner
+        learner = self.learner_group._learner
+        warmup = self.config.settings.warmup
+        rollouts = []
+        trained = 0
+        steps = self.env_steps
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
             for _ in range(AT_ONCE):
                 with self.phases(Metric.TIME_ROLLOUT):

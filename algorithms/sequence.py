@@ -37,7 +37,8 @@ class Sequences:
     """The steps of rollouts by environment, with their rows in the table of steps that have an action."""
 
     def __init__(self, rollouts: Sequence[Rollout], device: Any) -> None:
-        row, rows_TN = 0, []
+        row = 0
+        rows_TN = []
         for rollout in rollouts:
             rows_TN.append(torch.full(rollout.valid.shape, -1))
             rows_TN[-1][torch.from_numpy(rollout.valid)] = torch.arange(row, row + rollout.env_steps())

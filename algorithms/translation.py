@@ -156,7 +156,8 @@ def asked(config: Any, base: Any, told: Mapping[str, Any], names: Iterable[str])
 
 def translated(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
     """Our settings of the same meaning; a ConfigError names an alternative for every one without counterpart."""
-    changes, refused = Changes(), []
+    changes = Changes()
+    refused = []
     for name, value in theirs.items():
         ours = words[name].ours(value)
         if ours is None:
@@ -192,7 +193,8 @@ def network(model: Mapping[str, Any]) -> tuple[Changes, list[str]]:
     Recurrence is handled elsewhere (`fallback.py`); a free standard deviation of actions is always on in ours.
     """
     known = {field.name for field in fields(DefaultModelConfig)}
-    changes, rest = Changes(), []
+    changes = Changes()
+    rest = []
     for name, value in model.items():
         if name not in known:
             raise ConfigError(f"model_config: {name}={value!r} is not known. Known: {', '.join(sorted(known))}.")

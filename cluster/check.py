@@ -129,7 +129,8 @@ def _node_types(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _node_faults(raw: Mapping[str, Any]) -> Iterator[str]:
     """Mistakes beyond the schema: the head must be one of the types, and AWS must know every key of a node."""
-    types, head = _node_types(raw), raw.get("head_node_type")
+    types = _node_types(raw)
+    head = raw.get("head_node_type")
     if types and head not in types:
         yield unknown("head_node_type", head, types)
     provider = raw.get(PROVIDER)
@@ -190,7 +191,8 @@ def _pods(spec: ClusterSpec) -> dict[str, Pods]:
 def _resources(pods: Pods) -> dict[str, float]:
     """By Ray's names: the first container's limits, and the resources given to Ray beside them."""
     limits = pods.template["spec"]["containers"][0].get("resources", {}).get("limits", {})
-    told, params = {}, pods.rayStartParams
+    told = {}
+    params = pods.rayStartParams
     if "resources" in params:
         told = json.loads(
             json.loads(params["resources"]) if params["resources"].startswith('"') else params["resources"]

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from loomrl.control.space import ACTION_MASK
 
-BLIND, MAZE, KEYS = "LoomBlindCartPole-v0", "LoomTMaze-v0", "LoomKeys-v0"
+BLIND = "LoomBlindCartPole-v0"
+MAZE = "LoomTMaze-v0"
+KEYS = "LoomKeys-v0"
 POSITIONS = [0, 2]
 """Where CartPole's observation has the position of the cart and the angle of the pole; the others are velocities."""
 
@@ -82,7 +84,8 @@ class TMaze(gymnasium.Env[Seen, np.int64]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         """Begin an episode with either sign."""
         super().reset(seed=seed)
-        self._place, self._taken = 0, 0
+        self._place = 0
+        self._taken = 0
         self._right = int(self.np_random.integers(2))
         return self._seen(), {}
 
@@ -119,7 +122,9 @@ class Keys(gymnasium.Env[Any, np.int64]):
     def __init__(self, keys: int = 8, doors: int = 3, is_masked: bool = True) -> None:
         if not 1 <= doors <= keys:
             raise ValueError(f"doors={doors}: there must be one at least, and keys={keys} for all of them")
-        self._keys, self._doors, self._is_masked = keys, doors, is_masked
+        self._keys = keys
+        self._doors = doors
+        self._is_masked = is_masked
         self.action_space = spaces.Discrete(keys + 1)
         shown: spaces.Space[Any] = spaces.Box(0.0, 1.0, (keys + doors,))
         if is_masked:
@@ -130,7 +135,10 @@ class Keys(gymnasium.Env[Any, np.int64]):
         """Begin an episode with other keys."""
         super().reset(seed=seed)
         self._right = self.np_random.permutation(self._keys)[: self._doors]
-        self._looked, self._passed, self._opened, self._steps = 0, 0, 0, 0
+        self._looked = 0
+        self._passed = 0
+        self._opened = 0
+        self._steps = 0
         self._is_left = np.ones(self._keys, bool)
         return self._seen(), {}
 
@@ -148,7 +156,8 @@ class Keys(gymnasium.Env[Any, np.int64]):
             paid = is_right / self._doors
             self._opened += is_right
             self._passed += 1
-        is_over, is_late = self._passed == self._doors, self._steps >= 8 * self._doors
+        is_over = self._passed == self._doors
+        is_late = self._steps >= 8 * self._doors
         info = {"is_success": self._opened / self._doors} if is_over or is_late else {}
         return self._seen(), float(paid), is_over, is_late and not is_over, info
 

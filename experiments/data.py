@@ -82,11 +82,14 @@ def version_named(text: str, db: LoomDB, *, what: str) -> PolicyVersion:
 
 def _beginning(experiment: Experiment, dataset: Dataset | None, db: LoomDB) -> dict[str, str | None]:
     """The settings that name the policy to begin with."""
-    algorithm, what = experiment.algorithm, experiment.parent
+    algorithm = experiment.algorithm
+    what = experiment.parent
     if isinstance(algorithm, CustomAlgorithm):
-        path, given = "algorithm.settings.model.path", algorithm.settings.get("model", {}).get("path")
+        path = "algorithm.settings.model.path"
+        given = algorithm.settings.get("model", {}).get("path")
     else:
-        path, given = "algorithm.model.path", algorithm.model.path
+        path = "algorithm.model.path"
+        given = algorithm.model.path
     if what is None:
         if given is not None:
             return {}

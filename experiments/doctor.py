@@ -122,12 +122,14 @@ def _sandboxes() -> list[Part]:
 def _sandbox(kind: str) -> Part:
     """An installed program may still not hold: it proves it now, or reports why it cannot."""
     program = KINDS[kind]
-    found, remedy = _program(program), f"apt-get install {kind if program == 'bwrap' else program}"
+    found = _program(program)
+    remedy = f"apt-get install {kind if program == 'bwrap' else program}"
     if found is not None:
         try:
             open_sandbox(kind)
         except LoomError as error:
-            found, remedy = None, str(error)
+            found = None
+            remedy = str(error)
     return Part(kind, SANDBOX, found, remedy)
 
 

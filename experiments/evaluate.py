@@ -63,7 +63,8 @@ def evaluate_policies(
         for policy in judged:
             _refuse_repetition(experiment.evaluation, policy)
             meet(policy.choice)
-        run, started = run_id(None, experiment.name), clock()
+        run = run_id(None, experiment.name)
+        started = clock()
         with recorded(db, experiment, mixture.snapshots, id=run, kind="evaluate", clock=clock) as result:
             reports = asyncio.run(_judge_all(experiment, mixture, run, judged))
             _record(db, run, judged, reports, clock())
@@ -94,7 +95,8 @@ def _refuse_repetition(settings: EvaluationConfig, policy: Judged) -> None:
 
 async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, judged: Sequence[Judged]) -> list[Report]:
     settings = experiment.evaluation
-    rules, shaping = open_text_rules(settings.rules), open_shaping(experiment.rewards)
+    rules = open_text_rules(settings.rules)
+    shaping = open_shaping(experiment.rewards)
     asked = preferences_of(experiment)
     reports = []
     async with LoomRLGym(experiment.rollout, open_policy=open_policy) as gym:
@@ -111,7 +113,8 @@ def preferences_of(experiment: Experiment) -> list[Preference]:
     algorithm = experiment.algorithm
     if not isinstance(algorithm, LanguageWeave) or not algorithm.objectives:
         return []
-    names, always = algorithm.tree.names, algorithm.preference.always
+    names = algorithm.tree.names
+    always = algorithm.preference.always
     asked = [always] if always is not None else lattice(len(names), experiment.evaluation.preferences or PREFERENCES)
     told = [percents(dict(zip(names, map(float, weights), strict=True))) for weights in asked]
     return [{name: percent / 100 for name, percent in one.items()} for one in told]
@@ -251,6 +254,7 @@ def _within(report: Report, turns: int) -> float:
 
 
 def _cell(score: Score) -> str:
-    success, failed = score.success, f"  {score.failures} failed" if score.failures else ""
+    success = score.success
+    failed = f"  {score.failures} failed" if score.failures else ""
     mean = "–" if success.mean is None else f"{success.mean:.3f}  [{success.low:.3f}, {success.high:.3f}]"
     return mean + failed

@@ -80,7 +80,8 @@ def idle_return(experiment: ControlExperiment) -> float | None:
 
 def played(policy: Acts, experiment: ControlExperiment) -> Outcome:
     """The evaluation's episodes."""
-    settings, choice = experiment.evaluation, experiment.judged_in
+    settings = experiment.evaluation
+    choice = experiment.judged_in
     agents = agents_in(choice, choice.settings)
     count = min(settings.episodes, AT_ONCE) * agents
     with closing(open_environments(choice, count, choice.settings)) as environments:
@@ -104,12 +105,14 @@ def evaluate_control(
     with open_store(experiment.store_url) as db:
         settings = experiment.judged_in.settings
         found = [find_acts(text, settings, db) for text in policies or [RANDOM]]
-        run, started = run_id(None, experiment.name), clock()
+        run = run_id(None, experiment.name)
+        started = clock()
         environments = snapshot(experiment.judged_in)
         with recorded(db, experiment, environments, id=run, kind="evaluate", clock=clock) as result:
             reports = [judged(policy, experiment, name=name) for name, policy, _ in found]
             for report, (name, _, version) in zip(reports, found, strict=True):
-                id, now = f"{run}/{name}", clock()
+                id = f"{run}/{name}"
+                now = clock()
                 record_evaluation(
                     db, Evaluation(id=id, report=report.as_dict(), created_at=now, run=run, policy=version)
                 )

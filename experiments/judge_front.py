@@ -24,7 +24,8 @@ PICTURE = "front.svg"
 
 def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int) -> FrontReport:
     """Every preference plays its episodes in an environment of its own. Equal policies get equal reports."""
-    settings, algorithm = experiment.evaluation, experiment.algorithm
+    settings = experiment.evaluation
+    algorithm = experiment.algorithm
     assert isinstance(algorithm, Weave)
     preferences = _preferences(algorithm, settings.preferences)
     with closing(VectorRewards([partial(_opened, experiment, tuple(row.tolist())) for row in preferences])) as opened:
@@ -51,7 +52,8 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int)
 
 
 def _opened(experiment: ControlExperiment, weights: tuple[float, ...]) -> Preferred:
-    choice, algorithm = experiment.judged_in, experiment.algorithm
+    choice = experiment.judged_in
+    algorithm = experiment.algorithm
     assert isinstance(algorithm, Weave)
     steering = Steering.of(algorithm, source=Always(weights))
     return Preferred(open_environment(choice, choice.settings), steering)

@@ -28,7 +28,8 @@ def judge_named(
         raise ConfigError(f"experiment {experiment.name!r} is one of language: its logs have no steps of control.")
     if not policies:
         raise ConfigError("name a policy to judge: RUN, RUN/NUMBER, or --policy with the folder of an exported one.")
-    settings, found = experiment.environment.settings, {}
+    settings = experiment.environment.settings
+    found = {}
     with open_store(experiment.store_url) as db:
         for name in policies:
             policy = find_acts(name, settings, db)[1]

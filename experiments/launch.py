@@ -18,7 +18,9 @@ class LocalLauncher:
     """Starts `loomrl train` with a log of its own in `folder`."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        self._url, self._folder, self._work = url, folder, LocalWork(folder)
+        self._url = url
+        self._folder = folder
+        self._work = LocalWork(folder)
 
     def experiments(self) -> Sequence[str]:
         """The shipped ones that train a policy."""

@@ -29,7 +29,8 @@ from loomrl.types import PolicyVersion
 
 SCRIPTED: tuple[str, ...] = get_args(ScriptedPolicy.model_fields["kind"].annotation)
 FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a model's folder", "http://server/v1#MODEL"]
-CONTEXT, ANSWER = 1024, 256
+CONTEXT = 1024
+ANSWER = 256
 """Default token limits of an episode, and of an action in it, for models that no run of LoomRL made."""
 
 

@@ -67,7 +67,8 @@ def record(experiment: AnyExperiment, asked: Recording) -> dict[str, Any]:
             steps = asked.steps * (number + 1) // len(asked.policies) - asked.steps * number // len(asked.policies)
             chooses = chooser(policy, environments.single_action_space, greedy=asked.greedy, seed=seed)
             parts.append(list(_episodes(chooses, environments, steps, seed=seed, begun=begun)))
-        observed, acted = environments.single_observation_space, environments.single_action_space
+        observed = environments.single_observation_space
+        acted = environments.single_action_space
         episodes = [episode for part in parts for episode in part]
         if any(episode.logprobs is None for episode in episodes):
             episodes = [replace(episode, logprobs=None) for episode in episodes]
@@ -117,7 +118,8 @@ def _episode(
 ) -> Recorded:
     seed %= 2**31
     now, _ = environments.reset(seed=seed)
-    observations, actions = [_first(now)], list[Any]()
+    observations = [_first(now)]
+    actions = list[Any]()
     rewards: list[float] = []
     logprobs: list[Any] = []
     is_over = terminated = False
@@ -132,7 +134,8 @@ def _episode(
         actions.append(_first(chosen))
         rewards.append(float(paid[0]))
         logprobs.append(None if logprobs_N is None else float(logprobs_N[0]))
-        terminated, is_over = bool(ended[0]), bool(ended[0] or cut[0])
+        terminated = bool(ended[0])
+        is_over = bool(ended[0] or cut[0])
     return Recorded(
         observations=observations,
         actions=actions,

@@ -14,7 +14,12 @@ from loomrl.store import LoomDB
 from loomrl.store.releases import ReleaseRow
 from loomrl.telemetry.curve import figure, round_ticks
 
-WIDE, LEFT, PLOT_WIDE, PLOT_HIGH, HEAD, GAP = 680.0, 64.0, 590.0, 120.0, 96.0, 62.0
+WIDE = 680.0
+LEFT = 64.0
+PLOT_WIDE = 590.0
+PLOT_HIGH = 120.0
+HEAD = 96.0
+GAP = 62.0
 SEEN = 0.5
 """Differences beyond this, or eight margins, are at the edge."""
 STYLE = """
@@ -53,7 +58,8 @@ class Plot:
 
 def draw(file: Path, look: Look, rows: Sequence[ReleaseRow], db: LoomDB) -> None:
     """Write the picture of a release that is open or has ended."""
-    since, end = rows[0].created_at, rows[-1].created_at
+    since = rows[0].created_at
+    end = rows[-1].created_at
     is_open = look.release.passage.is_open
     until = max(look.now if is_open else end + 0.06 * (end - since), since + 1e-3)
     moments = past(db, look.release, since=since, until=until)
@@ -88,7 +94,9 @@ def _ramp(plot: Plot, look: Look, rows: Sequence[ReleaseRow]) -> Iterator[str]:
     yield f'<text class="title" x="{LEFT:g}" y="{plot.top - 12:g}">Share of the new version</text>'
     for tick in (0.0, 0.5, 1.0):
         yield _across(plot, "zero" if tick == 0 else "grid", tick, f"{100 * tick:g} %")
-    steps, points, share = steps_of(look.release.plan), [(plot.since, 0.0)], 0.0
+    steps = steps_of(look.release.plan)
+    points = [(plot.since, 0.0)]
+    share = 0.0
     labels = []
     for row in rows:
         now = _share(row, steps)

@@ -60,7 +60,8 @@ def row_as_json(row: ReleaseRow) -> dict[str, Any]:
 
 def render(look: Look, rows: Sequence[ReleaseRow]) -> RenderableType:
     """The release on a page of a terminal."""
-    release, passage = look.release, look.release.passage
+    release = look.release
+    passage = look.release.passage
     state = release.row.state + (", paused" if passage.is_paused else "")
     head = f"{release.row.release}: {release.challenger} against {release.baseline}, {state}"
     waits = look.waits if passage.is_open else ()

@@ -225,7 +225,8 @@ def _settled(experiment: ServingExperiment) -> ServingExperiment:
         for listener in door.listeners:
             listener.close()
         paths["port"] = door.port
-    here, there = "sqlite:///", experiment.store_url.removeprefix("sqlite:///")
+    here = "sqlite:///"
+    there = experiment.store_url.removeprefix("sqlite:///")
     if experiment.store_url.startswith(here) and not Path(there).expanduser().is_absolute():
         paths["store_url"] = f"{here}{Path.cwd() / there}"
     if experiment.tls is not None:

@@ -23,7 +23,9 @@ from loomrl.load import load_any, parse_assignments, read_yaml
 from loomrl.schema import Tree, merge
 
 HOME = Path(__file__).parent
-SWEEPS, SUITES, SCAFFOLD = HOME / "sweeps", HOME / "suites", HOME / "scaffold"
+SWEEPS = HOME / "sweeps"
+SUITES = HOME / "suites"
+SCAFFOLD = HOME / "scaffold"
 DEFAULT = "math"
 TRAINED = "language/math_tiny"
 CONTROL = "control/cartpole"

@@ -69,7 +69,8 @@ def _check_spaces(experiment: ControlExperiment) -> None:
     from loomrl.control.environment import agents_in, open_environment, open_environments
     from loomrl.control.space import acts, seen
 
-    choice, settings = experiment.environment, experiment.environment.settings
+    choice = experiment.environment
+    settings = experiment.environment.settings
     agents = agents_in(choice, settings)
     if agents > 1:
         with closing(open_environments(choice, agents, settings)) as team:

@@ -78,7 +78,8 @@ class SweepResult:
 
 def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> SweepResult:
     """Run trials until there are as many as configured. An existing sweep is resumed."""
-    id, begun = run_id(run, asked.name), clock()
+    id = run_id(run, asked.name)
+    begun = clock()
     check(asked)
     refuse_lost(asked.experiment)
     run_folder(asked.experiment.train, id)
@@ -269,9 +270,11 @@ def _settled(asked: Sweep, id: str, trials: Sequence[Any], db: LoomDB, clock: Cl
 
 def _settle(asked: Sweep, id: str, trial: Any, db: LoomDB, clock: Clock) -> Tried:
     """The result of a trial; ends its runs in LoomDB."""
-    result, point = trial.last_result or {}, trial.config
+    result = trial.last_result or {}
+    point = trial.config
     runs = sorted(_runs_of(db, re.escape(trial_prefix(id, trial.trial_id)) + "[0-9a-f]{6}"), key=lambda r: r.started_at)
-    last, failed = result.get(RUN) or (runs[-1].id if runs else "–"), trial.status == "ERROR"
+    last = result.get(RUN) or (runs[-1].id if runs else "–")
+    failed = trial.status == "ERROR"
     stopped = _cause(trial) if failed else result.get(STOPPED) or _stopped_by(asked)
     for run in runs:
         if run.status is not RunStatus.RUNNING:
@@ -354,7 +357,8 @@ def _needed(asked: Sweep) -> int:
 
 def _refuse_impossible(asked: Sweep) -> None:
     """A ConfigError if so many concurrent trials do not fit into Ray: the last ones would wait forever."""
-    there, at_once = ray.cluster_resources(), asked.concurrency or 1
+    there = ray.cluster_resources()
+    at_once = asked.concurrency or 1
     for name, each in _greediest(asked).items():
         room = there.get(name, 0)
         if each * at_once > room:

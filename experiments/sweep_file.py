@@ -36,7 +36,8 @@ def resolve_sweep(words: Sequence[str]) -> Sweep:
     if len(files) != 1:
         raise ConfigError(f"a sweep is one FILE, then path=value; got {len(files)}. Shipped: {', '.join(names())}.")
     tree = read_yaml(_file(files[0]))
-    space, over = dict(tree.get("space") or {}), [parse_assignment(word) for word in words if "=" in word]
+    space = dict(tree.get("space") or {})
+    over = [parse_assignment(word) for word in words if "=" in word]
     given = dict(pair for each in over for pair in each.items())
     tree = merge(tree, nest({path: value for path, value in given.items() if path.startswith("experiment.base")}))
     tree["experiment"] = _experiment(tree.get("experiment"), origin=files[0])

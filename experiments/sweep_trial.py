@@ -28,9 +28,14 @@ from loomrl.store.runs import RunStatus, find_run, finish_run
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
-SCORE, STEP, RUN, STOPPED, FAILED = "score", "step", "run", "stopped", "failed"
+SCORE = "score"
+STEP = "step"
+RUN = "run"
+STOPPED = "stopped"
+FAILED = "failed"
 """A trial's report to Tune: its score, its progress, its run, the reason for its end, its failed attempts."""
-ALGORITHM, TAKEN = "algorithm", "trial.json"
+ALGORITHM = "algorithm"
+TAKEN = "trial.json"
 """In a checkpoint."""
 
 
@@ -39,7 +44,8 @@ class Trial(tune.Trainable):
 
     def setup(self, config: Mapping[str, Any], *, sweep: Tree, id: str) -> None:
         """`config` is a point of the space; `id` names the sweep."""
-        self._sweep, self._id = Sweep.parse(sweep), id
+        self._sweep = Sweep.parse(sweep)
+        self._id = id
         self._experiment = self._sweep.at(config)
         self._going: Going | None = None
         torch.set_num_threads(1)
@@ -102,7 +108,9 @@ class Going:
     def __init__(
         self, experiment: AnyExperiment, run: str, sweep: Sweep, *, taken: Mapping[str, Any] | None = None
     ) -> None:
-        self.experiment, self.run, self._sweep = experiment, run, sweep
+        self.experiment = experiment
+        self.run = run
+        self._sweep = sweep
         self._db = open_store(experiment.store_url, reconnect_s=RECONNECT_S)
         self._training: Training | None = None
         self._open = ExitStack()

@@ -110,11 +110,13 @@ def train(
         open_store(experiment.store_url, reconnect_s=RECONNECT_S) as db,
     ):
         refuse_blind_hosts(experiment)
-        claim, earlier = None, find_run(db, run)
+        claim = None
+        earlier = find_run(db, run)
         so_far = earlier.result.get("seconds", 0.0) if earlier else 0.0
         try:
             with closing(open_training(experiment, run, db, clock=clock)) as training:
-                claim, begun = training.claim, clock()
+                claim = training.claim
+                begun = clock()
                 gc.collect()
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
                 with nullcontext() if metrics is None else scraped(db, run, metrics) as registry:
@@ -288,6 +290,7 @@ def _rows(comparison: Comparison) -> tuple[str, Sequence[tuple[str, ...]]]:
 def _cell(score: Mapping[str, Any] | None) -> str:
     if score is None:
         return "–"
-    success, failed = score["success"], f"  {score['failures']} failed" if score["failures"] else ""
+    success = score["success"]
+    failed = f"  {score['failures']} failed" if score["failures"] else ""
     mean = "–" if success["mean"] is None else f"{success['mean']:.3f}  [{success['low']:.3f}, {success['high']:.3f}]"
     return mean + failed

@@ -43,14 +43,17 @@ class ControlTraining:
     """
 
     def __init__(self, algo: Any, experiment: ControlExperiment, ledger: Ledger) -> None:
-        self.algo, self.limit = algo, experiment.train.steps
+        self.algo = algo
+        self.limit = experiment.train.steps
         self.listen: Listener = lambda done, metrics: None
         self.done = 0
         self.stage = 0
         """Of the curriculum."""
         self.judged: dict[str, dict[str, Any]] = {}
         """Reports of the `first` and the `last` evaluation."""
-        self._experiment, self._ledger, self._unit = experiment, ledger, algo.unit
+        self._experiment = experiment
+        self._ledger = ledger
+        self._unit = algo.unit
         self._stop: str | None = None
         """The reason to stop before `limit`."""
         self._is_due = False
@@ -93,7 +96,8 @@ class ControlTraining:
         training = cls(algo, experiment, ledger)
         if taken is not None:
             algo.take_over(taken["folder"])
-            training.done, training.stage = algo.progress, taken["stage"]
+            training.done = algo.progress
+            training.stage = taken["stage"]
         return training
 
     @property
@@ -118,7 +122,8 @@ class ControlTraining:
 
     def update(self) -> None:
         """Train for a while, evaluate if it is time, find out whether it is enough, and keep what is due."""
-        before, phases = self.done, Phases()
+        before = self.done
+        phases = Phases()
         self.algo.phases = phases
         metrics: dict[str, float] = self.algo.measured(self.algo.train())
         self.done = self.algo.progress
@@ -169,7 +174,8 @@ class ControlTraining:
 
     def _enough_success(self) -> str | None:
         """The reason to stop once enough episodes succeed; a ConfigError where the environment reports no success."""
-        wanted, mean = self._experiment.train.stop.success, self.algo.window.success_of(WINDOW)
+        wanted = self._experiment.train.stop.success
+        mean = self.algo.window.success_of(WINDOW)
         if wanted is None:
             return None
         if mean is None:
@@ -261,7 +267,9 @@ class ControlTraining:
                 return False
             folder, state = found
             self.algo.restore_from_path(str(folder / "algorithm"))
-        self.done, self._stop, self.stage = state["done"], state["stopped"], state["stage"]
+        self.done = state["done"]
+        self._stop = state["stopped"]
+        self.stage = state["stage"]
         self.judged = dict(state["judged"])
         self._convergence.load_state_dict(state["convergence"])
         self._ledger.believe(state)
@@ -270,7 +278,8 @@ class ControlTraining:
 
     def _record_evaluation(self, state: Mapping[str, Any]) -> None:
         """That of the version in this state, if it was evaluated."""
-        report, version = state["judged"]["last"], f"{self._ledger.run}/{state['done']}"
+        report = state["judged"]["last"]
+        version = f"{self._ledger.run}/{state['done']}"
         if report["number"] == state["done"]:
             about = {"run": self._ledger.run, "policy": version, "created_at": state["created_at"]}
             record_evaluation(self._ledger.db, Evaluation(id=f"{version}/greedy", report=report, **about))

@@ -38,7 +38,8 @@ class LanguageTraining:
     ) -> None:
         self.algo = algo
         self.listen: Listener = lambda done, metrics: None
-        self._experiment, self._db = experiment, db
+        self._experiment = experiment
+        self._db = db
         self._before: Judged = {}
         self._after: Judged = {}
         self._asked: str | None = None
@@ -179,7 +180,8 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
 def _shown(attempt: Trajectory) -> dict[str, Any]:
     said = "\n".join(turn.action for turn in attempt.turns)
     asked = "\n".join(message.text for message in attempt.turns[0].observation) if attempt.turns else ""
-    failed, level = attempt.end is End.FAILED, attempt.task.level
+    failed = attempt.end is End.FAILED
+    level = attempt.task.level
     return {
         "task": f"{attempt.task.environment}/{attempt.task.family}" + f", level {level}" * bool(level),
         "seed": attempt.task.seed,

@@ -76,7 +76,8 @@ def metrics_kept(
 
     What a killed run wrote after its last checkpoint is cut off.
     """
-    resolved, step = experiment.plain, training.done
+    resolved = experiment.plain
+    step = training.done
     with open_sinks(experiment.train, run=run, experiment=resolved, step=step, db=db, registry=registry) as sink:
         yield sink.write
 
@@ -84,7 +85,8 @@ def metrics_kept(
 @contextmanager
 def scraped(db: LoomDB, run: str, address: str) -> Iterator[Registry]:
     """A registry that Prometheus finds by LoomDB and scrapes at `HOST:PORT`, until the context ends."""
-    registry, door = process_registry(), door_at(address)
+    registry = process_registry()
+    door = door_at(address)
     with (
         exposed(door, [metrics_route(registry)]),
         present(db, ReplicaRole.TRAINER, address=f"{door.host}:{door.port}", run=run),

@@ -365,7 +365,8 @@ def _opened(source: bytes | Path) -> IO[bytes]:
 
 def _copy(source: Any, sink: Any) -> Content:
     """Copy one stream to another; returns size and checksum."""
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     while chunk := source.read(CHUNK):
         digest.update(chunk)
         sink.write(chunk)

@@ -18,7 +18,8 @@ MOST_PIXELS = 1 << 24
 """Pixels of one picture: bounds the decompressed size of a small file."""
 URL = "data:image/png;base64,"
 
-_SIZE, _LONG = struct.Struct(">II"), struct.Struct(">I")
+_SIZE = struct.Struct(">II")
+_LONG = struct.Struct(">I")
 
 
 def fault(picture: object) -> str:

@@ -148,7 +148,8 @@ def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
     if fault["type"] == "missing":
         return f"{where}: required, and not given."
     if fault["type"] == "union_tag_invalid":
-        tag, expected = fault["ctx"]["tag"], fault["ctx"]["expected_tags"]
+        tag = fault["ctx"]["tag"]
+        expected = fault["ctx"]["expected_tags"]
         hint = did_you_mean(tag, expected.replace("'", "").split(", "))
         return f"{where}.kind={tag!r}: unknown. Known: {expected}.{hint}"
     if fault["type"] == "model_type" and path:

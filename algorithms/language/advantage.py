@@ -58,10 +58,12 @@ def gae_batch(
     """
     if np.concatenate(rewards)[~np.concatenate(masks)].any():
         raise ValueError("rewards: one is on an environment token. Put it on the last action token before that.")
-    rewards_NT, values_NT = _actions(rewards, masks), _actions(values, masks)
+    rewards_NT = _actions(rewards, masks)
+    values_NT = _actions(values, masks)
     lengths_N = np.array([mask.sum() for mask in masks])
     advantages_NT = np.zeros_like(rewards_NT)
-    next_value_N, advantage_N = np.asarray(bootstrap_N, np.float64), np.zeros(len(masks))
+    next_value_N = np.asarray(bootstrap_N, np.float64)
+    advantage_N = np.zeros(len(masks))
     for t in reversed(range(rewards_NT.shape[1])):
         inside_N = t < lengths_N
         delta_N = rewards_NT[:, t] + gamma * next_value_N - values_NT[:, t]

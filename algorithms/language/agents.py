@@ -27,7 +27,8 @@ async def recorded(draws: Sequence[tuple[Harness, Task]], *, wrong: float, seed:
     Before every text of the oracle, a guess takes its place with probability `wrong`. An agent plays only once for
     equal tasks and seeds, also in later calls.
     """
-    gateway, rooms = AgentGateway(), asyncio.Semaphore(AT_ONCE)
+    gateway = AgentGateway()
+    rooms = asyncio.Semaphore(AT_ONCE)
     keys = [content_hash((harness.settings.model_dump(mode="json"), task.key, wrong, seed)) for harness, task in draws]
 
     async def play(key: str, harness: Harness, task: Task) -> None:
@@ -53,7 +54,10 @@ class _Oracle:
     """The oracle of a task, with slips."""
 
     def __init__(self, harness: Harness, task: Task, wrong: float, rng: random.Random) -> None:
-        self._harness, self._task, self._wrong, self._rng = harness, task, wrong, rng
+        self._harness = harness
+        self._task = task
+        self._wrong = wrong
+        self._rng = rng
 
     async def __call__(self, conversation: Conversation) -> str:
         """The next text."""

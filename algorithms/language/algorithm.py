@@ -86,7 +86,9 @@ class Language(Placed):
     def training_step(self) -> None:
         """One update of the policy with everything that belongs to it, to be read from top to bottom."""
         self.warm_up()
-        collector, clock, pace = self.collector, Phases(), Pace(self._runners.worked)
+        collector = self.collector
+        clock = Phases()
+        pace = Pace(self._runners.worked)
         actor = self._actor(self._acting)
         with clock(Metric.TIME_HUB):
             if self._stream is None:
@@ -111,7 +113,8 @@ class Language(Placed):
                 metrics |= self.evaluations.judge(collector.done, self._stopper)
             stop = self._stopper.stopped
         metrics |= clock.seconds()
-        metrics[Metric.TIME_CHECKPOINT], self._last_checkpoint_s = self._last_checkpoint_s, 0.0
+        metrics[Metric.TIME_CHECKPOINT] = self._last_checkpoint_s
+        self._last_checkpoint_s = 0.0
         self._report(metrics)
         stop = stop or collector.over
         if stop is not None and self._stream is not None:
@@ -123,7 +126,8 @@ class Language(Placed):
 
     def _learn(self, groups: Sequence[Group]) -> dict[str, float]:
         """Advantages and optimizer steps, on all learners."""
-        algorithm, collector = self.config.algorithm, self.collector
+        algorithm = self.config.algorithm
+        collector = self.collector
         rate = self._schedule.rate(collector.done)
         lesson = collector.lesson(groups, algorithm)
         metrics: dict[str, float] = {Metric.LEARNING_RATE: rate, Metric.GROUPS_DROPPED: float(lesson.dropped)}
@@ -138,7 +142,8 @@ class Language(Placed):
         return metrics
 
     def _update(self, lesson: Lesson, rate: float, *, minibatches: int | None = None) -> dict[str, float]:
-        optimizer, learners = self.config.algorithm.optimizer, max(1, self.config.num_learners)
+        optimizer = self.config.algorithm.optimizer
+        learners = max(1, self.config.num_learners)
         if minibatches is not None:
             optimizer = optimizer.model_copy(update={"epochs": 1, "minibatches": minibatches})
         rng = np.random.default_rng([self._experiment.seed, self._updates_made])
@@ -194,7 +199,8 @@ class Language(Placed):
         self._stream: Stream | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
-        optimizer, updates = config.algorithm.optimizer, self._experiment.train.updates
+        optimizer = config.algorithm.optimizer
+        updates = self._experiment.train.updates
         self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
         fleet = shared_engines(config.resolved)
         if fleet is not None:
@@ -231,7 +237,8 @@ class Language(Placed):
         return self._collector
 
     def _open_collector(self) -> Collector | ServedCollector:
-        experiment, came_from = self._experiment, self._came_from
+        experiment = self._experiment
+        came_from = self._came_from
         run = run_id(self.config.run, experiment.name)
         if came_from is not None and list_policies(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
@@ -247,7 +254,8 @@ class Language(Placed):
             collector = self._open.enter_context(opened_collector(experiment, run, self._mixture, steered=steered))
         self._collector = collector
         self.evaluations = Evaluations(experiment.evaluation, self.config.algorithm.sampling, self.trial)
-        self._ledger, self._stopper = collector.ledger(self._db, claim), Stopper(experiment.train.stop)
+        self._ledger = collector.ledger(self._db, claim)
+        self._stopper = Stopper(experiment.train.stop)
         if experiment.asynchronous and isinstance(collector, Collector):
             underway = Underway(self._runners, turn_timeout_s=experiment.rollout.turn_timeout_s)
             self._stream = Stream(collector, underway)
@@ -306,7 +314,8 @@ class Language(Placed):
         learner = state["learner"]
         self._first_of(lambda each: each.load_whole_state(learner))
         self._schedule.load_state_dict(state["schedule"])
-        self._updates_made, self.is_warm = state["updates_made"], state["is_warm"]
+        self._updates_made = state["updates_made"]
+        self.is_warm = state["is_warm"]
         self._iteration = state["iteration"]
         self._publish(self.collector.done)
 
@@ -324,7 +333,8 @@ class Language(Placed):
                 f"the checkpoint is of experiment {state['line']['experiment'][:12]}, this is "
                 f"{self._experiment.sha256[:12]}. Restore it into the experiment it was made with."
             )
-        self._collector, self._came_from = None, state["line"]
+        self._collector = None
+        self._came_from = state["line"]
         self._load_state(state["state"])
 
     def take_over(self, path: Any) -> None:

@@ -43,7 +43,8 @@ TEXTS = 2000
 
 def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
     """Store the model that the run begins with, its parent's or a new one, unless it has a path or is there already."""
-    experiment, algorithm = resolved.experiment, resolved.algorithm
+    experiment = resolved.experiment
+    algorithm = resolved.algorithm
     artifacts = open_artifacts(experiment.artifact_url)
     if resolved.model.path is not None or artifacts.exists(resolved.built_name):
         return
@@ -62,7 +63,8 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
 
 def _given(settings: LanguageModel) -> Opened:
     """The model of a path."""
-    folder, trusts = str(settings.path), settings.trust_remote_code
+    folder = str(settings.path)
+    trusts = settings.trust_remote_code
     return (
         open_model(folder, dtype=settings.dtype, trust_remote_code=trusts),
         open_tokenizer(folder, trust_remote_code=trusts),
@@ -72,7 +74,8 @@ def _given(settings: LanguageModel) -> Opened:
 
 def _new(resolved: Resolved, mixture: TaskMixture) -> Opened:
     """A model without training, with a tokenizer for the texts of the warm start."""
-    experiment, algorithm = resolved.experiment, resolved.algorithm
+    experiment = resolved.experiment
+    algorithm = resolved.algorithm
     architecture = algorithm.model.build or Architecture()
     draws = _draws(resolved, mixture)
     told = conversations(draws, algorithm.warm_start, seed=experiment.seed, ways=_ways(resolved))
@@ -96,7 +99,8 @@ def lessons(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[list[Sam
     tokenizer = open_tokenizer(resolved.origin, trust_remote_code=trusts)
     vision = open_vision(resolved.origin, trust_remote_code=trusts)
     seed = resolved.experiment.seed
-    draws, ways = _draws(resolved, mixture), _ways(resolved)
+    draws = _draws(resolved, mixture)
+    ways = _ways(resolved)
     source = demonstrations(draws, warm_start, tokenizer, seed=seed, vision=vision, ways=ways)
     for first in range(0, warm_start.steps, AT_ONCE):
         steps = min(AT_ONCE, warm_start.steps - first)

@@ -232,7 +232,9 @@ class Collector:
     def _plans(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
         """The attempts of this update: the same after a restart, because they follow from seed and update alone."""
         rng = random.Random(f"{self.experiment.seed}/{self.done}/{tries}")
-        rollout, plans, groups = self.experiment.rollout, [], []
+        rollout = self.experiment.rollout
+        plans = []
+        groups = []
         for index in range(tries * rollout.groups_per_update, (tries + 1) * rollout.groups_per_update):
             member = self.mixture.member(draw := self.draw(rng))
             name = f"{self.done}/{index}"
@@ -254,7 +256,9 @@ class Collector:
 
     def siblings(self, name: str, draw: Draw, policy: LanguagePolicy) -> list[Plan]:
         """The attempts of a group; what they are follows from its name in the run, and the draw."""
-        member, group, size = self.mixture.member(draw), f"{self.run}/{name}", self.experiment.rollout.group_size
+        member = self.mixture.member(draw)
+        group = f"{self.run}/{name}"
+        size = self.experiment.rollout.group_size
         first = Attempt(
             id=f"{group}/0",
             task=member.task(draw),
@@ -337,7 +341,9 @@ class Collector:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; what it was trained on is settled."""
-        self.done, self.cursor, self.reached = state["done"], state["cursor"], state["cursor"]
+        self.done = state["done"]
+        self.cursor = state["cursor"]
+        self.reached = state["cursor"]
         self.curriculum.load_state_dict(state["curriculum"])
         self.memories.load_state_dict(state["memories"])
         self.shaping.load_state_dict(state["shaping"])

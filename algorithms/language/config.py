@@ -69,7 +69,8 @@ class LanguageConfig(NamedConfig):
     def of(cls, experiment: Experiment, *, run: str | None = None) -> Self:
         """The configuration of this experiment."""
         config = cls()
-        config.tree, config.run = experiment.plain, run
+        config.tree = experiment.plain
+        config.run = run
         return config
 
     @override
@@ -90,7 +91,8 @@ class LanguageConfig(NamedConfig):
         """Resolve the experiment and tell RLlib what follows from it."""
         experiment = self.experiment
         learners = self.algorithm.learners
-        parent, path = experiment.parent, self.algorithm.model.path
+        parent = experiment.parent
+        path = self.algorithm.model.path
         if (parent is not None and path is not None) or (experiment.data is not None and parent is path is None):
             raise ConfigError(
                 f"parent={parent!r} and algorithm.model.path={path!r}: a run begins with one policy. Give one of them; "
@@ -156,7 +158,8 @@ class LanguageConfig(NamedConfig):
     @property
     def engines(self) -> tuple[Part, ...]:
         """Those that are actors of their own."""
-        engine, where = self.experiment.engine, self.experiment.placement.engine
+        engine = self.experiment.engine
+        where = self.experiment.placement.engine
         if not isinstance(engine, VllmEngineConfig):
             return ()
         each = {"CPU": 1.0 if where.cpus is None else where.cpus, "GPU": engine.gpus, **where.resources}

@@ -30,7 +30,8 @@ from loomrl.types import Message, Task
 CHUNK = 256
 """Demonstrations per batch; tokenizers are efficient only on many texts at once."""
 
-ACTION, COMMAND = "{action}", "{command}"
+ACTION = "{action}"
+COMMAND = "{command}"
 """In a format: the place of an action that is no answer between tags, or of its last line."""
 WHOLE = "{work}\n<answer>{answer}</answer>"
 """The format of answers where all formats are of actions, and of a wrong one that comes first."""
@@ -170,7 +171,8 @@ class Flaws:
             return None
         submission = parse_submission(action)
         assert submission is not None, "it is an answer"
-        work, right = submission.reasoning.strip(), submission.answer
+        work = submission.reasoning.strip()
+        right = submission.answer
         work, answer = self._spoilt(work, right, self._answers.get(family, right))
         return None if answer == right else _written(WHOLE, work, answer)
 
@@ -179,7 +181,8 @@ class Flaws:
         submission = parse_submission(said[-1].content)
         if submission is None:
             return self._worded(said, self._shown(preference) or self._formats_if_any(family) or ())
-        work, answer = submission.reasoning.strip(), submission.answer
+        work = submission.reasoning.strip()
+        answer = submission.answer
         if self._rng.random() < self.wrong(preference):
             work, answer = self._spoilt(work, answer, self._answers.get(family, answer))
         self._answers[family] = submission.answer
@@ -260,7 +263,8 @@ def _encode_all(
         for index, span in enumerate(islice(encoded, len(episode))):
             if vision is not None and index % 2 == 0:
                 count = span.count(vision.image_token)
-                shown, pictures = pictures[:count], pictures[count:]
+                shown = pictures[:count]
+                pictures = pictures[count:]
                 span = vision.expand(np.asarray(span, np.int32), shown)[0].tolist()
             ids += span
             mask += [index % 2 == 1] * len(span)

@@ -107,7 +107,8 @@ def _estimate(
     match algorithm:
         case PPO():
             assert values is not None
-            over_N, paid = np.zeros(len(rewards)), _of_what_is_learnt(rewards, masks)
+            over_N = np.zeros(len(rewards))
+            paid = _of_what_is_learnt(rewards, masks)
             return Estimate(
                 *gae_batch(paid, values, masks, gamma=algorithm.gamma, lam=algorithm.gae_lambda, bootstrap_N=over_N)
             )

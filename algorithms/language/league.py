@@ -66,7 +66,8 @@ class League:
         """The opponent of a group; None if its family has no second seat."""
         if draw.family.key not in self._families:
             return None
-        settings, chance = self.settings, rng.random()
+        settings = self.settings
+        chance = rng.random()
         if chance < settings.scripted_share:
             return {"kind": SCRIPTED}
         if chance < settings.scripted_share + settings.present_share or not self.members:
@@ -162,7 +163,8 @@ class League:
     def load_state_dict(self, state: Standing) -> None:
         """Resume from `state`."""
         self.members = [Member(version, url, deque(points, RECENT)) for version, url, points in state["members"]]
-        self._left, self._versions = list(state["left"]), list(state["versions"])
+        self._left = list(state["left"])
+        self._versions = list(state["versions"])
         self._games = {
             (first, second): Tally(points, games, tuple(squares))
             for first, second, points, games, *squares in state["games"]
@@ -201,7 +203,8 @@ def open_league(experiment: Experiment, mixture: TaskMixture) -> League | None:
 
 
 def _refuse_times(where: str, every: int, experiment: Experiment) -> None:
-    keeps, stale = experiment.train.checkpoint_every, experiment.hub.max_staleness
+    keeps = experiment.train.checkpoint_every
+    stale = experiment.hub.max_staleness
     if every % keeps:
         raise ConfigError(
             f"{where} is no multiple of train.checkpoint_every={keeps}: a version joins with its checkpoint. Set it to "
@@ -218,7 +221,8 @@ def standings(state: Standing) -> dict[str, Any]:
     """The table of ratings and the matrix of results of a league in a checkpoint, as JSON."""
     league = League(LeagueSettings(), ())
     league.load_state_dict(state)
-    ratings, members = league.ratings(), {str(member.version) for member in league.members}
+    ratings = league.ratings()
+    members = {str(member.version) for member in league.members}
     games: Sequence[Sequence[Any]] = league.state_dict()["games"]
     return {
         "ratings": [

@@ -32,7 +32,11 @@ from loomrl.telemetry.metric import Metric
 
 HEADS = ("value_K", "doubt_K")
 """Scores of heads that demonstrations do not train."""
-OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return", "advantage"
+OLD = "old"
+REFERENCE = "reference"
+VALUE = "value"
+RETURN = "return"
+ADVANTAGE = "advantage"
 """Columns that the learner adds to its samples, beside those of `sample`."""
 SAMPLE = "sample"
 """Column of a micro-batch: the sample of each token."""
@@ -86,11 +90,13 @@ class LanguageLearner(TokenLearner):
             self._run(work, work.samples, loss)
 
     def _reinforce(self, work: Work) -> None:
-        algorithm, samples = self.config.algorithm, self._basis(work)
+        algorithm = self.config.algorithm
+        samples = self._basis(work)
         single = len(work.steps) == 1
 
         def loss(batch: Batch, step: UpdateStep) -> Tensor:
-            scores, columns = self._forward(batch.packed), {**batch.packed.columns, SAMPLE: batch.packed.sample_K}
+            scores = self._forward(batch.packed)
+            columns = {**batch.packed.columns, SAMPLE: batch.packed.sample_K}
             old_K = scores["logp_K"].detach() if single else columns[OLD]
             loss_K = per_token(self.policy_loss(scores, columns, old_K), scores["logp_K"], self)
             if VALUE in columns:
@@ -116,7 +122,9 @@ class LanguageLearner(TokenLearner):
 
     def policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
         """Per token: the surrogate, weighted by the agreement of engine and learner, with entropy and KL terms."""
-        algorithm, logp_K, entropy_K = self.config.algorithm, scores["logp_K"], scores["entropy_K"]
+        algorithm = self.config.algorithm
+        logp_K = scores["logp_K"]
+        entropy_K = scores["entropy_K"]
         whole = algorithm.ratio == "sequence"
         compared_K = old_K + mean_by_sample(logp_K - old_K, columns[SAMPLE]) if whole else logp_K
         loss_K: Tensor
@@ -202,14 +210,16 @@ class LanguageLearner(TokenLearner):
 
     def _taught(self, work: Work, rewards: Column, scores: Mapping[str, Column]) -> dict[str, Column]:
         """Advantages, and what a value head learns from."""
-        made, values = self._estimated(work, rewards, scores.get("value_K")), scores.get("value_K")
+        made = self._estimated(work, rewards, scores.get("value_K"))
+        values = scores.get("value_K")
         if made.returns is None or values is None:
             return {ADVANTAGE: made.advantages}
         self._explain(work, values, made.returns)
         return {ADVANTAGE: made.advantages, VALUE: values, RETURN: made.returns}
 
     def _estimated(self, work: Work, rewards: Column, values: Column | None) -> Estimate:
-        masks, attempts = [sample.mask_T for sample in work.samples], attempts_of(work.samples)
+        masks = [sample.mask_T for sample in work.samples]
+        attempts = attempts_of(work.samples)
         return over_attempts(self, rewards, masks, groups=work.groups, values=values, attempts=attempts)
 
     def _explain(self, work: Work, values: Column, returns: Column) -> None:

@@ -50,7 +50,8 @@ class LanguageModule(TorchRLModule):
             _compute_layers_twice(self.lm)
         if settings.lora is not None:
             attach(self.lm, settings.lora)
-        values, critics = self.model_config["values"], self.model_config.get("critics", 1)
+        values = self.model_config["values"]
+        critics = self.model_config.get("critics", 1)
         self.value = _zeros(self.lm, values) if values else None
         self.doubt: nn.Linear | None = None
         """log σ² of every critic's every value, beside its usual error; None for a single critic."""

@@ -155,7 +155,8 @@ def _step(units: Sequence[Sequence[int]], sizes: Sequence[Size], budget: int, le
     work = [_micro_batches(share, lengths, budget) for share in _shares(units, lengths, learners)]
     passes = max(len(micro_batches) for micro_batches in work)
     sizes_N = [sizes[index] for unit in units for index in unit]
-    targets, samples = sum(size.targets for size in sizes_N), sum(size.share for size in sizes_N if size.targets)
+    targets = sum(size.targets for size in sizes_N)
+    samples = sum(size.share for size in sizes_N if size.targets)
     return [UpdateStep((*mine, *[()] * (passes - len(mine))), targets, samples) for mine in work]
 
 
@@ -203,7 +204,8 @@ def rows(samples: Sequence[Sample], micro_batch: MicroBatch) -> Packed:
     row_N = np.repeat(np.arange(max(1, len(micro_batch))), [len(row) for row in micro_batch] or [1])
     start_N = np.cumsum(lengths_N) - lengths_N
     offset_N = start_N - start_N[np.searchsorted(row_N, row_N)]
-    row_L, sample_L = np.repeat(row_N, lengths_N), np.repeat(np.arange(len(chosen)), lengths_N)
+    row_L = np.repeat(row_N, lengths_N)
+    sample_L = np.repeat(np.arange(len(chosen)), lengths_N)
     position_L = np.arange(len(row_L)) - np.repeat(start_N, lengths_N)
     column_L = position_L + np.repeat(offset_N, lengths_N)
     ids_L = np.concatenate([sample.ids_T for sample in chosen])

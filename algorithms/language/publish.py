@@ -101,7 +101,8 @@ class Probing(NamedTuple):
     @staticmethod
     def of_run(config: Any) -> "Probing":
         """The probes of a run's `LanguageConfig`."""
-        algorithm, engine = config.algorithm, config.experiment.engine
+        algorithm = config.algorithm
+        engine = config.experiment.engine
         trusts = algorithm.model.trust_remote_code
         probing = Probing.of(
             engine.checks,
@@ -138,7 +139,8 @@ class Publisher:
 
     def publish(self, version: int) -> None:
         """Give every engine the learners' weights under this version, proved; else a PolicyError."""
-        self._seconds, self._distance = {}, None
+        self._seconds = {}
+        self._distance = None
         sealed: Sealed = self._timed("seal", lambda: self._learners(lambda learner: learner.sealed(version)))
         try:
             if self._cached:

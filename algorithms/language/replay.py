@@ -64,7 +64,8 @@ class Replay:
 
 def measured(fresh: Iterable[Group], replayed: Iterable[Group], version: int) -> dict[str, float]:
     """The part of what policy `version` learns from that is replayed, and its age."""
-    ages_K, fresh_K = ages(replayed, version), ages(fresh, version)
+    ages_K = ages(replayed, version)
+    fresh_K = ages(fresh, version)
     told: dict[str, float] = {Metric.REPLAY_SHARE: ages_K.size / max(ages_K.size + fresh_K.size, 1)}
     if ages_K.size:
         told |= {Metric.REPLAY_AGE_MEAN: float(ages_K.mean()), Metric.REPLAY_AGE_MAX: float(ages_K.max())}

@@ -38,7 +38,8 @@ class Resolved:
     @cached_property
     def built_name(self) -> str:
         """Under which artifact a model without a path is stored: it follows from all that goes into it."""
-        experiment, algorithm = self.experiment, self.algorithm
+        experiment = self.experiment
+        algorithm = self.algorithm
         if experiment.parent is not None:
             return f"models/{content_hash(['parent', experiment.parent])[:16]}"
         parts = [algorithm.model, algorithm.warm_start, experiment.curriculum, *experiment.environments]

@@ -47,7 +47,8 @@ def _thread(turns: Sequence[Turn], *, extra: float, version: int, parts: Sequenc
     if tokens is None or not tokens.mask_T[1:].any():
         return None
     reward_T = np.zeros((len(tokens), len(parts)) if parts else len(tokens), np.float32)
-    at, last = 0, int(np.flatnonzero(tokens.mask_T)[0])
+    at = 0
+    last = int(np.flatnonzero(tokens.mask_T)[0])
     for turn in turns:
         if turn.tokens is None:
             continue
@@ -105,7 +106,8 @@ def samples_of(
     `objectives` are what preferences weigh, in order. With `stop`, the tokens that end a turn, attempts that were cut
     off have nothing to learn: others are only compared with them.
     """
-    samples, names = [], []
+    samples = []
+    names = []
     for group in groups:
         for attempt in group.usable:
             turns = (turn for thread in (attempt.turns, *attempt.threads) for turn in thread)

@@ -13,7 +13,8 @@ from loomrl.inference.weights.sealed import Weights
 
 def save_policy(resolved: Resolved, weights: Weights, adapter: Adapter | None, folder: Path) -> None:
     """`model/`, with low-rank additions merged; `adapter/`, for peft to add to the run's original model."""
-    origin, settings = resolved.origin, resolved.algorithm.model
+    origin = resolved.origin
+    settings = resolved.algorithm.model
     trusts = settings.trust_remote_code
     model = open_model(origin, dtype=settings.dtype, trust_remote_code=trusts)
     model.load_state_dict(weights)

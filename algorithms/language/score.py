@@ -37,7 +37,8 @@ def score(
         position_ids=batch["positions_BT"],
         use_cache=False,
     ).last_hidden_state
-    hidden_KH, target_K = hidden_BTH[batch["row_K"], batch["column_K"]], batch["target_K"]
+    hidden_KH = hidden_BTH[batch["row_K"], batch["column_K"]]
+    target_K = batch["target_K"]
     head = lm.get_output_embeddings()
     logp_K, entropy_K = chosen_logprobs(hidden_KH, head, target_K, temperature=temperature)
     scores = {"logp_K": logp_K, "entropy_K": entropy_K}

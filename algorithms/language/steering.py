@@ -30,7 +30,8 @@ class Steered:
     """Where preferences come from, and the multipliers of constraints."""
 
     def __init__(self, settings: LanguageWeave) -> None:
-        self.settings, self.tree = settings, settings.tree
+        self.settings = settings
+        self.tree = settings.tree
         self._moving = open_moving(settings)
         self._front = Archive(settings.reference)
         self._latest: list[list[float]] = []

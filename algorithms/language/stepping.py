@@ -50,7 +50,8 @@ class TokenLearner(OwnSteps):
                 batch = Batch.of(work.samples, micro_batch, self._device)
                 scores = forward(batch.packed)
                 for name, flat_K in scores.items():
-                    numbers, sample_K = flat_K.float().cpu().numpy(), batch.packed.sample_K.cpu().numpy()
+                    numbers = flat_K.float().cpu().numpy()
+                    sample_K = batch.packed.sample_K.cpu().numpy()
                     for position, index in enumerate(batch.order):
                         mask_T = work.samples[index].mask_T
                         column_T = np.zeros((len(mask_T), *numbers.shape[1:]), np.float32)
@@ -122,7 +123,8 @@ class TokenLearner(OwnSteps):
         """AdamW over the trainable parameters."""
         settings = self.config.algorithm.optimizer
         parameters = [p for p in self._own.parameters() if p.requires_grad]
-        rate, decay = settings.learning_rate, settings.weight_decay
+        rate = settings.learning_rate
+        decay = settings.weight_decay
         optimizer = torch.optim.AdamW(parameters, lr=rate, betas=settings.betas, weight_decay=decay)
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=rate)
 

@@ -108,7 +108,9 @@ class Stream:
         self, policy: LanguagePolicy, wait: Callable[[Callable[[], list[Trajectory]]], list[Trajectory]]
     ) -> Lease:
         """The lease of the current update, once there are groups for it."""
-        count, hopeless, look_at = self._collector.experiment.rollout.groups_per_update, False, 0.0
+        count = self._collector.experiment.rollout.groups_per_update
+        hopeless = False
+        look_at = 0.0
         while True:
             looking = time.monotonic() >= look_at
             if looking:
@@ -130,7 +132,8 @@ class Stream:
 
     def _admit(self, policy: LanguagePolicy, stats: HubStats, *, hopeless: bool) -> None:
         """Begin as many groups as are wanted and can be trained in time."""
-        experiment, done = self._collector.experiment, self._collector.done
+        experiment = self._collector.experiment
+        done = self._collector.done
         begun = sum(one.open + one.ready for one in stats.environments.values())
         if hopeless and not begun:
             raise HubError(f"update {done}: no group can be trained. Released so far: {self._collector.causes()}.")
@@ -193,7 +196,8 @@ class Stream:
 
     def _observe(self) -> list[Failure]:
         """Show the quarantine the attempts since the last update; returns their failures."""
-        arrived, self._arrived = self._arrived, []
+        arrived = self._arrived
+        self._arrived = []
         for case in self._collector.quarantine.observe(arrived):
             _log.warning("quarantined: %s", case)
         return [attempt.failure for attempt in arrived if attempt.failure is not None]
@@ -255,7 +259,8 @@ class Stream:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
-        self._next, self._restored = state["next"], state["flights"]
+        self._next = state["next"]
+        self._restored = state["flights"]
 
 
 def _note(draw: Draw) -> list[Any]:

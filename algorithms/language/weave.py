@@ -28,9 +28,11 @@ from loomrl.config import GRPO, LanguageWeave
 from loomrl.control.weave import MOST_DOUBT, MOST_SURPRISE, NO_ERROR
 from loomrl.telemetry.metric import Metric
 
-DOUBT, WEIGHTS = "doubt_K", "log_weights_K"
+DOUBT = "doubt_K"
+WEIGHTS = "log_weights_K"
 """Scores of critics' doubts, and of experts' weights."""
-WRONG, SHARE = "wrong", "share"
+WRONG = "wrong"
+SHARE = "share"
 """Further columns: squared errors of critics, and each one's share of the samples."""
 
 Floats = NDArray[np.floating]
@@ -113,7 +115,8 @@ class WeaveLanguageLearner(LanguageLearner):
 
     def _judged(self, work: Work, values: list[Floats], returns: list[Floats]) -> dict[str, Column]:
         """Errors of critics on attempts that none has learnt from, and the share of attempts that each learns from."""
-        settings, mask = self._settings, np.concatenate([sample.mask_T for sample in work.samples])
+        settings = self._settings
+        mask = np.concatenate([sample.mask_T for sample in work.samples])
         wrong = [np.square(v - r[:, None]).reshape(len(v), -1) for v, r in zip(values, returns, strict=True)]
         usual_X = torch.from_numpy(np.concatenate(wrong)[mask].mean(0)).to(self._own.errors_X)
         memory = settings.trust_memory
@@ -131,7 +134,8 @@ class WeaveLanguageLearner(LanguageLearner):
         if settings.critics == 1 and not settings.objectives:
             return super()._value_loss(scores, columns)
         shape = (-1, settings.critics, max(1, len(settings.tree.leaves)))
-        old_KMH, returns_K1H = columns[VALUE].view(shape), columns[RETURN][:, None]
+        old_KMH = columns[VALUE].view(shape)
+        returns_K1H = columns[RETURN][:, None]
         loss_KMH: Tensor = value_loss(scores["value_K"].view(shape), old_KMH, returns_K1H, clip=settings.value_clip)
         if settings.critics == 1:
             return loss_KMH.mean((1, 2))
@@ -151,7 +155,8 @@ def compared(work: Work, paid: Column, shares_GH: Shares) -> list[NDArray[np.flo
     """Advantages of what the preference makes of the rewards, `[T, H]` of each sample, within the groups."""
     weights = _weights(work, shares_GH)
     rewards = [paid_TH @ weight_H for paid_TH, weight_H in zip(paid, weights, strict=True)]
-    masks, attempts = [sample.mask_T for sample in work.samples], attempts_of(work.samples)
+    masks = [sample.mask_T for sample in work.samples]
+    attempts = attempts_of(work.samples)
     return over_attempts(_Group(), rewards, masks, groups=work.groups, values=None, attempts=attempts).advantages
 
 
@@ -165,7 +170,8 @@ class _Group:
 
 def _weights(work: Work, shares_GH: Shares) -> list[Floats]:
     """For each sample the weight of every objective that is paid, (βₕ + λₕ) / (1 + Σ λₕ)."""
-    tree_GH, held_G = np.array(shares_GH), np.array(work.multipliers)
+    tree_GH = np.array(shares_GH)
+    held_G = np.array(work.multipliers)
     return [(np.array(sample.preference) + held_G) @ tree_GH / (1 + held_G.sum()) for sample in work.samples]
 
 

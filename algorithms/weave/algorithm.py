@@ -91,7 +91,8 @@ class WeaveLearner(PPOLearner):
 
     def _table(self, work: Work) -> Table:
         """Every step with an action, with all data that must be computed before the policy changes."""
-        settings, rollouts = self.config.settings, work.rollouts
+        settings = self.config.settings
+        rollouts = work.rollouts
         rewards = self.scaled(rollouts)
         if self._curiosity is not None and not settings.pays_novelty:
             rewards = self._curiosity.paid(rollouts, rewards)
@@ -132,7 +133,8 @@ class WeaveLearner(PPOLearner):
 
     def _advantages(self, rollout: Rollout, rewards: Tensor, values: Tensor) -> Tensor:
         """Advantages of every column; utility covers whole episodes and is not discounted again."""
-        settings, columns = self.config.settings, []
+        settings = self.config.settings
+        columns = []
         for c, (paid, expected) in enumerate(zip(self._columns(rewards), self._columns(values), strict=True)):
             gamma = 1.0 if earns(settings) and c == len(settings.tree.leaves) else settings.gamma
             found = gae(
@@ -165,7 +167,8 @@ class WeaveLearner(PPOLearner):
 
     def _with_utility(self, rollout: Rollout, rewards_TNH: Tensor, work: Any) -> Tensor:
         """Rewards with one more column: the change of the episode's utility at each step."""
-        count, scalarisation = len(self.config.settings.objectives), self.config.settings.scalarisation
+        count = len(self.config.settings.objectives)
+        scalarisation = self.config.settings.scalarisation
         utility_TN = gained(
             earned_in(rollout.seen, count),
             preference_in(rollout.seen[:-1], count, earns=True),
@@ -181,7 +184,8 @@ class WeaveLearner(PPOLearner):
 
         Novelty is added for the experts that it trains.
         """
-        settings, advantages = self.config.settings, table["advantages"]
+        settings = self.config.settings
+        advantages = table["advantages"]
         if not self._is_vector:
             return self._normal(advantages)
         novelty = table.pop("curious") * self._normal(advantages[:, -1]) if settings.pays_novelty else 0.0
@@ -242,7 +246,8 @@ class WeaveConfig(PPOConfig):
     """`WeaveConfig().environment("CartPole-v1").training(experts=2, critics=3).build_algo()`."""
 
     settings_class = Settings
-    fast_learner, fast_runner = WeaveLearner, WeaveRunner
+    fast_learner = WeaveLearner
+    fast_runner = WeaveRunner
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class or Weave)
@@ -255,7 +260,8 @@ class WeaveConfig(PPOConfig):
 
     def our_spec(self) -> RLModuleSpec:
         """The module, with this many experts and critics."""
-        settings, spec = self.settings, super().our_spec()
+        settings = self.settings
+        spec = super().our_spec()
         spec.module_class = WeaveModule
         count = len(settings.tree.leaves)
         spec.model_config["threads"] = Threads(
@@ -328,9 +334,11 @@ class Weave(PPO):
         found = super().measured(result)
         learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
         found |= {name: float(learnt[name]) for name in learnt if name.startswith(Metric.EXPERT_USE.of(""))}
-        parts, tree = [episode.parts for episode in self.window.latest if episode.parts], self.config.settings.tree
+        parts = [episode.parts for episode in self.window.latest if episode.parts]
+        tree = self.config.settings.tree
         if parts:
-            leaves, names = np.mean(parts, axis=0), grouped(np.mean(parts, axis=0), tree)
+            leaves = np.mean(parts, axis=0)
+            names = grouped(np.mean(parts, axis=0), tree)
             found |= by(Metric.RETURN_OBJECTIVE, tree.names, names) | by(Metric.RETURN_OBJECTIVE, tree.leaves, leaves)
         return found | self.moving.measured() | self._nodes
 

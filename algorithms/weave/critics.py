@@ -41,7 +41,9 @@ class Wonder:
     """A reward for disagreement among the critics about the observation that a step led to."""
 
     def __init__(self, learner: ArrayLearner, worth: float, *, columns: int) -> None:
-        self._learner, self._worth, self._columns = learner, worth, columns
+        self._learner = learner
+        self._worth = worth
+        self._columns = columns
         self._scale = Normalizer(1)
         """Scale of the disagreement."""
 

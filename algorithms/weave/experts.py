@@ -19,7 +19,8 @@ class Experts:
     """The learner's terms for its experts; nothing without a mixture."""
 
     def __init__(self, learner: ArrayLearner, settings: Weave) -> None:
-        self._learner, self._settings = learner, settings
+        self._learner = learner
+        self._settings = settings
         self._mixture = learner.distribution if isinstance(learner.distribution, Mixture) else None
         self._eager_K = torch.tensor([way.entropy - 1 for way in settings.exploration])
         self._curious_K = torch.tensor([way.curiosity for way in settings.exploration] or [1.0] * settings.experts)
@@ -30,7 +31,8 @@ class Experts:
         The less an expert acts, the weaker the gradient of its weight; the loss for abandoned experts does not fade
         this way.
         """
-        mixture, settings = self._mixture, self._settings
+        mixture = self._mixture
+        settings = self._settings
         if mixture is None:
             return inputs.new_zeros(())
         logw_BK = mixture.log_weights(inputs)

@@ -27,7 +27,8 @@ class WeaveRunner(ArrayRunner):
     @override
     def make_env(self) -> None:
         """As in ArrayRunner; with objectives, environments with vector rewards."""
-        settings, config = self.config.settings, self.config
+        settings = self.config.settings
+        config = self.config
         if not settings.objectives:
             super().make_env()
             return
@@ -36,7 +37,8 @@ class WeaveRunner(ArrayRunner):
         self._tree = settings.tree
         self.pays = self._tree.leaves
         self.objectives = (len(self.pays),)
-        part, parts = max(0, (self.worker_index or 0) - 1), max(1, config.num_env_runners)
+        part = max(0, (self.worker_index or 0) - 1)
+        parts = max(1, config.num_env_runners)
         steering = Steering.of(settings, source=begun(settings, part=part, parts=parts))
         make = partial(_preferred, config.env, dict(config.env_config), steering)
         self.env = VectorRewards([make] * config.num_envs_per_env_runner)
@@ -72,7 +74,8 @@ class WeaveRunner(ArrayRunner):
 
     def _shares(self, ended: NDArray[np.bool_], valid: NDArray[np.bool_]) -> NDArray[np.float32]:
         """γᵗ, where t counts the steps of the episode, `[T, N]`."""
-        begun_TN, now_N = np.empty(ended.shape, np.int64), self._steps_N
+        begun_TN = np.empty(ended.shape, np.int64)
+        now_N = self._steps_N
         for t, (over_N, counts_N) in enumerate(zip(ended, valid, strict=True)):
             begun_TN[t] = now_N
             now_N = np.where(over_N, 0, now_N + counts_N)
@@ -88,7 +91,8 @@ def steered(runner: WeaveRunner, *, random: bool, sources: Mapping[int, Source])
 
 def nodes(rollouts: Sequence[Rollout], settings: Weave) -> dict[str, float]:
     """Figures of every node: steps, mean return of its episodes, and mean first weight of its steps."""
-    found, count = {}, len(settings.objectives)
+    found = {}
+    count = len(settings.objectives)
     for rollout in rollouts:
         node = str(rollout.route[0])
         found[Metric.NODE_STEPS.of(node)] = float(rollout.env_steps())

@@ -52,7 +52,8 @@ class Still:
     """A fixed preference."""
 
     def __init__(self, settings: Woven) -> None:
-        self.settings, self.tree = settings, settings.tree
+        self.settings = settings
+        self.tree = settings.tree
         self.multipliers_G: Floats = np.zeros(len(self.tree.names))
 
     def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
@@ -96,7 +97,8 @@ class Lagging(Still):
 
     def __init__(self, settings: Woven, asked: AdaptivePreference) -> None:
         super().__init__(settings)
-        self.asked, count = asked, len(self.tree.names)
+        self.asked = asked
+        count = len(self.tree.names)
         self.weights_G: Floats = np.full(count, 1 / count)
         self._episodes = Episodes(asked.episodes)
 
@@ -137,7 +139,8 @@ class Constraints(Still):
 
     def __init__(self, settings: Woven, asked: ConstrainedPreference) -> None:
         super().__init__(settings)
-        self.asked, names = asked, self.tree.names
+        self.asked = asked
+        names = self.tree.names
         self.held = np.array([name in asked.least for name in names])
         self.least_G: Floats = np.array([asked.least.get(name, -np.inf) for name in names])
         self._grown_G: Floats = np.zeros(len(names))
@@ -174,7 +177,8 @@ class Constraints(Still):
     def state_dict(self) -> dict[str, Any]:
         """Multipliers, best mean, and the collected returns."""
         best = None if self._best_G is None else self._best_G.tolist()
-        grown, multipliers = self._grown_G.tolist(), self.multipliers_G.tolist()
+        grown = self._grown_G.tolist()
+        multipliers = self.multipliers_G.tolist()
         return {"grown": grown, "multipliers": multipliers, "best": best, "waiting": self._episodes.waiting}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -45,7 +45,8 @@ class Lab:
     """Hosts that were started. As a context, they end with it."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
-        self.folder, self.plan = folder, plan
+        self.folder = folder
+        self.plan = plan
 
     @classmethod
     def up(
@@ -160,7 +161,8 @@ class Lab:
     def cut(self, source: str, target: str) -> None:
         """Packets of one host no longer arrive at another; the other way they do."""
         with self._changed() as plan:
-            sender, receiver = plan.host(source), plan.host(target)
+            sender = plan.host(source)
+            receiver = plan.host(target)
             if source not in receiver.deaf_to:
                 receiver.deaf_to.append(source)
                 if self.is_on(target):
@@ -169,7 +171,8 @@ class Lab:
     def heal(self, source: str, target: str) -> None:
         """The end of a cut."""
         with self._changed() as plan:
-            sender, receiver = plan.host(source), plan.host(target)
+            sender = plan.host(source)
+            receiver = plan.host(target)
             if source in receiver.deaf_to:
                 receiver.deaf_to.remove(source)
                 if self.is_on(target):
@@ -257,7 +260,8 @@ class Lab:
 
     def _shape(self, host: Host) -> None:
         """Bring a link's settings into force; connections outlive it."""
-        n, link = host.number, host.link
+        n = host.number
+        link = host.link
         relay = self.folder / f"relay-{host.name}.stat"
         if link.is_relayed:
             write_whole(self.folder / f"link-{host.name}", f"{link.rtt_ms / 2000} {link.loss}".encode())
@@ -301,7 +305,8 @@ class Lab:
         checked([*enter, "replace", "dev", device, "root", *bucket])
 
     def _connect_us(self) -> None:
-        plan, name = self.plan, self.plan.uplink_name
+        plan = self.plan
+        name = self.plan.uplink_name
         self._ip(None, f"link add outside type veth peer name {name} netns {os.getpid()}")
         self._ip(None, "link set outside master lab up")
         checked(["ip", "addr", "add", f"{plan.our_address}/{plan.prefix}", "dev", name])

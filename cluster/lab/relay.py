@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 TUNSETIFF = 0x400454CA
-IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
+IFF_TAP = 0x0002
+IFF_NO_PI = 0x1000
 LONGEST = 65536
 AT_ONCE = 64
 """Packets read from one side before the other is looked at."""
@@ -31,7 +32,8 @@ class Way:
     """One direction. Packets keep their order: all wait equally long."""
 
     def __init__(self, source: int, sink: int) -> None:
-        self.source, self.sink = source, sink
+        self.source = source
+        self.sink = sink
         self.waiting: collections.deque[tuple[float, bytes]] = collections.deque()
 
     def take(self, delay_s: float, loss: float) -> None:
@@ -57,7 +59,9 @@ class Way:
 
 def relay(settings: Path, ways: list[Way]) -> None:
     """Run until killed."""
-    delay_s, loss, look = 0.0, 0.0, 0.0
+    delay_s = 0.0
+    loss = 0.0
+    look = 0.0
     while True:
         now = time.monotonic()
         if now >= look:
@@ -80,7 +84,8 @@ def tap(name: str) -> int:
 
 def main(folder: Path, name: str, left: str, right: str) -> None:
     """Open both devices, say so, relay."""
-    here, there = tap(left), tap(right)
+    here = tap(left)
+    there = tap(right)
     ready = folder / f".relay-{name}"
     ready.write_text(Path("/proc/self/stat").read_text())
     ready.rename(folder / f"relay-{name}.stat")

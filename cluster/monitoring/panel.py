@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 Kind = Literal["timeseries", "stat", "bargauge", "table"]
 SOURCE = {"type": "prometheus", "uid": "${source}"}
-WIDE, HIGH, ABREAST = 8, 7, 3
+WIDE = 8
+HIGH = 7
+ABREAST = 3
 """A panel's size in Grafana's grid of 24 columns, and panels in a row."""
 
 

@@ -19,7 +19,8 @@ from loomrl.envs.code.simple import simple_programs
 from loomrl.envs.code.trial import CRASH, run
 from loomrl.envs.code.value import Value, same
 
-FEWEST, MOST = 6, 24
+FEWEST = 6
+MOST = 24
 """Hidden tests of a task."""
 EXAMPLES = 2
 """Tests shown in the prompt; none of them is a hidden test."""

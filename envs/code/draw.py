@@ -115,7 +115,8 @@ def grid(draw: Draw, low: int = 1, high: int = 4) -> Draw:
     """A list of equally long rows."""
 
     def rows(rng: Random) -> list[list[Value]]:
-        height, width = rng.randint(low, high), rng.randint(low, high)
+        height = rng.randint(low, high)
+        width = rng.randint(low, high)
         return [[draw(rng) for _ in range(width)] for _ in range(height)]
 
     return rows

@@ -68,7 +68,8 @@ class LineCounter:
     def __init__(self, request: dict[str, object], sink: int) -> None:
         self.budget = int(str(request["budget"]))
         self.lines = 0
-        self._sink, self._nonce = sink, request["nonce"]
+        self._sink = sink
+        self._nonce = request["nonce"]
 
     def start(self) -> None:
         """Start counting, if there is a budget; counting makes everything slower."""

@@ -24,7 +24,8 @@ TOTAL_S = 30.0
 TOGETHER = 12
 """Calls of one process, where there are many."""
 PROGRAM = "import driver\ndriver.serve()"
-MAX_ERROR, MAX_DIGITS = 120, 10
+MAX_ERROR = 120
+MAX_DIGITS = 10
 """Letters of an error in a message, and of a number of lines."""
 _ENDED = {
     Ending.TIMEOUT: "it took too long",

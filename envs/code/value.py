@@ -23,7 +23,8 @@ def same(expected: Value, given: Value, *, tolerance: float = 0.0) -> bool:
             same(mine, theirs, tolerance=tolerance) for mine, theirs in zip(expected, given, strict=True)
         )
     if isinstance(expected, dict):
-        mine, theirs = _by_identity(expected), _by_identity(given)
+        mine = _by_identity(expected)
+        theirs = _by_identity(given)
         return mine.keys() == theirs.keys() and all(same(mine[key], theirs[key], tolerance=tolerance) for key in mine)
     return bool(expected == given)
 

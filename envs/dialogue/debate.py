@@ -18,7 +18,10 @@ MOTIONS = (
     "The school day should begin later.",
     "The harbour should be closed at night.",
 )
-SOURCE_FROM, SHARED_FROM, GREED_FROM, THRIFT_FROM = 3, 5, 5, 7
+SOURCE_FROM = 3
+SHARED_FROM = 5
+GREED_FROM = 5
+THRIFT_FROM = 7
 """Lowest levels with sources, with arguments on two topics, and at which always using the strongest, or always the
 weakest sufficient argument, loses.
 """
@@ -210,7 +213,8 @@ class Debate(Scene):
 
 def _made(level: int, rng: Random, topics: Sequence[str]) -> tuple[list[Argument], list[Argument]]:
     """Arguments of both sides, no two of the same year."""
-    own, other = between(level, 6, 12), len(topics) + (between(level, 0, 5) if level > 1 else 0)
+    own = between(level, 6, 12)
+    other = len(topics) + (between(level, 0, 5) if level > 1 else 0)
     years = rng.sample(range(1980, 2025), own + other)
     theirs = []
     for place in range(other):
@@ -227,7 +231,8 @@ def _lay_traps(rng: Random, topics: Sequence[str], mine: list[Argument], theirs:
     """
     early, *late = sorted(rng.sample(range(len(topics)), min(3, len(topics))))
     opening = {topic: min(one.strength for one in theirs if one.topics[0] == topic) for topic in topics}
-    here, later = topics[early], [topics[place] for place in rng.sample(late, len(late))]
+    here = topics[early]
+    later = [topics[place] for place in rng.sample(late, len(late))]
     able = [place for place, one in enumerate(mine) if one.strength > opening[here]]
     able.sort(key=lambda place: mine[place].strength)
     if len(able) <= len(later):

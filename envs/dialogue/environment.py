@@ -104,10 +104,12 @@ class DialogueEnvironment(BaseEnvironment):
         """The situation, the possible actions, and the partner's mood."""
         task = task or self.sample_task(Random().getrandbits(31))
         rng = rng_of(task)
-        family, context = task.family, ""
+        family = task.family
+        context = ""
         if family == SCENARIO:
             given = _Scenario.parse(dict(task.parameters), origin="parameters of a task template of Dialogue")
-            family, context = given.type, f"{given.context}\n"
+            family = given.type
+            context = f"{given.context}\n"
         self._scene = SCENES[family](task.level, rng)
         self._manners = Manners(task.level, rng)
         self._kept: list[Kept] = []

@@ -8,7 +8,10 @@ from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
 from loomrl.envs.language.wording import bare, same_name
 from loomrl.gym.generate import between, listed
 
-DENIAL_FROM, RECKONING_FROM, CORRECTION_FROM, ORDER_FROM = 3, 4, 6, 8
+DENIAL_FROM = 3
+RECKONING_FROM = 4
+CORRECTION_FROM = 6
+ORDER_FROM = 8
 
 
 class Interview(Scene):

@@ -10,10 +10,12 @@ from loomrl.envs.dialogue.scene import LONGEST_SAY, SAY, Act
 from loomrl.envs.language.wording import plain, words
 
 MOST_WORDS = 60
-MANNERS_FROM, TABLE_FROM = 3, 6
+MANNERS_FROM = 3
+TABLE_FROM = 6
 SURNAMES = words("Weber Sato Miller Rossi Novak Silva Hansen Moreau Costa Fischer")
 FORENAMES = {"Frau": words("Anna Mia Lea Eva Ida"), "Herr": words("Paul Leo Max Jan Tom")}
-UPSET, GLAD = "i am sorry", "i am glad"
+UPSET = "i am sorry"
+GLAD = "i am glad"
 _MOODS: dict[str, tuple[str, ...]] = {
     UPSET: (
         "I am really annoyed by now.",

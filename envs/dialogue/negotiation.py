@@ -11,9 +11,12 @@ from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
 from loomrl.envs.language.wording import bare
 from loomrl.gym.generate import between, listed
 
-WORTHLESS, FULL = 0.85, 0.97
+WORTHLESS = 0.85
+FULL = 0.97
 """Up to the first share of the possible gain a deal earns nothing, and from the second on everything."""
-ASK_FROM, FALL_FROM, MUTUAL_FROM = 3, 5, 8
+ASK_FROM = 3
+FALL_FROM = 5
+MUTUAL_FROM = 8
 _ISSUES: Mapping[str, tuple[str, ...]] = {
     "price": ("100", "110", "120", "130", "140", "150", "160"),
     "delivery": ("2", "4", "7", "10", "14", "21", "28"),
@@ -165,7 +168,8 @@ class Negotiation(Scene):
         points = self._mine.points
         greedy = {issue: max(options, key=lambda o: options[o]) for issue, options in points.items()}
         middle = {issue: list(options)[len(options) // 2] for issue, options in points.items()}
-        first, both = self._offering(greedy).argument, self._offering(self._favourite()).argument
+        first = self._offering(greedy).argument
+        both = self._offering(self._favourite()).argument
         return [
             "ACCEPT: offer",
             "ACCEPT: my best offer, with all points for me",

@@ -11,7 +11,8 @@ from loomrl.envs.language.wording import bare, plain, same_name, words
 from loomrl.gym.generate import between, listed
 
 ACTIONS = words("refund exchange repair voucher")
-CLAIM_FROM, APOLOGY_FROM = 4, 6
+CLAIM_FROM = 4
+APOLOGY_FROM = 6
 APOLOGY = "we apologise"
 LATE_DAYS = 7
 TRIES = 20

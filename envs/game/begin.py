@@ -50,7 +50,8 @@ async def begin(task: Task, environment: BaseEnvironment, settings: GameSettings
     if rival is not None:
         opponent: Opponent = PolicyPlayer(rival)
     else:
-        choice, rng = real(settings.opponent, task), Random(f"player {chance}")
+        choice = real(settings.opponent, task)
+        rng = Random(f"player {chance}")
         opponent = open_opponent(choice, game=game, program=settings.stockfish, environment=environment, rng=rng)
     return Match(await _chess(task, settings, opponent) if game == "chess" else _board(task, game, opponent), chance)
 
@@ -66,7 +67,8 @@ def _refuse_absent(task: Task, rival: Rival | None) -> None:
 
 
 def _board(task: Task, game: str, opponent: Opponent) -> Setup:
-    board, state = BOARDS[task.family], open_state(game)
+    board = BOARDS[task.family]
+    state = open_state(game)
     for action in find_opening(task.family, task.level, task.seed):
         state.apply_action_with_legality_check(action)
     return Setup(board, rules_of(board, game), state, SolverJudge(draws=board.draws), opponent)

@@ -68,7 +68,9 @@ class Problem(NamedTuple):
 @lru_cache(maxsize=4096)
 def find_problem(level: int, seed: int, program: str | None) -> Problem:
     """The problem of this level and seed, as the Stockfish at `program` sees it."""
-    rng, kind, engine = Random(f"problem {level} {seed}"), KINDS[level - 1], open_stockfish(program)
+    rng = Random(f"problem {level} {seed}")
+    kind = KINDS[level - 1]
+    engine = open_stockfish(program)
     own, other = rng.choice(kind.pieces)
     for _ in range(MOST):
         position = draw_position(rng, own, other)

@@ -37,7 +37,8 @@ class SolverJudge:
 
     def best(self, state: State) -> int:
         """The first action proven to win, else to draw; those proven to lose come last."""
-        actions, player = ordered(state), state.current_player()
+        actions = ordered(state)
+        player = state.current_player()
         unknown = []
         for least, _ in self._goals:
             search = Search(str, player, least, POSITIONS)

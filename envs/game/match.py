@@ -70,7 +70,8 @@ class Match:
         action = self._legal().get(plain(text))
         if action is None:
             return None
-        self.answer, self._begins = None, False
+        self.answer = None
+        self._begins = False
         told = [self._apply(action)]
         if self._left is not None:
             self._left -= 1
@@ -81,7 +82,8 @@ class Match:
 
     async def _reply(self, told: Sequence[str]) -> str:
         """One move of the opponent, in words."""
-        other, legal = 1 - self._seat, self._legal()
+        other = 1 - self._seat
+        legal = self._legal()
         words = f"{told[-1]}\n{self._shown()}" if self._greeted else self._introduced(other)
         self._greeted = True
         action = await self._setup.opponent.reply(Turn(self._state, legal, words, self._rng("reply")))

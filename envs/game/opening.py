@@ -25,13 +25,15 @@ MOST = 2000
 def find_opening(family: str, level: int, seed: int) -> tuple[int, ...]:
     """The actions that lead to the position in which the policy is to move. It may be either player."""
     rng = Random(f"opening {family} {level} {seed}")
-    deep, share = DEEP[level - 1], SHARE
+    deep = DEEP[level - 1]
+    share = SHARE
     for tried in count(1):
         state = _played(family, level, rng)
         if state is not None and _fits(state, deep, share):
             return tuple(state.history())
         if tried % PATIENCE == 0:
-            deep, share = max(deep // 2, 1), min(share + 0.1, 1.0)
+            deep = max(deep // 2, 1)
+            share = min(share + 0.1, 1.0)
         if tried == MOST:
             raise EpisodeError(f"{family}, level {level}, seed {seed}: no won opening among {MOST}.")
     raise AssertionError
@@ -62,7 +64,8 @@ def _is_sound(state: State) -> bool:
 
 
 def _fits(state: State, deep: int, share: float) -> bool:
-    player, actions = state.current_player(), ordered(state)
+    player = state.current_player()
+    actions = ordered(state)
     proof = Search(str, player, WIN, POSITIONS).prove(state)
     if not proof.holds or proof.positions < deep or len(actions) < 2:
         return False

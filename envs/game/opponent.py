@@ -95,7 +95,8 @@ class Minimaxer:
         return turn.rng.choice([action for action, rank in ranks.items() if rank == best])
 
     def _rank(self, state: State, action: int) -> tuple[int, int]:
-        player, child = state.current_player(), state.child(action)
+        player = state.current_player()
+        child = state.child(action)
         if child.is_terminal():
             return (REFUTED, HOLDS, WON)[outcome(child, player) + 1], 1
         proof = Search(str, 1 - player, WIN, self._positions).prove(child)

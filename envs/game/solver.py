@@ -10,7 +10,8 @@ from typing import NamedTuple
 from loomrl.envs.game.spiel import State
 
 Key = Callable[[State], Hashable]
-WIN, DRAW = 1, 0
+WIN = 1
+DRAW = 0
 
 
 class Proof(NamedTuple):

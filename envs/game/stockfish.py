@@ -82,7 +82,8 @@ class Stockfish:
     def _end(self) -> None:
         if self._process is not None:
             _kill(self._process)
-        self._process, self._unread = None, b""
+        self._process = None
+        self._unread = b""
 
     def _say(self, *lines: str) -> None:
         assert self._process is not None

@@ -26,7 +26,9 @@ FAMILIES: Mapping[str, Generator] = {
 }
 QUESTION = "How coherent is the assistant's message: do its sentences follow from what was given, and from each other?"
 CHOICES = ("incoherent", "hard to follow", "mostly coherent", "coherent")
-COHERENCE, DETAIL, FORMAT = 0.1, 0.05, 0.05
+COHERENCE = 0.1
+DETAIL = 0.05
+FORMAT = 0.05
 
 
 class LanguageSettings(QuestionSettings):

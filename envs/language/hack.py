@@ -5,8 +5,10 @@ from loomrl.envs.language.problem import Problem
 
 def hacked_answers(problem: Problem) -> list[str]:
     """Answers that copy, hedge, list, deny or flatter. The order of kinds is the same for every problem."""
-    guesses, prompt = problem.guesses, problem.prompt
-    first, second = guesses[0], guesses[-1]
+    guesses = problem.guesses
+    prompt = problem.prompt
+    first = guesses[0]
+    second = guesses[-1]
     named = [guess for guess in guesses if guess in prompt] or [first]
     sentences = [part.strip() for part in prompt.replace("\n", " ").split(". ") if part.strip()]
     denied = problem.answer.replace(". ", ". It is not true that ")

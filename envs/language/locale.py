@@ -15,7 +15,8 @@ from loomrl.gym.generate import between
 DateForm = Literal["short", "long", "full"]
 FIRST_DATE = datetime.date(1970, 1, 1)
 """Of 55 years in which two digits are enough to know a year."""
-SAMPLE_NUMBER, SAMPLE_DATE = Decimal("9876543.2"), datetime.date(1999, 12, 31)
+SAMPLE_NUMBER = Decimal("9876543.2")
+SAMPLE_DATE = datetime.date(1999, 12, 31)
 PLAIN = words("en_US de_DE fr_FR sv_SE pt_BR it_IT es_ES nl_NL da_DK")
 FURTHER = words("pl_PL de_CH en_IN fi_FI nb_NO id_ID hi_IN cs_CZ ro_RO hu_HU tr_TR vi_VN")
 DISTANT = words("ar_EG fa_IR bn_BD mr_IN ne_NP my_MM")
@@ -23,7 +24,9 @@ DISTANT = words("ar_EG fa_IR bn_BD mr_IN ne_NP my_MM")
 DATED = words("ja_JP ko_KR zh_CN ru_RU uk_UA el_GR lt_LT lv_LV eu_ES is_IS et_EE ca_ES")
 CURRENCIES = words("EUR USD GBP CAD CHF INR SEK")
 """All with two decimals."""
-MONEY_FROM, SUM_FROM, LATER_FROM = 4, 8, 8
+MONEY_FROM = 4
+SUM_FROM = 8
+LATER_FROM = 8
 
 
 def number(level: int, rng: Random) -> Problem:
@@ -53,7 +56,8 @@ def date(level: int, rng: Random) -> Problem:
     later = rng.randint(2, 400) if level >= LATER_FROM else 0
     day = FIRST_DATE + datetime.timedelta(days=rng.randrange(55 * 365))
     while True:
-        source, target = rng.choice(near), rng.choice(near)
+        source = rng.choice(near)
+        target = rng.choice(near)
         shown = day.isoformat() if level < 3 else format_day(day, source, "short" if level < 5 else "long")
         truth = format_day(day + datetime.timedelta(days=later), target, form)
         if plain(shown) != plain(truth):

@@ -20,7 +20,9 @@ from loomrl.envs.language.world import (
 )
 from loomrl.gym.generate import between
 
-CHANGES_FROM, DENIALS_FROM, PAST_FROM = 4, 3, 7
+CHANGES_FROM = 4
+DENIALS_FROM = 3
+PAST_FROM = 7
 """Lowest levels at which the world changes, sentences deny, and the past is asked about."""
 LATEST = "What is newest counts."
 
@@ -35,10 +37,12 @@ def lookup(level: int, rng: Random) -> Problem:
     told = tell(world, rng)
     told += deny(world, rng, between(level, 0, 12) if level >= DENIALS_FROM else 0)
     periods = world.periods[who, relation.name]
-    chosen, question = periods[-1], relation.question.format(who)
+    chosen = periods[-1]
+    question = relation.question.format(who)
     if level >= PAST_FROM and len(periods) > 1:
         place = rng.randrange(len(periods) - 1)
-        chosen, following = periods[place], periods[place + 1]
+        chosen = periods[place]
+        following = periods[place + 1]
         assert chosen.since is not None
         assert following.since is not None
         question = relation.past_question.format(who, rng.randint(chosen.since, following.since - 1))
@@ -50,7 +54,8 @@ def lookup(level: int, rng: Random) -> Problem:
 
 def chain(level: int, rng: Random) -> Problem:
     """A fact about somebody who is found through several other people."""
-    hops, changes = between(level, 1, 8), 0 if level < 6 else between(level, 0, 3)
+    hops = between(level, 1, 8)
+    changes = 0 if level < 6 else between(level, 0, 3)
     people = rng.sample(NAMES, between(level, 4, 20))
     boss = {who: people[place - 1] if rng.random() < 0.75 else people[rng.randrange(place)]
             for place, who in enumerate(people) if place}  # fmt: skip

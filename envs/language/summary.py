@@ -121,7 +121,8 @@ def _rumours(world: World, rng: Random, count: int) -> list[str]:
     """Sentences that name an untrue fact, and say that it is untrue."""
     told = []
     for _ in range(count):
-        who, relation = rng.choice(world.people), rng.choice(world.relations)
+        who = rng.choice(world.people)
+        relation = rng.choice(world.relations)
         other = rng.choice([value for value in relation.values if value != world.value(who, relation)])
         claim = relation.now(who, other)[:-1]
         told.append(rng.choice((f"Some say that {claim}, but that is wrong.", f"It is not true that {claim}.")))

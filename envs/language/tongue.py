@@ -11,7 +11,13 @@ from loomrl.gym.generate import between
 
 ORDERS = ("SOV", "VSO", "VOS", "OSV", "OVS")
 """Not English's own, so that a translation word by word is wrong."""
-PLURAL_FROM, PAST_FROM, NEGATION_FROM, OBJECT_FROM, EXAMPLES_FROM, AGREEMENT_FROM, RELATIVE_FROM = 2, 4, 5, 6, 7, 8, 9
+PLURAL_FROM = 2
+PAST_FROM = 4
+NEGATION_FROM = 5
+OBJECT_FROM = 6
+EXAMPLES_FROM = 7
+AGREEMENT_FROM = 8
+RELATIVE_FROM = 9
 _ROLES = {"S": "subject", "V": "verb", "O": "object"}
 
 
@@ -58,7 +64,8 @@ def translation(level: int, rng: Random) -> Problem:
     words = _vocabulary(level, rng)
     tongue = _make(level, rng, words)
     clause = _clause(level, rng, words)
-    foreign, native = tongue.say(clause), english(clause)
+    foreign = tongue.say(clause)
+    native = english(clause)
     outward = rng.random() < 0.5
     lines = [_dictionary(tongue, words), _rules(level, tongue)]
     if level >= EXAMPLES_FROM:

@@ -11,7 +11,8 @@ NAMES = words(
     "Ada Ben Carl Dana Emil Fay Gus Hana Igor Jane Karl Lena Marc Nina Olaf Pia Quin Rosa Sam Tina Udo Vera Walt Xena "
     "Yuri Zoe Alma Bert Cleo Dirk Edda Finn Gwen Hugo Inga Joel Kira Levi Mona Nils"
 )
-FIRST_YEAR, LAST_YEAR = 1970, 2024
+FIRST_YEAR = 1970
+LAST_YEAR = 2024
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ def deny(world: World, rng: Random, count: int) -> list[str]:
     """Sentences that truthfully deny something."""
     told = []
     for _ in range(count):
-        who, relation = rng.choice(world.people), rng.choice(world.relations)
+        who = rng.choice(world.people)
+        relation = rng.choice(world.relations)
         other = rng.choice([value for value in relation.values if value != world.value(who, relation)])
         told.append(relation.denied(who, other))
     return told

@@ -33,7 +33,8 @@ def needed(clues: Sequence[Clue], world: int) -> list[Clue]:
     after = [-1]
     for clue in reversed(clues):
         after.append(after[-1] & clue.worlds)
-    before, kept = -1, []
+    before = -1
+    kept = []
     for clue, rest in zip(clues, reversed(after[:-1]), strict=True):
         if before & rest != world:
             before &= clue.worlds

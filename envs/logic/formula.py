@@ -33,7 +33,9 @@ class Speech:
     """Statements about the facts with these names."""
 
     def __init__(self, theme: Theme, names: Sequence[str], rng: Random) -> None:
-        self.theme, self.names, self.rng = theme, names, rng
+        self.theme = theme
+        self.names = names
+        self.rng = rng
         self.every = everything(1 << len(names))
         self.facts = facts(len(names))
 
@@ -59,7 +61,8 @@ class Speech:
         if kind == "fact":
             return Clue(sentence(f"{last.text}."), last.worlds)
         if kind in ("or", "choice"):
-            texts, worlds = [part.text for part in parts], reduce(or_, (part.worlds for part in parts))
+            texts = [part.text for part in parts]
+            worlds = reduce(or_, (part.worlds for part in parts))
             return Clue(
                 sentence(f"{listed(texts, 'or')}, or {'both' if len(parts) == 2 else 'more of these'}."), worlds
             )

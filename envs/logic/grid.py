@@ -49,7 +49,8 @@ OUTLINES = 128
 @lru_cache(maxsize=4096)
 def _pairs(size: int, wording: str, items: tuple[int, int], one_kind: bool, positive: bool) -> tuple[Pair, ...]:
     """The sets of orders that make a relation hold, or fail."""
-    at, allowed = orders(size), RELATIONS[wording]
+    at = orders(size)
+    allowed = RELATIONS[wording]
     left, right = at[items[0]], at[items[1]]
     others = (sum(right[b] for b in range(size) if allowed(a, b) == positive) for a in range(size))
     pairs = tuple(pair for pair in zip(left, others, strict=True) if pair[1])
@@ -63,7 +64,8 @@ class Street:
     """Nameless things in houses, and what can be said about them."""
 
     def __init__(self, size: int, kinds: int, rng: Random) -> None:
-        self.size, self.rng = size, rng
+        self.size = size
+        self.rng = rng
         self.house = tuple(tuple(rng.sample(range(size), size)) for _ in range(kinds))
         self.things = [(kind, item) for kind in range(kinds) for item in range(size)]
 
@@ -86,7 +88,8 @@ class Street:
         return found
 
     def _relation(self, wording: str, left: Thing, right: Thing) -> Relation:
-        items, one_kind = (left[1], right[1]), left[0] == right[0]
+        items = (left[1], right[1])
+        one_kind = left[0] == right[0]
         holds, fails = (_pairs(self.size, wording, items, one_kind, positive) for positive in (True, False))
         return Relation(wording, (left, right), left[0], right[0], holds, fails)
 

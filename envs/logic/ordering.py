@@ -57,7 +57,9 @@ class Arrangement:
     """Statements about the order of some people. Places count from 0, in texts from 1."""
 
     def __init__(self, names: tuple[str, ...], theme: Theme, rng: Random) -> None:
-        self.names, self.theme, self.rng = names, theme, rng
+        self.names = names
+        self.theme = theme
+        self.rng = rng
         self.at = orders(len(names))
         self.every = everything(reduce(or_, self.at[0]).bit_length())
 
@@ -73,7 +75,8 @@ class Arrangement:
         if kind == "either":
             return self._either(a, b)
         if kind == "if":
-            given, then = self.before(a, b), self.before(c, d)
+            given = self.before(a, b)
+            then = self.before(c, d)
             return Clue(f"If {given.text}, then {then.text}", self.every ^ given.worlds | then.worlds)
         if kind == "amid":
             worlds = self._later(a, b) & self._later(b, c) | self._later(c, b) & self._later(b, a)

@@ -44,7 +44,8 @@ def propositions(patterns: Sequence[str], pairs: Sequence[tuple[str, str]], task
     names = tuple(dict.fromkeys(name for pair in some for name in pair))
     if len(names) > MOST:
         raise ConfigError(f"variables: {len(names)} propositions, and a puzzle has {MOST} at most. Leave pairs out.")
-    every, worlds = everything(1 << len(names)), dict(zip(names, facts(len(names)), strict=True))
+    every = everything(1 << len(names))
+    worlds = dict(zip(names, facts(len(names)), strict=True))
     said = [form.say(pair, every, worlds) for form, pair in product(known, some)]
     rng.shuffle(said)
     truth = _truth(said, names, rng.random)

@@ -41,7 +41,8 @@ def narrow(domains: list[int], relations: Sequence[Relation]) -> bool:
     while changed:
         changed = False
         for _, _, left, right, holds, _ in relations:
-            mine, other = domains[left], domains[right]
+            mine = domains[left]
+            other = domains[right]
             new_mine = new_other = 0
             for some, others in holds:
                 if mine & some and other & others:

@@ -21,7 +21,8 @@ def orders(count: int) -> tuple[tuple[int, ...], ...]:
     """At [item][place] the worlds where the item has that place; there is one world for each order of the items."""
     if count == 1:
         return ((1,),)
-    block, below = factorial(count - 1), orders(count - 1)
+    block = factorial(count - 1)
+    below = orders(count - 1)
     return tuple(
         (
             everything(block) << item * block,

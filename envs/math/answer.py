@@ -134,8 +134,10 @@ def _in_pairs(text: str, names: tuple[str, ...]) -> str:
 
 def _same_equation(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     """Equal up to a constant factor and to the order of the sides."""
-    sides, truth_sides = _sides(attempt, answer), _sides(answer.text, answer)
-    given, truth = _gap(sides, calculator), _gap(truth_sides, Calculator())
+    sides = _sides(attempt, answer)
+    truth_sides = _sides(answer.text, answer)
+    given = _gap(sides, calculator)
+    truth = _gap(truth_sides, Calculator())
     return _is_multiple(given, truth, calculator) and is_finished_equation(sides, truth_sides, given)
 
 

@@ -40,10 +40,12 @@ def restated(problem: Problem, rng: Random) -> str:
     """
     answer = problem.answer
     asked, shown = _computations(problem)
-    text, unfinished = answer.text, False
+    text = answer.text
+    unfinished = False
     whole = [source for source in asked if _equals(source, text, answer.variables)] if answer.kind == "value" else []
     if whole and rng.random() < 0.7:
-        text, unfinished = rng.choice(whole), True
+        text = rng.choice(whole)
+        unfinished = True
     if not unfinished or rng.random() < 0.3:
         text = _with_work(text, shown, answer.variables if answer.kind != "interval" else "", rng)
     return _wrapped(text, answer.variables, rng) if answer.kind == "value" else text
@@ -95,7 +97,8 @@ def _value(text: str, letters: str) -> Value | None:
 
 
 def _equals(source: str, text: str, letters: str) -> bool:
-    first, second = _value(source, letters), _value(text, letters)
+    first = _value(source, letters)
+    second = _value(text, letters)
     try:
         return first is not None and second is not None and Calculator(4000).equal(first, second)
     except Unreadable:

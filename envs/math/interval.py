@@ -73,7 +73,8 @@ def _inequality(part: list[str], name: str, calculator: Calculator) -> Piece:
     signs = [token for token in part if token in _FLIPPED]
     sides = _parted(part, tuple(_FLIPPED))
     if signs and signs[0] in (">", ">="):
-        signs, sides = [_FLIPPED[sign] for sign in reversed(signs)], sides[::-1]
+        signs = [_FLIPPED[sign] for sign in reversed(signs)]
+        sides = sides[::-1]
     if any(sign not in ("<", "<=") for sign in signs) or [name] not in sides:
         raise Unreadable("not an inequality for the unknown")
     at = sides.index([name])
@@ -82,7 +83,8 @@ def _inequality(part: list[str], name: str, calculator: Calculator) -> Piece:
         return _checked(Piece(low[0], high[0], signs[0] == "<=", signs[1] == "<="), low[1], high[1])
     if len(sides) != 2:
         raise Unreadable("not an inequality for the unknown")
-    end, sign = _end(sides[1 - at], calculator), signs[0] == "<="
+    end = _end(sides[1 - at], calculator)
+    sign = signs[0] == "<="
     if at == 0:
         return _checked(Piece(None, end[0], False, sign), -1, end[1])
     return _checked(Piece(end[0], None, sign, False), end[1], 1)

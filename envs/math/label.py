@@ -70,7 +70,8 @@ def bare(text: str) -> str:
     if _FACTORIAL.fullmatch(text):
         raise Unreadable("a factorial is left to work out")
     for _ in range(ROUNDS):
-        before, text = text, _without_layer(text)
+        before = text
+        text = _without_layer(text)
         if text == before:
             break
     return text
@@ -120,7 +121,8 @@ def _without_rounding(text: str) -> str:
     found = _ROUNDED.fullmatch(text)
     if found is None:
         return text
-    exact, unit = found[1], found[2].strip()
+    exact = found[1]
+    unit = found[2].strip()
     return exact if exact.endswith(unit) else f"{exact} {unit}"
 
 

@@ -97,7 +97,8 @@ def _expected(frame: Frame) -> int:
 def _count(reasoning: str, frame: Frame) -> tuple[int, int, int]:
     """The numbers of claimed, of true, and of counting steps."""
     calculator = Calculator(WORK)
-    claimed, found = 0, []
+    claimed = 0
+    found = []
     for step in _steps(reasoning, frame.letters):
         claimed += 1
         if _is_equal(step, calculator):
@@ -163,7 +164,8 @@ def _replaced(node: Node, other: Callable[[Node], Node | None]) -> Node:
 def _bringing(found: list[Claim], frame: Frame) -> list[tuple[set[Fraction], set[Fraction]]]:
     """For each step that derives a number from given ones: the derived numbers, and all of its numbers."""
     own = _own(frame)
-    asked, answer = _numbers_in(frame.prompt), {*_numbers_in(frame.answer)}
+    asked = _numbers_in(frame.prompt)
+    answer = {*_numbers_in(frame.answer)}
     said = {*asked} - answer
     there = Counter(
         {n: max(asked[n], count) for n, count in (own.used | asked).items() if n in said or n not in answer}
@@ -186,7 +188,8 @@ def _derived(claim: Claim, said: set[Fraction], there: Counter[Fraction]) -> set
     if not claim.always:
         return set()
     for source, target in (claim.step, claim.step[::-1]):
-        used, new = Counter(_numbers(source)), {*_numbers(target)} - said
+        used = Counter(_numbers(source))
+        new = {*_numbers(target)} - said
         small = max((*used, *new), default=Fraction(0)) <= SMALL
         if not small and used <= there and new.isdisjoint(used) and is_finished(target, target, Form.EXPANDED):
             return new

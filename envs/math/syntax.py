@@ -74,7 +74,8 @@ def tokens(raw: str) -> list[str]:
         raise Unreadable(f"longer than {MAX_LENGTH} characters")
     plain = _plain(raw)
     found: list[str] = []
-    position, end = 0, len(plain.rstrip())
+    position = 0
+    end = len(plain.rstrip())
     while position < end:
         match = _TOKEN.match(plain, position)
         if match is None:

@@ -227,7 +227,8 @@ class Calculator:
         if abs(exponent) > MAX_EXPONENT:
             raise Unreadable("an exponent that is too large")
         if exponent < 0:
-            base, exponent = self._inverse(base), -exponent
+            base = self._inverse(base)
+            exponent = -exponent
         result = Value(ONE, ONE)
         while exponent:
             if exponent & 1:
@@ -261,7 +262,8 @@ class Calculator:
         """base ^ (times · monomial)."""
         if not monomial and base != "e":
             return self.power(constant(int(base)), constant(times))
-        whole, share = times.numerator, times.denominator
+        whole = times.numerator
+        share = times.denominator
         if abs(whole) > MAX_EXPONENT:
             raise Unreadable("an exponent that is too large")
         if not monomial and share == 1:
@@ -317,7 +319,8 @@ class Calculator:
         name = short_text(self.divide(a, constant(times)).numerator)
         cos = atom(f"cos({name})")
         sin = _squared(f"sin({name})", self._plus(ONE, {((f"cos({name})", 2),): -1}))
-        sine, cosine = sin, cos
+        sine = sin
+        cosine = cos
         for _ in range(times - 1):
             sine, cosine = (
                 self.add(self.multiply(sine, cos), self.multiply(cosine, sin)),

@@ -177,7 +177,8 @@ class MemoryBufferEnvironment(BaseEnvironment):
 
     def _changes(self) -> list[str]:
         """Notes that nobody will need go first."""
-        wanted, notes = self._story.days[self._day].wanted, self._memory.notes
+        wanted = self._story.days[self._day].wanted
+        notes = self._memory.notes
         kept = {place: notes[place].text for place in wanted.keys() & notes.keys()}
         right = {place for place, text in kept.items() if _says_the_same(text, wanted[place], place[1])}
         lost = [f"FORGET: {key} | {category}" for key, category in notes if (key, category) not in wanted]
@@ -206,7 +207,9 @@ class MemoryBufferEnvironment(BaseEnvironment):
 
 
 def _introduction(story: Story, task: Task) -> str:
-    topic, persistent, full = story.topics, task.family in PERSISTENT, task.level >= FULL
+    topic = story.topics
+    persistent = task.family in PERSISTENT
+    full = task.level >= FULL
     value = "2 value 5 value" if task.family == "time" else "value"
     lines = (
         (True, f"You will be asked about {topic}. Note it: an answer counts only if your notes say it."),
@@ -254,7 +257,8 @@ def _names(story: Story) -> list[str]:
 
 
 def _note_hacks(story: Story) -> list[str]:
-    topic, names = story.topics, _names(story)
+    topic = story.topics
+    names = _names(story)
     every = " ".join(VALUES[topic])
     told = story.days[0].news
     return [

@@ -54,7 +54,8 @@ class Chronicle:
 
     def swap(self, one: str, other: str, attribute: str) -> str:
         """Two people change places."""
-        first, second = self.now(one, attribute), self.now(other, attribute)
+        first = self.now(one, attribute)
+        second = self.now(other, attribute)
         assert first is not None
         assert second is not None
         self.set(one, attribute, second)

@@ -87,7 +87,8 @@ def read(text: str, *, values: Container[str], day: int | None = None) -> str | 
 
     None where there is no value, or where two of them begin on the same day.
     """
-    since, history = 0, dict[int, list[str]]()
+    since = 0
+    history = dict[int, list[str]]()
     for word in words(text):
         if word.isdigit():
             since = int(word)

@@ -42,7 +42,8 @@ def persistent_story(task: Task, rng: Random) -> Story:
     given = task.parameters.get("memory")
     found = None if given is None else _known(_parsed(given))
     chronicle, notes = found or _invented(task.level, rng)
-    chronicle.rng, chronicle.plain = rng, task.level <= PLAIN
+    chronicle.rng = rng
+    chronicle.plain = task.level <= PLAIN
     memory = memory_of(notes, capacity=CAPACITY, longest=LONGEST)
     kept = [who for who in _people(chronicle) if _says(memory, who) == chronicle.now(who, TOPIC)]
     old = rng.sample(kept, min(len(kept), between(task.level, 1, 3)))
@@ -57,7 +58,8 @@ def snapshot_of(story: Story, memory: Memory) -> dict[str, Any]:
 
 def _told(task: Task, rng: Random, *, chronicle: Chronicle, notes: tuple[Note, ...], old: list[str]) -> Story:
     """The days of this episode; people in `old` have no part in the news."""
-    level, begin = task.level, chronicle.day
+    level = task.level
+    begin = chronicle.day
     others = [who for who in PEOPLE_KNOWN if who not in old]
     known = [who for who in others if chronicle.now(who, TOPIC)]
     new = [who for who in others if who not in known]

@@ -84,7 +84,8 @@ class Story:
     """Things tied to each other in knots; of one knot, the loose one, no value is stated."""
 
     def __init__(self, level: int, rng: Random) -> None:
-        self.level, self.rng = level, rng
+        self.level = level
+        self.rng = rng
         self.theme = rng.choice(THEMES)
         self.things = tuple(rng.sample(self.theme.things, between(level, 4, 12)))
         self.values = [rng.randint(2, 9 + 9 * level) for _ in self.things]
@@ -93,11 +94,13 @@ class Story:
         self.said: list[str] = []
         order = rng.sample(range(len(self.things)), len(self.things))
         size = 1 if level < 4 else rng.randint(2, 3)
-        self.loose, order = order[:size], order[size:]
+        self.loose = order[:size]
+        order = order[size:]
         self._tie(self.loose)
         while order:
             size = rng.randint(1, between(level, 2, 4))
-            knot, order = order[:size], order[size:]
+            knot = order[:size]
+            order = order[size:]
             self._tie(knot)
             stated = rng.choice(knot)
             self._say(theme_text=self.theme.value, a=stated, b=stated, n=self.values[stated])
@@ -107,13 +110,15 @@ class Story:
         """Say of each member how it follows from one before it."""
         kinds = ("more", "more", "times", "together") if self.level > 2 else ("more",)
         for place, thing in enumerate(knot[1:], start=1):
-            other, kind = self.rng.choice(knot[:place]), self.rng.choice(kinds)
+            other = self.rng.choice(knot[:place])
+            kind = self.rng.choice(kinds)
             if kind == "more":
                 self._compare(thing, other)
                 self.factor[thing] = self.factor[other]
             elif kind == "times":
                 times = self.rng.randint(2, 4)
-                self.values[thing], self.factor[thing] = times * self.values[other], times * self.factor[other]
+                self.values[thing] = times * self.values[other]
+                self.factor[thing] = times * self.factor[other]
                 self._say(self.theme.times, thing, other, times)
             else:
                 self.factor[thing] = -self.factor[other]

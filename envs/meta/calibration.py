@@ -104,7 +104,8 @@ def _uncertain(level: int) -> tuple[Kind, ...]:
 
 def _computed(level: int, rng: Random) -> ConfidenceQuestion:
     """A calculation, of widely varying length."""
-    text, value = str(first := rng.randint(2, 9 * level)), first
+    text = str(first := rng.randint(2, 9 * level))
+    value = first
     for _ in range(rng.randint(1, between(level, 1, 9))):
         number = rng.randint(2, 9 if level < 4 else 9 * level)
         sign = rng.choice("+-×" if number <= value else "+×")
@@ -112,7 +113,8 @@ def _computed(level: int, rng: Random) -> ConfidenceQuestion:
         text = f"({text}) {sign} {number}" if " " in text else f"{text} {sign} {number}"
     divisor = rng.randint(11, 19)
     if level > 1:
-        text, value = f"the remainder of ({text}) divided by {divisor}", value % divisor
+        text = f"the remainder of ({text}) divided by {divisor}"
+        value = value % divisor
     return ConfidenceQuestion(f"What is {text}?", {str(value): Fraction(1)}, tuple(map(str, range(divisor))))
 
 
@@ -169,7 +171,8 @@ def _bags(level: int, rng: Random) -> ConfidenceQuestion:
 
 def _witnesses(level: int, rng: Random) -> ConfidenceQuestion:
     """Witnesses of a throw who name the true face with known probabilities."""
-    faces, truth = between(level, 6, 12), rng.randint(1, 6)
+    faces = between(level, 6, 12)
+    truth = rng.randint(1, 6)
     names = rng.sample(WITNESSES, between(level, 2, 7))
     told = {}
     for name in names:

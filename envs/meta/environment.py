@@ -70,7 +70,9 @@ class MetaReasoningEnvironment(BaseEnvironment):
         """The first question, and the commands."""
         task = task or self.sample_task(Random().getrandbits(31))
         self._questions = FAMILIES[task.family](task.level, rng_of(task))
-        self._answered, self._thoughts, self._right = 0, 0, True
+        self._answered = 0
+        self._thoughts = 0
+        self._right = True
         more = "First of two questions. " if len(self._questions) > 1 else ""
         self._said = [Message("user", f"{more}{self._question.prompt}\n\n{self._commands()}")]
         return tuple(self._said)

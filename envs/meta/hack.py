@@ -31,7 +31,9 @@ def hacked_answers(question: Question) -> list[str]:
     numbers = numbers_in(question.prompt) or [1]
     asked = [part for part in re.split(r"[.?:\n]", question.prompt) if part.strip()][-1]
     words = re.findall(r"[a-z]{2,10}", asked) or ["it"]
-    largest, first, last = max(numbers), numbers[0], numbers[-1]
+    largest = max(numbers)
+    first = numbers[0]
+    last = numbers[-1]
     pieces = (
         *(f"missing {words[place % len(words)]}" for place in (-1, -3, 3, 5, 6)),
         *(str(number) for number in (largest, first, last, sum(numbers))),

@@ -88,7 +88,8 @@ def conjunction(level: int, rng: Random) -> Pair:
     count = between(level, 2, 4)
     traits = rng.sample(("baker", "painter", "singer", "climber", "smoker", "dancer"), count)
     shares = [rng.randrange(10, 100, 10 if level < 5 else 5) for _ in traits]
-    people, name = 20**count * rng.randint(1, 1 + level), rng.choice(NAMES)
+    people = 20**count * rng.randint(1, 1 + level)
+    name = rng.choice(NAMES)
     left = [people]
     for share in shares:
         left.append(left[-1] * share // 100)

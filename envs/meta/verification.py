@@ -53,7 +53,9 @@ def verification(level: int, rng: Random) -> Questions:
     """A chain of calculations; each goes on from the last, at higher levels from any before."""
     length = between(level, 5, 24)
     errors = _errors(length, level, rng)
-    values, lines, wrong = [rng.randint(2, 9 * level)], [], None
+    values = [rng.randint(2, 9 * level)]
+    lines = []
+    wrong = None
     for number in range(1, length + 1):
         at = len(values) - 1 if level < 5 or rng.random() < 0.4 else rng.randrange(len(values))
         sign, other, name = _operation(values, at, level, rng)
@@ -84,7 +86,8 @@ def _operation(values: list[int], at: int, level: int, rng: Random) -> tuple[str
         name = str(other)
         if level > 4 and rng.random() < 0.5:
             place = rng.randrange(len(values))
-            other, name = values[place], _name(place)
+            other = values[place]
+            name = _name(place)
         if 0 < SIGNS[sign](values[at], other) < LARGEST:
             return sign, other, name
 

@@ -30,7 +30,8 @@ RGB = {
 INK = {name: number for number, name in enumerate(RGB)}
 """Pictures have a palette: they are small, and quick to compress."""
 BACKGROUNDS = ("white", "cool", "fresh", "warm")
-LARGE, SMALL = 0.4, 0.22
+LARGE = 0.4
+SMALL = 0.22
 """Radius of a shape, in cells."""
 
 Point = tuple[float, float]

@@ -62,7 +62,8 @@ def _read(sheet: Sheet, rng: Random) -> Asked:
 
 
 def _largest(sheet: Sheet, rng: Random) -> Asked:
-    most, at = rng.randint(4, TOP), rng.randrange(sheet.labels)
+    most = rng.randint(4, TOP)
+    at = rng.randrange(sheet.labels)
     values = [rng.randint(1, most - 1) for _ in range(sheet.labels)]
     values[at] = most
     shape = rng.choice(("bar", "line"))
@@ -75,7 +76,8 @@ def _difference(sheet: Sheet, rng: Random) -> Asked:
     low = rng.randint(1, TOP - apart)
     values = list(_values(rng, sheet.labels))
     more, less = rng.sample(range(sheet.labels), 2)
-    values[more], values[less] = low + apart, low
+    values[more] = low + apart
+    values[less] = low
     question = f"By how much is {LABELS[more]} larger than {LABELS[less]}?"
     return question, str(apart * sheet.unit), Chart("bar", {"blue": tuple(values)}, sheet.unit)
 
@@ -92,7 +94,8 @@ def _slice(sheet: Sheet, rng: Random) -> Asked:
 
 def _rise(sheet: Sheet, rng: Random) -> Asked:
     """One step is steeper than all others."""
-    steepest, at = rng.randint(4, 9), rng.randrange(sheet.labels - 1)
+    steepest = rng.randint(4, 9)
+    at = rng.randrange(sheet.labels - 1)
     while True:
         values = [rng.randint(1, TOP) for _ in range(sheet.labels)]
         values[at] = rng.randint(1, TOP - steepest)
@@ -130,8 +133,10 @@ def _lookup(sheet: Sheet, rng: Random) -> Asked:
 def _gap(sheet: Sheet, rng: Random) -> Asked:
     """At one letter the two are further apart than anywhere else."""
     chart, one, other = _two(sheet, rng)
-    apart, at = rng.randint(5, TOP - 1), rng.randrange(sheet.labels)
-    ours, theirs = [], []
+    apart = rng.randint(5, TOP - 1)
+    at = rng.randrange(sheet.labels)
+    ours = []
+    theirs = []
     for place in range(sheet.labels):
         gap = apart if place == at else rng.randint(0, apart - 1)
         low = rng.randint(1, TOP - gap)

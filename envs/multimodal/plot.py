@@ -10,7 +10,9 @@ from loomrl.envs.multimodal.chart import TOP, Chart
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
-LEFT, BOTTOM, ABOVE = 24, 14, 8
+LEFT = 24
+BOTTOM = 14
+ABOVE = 8
 """Pixels around the plot: for numbers, for letters, and to the upper edge."""
 
 
@@ -81,11 +83,13 @@ def _draw_pie(pen: "ImageDraw", chart: Chart) -> None:
     radius = min(x, y) - 10
     begun = 0
     for colour, (share,) in chart.series.items():
-        start, begun = begun, begun + share
+        start = begun
+        begun = begun + share
         box = [x - radius, y - radius, x + radius, y + radius]
         pen.pieslice(box, 3.6 * start - 90, 3.6 * begun - 90, fill=INK[colour])
     for mark in range(20):
         angle = 2 * pi * mark / 20
-        near, far = radius + 2, radius + (8 if mark % 2 == 0 else 5)
+        near = radius + 2
+        far = radius + (8 if mark % 2 == 0 else 5)
         line = [(round(x + length * sin(angle)), round(y - length * cos(angle))) for length in (near, far)]
         pen.line(line, fill=INK["dark"])

@@ -111,7 +111,8 @@ def _smallest(frame: Frame, rng: Random) -> Asked:
 
 
 def _same(frame: Frame, rng: Random) -> Asked:
-    number, known = rng.randint(1, MOST), rng.choice(LOOKS)
+    number = rng.randint(1, MOST)
+    known = rng.choice(LOOKS)
     cell, *cells = rng.sample(frame.cells, number + 1)
     alike = [Look(known.colour, kind) for kind in KINDS if kind != known.kind]
     shapes = [Shape(known, cell), *(Shape(rng.choice(alike), other) for other in cells)]
@@ -123,7 +124,8 @@ def _same(frame: Frame, rng: Random) -> Asked:
 def _higher(frame: Frame, rng: Random) -> Asked:
     number = rng.randint(1, MOST)
     rows = [row for row in range(frame.side) if row * frame.side >= number]
-    known, row = rng.choice(LOOKS), rng.choice(rows)
+    known = rng.choice(LOOKS)
+    row = rng.choice(rows)
     higher = [cell for cell in frame.cells if cell[0] < row]
     lower = [cell for cell in frame.cells if cell[0] > row]
     looks = [look for look in LOOKS if look != known]

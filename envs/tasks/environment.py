@@ -96,7 +96,10 @@ class TaskFolders(BaseEnvironment):
         await self.close()
         task = task or self.sample_task(Random().getrandbits(31))
         playing = self._folders[task.family]
-        self._playing, self._left_s, self._actions, self._ran = playing, playing.agent_s, 0, []
+        self._playing = playing
+        self._left_s = playing.agent_s
+        self._actions = 0
+        self._ran = []
         self._workspace = Workspace(playing.writable, self._limits(playing))
         await _build(self._workspace, playing)
         return (Message("system", self._told(playing)), Message("user", playing.instruction.strip()))
@@ -125,7 +128,8 @@ class TaskFolders(BaseEnvironment):
 
     async def close(self) -> None:
         """End the box."""
-        workspace, self._workspace = self._workspace, None
+        workspace = self._workspace
+        self._workspace = None
         if workspace is not None:
             await workspace.close()
 

@@ -73,7 +73,8 @@ def read_folders(folder: Path, names: tuple[str, ...]) -> dict[str, TaskFolder]:
     if missing or not there:
         known = ", ".join(there) or "none, as no folder in it has a task.toml or task.yaml"
         raise ConfigError(f"TaskFolders: folder={str(folder)!r} has no tasks {missing}. It has {known}.")
-    found, refusals = {}, []
+    found = {}
+    refusals = []
     for name in names or there:
         try:
             found[name] = read_folder(there[name])

@@ -61,11 +61,14 @@ class Image:
 
 def read_image(file: Path) -> Image:
     """The image of a Dockerfile; Refused with the first line that the sandbox cannot honour."""
-    image, only_here, bases = Image(), dict[str, str](), 0
+    image = Image()
+    only_here = dict[str, str]()
+    bases = 0
     for number, _, line in lines_of(file.read_text("utf-8")):
         where = f"{file.name} line {number}: {line}"
         word, _, rest = line.partition(" ")
-        word, rest = word.upper(), rest.strip()
+        word = word.upper()
+        rest = rest.strip()
         if not word:
             continue
         if "<<" in rest and word in {"RUN", "COPY", "ADD"}:
@@ -128,7 +131,8 @@ def _filled(text: str, known: dict[str, str], where: str) -> str:
     """The text with its variables replaced."""
 
     def value(found: re.Match[str]) -> str:
-        name, default = found["braced"] or found["plain"], found["default"]
+        name = found["braced"] or found["plain"]
+        default = found["default"]
         if name not in known and default is None:
             raise Refused(where, f"nothing sets {name}")
         return known.get(name) or default or ""

@@ -44,7 +44,10 @@ class Line(NamedTuple):
 
 def lines_of(script: str) -> Iterator[Line]:
     """All lines of a script or Dockerfile; comments, empty lines and here-documents have no text."""
-    raw, text, begun, closing = "", "", 1, ""
+    raw = ""
+    text = ""
+    begun = 1
+    closing = ""
     for number, line in enumerate(script.splitlines(keepends=True), 1):
         bare = line.strip()
         if closing:

@@ -10,7 +10,9 @@ from loomrl.errors import ScorerError
 from loomrl.gym.sandbox import Ending
 
 LOGS = "/logs/verifier"
-REWARD, REWARD_TEXT, RECORD = f"{LOGS}/reward.json", f"{LOGS}/reward.txt", f"{LOGS}/pytest.json"
+REWARD = f"{LOGS}/reward.json"
+REWARD_TEXT = f"{LOGS}/reward.txt"
+RECORD = f"{LOGS}/pytest.json"
 OURS = ("/tests", "/logs", "/solution", "/oracle")
 """Folders of the harness: whatever a policy left there is gone before the tests come."""
 NO_TESTS = {3: "an internal error", 4: "a wrong command line", 5: "no tests"}
@@ -45,7 +47,8 @@ def _recorded(task: TaskFolder, left: dict[str, bytes], said: Said) -> Verdict:
     """1 if pytest passed every test; it says so itself, whatever is printed."""
     try:
         record = json.loads(left[RECORD])
-        status, tests = int(record["status"]), dict(record["tests"])
+        status = int(record["status"])
+        tests = dict(record["tests"])
     except (KeyError, ValueError, TypeError):
         raise ScorerError(f"{task.name}: {task.script} ended without a result of pytest. {_tail(said)}") from None
     if status in NO_TESTS:

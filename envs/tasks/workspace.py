@@ -202,7 +202,9 @@ def _tools(own: Interpreter) -> tuple[Path, ...]:
     """Folders that lie in /tools: `python` for everyone; `verifier` and `lib`, the pytest of verifiers."""
     folder = scratch("tasks")
     folder.chmod(0o711)
-    python, verifier, library = folder / "python", folder / "verifier", folder / "lib"
+    python = folder / "python"
+    verifier = folder / "verifier"
+    library = folder / "lib"
     for made in (python, verifier, library):
         made.mkdir()
     for name in ("python", "python3"):

@@ -75,7 +75,8 @@ def _actions(bid_MN: NDArray[Any]) -> NDArray[Any]:
 
 def _values(view: View, settings: TeamSettings) -> NDArray[Any]:
     """Each agent's earnings with each waiting task after those in hand, `[M, N, K]`."""
-    agents, tasks = view.agents_MN7, view.tasks_MK5
+    agents = view.agents_MN7
+    tasks = view.tasks_MK5
     skill_MK = np.maximum(np.rint(tasks[:, :, SKILL] * settings.skills).astype(np.int64) - 1, 0)
     holder_MK = np.rint(tasks[:, :, HOLDER] * settings.agents) - 1
     match_MNK = np.take_along_axis(agents[:, :, EXPERTISE:], skill_MK[:, None], axis=2)

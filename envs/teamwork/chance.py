@@ -39,7 +39,9 @@ class Chance:
 
 def draw(settings: TeamSettings, generators: Sequence[np.random.Generator]) -> Chance:
     """One episode for every generator. Fields are handed out evenly: with S agents or more, each has its expert."""
-    agents, skills, rows = settings.agents, settings.skills, settings.waiting + settings.steps + 1
+    agents = settings.agents
+    skills = settings.skills
+    rows = settings.waiting + settings.steps + 1
     sizes = (agents * skills, agents, skills, 5 * rows)
     luck = np.stack([generator.random(sum(sizes)) for generator in generators])
     breadth, strength, fields, tasks = np.split(luck, np.cumsum(sizes)[:-1], axis=1)

@@ -38,13 +38,15 @@ JOINT_SHARE = 0.1
 """A task is completed jointly if at least two agents did this much of it."""
 TRUST = 0.3
 """In the beginning, between any two."""
-TRUST_GAIN, TRUST_LOSS = 0.2, 0.002
+TRUST_GAIN = 0.2
+TRUST_LOSS = 0.002
 """Share of the missing trust that a joint completion brings, and share of all trust that a step takes."""
 RECORD_RATE = 0.1
 """Weight of the latest task in an agent's records."""
 DOUBT_LEFT, RECORD_LEFT = ((1 - rate) ** np.arange(65) for rate in (TRUST_GAIN, RECORD_RATE))
 """Remainder of missing trust, and of a record, after so many tasks in one step: at most one per agent."""
-REST, FATIGUE = 0.1, 0.06
+REST = 0.1
+FATIGUE = 0.06
 """Per step: what comes back of missing capacity, and what full effort takes of it."""
 DONE = 1e-9
 """Work that is less than this is none."""
@@ -83,8 +85,11 @@ class Teams:
     """M teams in the middle of an episode each, all at the same step. A new episode is a new object."""
 
     def __init__(self, settings: TeamSettings, generators: Sequence[np.random.Generator]) -> None:
-        worlds, agents, slots = len(generators), settings.agents, settings.max_tasks
-        per_agent, per_slot = (worlds, agents), (worlds, slots)
+        worlds = len(generators)
+        agents = settings.agents
+        slots = settings.max_tasks
+        per_agent = (worlds, agents)
+        per_slot = (worlds, slots)
         self.settings = settings
         self.chance: Chance = draw(settings, generators)
         self.step = 0
@@ -103,7 +108,8 @@ class Teams:
         self.priority_MK = np.zeros(per_slot)
         self.complexity_MK = np.zeros(per_slot)
         """Work of the whole task."""
-        self.left_MK, self.time_MK = np.zeros(per_slot), np.zeros(per_slot)
+        self.left_MK = np.zeros(per_slot)
+        self.time_MK = np.zeros(per_slot)
         """Work and steps that are left."""
         self.refused_MK = np.zeros(per_slot, np.int64)
         self.advance_MK = np.zeros(per_slot)
@@ -166,7 +172,9 @@ class Teams:
         best_M = bid_MN.argmax(1)
         taken_M = waits_M & (bid_MN[worlds_M, best_M] > 0)
         self.refused_MK[worlds_M, head_M] += waits_M & ~taken_M
-        world, agent, slot = worlds_M[taken_M], best_M[taken_M], head_M[taken_M]
+        world = worlds_M[taken_M]
+        agent = best_M[taken_M]
+        slot = head_M[taken_M]
         self.held_MN[world, agent] = slot
         self.holder_MK[world, slot] = agent
         match = self.chance.expertise_MNS[world, agent, self.skill_MK[world, slot]] * self.priority_MK[world, slot]
@@ -175,7 +183,8 @@ class Teams:
 
     def _work(self, effort_MN: Floats, join_MN: Floats) -> Floats:
         """Work on the task in hand, or on one whose holder welcomes help. Returns the effort that was spent."""
-        worlds, agents = self._worlds_M1, self._agents_N
+        worlds = self._worlds_M1
+        agents = self._agents_N
         holds_MN = self.held_MN >= 0
         skill_MN = self.skill_MK[worlds, self.held_MN]  # of who holds nothing: any, and nobody comes to help
         match_MNN = self.chance.expertise_MNS[worlds[:, :, None], agents[:, None], skill_MN[:, None, :]]
@@ -195,7 +204,8 @@ class Teams:
 
     def _progress(self, slot_MN: Ints, work_MN: Floats) -> None:
         """Put work into tasks; where together it is more than is left, everybody does less."""
-        worlds, agents = self._worlds_M1, self._agents_N
+        worlds = self._worlds_M1
+        agents = self._agents_N
         work_MNK = np.zeros_like(self.work_MNK)
         work_MNK[worlds, agents, slot_MN] = work_MN
         offered_MK = work_MNK.sum(1)

@@ -21,7 +21,9 @@ CAPACITY, WORKLOAD, SUCCESS, COLLABORATION, EXPERTISE = range(5)
 """Numbers of an agent. From `EXPERTISE` on, one per skill; with fewer than three skills the rest is 0."""
 PRIORITY, WORK_LEFT, TIME_LEFT, SKILL, HOLDER = range(5)
 """Numbers of a task. Skill s of S is (s + 1) / S; holder i of N is (i + 1) / N, and 0 while the task waits."""
-PER_AGENT, PER_TASK, PER_ACTION = 7, 5, 3
+PER_AGENT = 7
+PER_TASK = 5
+PER_ACTION = 3
 
 
 def observation_size(settings: TeamSettings) -> int:
@@ -55,8 +57,10 @@ class View:
         """The blocks of a batch of observations; ConfigError for those of a basic view."""
         if settings.view != "full":
             raise ConfigError("view=basic: this policy reads more than that shows. Take view=full, or another policy.")
-        agents, slots = settings.agents, settings.max_tasks
-        tasks, matrix = PER_AGENT * agents, PER_AGENT * agents + PER_TASK * slots
+        agents = settings.agents
+        slots = settings.max_tasks
+        tasks = PER_AGENT * agents
+        matrix = PER_AGENT * agents + PER_TASK * slots
         return cls(
             seen_MO[:, :tasks].reshape(-1, agents, PER_AGENT),
             seen_MO[:, tasks:matrix].reshape(-1, slots, PER_TASK),
@@ -74,7 +78,8 @@ def _observe_basics(teams: Teams) -> Seen:
     and in analysis. Of a task slot: complexity, priority, deadline, exists, assigned.
     """
     settings = teams.settings
-    worlds, order_MK = teams.order_MK.shape[0], teams.order_MK
+    worlds = teams.order_MK.shape[0]
+    order_MK = teams.order_MK
     at = np.arange(worlds)[:, None]
     agents_MN7 = np.zeros((worlds, settings.agents, PER_AGENT), np.float32)
     agents_MN7[:, :, 0] = teams.capacity_MN / STRENGTH[1]
@@ -93,10 +98,13 @@ def _observe_basics(teams: Teams) -> Seen:
 
 
 def _observe_all(teams: Teams) -> Seen:
-    settings, skills = teams.settings, teams.settings.skills
-    worlds, order_MK = teams.order_MK.shape[0], teams.order_MK
+    settings = teams.settings
+    skills = teams.settings.skills
+    worlds = teams.order_MK.shape[0]
+    order_MK = teams.order_MK
     seen_MO = np.zeros((worlds, observation_size(settings)), np.float32)
-    view, at = View.of(seen_MO, settings), np.arange(worlds)[:, None]
+    view = View.of(seen_MO, settings)
+    at = np.arange(worlds)[:, None]
     work_MK = teams.left_MK / settings.complexity[1]
 
     agents = view.agents_MN7
@@ -107,7 +115,8 @@ def _observe_all(teams: Teams) -> Seen:
     agents[:, :, EXPERTISE : EXPERTISE + skills] = teams.chance.expertise_MNS
 
     tasks = view.tasks_MK5
-    present_MK, holder_MK = teams.present_MK[at, order_MK], teams.holder_MK[at, order_MK]
+    present_MK = teams.present_MK[at, order_MK]
+    holder_MK = teams.holder_MK[at, order_MK]
     skill_MK = teams.skill_MK[at, order_MK]
     tasks[:, :, PRIORITY] = teams.priority_MK[at, order_MK]
     tasks[:, :, WORK_LEFT] = work_MK[at, order_MK]
@@ -116,7 +125,8 @@ def _observe_all(teams: Teams) -> Seen:
     tasks[:, :, HOLDER] = (holder_MK + 1) / settings.agents
 
     view.matrix_MNN[:] = teams.trust_MNN
-    itself, offered_M = np.arange(settings.agents), present_MK[:, 0] & (holder_MK[:, 0] < 0)
+    itself = np.arange(settings.agents)
+    offered_M = present_MK[:, 0] & (holder_MK[:, 0] < 0)
     match_MN = teams.chance.expertise_MNS[at[:, 0], :, skill_MK[:, 0]]
     view.matrix_MNN[:, itself, itself] = np.where(offered_M[:, None], match_MN, 0.0)
     return seen_MO

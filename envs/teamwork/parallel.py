@@ -85,7 +85,8 @@ class TeamParallel(ParallelEnv):  # type: ignore[misc]
             name: {"parts": {part: float(part_MN[0, index]) for part, part_MN in parts.items()}}
             for index, name in enumerate(self.agents)
         }
-        names, over = self.agents, self._teams.is_over
+        names = self.agents
+        over = self._teams.is_over
         if over:
             done = float(completion(self._teams.tally)[0])
             infos = {name: {**info, "is_success": done} for name, info in infos.items()}

@@ -67,7 +67,9 @@ def _read(text: str) -> Fraction | None:
 def _tokens(text: str) -> list[str]:
     if not text.isascii():
         raise Unreadable("only digits, + - * / ^ ( ) and the decimal point are understood")
-    found, position, end = [], 0, len(text.rstrip())
+    found = []
+    position = 0
+    end = len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
         if match is None:

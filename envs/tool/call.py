@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from loomrl.gym.answer import fenced_blocks
 
-OPENING, CLOSING = "<tool_call>", "</tool_call>"
+OPENING = "<tool_call>"
+CLOSING = "</tool_call>"
 MOST = 8
 """Calls in one action; an action with more makes none."""
 LONGEST = 4000

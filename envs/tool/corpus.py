@@ -20,7 +20,8 @@ RELATIONS: Mapping[str, Mapping[str, str]] = {
     "company": {"seat": "town", "founder": "person", "year of founding": "year", "number of employees": "count"},
 }
 """Kind of page → its relations → the kind of page they name, or a number."""
-YEARS, COUNTS = range(1100, 2000), range(200, 90_000)
+YEARS = range(1100, 2000)
+COUNTS = range(200, 90_000)
 MOST_WORDS = 12
 """Of a query; the rest is not looked for."""
 

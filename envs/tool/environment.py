@@ -99,7 +99,8 @@ class ToolCallEnvironment(BaseEnvironment):
         right = answer is None or same_answer(answer, submission.answer)
         if not right or self._session.world.state != goal_of(self._problem).state:
             return Reward(parts=dict.fromkeys(self.reward_parts, 0.0))
-        count, needed = self._session.count, calls_needed(self._problem)
+        count = self._session.count
+        needed = calls_needed(self._problem)
         made = count.made or 1
         called = count.made > 0
         shares = count.fitting, count.well_formed, count.well_formed - count.heedless, called * min(needed, made)

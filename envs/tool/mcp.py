@@ -93,7 +93,9 @@ class McpTools(Prompts):
         prompt = await super().reset(task)
         session = _Session(self.settings)
         offered = await session.open()
-        self._session, self._calls, self._actions = session, [], 0
+        self._session = session
+        self._calls = []
+        self._actions = 0
         told = Message("system", "\n".join([*map(_described, offered), "", FORMAT, ENDS]))
         first = prompt[0]
         if first.role == "system":
@@ -125,7 +127,8 @@ class McpTools(Prompts):
 
     async def close(self) -> None:
         """End the session, and the server with it if it is ours."""
-        session, self._session = self._session, None
+        session = self._session
+        self._session = None
         if session is not None:
             await session.close()
 
@@ -167,7 +170,8 @@ class _Session:
         except BaseException:
             await self.close()
             raise
-        wanted, known = self._settings.tools, {tool.name: tool for tool in every}
+        wanted = self._settings.tools
+        known = {tool.name: tool for tool in every}
         missing = sorted({*wanted} - known.keys())
         if missing:
             await self.close()

@@ -5,7 +5,10 @@ Importing this makes `LoomTrials-v0`, `LoomBandit-v0`, `LoomGrid-v0` and `LoomPh
 
 import gymnasium
 
-TRIALS, BANDIT, GRID, PHYSICS = "LoomTrials-v0", "LoomBandit-v0", "LoomGrid-v0", "LoomPhysics-v0"
+TRIALS = "LoomTrials-v0"
+BANDIT = "LoomBandit-v0"
+GRID = "LoomGrid-v0"
+PHYSICS = "LoomPhysics-v0"
 
 gymnasium.register(TRIALS, entry_point="loomrl.envs.trials.environment:Trials")
 gymnasium.register(BANDIT, entry_point="loomrl.envs.trials.task:Bandit")

@@ -42,13 +42,17 @@ class Trials(gymnasium.Env[Seen, Any]):
             raise ConfigError(f"trials={trials}: an episode has at least one.")
         if redraw not in get_args(Redraw):
             raise ConfigError("redraw: " + unknown("time", redraw, get_args(Redraw)))
-        self._id, self._settings, self._redraw = environment, dict(settings or {}), redraw
-        self._count, self._recall = trials, recall
+        self._id = environment
+        self._settings = dict(settings or {})
+        self._redraw = redraw
+        self._count = trials
+        self._recall = recall
         self._tasks = Tasks(vary, part)
         if both := sorted({*vary} & {*self._settings}):
             raise ConfigError(f"vary and settings both name {', '.join(both)}: leave it out of one of them.")
         self._inner = self._made(self._tasks.draw(np.random.default_rng(0)))
-        self._shown, self.action_space = self._inner.observation_space, self._inner.action_space
+        self._shown = self._inner.observation_space
+        self.action_space = self._inner.action_space
         flat = [_flat(self._shown, "observations")]
         if recall:
             flat += [_scaled(self.action_space), spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(0.0, 1.0, (1,))]

@@ -46,7 +46,9 @@ class Grid(gymnasium.Env[int, np.int64]):
     """
 
     def __init__(self, goal: int, turn: int = 0, size: int = 5) -> None:
-        self._size, self._goal, self._turn = size, goal, turn
+        self._size = size
+        self._goal = goal
+        self._turn = turn
         self._start = size // 2 * size + size // 2
         if not 0 <= goal < size**2 or goal == self._start:
             raise ConfigError(f"goal={goal}: name one of the cells 0 to {size**2 - 1}, other than {self._start}.")
@@ -82,6 +84,10 @@ class Physics(CartPoleEnv):
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
-        self.gravity, self.masscart, self.masspole = gravity, masscart, masspole
-        self.length, self.force_mag = length, force_mag
-        self.total_mass, self.polemass_length = masspole + masscart, masspole * length
+        self.gravity = gravity
+        self.masscart = masscart
+        self.masspole = masspole
+        self.length = length
+        self.force_mag = force_mag
+        self.total_mass = masspole + masscart
+        self.polemass_length = masspole * length

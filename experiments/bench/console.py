@@ -46,7 +46,9 @@ GROUP = 4
 ENVIRONMENTS = ("Math", "Code", "Game", "ToolCall", "LogicPuzzle")
 KINDS = 700
 """Of tasks: every environment with every family, level and version."""
-NUMBER, TASK, RUN = b"@@@@@@@@", b"########", b"run-????"
+NUMBER = b"@@@@@@@@"
+TASK = b"########"
+RUN = b"run-????"
 """What stands in a mould for the number, the group and the run of a trajectory."""
 LONG_TOKENS = 100_000
 PATIENCE_S = 120.0
@@ -88,7 +90,8 @@ def _filled(url: str, size: Size) -> dict[str, Any]:
     filled = time.perf_counter()
     source = open_source(url)
     try:
-        indexer, cpu = Indexer(source), time.process_time()
+        indexer = Indexer(source)
+        cpu = time.process_time()
         with progress("bench console: index", size.trajectories + 1) as report:
             done = 0
             while new := indexer.round():
@@ -106,10 +109,12 @@ def _filled(url: str, size: Size) -> dict[str, Any]:
 
 def _fill_runs(db: LoomDB, size: Size) -> None:
     experiment = resolve(["language/math_tiny"])
-    resolved, now = dump(experiment), time.time()
+    resolved = dump(experiment)
+    now = time.time()
     rng = random.Random(0)
     for number in range(size.runs):
-        id, at = f"run-{number:04d}", now - 60.0 * (size.runs - number)
+        id = f"run-{number:04d}"
+        at = now - 60.0 * (size.runs - number)
         start_run(
             db,
             Run(
@@ -161,7 +166,8 @@ def _metric_row(run: str, update: int, at: float, rng: random.Random) -> dict[st
 
 def _fill_hubs(url: str, size: Size) -> None:
     """Trajectories written from a mould for each kind of task, with another number in each."""
-    rng, now = np.random.default_rng(0), time.time()
+    rng = np.random.default_rng(0)
+    now = time.time()
     moulds = [(made, encode(made)[HEADER.size :]) for made in (trajectory(kind, rng) for kind in range(KINDS))]
     long = long_trajectory()
     with progress("bench console: filling", size.trajectories) as report:
@@ -233,7 +239,8 @@ def _row(number: int, run: str, t: Trajectory, payload: bytes, *, now: float) ->
 def trajectory(kind: int, rng: np.random.Generator) -> Trajectory:
     """A small trajectory of two turns: a mould for many."""
     success = float(rng.random() < 0.4)
-    number, run = NUMBER.decode(), RUN.decode()
+    number = NUMBER.decode()
+    run = RUN.decode()
     task = Task(ENVIRONMENTS[kind % 5], "1.0.0", f"family-{kind % 7}", 1 + kind % 10, kind)
     question = f"What is {number} + 1? Write the answer into <answer> tags."
     answer = f"Attempt {number}: the sum is {rng.integers(1000)}."
@@ -263,7 +270,8 @@ def _tokens(count: int, rng: np.random.Generator) -> Tokens:
 
 def long_trajectory() -> Trajectory:
     """100,000 tokens in 100 turns."""
-    rng, words = np.random.default_rng(1), "The quick brown fox jumps over the lazy dog. " * 100
+    rng = np.random.default_rng(1)
+    words = "The quick brown fox jumps over the lazy dog. " * 100
     turns = tuple(
         Turn((Message("user", f"Part {n}"),), words, Reward(), _tokens(LONG_TOKENS // 100, rng)) for n in range(100)
     )
@@ -348,7 +356,8 @@ def _delay(url: str, address: str, size: Size) -> dict[str, float]:
     with open_store(url) as db:
         for number in range(size.commits):
             append_metrics(db, new_metrics("live", number + 1, {"success": 0.5}), at=time.time())
-            committed, deadline = time.perf_counter(), time.perf_counter() + PATIENCE_S
+            committed = time.perf_counter()
+            deadline = time.perf_counter() + PATIENCE_S
             while number not in arrived and time.perf_counter() < deadline:
                 time.sleep(0.001)
             delays.append(1000 * (arrived[number] - committed))

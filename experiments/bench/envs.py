@@ -120,7 +120,8 @@ async def _play(plans: list[Plan], size: Size, folder: Path) -> dict[str, Any]:
     rollout = RolloutConfig(
         runners=size.actors, concurrency=per_actor, turn_timeout_s=600, episode_timeout_s=900
     )  # whoever waits for the last one to begin waits long
-    turns, failed = 0, []
+    turns = 0
+    failed = []
     began = time.monotonic()
     async with LoomRLGym(rollout, open_policy=partial(at_once, crowd=per_actor, folder=folder)) as gym:
         async for trajectory in gym.run(plans):
@@ -187,7 +188,8 @@ class _AtOnce:
     async def act(self, conversation: tuple[Message, ...]) -> Action:
         """A random action."""
         if self._begin is not None:
-            begin, self._begin = self._begin, None
+            begin = self._begin
+            self._begin = None
             await begin()
         await asyncio.sleep(0)
         return Action(self._environment.random_action(self._rng))

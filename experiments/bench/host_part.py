@@ -66,7 +66,8 @@ def publish(folder: str, host: str) -> dict[str, float]:
     node = next(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeManagerHostname"] == host)
     files = sorted(Path(folder).glob("*.safetensors"), key=lambda file: int(file.stem))
     first, *others = [seal(load_file(file), number) for number, file in enumerate(files)]
-    outpost, relay = outpost_on(node, "bench"), Relay(timeout_s=600)
+    outpost = outpost_on(node, "bench")
+    relay = Relay(timeout_s=600)
     relay.deliver(outpost, first)
     whole = _whole_on(node)
     ray.get(whole.take.remote(first))

@@ -25,7 +25,9 @@ from loomrl.load import dump
 from loomrl.telemetry.metric import PHASES
 from loomrl.telemetry.sink import read_metrics
 
-SLOW, FAST, USUAL = 20, 1000, 100
+SLOW = 20
+FAST = 1000
+USUAL = 100
 """Mbit/s."""
 LIMIT = 0.2
 """Largest error of the model for a configuration that it has not seen."""
@@ -90,7 +92,8 @@ class _Site:
     """Hosts of a lab: some of them a Ray cluster."""
 
     def __init__(self, lab: Lab, names: Sequence[str]) -> None:
-        self.lab, self.names = lab, names
+        self.lab = lab
+        self.names = names
         self.env = {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": TOKEN,
@@ -235,9 +238,11 @@ def _trained(site: _Site, size: Size, count: int, mbit: int) -> Update:
     lines = site.lab.shared / "runs" / name / "metrics.jsonl"
     with _running(site, ["loomrl", "train", f"/tmp/shared/{name}.yaml", "--run", name], log) as is_over:
         _until(lambda: _count(lines) >= 1 or is_over(), log)
-        begun, first = site.moved(), _count(lines)
+        begun = site.moved()
+        first = _count(lines)
         _until(lambda: _count(lines) >= size.updates or is_over(), log)
-        ended, last = site.moved(), _count(lines)
+        ended = site.moved()
+        last = _count(lines)
     rows = read_metrics(lines)
     if len(rows) < size.updates:
         raise RuntimeError(f"{name} has ended: {log.read_text()[-3000:]}")

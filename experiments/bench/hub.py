@@ -96,15 +96,19 @@ def tokens_per_s(send: Callable[[Any], Any], items: Sequence[Any]) -> float:
 
 def _post_json(atropos: httpx.Client, data: dict[str, Any], *, pack: bool) -> None:
     """Compressed as an Atropos environment sends it, or uncompressed, which is faster without a network in between."""
-    body, headers = json.dumps(data).encode(), {"content-type": "application/json"}
+    body = json.dumps(data).encode()
+    headers = {"content-type": "application/json"}
     if pack:
-        body, headers = gzip.compress(body), headers | {"content-encoding": "gzip"}
+        body = gzip.compress(body)
+        headers = headers | {"content-encoding": "gzip"}
     atropos.post("/scored_data", content=body, headers=headers).raise_for_status()
 
 
 def _lease_costs(size: Size) -> dict[int, float]:
     """Seconds for a lease of four groups of four and its ack, by the number of stored trajectories."""
-    costs, stored, rng = {}, 0, np.random.default_rng(1)
+    costs = {}
+    stored = 0
+    rng = np.random.default_rng(1)
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder, _open(Path(folder) / "growing.db") as hub:
         for target in size.stored:
             say(f"storing up to {target:,} trajectories")

@@ -61,12 +61,14 @@ def _against_vllm(size: Size) -> dict[str, Any]:
     Neighbours on the machine disturb CPU seconds less.
     """
     engine = TorchEngine(build_model(size), slots=size.concurrent, context=size.prompt + size.answer)
-    rates, cpu_rates = [], []
+    rates = []
+    cpu_rates = []
     for _ in range(size.rounds):
         used = time.process_time()
         rates.append(engine_rate(engine, size, size.concurrent))
         cpu_rates.append(size.requests * size.answer / (time.process_time() - used))
-    rate, cpu_rate = statistics.median(rates), statistics.median(cpu_rates)
+    rate = statistics.median(rates)
+    cpu_rate = statistics.median(cpu_rates)
     found: dict[str, Any] = {"engine_tokens_per_s": round(rate), "engine_tokens_per_cpu_s": round(cpu_rate)}
     reference = _vllm(build_model(size), size)
     if reference is not None:

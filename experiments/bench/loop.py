@@ -82,7 +82,8 @@ def _seed(size: Size, seed: int, tellings: Sequence[Telling], page: Path | None)
         base.train_base(seed, dict(size.base))
         warm_s = time.monotonic() - began
         for telling in tellings:
-            began, cpu = time.monotonic(), _cpu_s()
+            began = time.monotonic()
+            cpu = _cpu_s()
             production = copied(base, Path(place) / telling.name)
             chapters = [
                 Chapter(

@@ -162,8 +162,10 @@ def main() -> None:
     """One part, in this process: `warm` or `run`, with the changes."""
     from loomrl.experiments.algorithms import ray_running
 
-    what, given = sys.argv[1], json.loads(sys.argv[2])
-    folder, size = Path(given["folder"]), Size(**given["size"])
+    what = sys.argv[1]
+    given = json.loads(sys.argv[2])
+    folder = Path(given["folder"])
+    size = Size(**given["size"])
     with ray_running(2):
         found = _warm(folder, size) if what == "warm" else _run(folder, size, given["changes"])
     print(json.dumps(found))

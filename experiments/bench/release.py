@@ -214,9 +214,11 @@ def _passed(fine_RN: NDArray[np.bool_]) -> Ints:
 def good(size: Size) -> dict[str, float | None]:
     """Outcomes of a version as good as the old one, by all six guards of a release."""
     chance = _whole(size)
-    passed, back = [], []
+    passed = []
+    back = []
     for rng, taken in _blocks(size, chance):
-        fine, worse = np.ones(taken.shape, np.bool_), np.full(len(taken), len(chance))
+        fine = np.ones(taken.shape, np.bool_)
+        worse = np.full(len(taken), len(chance))
         for metric in SHIPPED:
             harm = metric.drawn(rng, taken)
             worse = np.minimum(worse, evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR))
@@ -224,7 +226,8 @@ def good(size: Size) -> dict[str, float | None]:
                 fine &= fine_now(harm, taken, chance)
         passed.append(_passed(fine))
         back.append(worse)
-    all_passed, all_back = np.concatenate(passed), np.concatenate(back)
+    all_passed = np.concatenate(passed)
+    all_back = np.concatenate(back)
     is_through = (all_passed < len(chance)) & (all_passed < all_back)
     middle = float(np.median(np.where(is_through, all_passed + 1, np.inf)))
     return {
@@ -266,7 +269,8 @@ def mismatch(size: Size, units: int = 2000) -> dict[str, float | None]:
 
 
 def _noticed(seed: int, share: float, shares: dict[str, float], units: int) -> float:
-    rng, test = np.random.default_rng(seed), Mismatch(error_rate=ERROR_RATE)
+    rng = np.random.default_rng(seed)
+    test = Mismatch(error_rate=ERROR_RATE)
     for unit, is_canary in enumerate((rng.random(units) < share).tolist()):
         test.observe("canary" if is_canary else "stable", shares)
         if test.is_mismatched:

@@ -16,7 +16,12 @@ from loomrl.store.observations import Observation
 
 STEP = 20
 """Units between two looks."""
-WIDE, HIGH, LEFT, TOP, PLOT_WIDE, PLOT_HIGH = 640, 570, 60, 56, 560, 200
+WIDE = 640
+HIGH = 570
+LEFT = 60
+TOP = 56
+PLOT_WIDE = 560
+PLOT_HIGH = 200
 EDGE = 0.3
 """The largest difference in the picture."""
 SURE = 1.96
@@ -70,7 +75,8 @@ def _looks(metric: Metric, *, seed: int) -> list[Look]:
     for begin in range(0, WHOLE, STEP):
         units = range(begin, begin + STEP)
         comparison.observe([_observed(unit, taken[0], values, chance) for unit in units], shares.__getitem__)
-        finding, done = comparison.findings()[0], begin + STEP
+        finding = comparison.findings()[0]
+        done = begin + STEP
         once = _once(values[:done], taken[0, :done])
         found.append(Look(done, finding.difference, (finding.low, finding.high), once, finding.is_worse))
     return found
@@ -84,7 +90,8 @@ def _observed(unit: int, taken: Floats, values: Floats, chance: Floats) -> Obser
 
 def _once(values: Floats, taken: Floats) -> tuple[float, float]:
     """The interval of 95 % that holds for one look."""
-    new, old = values[taken == 1], values[taken == 0]
+    new = values[taken == 1]
+    old = values[taken == 0]
     if min(len(new), len(old)) < 20:
         return -1.0, 1.0
     error = float(np.sqrt(new.var() / len(new) + old.var() / len(old)))

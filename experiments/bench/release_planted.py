@@ -158,7 +158,8 @@ class Traffic:
     """Units as they come, observed as a gateway does it."""
 
     def __init__(self, version: Answering, *, outcomes: bool, seed: int) -> None:
-        self._version, self._outcomes = version, outcomes
+        self._version = version
+        self._outcomes = outcomes
         self._rng = np.random.default_rng(seed)
         self._rules = {
             rule.check.label: open_text_rule(rule.check) for rule in RULES if isinstance(rule.check, BlockedRule)
@@ -220,8 +221,12 @@ class Traffic:
 
 def run(version: Answering, *, outcomes: bool, seed: int, plan: ReleasePlan = PLAN) -> End:
     """A release of a version by a plan."""
-    traffic, trail = Traffic(version, outcomes=outcomes, seed=seed), Trail(plan, first_revision=1)
-    passage, units, now, revision = Passage(step=0, since=0.0), 0, 0.0, 1
+    traffic = Traffic(version, outcomes=outcomes, seed=seed)
+    trail = Trail(plan, first_revision=1)
+    passage = Passage(step=0, since=0.0)
+    units = 0
+    now = 0.0
+    revision = 1
     steps = steps_of(plan)
     while passage.is_open and now < 60 * PATIENCE_MINUTES and steps[passage.step].share < 1:
         share = steps[passage.step].share

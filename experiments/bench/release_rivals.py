@@ -30,7 +30,8 @@ def peeking(harm_RN: Floats, is_challenger_RN: Floats, error_rate: float) -> Int
     """A one-sided z-test of the two means over all units so far, looked at after every unit."""
     from scipy.stats import norm  # type: ignore[import-untyped,unused-ignore]
 
-    new, old = _moments(harm_RN, is_challenger_RN), _moments(harm_RN, 1 - is_challenger_RN)
+    new = _moments(harm_RN, is_challenger_RN)
+    old = _moments(harm_RN, 1 - is_challenger_RN)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(new[2] / new[0] + old[2] / old[0])
         z = (new[1] - old[1]) / error
@@ -50,7 +51,8 @@ def _moments(harm_RN: Floats, taken_RN: Floats) -> tuple[Floats, Floats, Floats]
 def asymptotic(harm_RN: Floats, is_challenger_RN: Floats, chance_N: Floats, error_rate: float) -> Ints:
     """The one-sided asymptotic confidence sequence (Waudby-Smith et al.) of the scores that ours bets on."""
     found, _ = score(harm_RN, is_challenger_RN, chance_N, Mean())
-    total, spent = np.cumsum(found.score, axis=1), np.cumsum(found.score**2, axis=1)
+    total = np.cumsum(found.score, axis=1)
+    spent = np.cumsum(found.score**2, axis=1)
     units = np.cumsum(is_challenger_RN, axis=1)
     spread = float((chance_N * (1 - chance_N))[0] * 0.25 * BURN_IN / chance_N[0])
     inside = (spent + spread) * 2 * np.log(1 + np.sqrt((spent + spread) / spread) / (2 * error_rate))

@@ -41,7 +41,8 @@ from loomrl.types import Trajectory
 
 HOSTS = 2
 """Processes that stand for all actors."""
-SHARDED_FROM, SHARDS = 1024, 4
+SHARDED_FROM = 1024
+SHARDS = 4
 """Actors from which on the hub has so many shards."""
 TARGET = 0.05
 """Share of an iteration that the controller may take at 256 actors."""
@@ -173,10 +174,12 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
         }
     )
     runners = RunnerGroup(Actors(hosts, count), timeout_s=experiment.hub.group_timeout_s)
-    attempts, rng = count * experiment.rollout.group_size, random.Random(count)
+    attempts = count * experiment.rollout.group_size
+    rng = random.Random(count)
     found: list[dict[str, float]] = []
     with ExitStack() as stack:
-        collector, clock = stack.enter_context(_collector(experiment)), Clock()
+        collector = stack.enter_context(_collector(experiment))
+        clock = Clock()
         collector.hub = cast(Hub, Metered(collector.hub, clock))
         ledger = collector.ledger(stack.enter_context(open_store(experiment.store_url)), Claim("scale", 1, "bench"))
         _publish(runners, replace(recording.sealed, version=0))
@@ -285,7 +288,8 @@ class Clock:
 
     def start(self) -> None:
         """Start timing the controller."""
-        self._parts, self._begun = {"hub": 0.0, "publish": 0.0}, time.process_time()
+        self._parts = {"hub": 0.0, "publish": 0.0}
+        self._begun = time.process_time()
 
     def stop(self) -> None:
         """Stop timing the controller."""
@@ -309,7 +313,8 @@ class Metered:
     """A hub whose calls are timed."""
 
     def __init__(self, hub: Hub, clock: Clock) -> None:
-        self._hub, self._clock = hub, clock
+        self._hub = hub
+        self._clock = clock
 
     def replay(self, **asked: Any) -> list[tuple[int, Trajectory]]:
         """The trajectories, read to the end within the timing."""

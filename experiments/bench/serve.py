@@ -190,7 +190,8 @@ def _wrk(service: Service, body: str, size: Size, *, sessions: int = 0) -> tuple
 
 def _against_engine(service: Service, folder: Path, size: Size) -> dict[str, Any]:
     """Tokens per second and first tokens of many streams: through the gateway, and from the bare engine, in turns."""
-    bare, through = [], []
+    bare = []
+    through = []
     for _ in range(size.rounds):
         bare.append(_bare(folder, size))
         through.append(asyncio.run(_streams(service, size, size.streams, size.tokens)))
@@ -284,7 +285,9 @@ async def _engine_alone(folder: Path, count: int, tokens: int) -> tuple[float, f
 
     async def one(number: int, most: int) -> int:
         prompt = chat.opening((Message("user", f"Tell me about {number}."),)).ids
-        sampling, drawn, began = Sampling(temperature=1.0, max_tokens=most), 0, time.perf_counter()
+        sampling = Sampling(temperature=1.0, max_tokens=most)
+        drawn = 0
+        began = time.perf_counter()
         async for piece in engine.stream(Request(prompt, sampling, chat.stop, number)):
             if not drawn:
                 firsts.append(time.perf_counter() - began)

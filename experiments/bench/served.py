@@ -22,7 +22,8 @@ from loomrl.control.space import acts, seen
 
 def save_control(folder: Path) -> None:
     """A policy for CartPole's spaces, of the usual size, untrained."""
-    observed, network = spaces.Box(-5.0, 5.0, (4,)), Network(hidden=(64, 64))
+    observed = spaces.Box(-5.0, 5.0, (4,))
+    network = Network(hidden=(64, 64))
     acted: spaces.Space[Any] = spaces.Discrete(2)
     torch.manual_seed(0)
     folder.mkdir()
@@ -73,7 +74,9 @@ class Client:
             status = await reader.readline()
             if b" 200 " not in status:
                 raise RuntimeError(f"{status!r}: {(await reader.read()).decode()[-300:]}")
-            first_s, usage, is_done = 0.0, 0, False
+            first_s = 0.0
+            usage = 0
+            is_done = False
             async for line in reader:
                 if not first_s and line.startswith(b"data: "):  # sent once the first token is there
                     first_s = time.perf_counter() - began

@@ -148,7 +148,9 @@ class Trip:
 
 
 def _travel(versions: Sequence[Weights], dtype: torch.dtype, folder: Path) -> list[Trip]:
-    sender, receiver, trips = Sender(), Receiver(), list[Trip]()
+    sender = Sender()
+    receiver = Receiver()
+    trips = list[Trip]()
     before: Weights = {}
     for number, weights in enumerate(versions):
         sealed = seal({name: tensor.to(dtype) for name, tensor in weights.items()}, number)
@@ -174,7 +176,8 @@ def _travel(versions: Sequence[Weights], dtype: torch.dtype, folder: Path) -> li
 def _first_token(algo: Any, size: Size) -> dict[str, Any]:
     """Seconds from weights in the learner to the first token that a vLLM engine samples with them."""
     config = algo.config
-    settings, probes = config.algorithm.model, Probing.of_run(config).brief[:1]
+    settings = config.algorithm.model
+    probes = Probing.of_run(config).brief[:1]
     opening = Opening(origin=config.origin, context=settings.context, slots=8, dtype=settings.dtype)
     times: list[float] = []
     with open_fleet(VllmEngineConfig(kind="vllm"), opening) as fleet:

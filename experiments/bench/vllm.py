@@ -34,10 +34,12 @@ def main() -> None:
     batch = [{"prompt_token_ids": ids} for ids in prompts]
     sampling = SamplingParams(temperature=1.0, max_tokens=answer, ignore_eos=True, detokenize=False, logprobs=0)
     llm.generate(batch[:concurrent], sampling, use_tqdm=False)
-    rates, cpu_rates = [], []
+    rates = []
+    cpu_rates = []
     for _ in range(rounds):
         llm.reset_prefix_cache()
-        begun, used = time.perf_counter(), cpu_s()
+        begun = time.perf_counter()
+        used = cpu_s()
         llm.generate(batch, sampling, use_tqdm=False)
         rates.append(requests * answer / (time.perf_counter() - begun))
         cpu_rates.append(requests * answer / (cpu_s() - used))

@@ -157,7 +157,8 @@ def _arms(texts: list[str], db: "LoomDB") -> "tuple[dict[str, float], list[Arm]]
     for text in texts:
         if "=" in text:
             (arm,) = parse_arms([text], db)
-            name, share = arm.name, arm.share
+            name = arm.name
+            share = arm.share
             added.append(arm)
         else:
             name, _, written = text.rpartition(":")
@@ -190,7 +191,8 @@ def _read(db: "LoomDB", test: "AbTest") -> "Result":
     from loomrl.release.ab import Reading
     from loomrl.store.observations import read_observations
 
-    reading, after = Reading(test), 0
+    reading = Reading(test)
+    after = 0
     while batch := read_observations(db, test.endpoint, after=after):
         reading.observe(each for _, each in batch if test.until is None or each.at <= test.until)
         after = batch[-1][0]

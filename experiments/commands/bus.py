@@ -50,7 +50,8 @@ def run(
     from loomrl.store import open_store
     from loomrl.store.service.replicas import ReplicaRole
 
-    registry, address = process_registry(), ""
+    registry = process_registry()
+    address = ""
     with open_store(store) as db, open_bus(bus or store) as opened, ExitStack() as stack:
         if metrics is not None:
             door = door_at(metrics)
@@ -73,9 +74,12 @@ def status(store: StoreUrl = "sqlite:///loom.db", bus: BusUrl = None, as_json: A
     from loomrl.store.events import last_event
 
     with open_store(store) as db, open_bus(bus or store) as opened:
-        streams, agents, rejected = opened.stats(), known_agents(db), _rejected(db)
+        streams = opened.stats()
+        agents = known_agents(db)
+        rejected = _rejected(db)
         outbox = Outbox(db, store, opened)
-        cursors, last = outbox.cursors(), last_event(db)
+        cursors = outbox.cursors()
+        last = last_event(db)
         outbox.close()
         place = opened.place
 

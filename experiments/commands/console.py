@@ -43,7 +43,8 @@ def console(  # noqa: PLR0913 - a command with its options
 
     source = open_source(store)
     try:
-        names, shown = tuple(allow_host or ()), tls and Certificate(*tls)
+        names = tuple(allow_host or ())
+        shown = tls and Certificate(*tls)
         door = open_console(source, host, port, allowed_hosts=names, certificate=shown, now=time.time())
         print(f"console of {source.db.location} on {door.url}", file=sys.stderr, flush=True)
         launcher = None if launch is None else LocalLauncher(store, launch)

@@ -75,7 +75,8 @@ def run(  # noqa: PLR0913 - a command with its options
     from loomrl.telemetry.record import record_routes
 
     with open_store(plan.store_url) as db, coordinating(db, plan, say=_say) as coordinator, ExitStack() as stack:
-        service, address = _service(coordinator), ""
+        service = _service(coordinator)
+        address = ""
         if door is not None:
             routes = stack.enter_context(record_routes(db, plan.store_url))
             address = f"{door.host}:{door.port}"
@@ -103,7 +104,9 @@ def request(
 
     if priority not in list(Priority):
         raise ConfigError(unknown("--priority", priority, list(Priority)))
-    plan, now, name = resolve_loop(words), time.time(), who or getpass.getuser()
+    plan = resolve_loop(words)
+    now = time.time()
+    name = who or getpass.getuser()
     with open_store(plan.store_url) as db:
         job = Job(
             id=new_id(),
@@ -212,7 +215,8 @@ def _keep_on(coordinator: "Coordinator", service: "TrainingService", bus: str | 
     from loomrl.errors import BusError, LoomError, StoreError
 
     inbox = None if bus is None else Inbox(stack.enter_context(open_bus(bus)), service)
-    watch, said = Watch(coordinator.db, "inbox", _say), ""
+    watch = Watch(coordinator.db, "inbox", _say)
+    said = ""
     while True:
         done = False
         try:

@@ -149,7 +149,8 @@ def show(
 
     with open_store(store) as db:
         found = find_dataset(db, id)
-        told, members = described(db, found), read_rows(db, found.id) if rows else []
+        told = described(db, found)
+        members = read_rows(db, found.id) if rows else []
 
     def render(console: Console) -> None:
         _render(found, console)

@@ -241,7 +241,8 @@ def _watch(db: "LoomDB", endpoint: str, *, as_json: bool) -> None:
     from loomrl.release.controller import Observer
     from loomrl.store.releases import show_release
 
-    observer, console = Observer(db, endpoint), Console(stderr=as_json)
+    observer = Observer(db, endpoint)
+    console = Console(stderr=as_json)
     with Live(console=console, auto_refresh=False) as live:
         while True:
             rows = show_release(db, endpoint)

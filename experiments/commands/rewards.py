@@ -214,7 +214,8 @@ def _hub_of(db: "LoomDB", contents: "Contents", name: str) -> "Hub":
     from loomrl.store.endpoints import list_endpoints
     from loomrl.store.runs import list_runs
 
-    endpoints, agents = [one.name for one in list_endpoints(db)], known_agents(db)
+    endpoints = [one.name for one in list_endpoints(db)]
+    agents = known_agents(db)
     runs = [one.id for one in list_runs(db, limit=1000)]
     hubs = {
         **{one: one for one in runs},

@@ -91,7 +91,8 @@ def show(name: Name, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = Fa
     from loomrl.store.service.replicas import live_replicas
 
     with open_store(store) as db:
-        found, past = show_endpoint(db, name), history_of(db, name, limit=10)
+        found = show_endpoint(db, name)
+        past = history_of(db, name, limit=10)
         replicas = live_replicas(db, endpoint=name)
 
     def render(console: Console) -> None:

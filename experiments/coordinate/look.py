@@ -44,7 +44,8 @@ MOST_REVISIONS = 100_000
 JOBS = "jobs"
 """Folder of the work of jobs, beside the runs."""
 REWARD_ALARM = "reward.alarm"
-DAY_S, HOUR_S = 86_400.0, 3600.0
+DAY_S = 86_400.0
+HOUR_S = 3600.0
 CURRENT: Mapping[str, Metric] = {
     "reward_mean": Metric.REWARD_TOTAL,
     "loss": Metric.POLICY_LOSS,
@@ -61,7 +62,10 @@ class Observer:
     def __init__(
         self, db: LoomDB, plan: LoopExperiment, hubs: Sequence[Hub], *, clock: Callable[[], float] = time.time
     ) -> None:
-        self._db, self._plan, self._hubs, self._clock = db, plan, hubs, clock
+        self._db = db
+        self._plan = plan
+        self._hubs = hubs
+        self._clock = clock
         self.host = socket.gethostname()
         self.local = LocalWork(Path(plan.training.train.folder) / JOBS)
         self.cluster = ClusterWork(plan.place.address) if isinstance(plan.place, RayPlace) else None
@@ -70,7 +74,8 @@ class Observer:
         self.since = float(Notes(db).keep_first(f"loop/{plan.endpoint}", json.dumps(clock())))
         settings = plan.triggers.degradation
         self._watch = None if settings is None else DegradationWatch(db, plan.endpoint, settings)
-        self._bus, self._collection = BusWatch(db), Collection()
+        self._bus = BusWatch(db)
+        self._collection = Collection()
         self._anchored = Clock(clock)
         self._production: tuple[int, str, float, int] = (0, "", 0.0, 0)
         """The endpoint's revision; the version in production, since when, and the rewards up to then."""
@@ -105,7 +110,8 @@ class Observer:
         rows, total = self._metrics(job)
         if not rows:
             return {}
-        last, step = rows[-1], int(rows[-1]["step"])
+        last = rows[-1]
+        step = int(rows[-1]["step"])
         figures = {name: last.get(metric) for name, metric in CURRENT.items()}
         current = {name: value for name, value in figures.items() if value is not None and math.isfinite(value)}
         percent = round(100 * min(1.0, step / total), 2)
@@ -145,7 +151,8 @@ class Observer:
         return seen
 
     def _of_training(self, job: Job) -> Evidence:
-        found, run = self.found(job), find_run(self._db, job.run)
+        found = self.found(job)
+        run = find_run(self._db, job.run)
         if found.work is not Work.ENDED:
             rows, total = self._metrics(job)
             return Evidence(work=found.work, progress=min(1.0, rows[-1]["step"] / total) if rows else 0.0)

@@ -69,7 +69,10 @@ class Coordinator:
         clock: Callable[[], float] = time.time,
         say: Say = print,
     ) -> None:
-        self.db, self.plan, self._clock, self._say = db, plan, clock, say
+        self.db = db
+        self.plan = plan
+        self._clock = clock
+        self._say = say
         self.observer = Observer(db, plan, hubs, clock=clock)
         self._judging = judging
         self._artifacts = open_artifacts(plan.artifact_url)
@@ -140,8 +143,10 @@ class Coordinator:
 
     def _release(self, step: Release) -> Job | None:
         """Begin the release in the transaction of the job's next row; None while it cannot begin."""
-        job, now = step.job, self._clock()
-        name, verdict = next_release(self.db, job.endpoint), show_verdict(self.db, step.verdict.id)
+        job = step.job
+        now = self._clock()
+        name = next_release(self.db, job.endpoint)
+        verdict = show_verdict(self.db, step.verdict.id)
         why = f"training {job.id}"
         try:
             wish = wish_for(job.policy, verdict, endpoint=job.endpoint, plan=self.plan.release, why=why)
@@ -202,7 +207,8 @@ class Coordinator:
 
     def _age(self, record: Record) -> None:
         """Delete old checkpoints of the loop's trainings."""
-        now, days = self._clock(), self.plan.checkpoint_days
+        now = self._clock()
+        days = self.plan.checkpoint_days
         if days is None or now - self._aged_at < AGED_S:
             return
         self._aged_at = now

@@ -81,7 +81,8 @@ class LocalWork:
                 return Found(work=Work.RUNNING)
             if not (folder / "started").exists():
                 return Found(work=Work.ABSENT)
-            code, log = folder / "exit", folder / "log"
+            code = folder / "exit"
+            log = folder / "log"
             return Found(
                 work=Work.ENDED,
                 exit_code=int(code.read_text()) if code.exists() else None,

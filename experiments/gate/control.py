@@ -91,7 +91,8 @@ def _logged(rule: LoggedReturn, policy: Acts, db: LoomDB, *, error_rate: float) 
 
 def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> Episodes:
     """Play each episode of the benchmark once; an environment's exception fails its episodes."""
-    played, choice = Episodes(), benchmark.environment
+    played = Episodes()
+    choice = benchmark.environment
     agents = agents_in(choice, choice.settings)
     for first in range(0, benchmark.episodes, AT_ONCE):
         count = min(AT_ONCE, benchmark.episodes - first)
@@ -110,10 +111,12 @@ def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> Episod
 
 def _wave(policy: Acts, environments: VectorEnv[Any, Any, Any], played: Episodes, *, seed: int) -> NDArray[np.float64]:
     """The return of every place's first episode."""
-    space, count = environments.single_observation_space, environments.num_envs
+    space = environments.single_observation_space
+    count = environments.num_envs
     state = policy.begin(environments, seed=seed)
     observations, _ = environments.reset(seed=seed)
-    returns, is_over = np.zeros(count), np.zeros(count, bool)
+    returns = np.zeros(count)
+    is_over = np.zeros(count, bool)
     seen: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
     played.seen += seen
     check = refuse_stuck(environments)
@@ -155,7 +158,8 @@ def _scores(benchmark: ControlBenchmark, played: dict[str, Episodes]) -> Scores:
         width = benchmark.high - benchmark.low
         return [None if one is None else min(1.0, max(0.0, (one - benchmark.low) / width)) for one in episodes.returns]
 
-    name, mine = label(benchmark.environment), played[CHALLENGER]
+    name = label(benchmark.environment)
+    mine = played[CHALLENGER]
     return Scores(
         benchmark=name,
         families=["episode"] * benchmark.episodes,
@@ -166,9 +170,11 @@ def _scores(benchmark: ControlBenchmark, played: dict[str, Episodes]) -> Scores:
 
 
 def _safety(suite: ControlSuite, benchmark: ControlBenchmark, policy: Acts, played: Episodes, seed: int) -> list[Check]:
-    rules, checks = suite.safety, []
+    rules = suite.safety
+    checks = []
     with closing(open_environments(benchmark.environment, 1, benchmark.environment.settings)) as environments:
-        seen, acted = environments.single_observation_space, environments.single_action_space
+        seen = environments.single_observation_space
+        acted = environments.single_action_space
     if rules.bounds is not None:
         checks.append(actions_in_bounds(played.actions, _inside(acted, rules.bounds)))
     if rules.forbidden is not None:
@@ -220,8 +226,10 @@ def _smooth(
     if not isinstance(seen, spaces.Box) or not (is_bounded or isinstance(acted, spaces.Discrete)):
         reason = f"it needs numbers to be seen, and choices or bounded numbers as actions; here are {seen} and {acted}"
         return Check(name="safety.smoothness", state=State.NOT_APPLICABLE, reason=reason)
-    rng, every = np.random.default_rng(seed), max(1, len(played.batches) // MOST_STEPS)
-    batches, states = played.batches[::every], played.states[::every]
+    rng = np.random.default_rng(seed)
+    every = max(1, len(played.batches) // MOST_STEPS)
+    batches = played.batches[::every]
+    states = played.states[::every]
     spread = np.std(np.concatenate(batches), axis=0) if batches else np.zeros(seen.shape)
     changes: list[float] = []
     for batch, state in zip(batches, states, strict=True):

@@ -61,7 +61,8 @@ def judge_version(
     clock: Callable[[], float] = time.time,
 ) -> StoredVerdict:
     """Play the suite, with fresh seeds unless it fixes one, and record the verdict."""
-    parties, began = find_parties(version, against, suite, db), clock()
+    parties = find_parties(version, against, suite, db)
+    began = clock()
     seed = secrets.randbelow(SEEDS) if suite.seed is None else suite.seed
     play: Any = play_language if isinstance(suite, LanguageSuite) else play_control
     played: Played = play(suite, parties.challenger, parties.baseline, db, seed=seed)

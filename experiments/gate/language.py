@@ -33,7 +33,8 @@ from loomrl.types import End, Failure, Message, Source, Task, Trajectory
 
 PROBES = "loomrl.release.gate.probe:ProbeEnvironment"
 MOST_EXAMPLES = 5
-CHALLENGER, BASELINE = "challenger", "baseline"
+CHALLENGER = "challenger"
+BASELINE = "baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ def play_language(suite: LanguageSuite, challenger: Party, baseline: Party | Non
         choices[BASELINE] = choice_of(suite, baseline, db)
     for choice in choices.values():
         meet(choice)
-    registry, mixtures = Registry(db), []
+    registry = Registry(db)
+    mixtures = []
 
     def record(id: str) -> tuple[str, str]:
         version = registry.register(id)
@@ -133,7 +135,8 @@ class _Playing:
 
     async def _scores(self, gym: LoomRLGym, benchmark: Benchmark, mixture: TaskMixture) -> Scores:
         played = {name: await self._attempts(gym, benchmark, mixture, name) for name in self.choices}
-        mine, theirs = played[CHALLENGER], played.get(BASELINE)
+        mine = played[CHALLENGER]
+        theirs = played.get(BASELINE)
         every = [*mine, *(theirs or ())]
         return Scores(
             benchmark=next(iter(mixture.members)),

@@ -51,7 +51,8 @@ async def _language(suite: LanguageSuite, party: Party, db: LoomDB) -> None:
         version = registry.register(id)
         return version.id, version.snapshot
 
-    mixture, policy = gather([first.environment], None, record), open_policy(choice_of(suite, party, db))
+    mixture = gather([first.environment], None, record)
+    policy = open_policy(choice_of(suite, party, db))
     for draw in held_out(mixture, EvaluationConfig(episodes=ANSWERS, levels=first.levels)):
         await answer(policy, mixture.member(draw).task(draw), first.environment.settings)
 

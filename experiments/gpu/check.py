@@ -29,7 +29,8 @@ PARTS = {
 }
 """Part → its function; `docs/benchmarks.md` explains each of them."""
 MACHINE = "loomrl.experiments.gpu.compute:describe"
-LIMIT_S, GOODBYE_S = 150.0, 10.0
+LIMIT_S = 150.0
+GOODBYE_S = 10.0
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -144,7 +144,8 @@ def chunked_loss(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     _trial(size, tokens, smallest)
     chunks = [chunk for chunk in (smallest, 4 * smallest, 16 * smallest) if chunk < tokens]
     trials = [_trial(size, tokens, chunk) for chunk in (*chunks, tokens)]
-    first, whole = trials[0], trials[-1]
+    first = trials[0]
+    whole = trials[-1]
     apart = float((first.logp_K - whole.logp_K).abs().max())
     gradient = float((first.gradient_KH - whole.gradient_KH).norm() / whole.gradient_KH.norm())
     bound = 1e-4 if cpu else 0.05

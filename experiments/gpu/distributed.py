@@ -84,7 +84,8 @@ def fsdp(*, cpu: bool, tiny: bool) -> dict[str, Any]:
         wrapped = _steps(size, wrap=True)
     bound = 1e-2 if size.dtype == "bfloat16" else 1e-5
     for name in ("mean_logp", "gradient_norm"):
-        ours, theirs = wrapped[name], plain[name]
+        ours = wrapped[name]
+        theirs = plain[name]
         if not abs(ours - theirs) <= bound * abs(theirs):
             raise ArithmeticError(f"{name} is {ours} under FSDP2 and {theirs} without")
     if not wrapped["sharded"] == wrapped["tensors"] == plain["tensors"]:

@@ -69,7 +69,10 @@ class Crowd:
         self.secrets: list[str] = []
         """What people pasted, as far as nobody may find it again."""
         self.told = 0
-        self._url, self._endpoint, self._mixture, self._level = url, endpoint, mixture, level
+        self._url = url
+        self._endpoint = endpoint
+        self._mixture = mixture
+        self._level = level
         self._rng = random.Random(seed)
         self._number = 0
         self._recent: list[bool] = []
@@ -92,10 +95,12 @@ class Crowd:
                 await asyncio.gather(*under_way)
 
     async def _talk(self, client: AsyncOpenAI, feedback: FeedbackClient, manner: Manner) -> None:
-        number, self._number = self._number, self._number + 1
+        number = self._number
+        self._number = self._number + 1
         family = self._rng.choice(self._mixture.families)
         draw = Draw(family, self._level, self._rng.randrange(HELD_OUT_SEEDS.start))
-        person, session = number % 1000, f"talk-{id(self)}-{number}"
+        person = number % 1000
+        session = f"talk-{id(self)}-{number}"
         member = self._mixture.member(draw)
         async with self._turn:
             asked = (await member.environment.reset(member.task(draw)))[-1].content

@@ -13,7 +13,12 @@ from loomrl.telemetry.curve import percent
 
 WINDOW = 150
 """Answers in a running mean."""
-WIDE, HIGH, LEFT, TOP, RIGHT, BOTTOM = 920.0, 360.0, 48.0, 56.0, 16.0, 46.0
+WIDE = 920.0
+HIGH = 360.0
+LEFT = 48.0
+TOP = 56.0
+RIGHT = 16.0
+BOTTOM = 46.0
 POINTS = 400
 Place = Callable[[float], float]
 WORDS = {
@@ -114,7 +119,8 @@ def _table(columns: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _curves(told: Told) -> str:
-    since, until = told.answered[0].at, max(told.answered[-1].at, told.answered[0].at + 1)
+    since = told.answered[0].at
+    until = max(told.answered[-1].at, told.answered[0].at + 1)
 
     def x(at: float) -> float:
         return LEFT + (WIDE - LEFT - RIGHT) * (min(max(at, since), until) - since) / (until - since)
@@ -166,7 +172,8 @@ def _dishonest(told: Told, x: Place, y: Place) -> Iterator[str]:
 
 
 def _means(answers: Sequence[Answered]) -> list[tuple[float, float]]:
-    found, right = [], 0
+    found = []
+    right = 0
     every = max(1, len(answers) // POINTS)
     for number, one in enumerate(answers):
         right += one.is_right - (answers[number - WINDOW].is_right if number >= WINDOW else 0)

@@ -20,9 +20,12 @@ from loomrl.errors import LoomError
 from loomrl.experiments.shipped import resolve, resolve_loop
 from loomrl.store import LoomDB
 
-BASE, RUN, LOOP = "language/loop_tiny", "base", "loop/tiny"
+BASE = "language/loop_tiny"
+RUN = "base"
+LOOP = "loop/tiny"
 SERVED = "serving/language_tiny"
-START_S, END_S = 180.0, 60.0
+START_S = 180.0
+END_S = 60.0
 
 
 class ProductionError(LoomError):

@@ -38,7 +38,8 @@ class RolloutEngine:
         elif isinstance(policy, str):
             self._load(policy, self._store_url)
         else:
-            self._choice, self._version = ScriptedPolicy(), None
+            self._choice = ScriptedPolicy()
+            self._version = None
             self._gym = LoomRLGym(self._rollout, open_policy=lambda choice: lambda environment, rng: policy)
 
     def generate_rollouts(self, states: Iterable[State | Task], *, attempts: int = 1) -> list[Trajectory]:
@@ -50,7 +51,8 @@ class RolloutEngine:
             for index, state in enumerate(states)
             for plan in self._plans(*_task(index, state), group=uuid.uuid4().hex, attempts=attempts)
         ]
-        gym, loop = self._gym, PrivateLoop()
+        gym = self._gym
+        loop = PrivateLoop()
         try:
             groups = loop.wait(gym.collect(plans))
         finally:
@@ -61,7 +63,8 @@ class RolloutEngine:
         with open_store(store_url) as db:
             found = find_policy(text, db, temperature=self._temperature)
         meet(found.choice)
-        self._choice, self._version = found.choice, found.version
+        self._choice = found.choice
+        self._version = found.version
         self._gym = LoomRLGym(self._rollout, open_policy=open_policy)
 
     def _plans(self, task: Task, settings: Mapping[str, Any], *, group: str, attempts: int) -> Sequence[Plan]:

@@ -207,7 +207,8 @@ class GymPPOIntegration:
 
         def listen(done: int, metrics: Mapping[str, float]) -> None:
             if done % self.ppo.log_interval == 0:
-                success, reward = metrics[Metric.SUCCESS], metrics[Metric.REWARD_TOTAL]
+                success = metrics[Metric.SUCCESS]
+                reward = metrics[Metric.REWARD_TOTAL]
                 _log.info("update %d: success %.3f, reward %.3f", done, success, reward)
             if listener is not None:
                 listener(done, metrics)
@@ -257,7 +258,8 @@ def config_of(environment: ManualEnvironment) -> EnvironmentConfig:
 
 def _summary(experiment: Experiment, result: TrainResult) -> TrainingSummary:
     sampled = next(comparison for comparison in result.comparisons if comparison.name == "sampled")
-    first, best = f"{result.run}/0", result.best or result.policy
+    first = f"{result.run}/0"
+    best = result.best or result.policy
     return TrainingSummary(
         run=result.run,
         policy=TrainedPolicy(result.policy, experiment.store_url),

@@ -11,7 +11,14 @@ from typing import Any
 
 import gymnasium
 
-from loomrl.config import ControlExperiment, EnvironmentConfig, EvaluationConfig, RolloutConfig, ScriptedPolicy
+from loomrl.config import (
+    ControlExperiment,
+    EnvironmentConfig,
+    EvaluationConfig,
+    PolicyChoice,
+    RolloutConfig,
+    ScriptedPolicy,
+)
 from loomrl.control.environment import label
 from loomrl.control.play import Scripted
 from loomrl.errors import ConfigError
@@ -26,7 +33,7 @@ from loomrl.gym.catalogue import find
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.manual import ManualEnvironment
-from loomrl.gym.policy import Policy
+from loomrl.gym.policy import Policy, PolicyFactory
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.task_mixture import gather
 from loomrl.schema import merge
@@ -170,7 +177,9 @@ class _Text:
         self, env: str | BaseEnvironment | ManualEnvironment, levels: tuple[int, ...], rollout: RolloutConfig, url: str
     ) -> None:
         self._mixture = gather([_config(env)], None, lambda id: (find(id).id, ""))
-        self._levels, self._rollout, self._store_url = levels, rollout, url
+        self._levels = levels
+        self._rollout = rollout
+        self._store_url = url
         self.title = next(iter(self._mixture.members))
 
     def judged(self, name: str, episodes: int, policy: Any) -> PipelineResult:
@@ -196,9 +205,14 @@ class _Text:
     async def _play(self, settings: EvaluationConfig, policy: Any) -> list[Trajectory]:
         if isinstance(policy, str):
             with open_store(self._store_url) as db:
-                choice, opened = find_policy(policy, db).choice, open_policy
+                choice = find_policy(policy, db).choice
+                opened = open_policy
         else:
-            choice, opened = ScriptedPolicy(), lambda choice: lambda environment, rng: policy
+            choice = ScriptedPolicy()
+
+            def opened(_: PolicyChoice) -> PolicyFactory:
+                return lambda environment, rng: policy
+
         held_out = HeldOut(self._mixture, settings, run=uuid.uuid4().hex, name="evaluated", policy=choice)
         async with LoomRLGym(self._rollout, open_policy=opened) as gym:
             for wave in held_out.waves():

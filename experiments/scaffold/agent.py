@@ -28,7 +28,8 @@ def main() -> None:
 
 def task(level: int, rng: random.Random) -> dict[str, Any]:
     """A task, which the agent sees, and its answer, which it does not. Or list them in a file: docs/agents.md."""
-    a, b = rng.randint(1, 9 * level), rng.randint(1, 9)
+    a = rng.randint(1, 9 * level)
+    b = rng.randint(1, 9)
     return {"task": {"question": f"{a} + {b} = ?", "numbers": [a, b]}, "answer": str(a + b)}
 
 

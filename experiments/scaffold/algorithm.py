@@ -26,7 +26,8 @@ class OwnLearner(LanguageLearner):
         self, rewards: Any, masks: Sequence[NDArray[np.bool_]], *, groups: Sequence[str], values: Any
     ) -> Estimate:
         """What an attempt earned above the bar of its group, on every token that the policy sampled."""
-        totals, names = np.array([reward_T.sum() for reward_T in rewards]), np.array(groups)
+        totals = np.array([reward_T.sum() for reward_T in rewards])
+        names = np.array(groups)
         bars = {name: np.quantile(totals[names == name], self.config.algorithm.quantile) for name in set(groups)}
         above = [max(0.0, total - bars[name]) for total, name in zip(totals, groups, strict=True)]
         return Estimate([np.where(mask_T, earned, 0.0) for mask_T, earned in zip(masks, above, strict=True)])

@@ -50,7 +50,8 @@ class ClickHouse:
     """A connection of this process."""
 
     def __init__(self, client: "Client", place: Place) -> None:
-        self._client, self._place = client, place
+        self._client = client
+        self._place = place
 
     def query(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Names, Rows]:
         """Names of columns, and rows."""

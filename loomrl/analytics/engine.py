@@ -65,7 +65,8 @@ class Engine:
         """The process, or its successor if it has opened enough or was killed meanwhile."""
         if self._process is None or self._process.has_ended or self._openings >= OPENINGS:
             self.close()
-            self._process, self._openings = _Process(), 0
+            self._process = _Process()
+            self._openings = 0
         self._openings += 1
         return self._process
 
@@ -146,14 +147,17 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
 def _serve(user: int) -> None:
     """Answer calls. The cyclic collector would look through a page's rows again and again: it waits for the end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever started us decides
-    calls, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    calls = sys.stdin.buffer
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     threading.Thread(target=_end_with_input, daemon=True).start()
     gc.disable()
-    stack, connection = ExitStack(), None
+    stack = ExitStack()
+    connection = None
     while True:
         name, arguments = pickle.load(calls)
-        answer, error = None, None
+        answer = None
+        error = None
         try:
             if name == "open":
                 place, settings, wait_s = arguments

@@ -72,7 +72,10 @@ class Feeder:
     """Feeds one store from one LoomDB. One at a time: whoever opens the store sees to that."""
 
     def __init__(self, db: LoomDB, hubs: Hubs, warehouse: Warehouse, *, clock: Callable[[], float] = time.time) -> None:
-        self._db, self._hubs, self._warehouse, self._clock = db, hubs, warehouse, clock
+        self._db = db
+        self._hubs = hubs
+        self._warehouse = warehouse
+        self._clock = clock
 
     def feed(self, *, check: bool = True, tell: Tell = nobody) -> Fed:
         """Load all that is new. With `check`, or if a person was forgotten, delete what LoomDB has no more."""
@@ -125,7 +128,8 @@ class Feeder:
 
     def _drain(self, hub: HubSource, count: Callable[[Page, str], bool]) -> bool:
         """Load what is new in a hub: a page is read while the one before it is inserted."""
-        after, is_new = self._hub_cursor(hub), False
+        after = self._hub_cursor(hub)
+        is_new = False
         with ThreadPoolExecutor(1, thread_name_prefix="insert") as pool:
             inserted = pool.submit(_nothing)
             while (page := hub.read(after, PAGE)).cursor > after:

@@ -38,7 +38,8 @@ class Feeding:
     """
 
     def __init__(self, store_url: str, place: Place, *, engine: Engine | None = None) -> None:
-        self._place, self._engine = place, engine
+        self._place = place
+        self._engine = engine
         self._loaded: Mapping[str, int] = {}
         self._stack = ExitStack()
         with ExitStack() as stack:
@@ -102,7 +103,8 @@ def sole_feeder(db: LoomDB, place: Place) -> Iterator[Renew]:
 
 class _Lease:
     def __init__(self, db: LoomDB, place: Place) -> None:
-        self._db, self._place = db, place
+        self._db = db
+        self._place = place
         self._key = f"analytics/{place.name}"
         self._me = f"{socket.gethostname()}:{os.getpid()}"
         self._until = 0.0

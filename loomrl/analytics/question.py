@@ -72,7 +72,8 @@ class Asking:
     """An open store that answers; nothing can be changed through it."""
 
     def __init__(self, warehouse: Warehouse, limits: Limits) -> None:
-        self._warehouse, self._limits = warehouse, limits
+        self._warehouse = warehouse
+        self._limits = limits
         (found,) = warehouse.rows("SELECT groupArray(name) FROM system.databases")[0]  # one row: rows are limited here
         self._others = {*RESERVED, *map(str.lower, found)} - {warehouse.place.database}
         self.as_of = float(warehouse.about().get("fed_at", 0.0))

@@ -25,7 +25,8 @@ Key = TypeVar("Key", int, str)
 
 def settle(db: LoomDB, hubs: Hubs, warehouse: Warehouse, *, units: bool) -> tuple[Counter[str], Counter[str]]:
     """Load what is only in archives, and delete what is nowhere: rows of each table. `units`: look at those, too."""
-    loaded, deleted = Counter[str](), Counter[str]()
+    loaded = Counter[str]()
+    deleted = Counter[str]()
     for hub in hubs.look():
         more, less = _settle_hub(hub, warehouse)
         loaded["trajectories"] += more

@@ -45,8 +45,10 @@ class HubSource:
     """A hub's trajectories, those in its database and those in its archived files."""
 
     def __init__(self, db: LoomDB, name: str, *, records: LoomDB, endpoint: str | None) -> None:
-        self._db, self.name = db, name
-        self._records, self._endpoint = records, endpoint
+        self._db = db
+        self.name = name
+        self._records = records
+        self._endpoint = endpoint
 
     def read(self, after: int, limit: int) -> Page:
         """The next trajectories in the database."""
@@ -96,7 +98,8 @@ class Hubs:
     """Every hub of a LoomDB: its own, those of endpoints, and those of other people's agents; opened once."""
 
     def __init__(self, db: LoomDB, url: str) -> None:
-        self._db, self._url = db, url
+        self._db = db
+        self._url = url
         self._opened: dict[str, LoomDB] = {}
         self._sources: dict[str, HubSource] = {RUNS: HubSource(db, RUNS, records=db, endpoint=None)}
 
@@ -176,7 +179,8 @@ def feedback_page(db: LoomDB, after: int, limit: int) -> Page:
 def exposure_page(db: LoomDB, endpoint: str, after: int, limit: int) -> Page:
     """The next observations of an endpoint's arms."""
     rows: list[tuple[Any, ...]] = []
-    before, number = 0, 0
+    before = 0
+    number = 0
     found = read_observations(db, endpoint, after=after, limit=limit)
     found = found or read_observations(db, endpoint, after=after, limit=EMPTY * limit)
     for position, one in found:

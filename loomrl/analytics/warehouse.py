@@ -18,7 +18,8 @@ class Warehouse:
     """An open store: for whoever feeds it by `open_warehouse`, for whoever asks by `open_reader`."""
 
     def __init__(self, connection: Connection, place: Place) -> None:
-        self._connection, self.place = connection, place
+        self._connection = connection
+        self.place = place
 
     def rows(self, sql: str, **parameters: Any) -> Rows:
         """The rows of a question of ours."""
@@ -98,7 +99,8 @@ def make(warehouse: Warehouse, origin: str) -> None:
 
 
 def _check(warehouse: Warehouse, origin: str) -> None:
-    about, place = warehouse.about(), warehouse.place
+    about = warehouse.about()
+    place = warehouse.place
     if not about.get("schema"):
         make(warehouse, origin)
         return

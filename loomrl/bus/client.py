@@ -17,7 +17,8 @@ from loomrl.bus.spool import Spool
 from loomrl.errors import BusAway, BusError, BusRefused
 from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering
 
-URL_VARIABLE, SPOOL = "NATS_URL", "trajectory-spool"
+URL_VARIABLE = "NATS_URL"
+SPOOL = "trajectory-spool"
 AT_ONCE = 256
 """Waiting messages that one call publishes along with its own."""
 PAUSE_S = 1.0

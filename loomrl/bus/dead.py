@@ -13,7 +13,8 @@ from loomrl.bus.clean import cleaned_text
 from loomrl.errors import BusError
 from loomrl.safety.redaction import Redactor
 
-STREAM, PREFIX = "RL_DEAD", "agent.rl.dead."
+STREAM = "RL_DEAD"
+PREFIX = "agent.rl.dead."
 MOST_BYTES = 900_000
 """Of a letter."""
 LONGEST = 100_000

@@ -18,7 +18,9 @@ CALLS = ("tool_call", "subordinate_call", "memory_update")
 
 def trajectory_from(event: TrajectoryEvent) -> Trajectory:
     """The trajectory in an event; its environment is the agent, its family the domain."""
-    id, task, turns = str(event["trajectory_id"]), event["task_context"], event["turns"]
+    id = str(event["trajectory_id"])
+    task = event["task_context"]
+    turns = event["turns"]
     return Trajectory(
         id=id,
         task=Task(
@@ -52,7 +54,8 @@ def _turn(event: TrajectoryEvent, place: int) -> Turn:
 
 def _seen(observation: Observation) -> Iterator[Message]:
     """An observation as messages. `{"messages": […]}` are several."""
-    content, role = observation["content"], ROLES[observation["type"]]
+    content = observation["content"]
+    role = ROLES[observation["type"]]
     if isinstance(content, str):
         yield Message(role, content)
         return

@@ -42,7 +42,8 @@ class JetStreamBus(Bus):
 
     def __init__(self, url: str, *, connect_s: float = CONNECT_S) -> None:
         self.place = place_of(url)
-        self._url, self._connect_s = url, connect_s
+        self._url = url
+        self._connect_s = connect_s
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="bus", daemon=True)
         self._thread.start()
@@ -165,7 +166,8 @@ class JetStreamBus(Bus):
             await link.ask(ending, *_about("CONSUMER.DELETE", stream, made.name))
 
     async def _stats(self) -> list[StreamStats]:
-        link, found = await self._linked(), []
+        link = await self._linked()
+        found = []
         for stream in STREAMS:
             try:
                 info = await link.ask(link.jetstream.stream_info(stream.name), *_about("STREAM.INFO", stream.name))
@@ -203,7 +205,9 @@ class _JetStreamSubscription(Subscription):
     """A durable consumer that is pulled from. Made, with its stream, when it is first asked."""
 
     def __init__(self, bus: JetStreamBus, stream: Stream, config: ConsumerConfig) -> None:
-        self._bus, self._stream, self._config = bus, stream, config
+        self._bus = bus
+        self._stream = stream
+        self._config = config
         self._pulling: Pulling | None = None
         self._bus._do(self._ready())
 

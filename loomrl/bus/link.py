@@ -42,7 +42,8 @@ class Link:
         """The broker does not let this account hear the answers in this inbox."""
         self.was_reset = False
         """The broker closed it without letting us read to the end."""
-        self._url, self._inbox = url, inbox
+        self._url = url
+        self._inbox = inbox
         self._client = Client()
         self._waiting: set[Wait] = set()
         self._tokens = itertools.count()
@@ -79,7 +80,8 @@ class Link:
     async def _connect(self, connecting: Coroutine[Any, Any, None], connect_s: float) -> None:
         """Try once. The library would try for ever, so its first complaint ends it."""
         self._first = wait = Wait(())
-        task, failed = asyncio.ensure_future(connecting), asyncio.ensure_future(wait.changed.wait())
+        task = asyncio.ensure_future(connecting)
+        failed = asyncio.ensure_future(wait.changed.wait())
         await asyncio.wait({task, failed}, timeout=connect_s, return_when=asyncio.FIRST_COMPLETED)
         self._first = None
         if task.done():
@@ -141,7 +143,8 @@ class Link:
         """The result of one of the library's commands; `about` are the subjects that it publishes to."""
         wait = Wait(about)
         self._waiting.add(wait)
-        task, failed = asyncio.ensure_future(work), asyncio.ensure_future(wait.changed.wait())
+        task = asyncio.ensure_future(work)
+        failed = asyncio.ensure_future(wait.changed.wait())
         try:
             await asyncio.wait({task, failed}, return_when=asyncio.FIRST_COMPLETED)
             if wait.error is not None and not task.done():
@@ -285,7 +288,8 @@ class Link:
             self._waiting.discard(pulling)
         if pulling.error is not None and not pulling.arrived:
             raise pulling.error
-        arrived, pulling.arrived = pulling.arrived, []
+        arrived = pulling.arrived
+        pulling.arrived = []
         return arrived
 
 
@@ -307,7 +311,8 @@ class Pulling(Wait):
         """A further request."""
         self.number += 1
         self._wanted = wanted
-        self.is_done, self.error = False, None
+        self.is_done = False
+        self.error = None
         self.changed.clear()
 
     async def take(self, message: Msg) -> None:

@@ -30,7 +30,8 @@ from loomrl.types import Source
 CURSORS = "outbox/"
 SKIPPED = "bus.skipped"
 """Kind of the event about a record that cannot be published."""
-EVENTS, TRAJECTORIES = 1000, 64
+EVENTS = 1000
+TRAJECTORIES = 64
 """Records in a page."""
 DAY_S = 86_400.0
 
@@ -69,7 +70,8 @@ class EventFeed:
     name = "events"
 
     def __init__(self, db: LoomDB, origin: str) -> None:
-        self._db, self._origin = db, origin
+        self._db = db
+        self._origin = origin
 
     def read(self, after: int, *, now: float) -> Page:
         """The next events that have a contract."""
@@ -89,7 +91,9 @@ class EventFeed:
         return page
 
     def _told(self, event: Event, rewards: Mapping[str, StoredReward]) -> tuple[Contract[Any], Data] | None:
-        subject, data, at = event.subject, event.data, event.created_at
+        subject = event.subject
+        data = event.data
+        at = event.created_at
         match event.kind:
             case "reward.made":
                 reward = rewards.get(subject)  # none: deleted with its trajectory
@@ -128,7 +132,10 @@ class Outbox:
     """Publishes a LoomDB's records on a bus. Every bus has cursors of its own, by its place."""
 
     def __init__(self, db: LoomDB, url: str, bus: Bus, *, clock: Callable[[], float] = time.time) -> None:
-        self._db, self._url, self._bus, self._clock = db, url, bus, clock
+        self._db = db
+        self._url = url
+        self._bus = bus
+        self._clock = clock
         self._origin = origin_of(db)
         self._events = EventFeed(db, self._origin)
         self._hubs: dict[str, HubFeed] = {}

@@ -18,7 +18,8 @@ from loomrl.store.events import Event, append_events
 Say = Callable[[str], None]
 LOOK_S = 0.25
 """Pause of the outbox where there was nothing to publish."""
-PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+PAUSE_S = 0.2
+LONGEST_PAUSE_S = 5.0
 AWAY_S = 5.0
 """A bus that is away for longer is put on record."""
 TELL_S = 10.0
@@ -28,7 +29,10 @@ class Watch:
     """Tells people and the record when one of the two cannot use the bus, and when it can again."""
 
     def __init__(self, db: LoomDB, name: str, say: Say, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._db, self._name, self._say, self._clock = db, name, say, clock
+        self._db = db
+        self._name = name
+        self._say = say
+        self._clock = clock
         self._since: float | None = None
         self._is_told = False
         self._said = ""
@@ -51,7 +55,9 @@ class Watch:
         if self._is_told:
             self._record("bus.back", {"seconds": seconds})
         self._say(f"{self._name}: it works again, after {seconds:.1f} s")
-        self._since, self._is_told, self._said = None, False, ""
+        self._since = None
+        self._is_told = False
+        self._said = ""
 
     def _record(self, kind: str, data: dict[str, object]) -> bool:
         try:
@@ -107,7 +113,8 @@ def serve_bus(  # noqa: PLR0913 - a service with its settings
 ) -> None:
     """Publish what is on record, and take in what others publish, until `stop` is set."""
     meter = meter or Meter(Registry())
-    counts, told = Counter[str](), Counter[str]()
+    counts = Counter[str]()
+    told = Counter[str]()
     outbox = Outbox(db, url, bus)
     sink = Sink(db, url, bus, terms=terms)
 

@@ -99,7 +99,10 @@ class Sink:
         redactor: Redactor | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._db, self._url, self._bus, self._clock = db, url, bus, clock
+        self._db = db
+        self._url = url
+        self._bus = bus
+        self._clock = clock
         self._terms = terms or Terms()
         self._redactor = Remembering(redactor or PatternRedactor())
         self._origin = origin_of(db)

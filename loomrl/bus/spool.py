@@ -13,7 +13,8 @@ from loomrl.files import make_private, private
 
 MOST_BYTES = 64 << 20
 MOST_FILES = 20_000
-READY, BROKEN = ".event", ".broken"
+READY = ".event"
+BROKEN = ".broken"
 
 
 class Spool:
@@ -22,7 +23,8 @@ class Spool:
     def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES) -> None:
         self.folder = folder
         self._most_bytes = most_bytes
-        self._bytes, self._files = 0, 0
+        self._bytes = 0
+        self._files = 0
         """Room that is known to be left."""
 
     def put(self, message: Message) -> None:
@@ -69,7 +71,8 @@ class Spool:
             return
         make_private(self.folder)
         sizes = [entry.stat().st_size for entry in os.scandir(self.folder) if entry.name.endswith(READY)]
-        self._bytes, self._files = self._most_bytes - sum(sizes), MOST_FILES - len(sizes)
+        self._bytes = self._most_bytes - sum(sizes)
+        self._files = MOST_FILES - len(sizes)
         if self._bytes < needed or self._files < 1:
             raise BusError(
                 f"the spool {self.folder} is full ({len(sizes)} messages, {sum(sizes)} B): the message is not kept. "

@@ -107,7 +107,10 @@ class StoredBus(Bus):
 
 class _StoredSubscription(Subscription):
     def __init__(self, db: LoomDB, taker: Taker, came: threading.Condition, clock: Callable[[], float]) -> None:
-        self._db, self._taker, self._came, self._clock = db, taker, came, clock
+        self._db = db
+        self._taker = taker
+        self._came = came
+        self._clock = clock
 
     @override
     def fetch(self, most: int, *, wait_s: float) -> list[Delivery]:

@@ -9,7 +9,9 @@ from nats.aio.msg import Msg
 from loomrl.bus.bus import Message
 from loomrl.errors import BusError
 
-ID, STATUS, DESCRIPTION = "Nats-Msg-Id", "Status", "Description"
+ID = "Nats-Msg-Id"
+STATUS = "Status"
+DESCRIPTION = "Description"
 NO_RESPONDERS = "503"
 
 

@@ -230,7 +230,8 @@ class Experiment(Training):
             return self
         if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
             raise ValueError("parent with algorithm.experts above 1 is not there: experts begin with a model.path")
-        steps, build = algorithm.warm_start.steps, algorithm.model.build
+        steps = algorithm.warm_start.steps
+        build = algorithm.model.build
         for path, value, none in (("warm_start.steps", steps, "0"), ("model.build", build, "null")):
             if value:
                 raise ValueError(
@@ -245,7 +246,8 @@ class Experiment(Training):
 
     @model_validator(mode="after")
     def _check_data(self) -> Self:
-        algorithm, stop = self.algorithm, self.train.stop
+        algorithm = self.algorithm
+        stop = self.train.stop
         if self.data is None:
             if isinstance(algorithm, KTO | RAFT):
                 raise ValueError(
@@ -329,7 +331,8 @@ class Experiment(Training):
 
     @model_validator(mode="after")
     def _check_preferences(self) -> Self:
-        algorithm, given = self.algorithm, self.evaluation.preferences
+        algorithm = self.algorithm
+        given = self.evaluation.preferences
         steered = isinstance(algorithm, LanguageWeave) and algorithm.objectives and algorithm.preference.always is None
         if given is not None and not steered:
             raise ValueError(

@@ -29,7 +29,8 @@ class MonitorRule(Config):
 
     @model_validator(mode="after")
     def _check_effect(self) -> Self:
-        acts, replaces = isinstance(self.check, ActionCheck), self.then in ("replace", "stable")
+        acts = isinstance(self.check, ActionCheck)
+        replaces = self.then in ("replace", "stable")
         if self.text is not None and (acts or not replaces):
             raise ValueError(f"text has no effect with check.kind={self.check.kind} and then={self.then}: leave it out")
         if self.action is not None and not (acts and replaces):

@@ -169,7 +169,8 @@ class Woven(Config):
         if not self.objectives:
             self._refuse_without_objectives("preference", "reference")
             return self
-        names, asked = self.tree.names, self.preference
+        names = self.tree.names
+        asked = self.preference
         for name, given in (("preference.weights", asked.always), ("reference", self.reference)):
             if given is not None and len(given) != len(names):
                 raise ValueError(f"{name}={given}: {len(names)} are needed, one for each of objectives")

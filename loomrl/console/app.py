@@ -70,7 +70,9 @@ class Shell:
     """ASGI middleware around everything: refuses what other sites' pages send, knows the session, sets headers."""
 
     def __init__(self, app: ASGIApp, *, site: Site, sessions: Sessions) -> None:
-        self._app, self._site, self._sessions = app, site, sessions
+        self._app = app
+        self._site = site
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -172,7 +174,9 @@ def console_app(
         lifespan=lifespan,
         exception_handlers={HTTPException: _plainly(pages)},
     )
-    app.state.sessions, app.state.feed, app.state.indexer = sessions, feed, indexer
+    app.state.sessions = sessions
+    app.state.feed = feed
+    app.state.indexer = indexer
     app.add_middleware(Shell, site=site, sessions=sessions)
     return app
 

@@ -25,7 +25,8 @@ def add_to(pages: Pages) -> None:
 
 def _audit(visit: Visit) -> Response:
     db = visit.source.db
-    kind, subject = visit.query("kind")[:100], visit.query("subject")[:500]
+    kind = visit.query("kind")[:100]
+    subject = visit.query("subject")[:500]
     before = visit.whole("before", 0) or None
     found = recent_events(db, before=before, limit=PAGE, kind=kind or None, subject=subject or None)
     kinds = kinds_of_events(db)

@@ -9,9 +9,14 @@ from markupsafe import Markup
 from loomrl.console import word
 from loomrl.telemetry.curve import round_ticks
 
-WIDE, HIGH = 720.0, 260.0
-LEFT, RIGHT, TOP, BOTTOM = 72.0, 708.0, 14.0, 226.0
-ROW, LABEL = 20.0, 180.0
+WIDE = 720.0
+HIGH = 260.0
+LEFT = 72.0
+RIGHT = 708.0
+TOP = 14.0
+BOTTOM = 226.0
+ROW = 20.0
+LABEL = 180.0
 LETTERS = 28
 """Of a bar's name."""
 
@@ -40,9 +45,11 @@ def lines(
     if not points:
         return Markup("")
     first, last = min(at for at, _ in points), max(at for at, _ in points)
-    lowest, highest = min(value for _, value in points), max(value for _, value in points)
+    lowest = min(value for _, value in points)
+    highest = max(value for _, value in points)
     ticks = round_ticks(lowest, highest if highest > lowest else lowest + (abs(lowest) or 1.0))
-    low, top = ticks[0], ticks[-1]
+    low = ticks[0]
+    top = ticks[-1]
 
     def place(at: float, value: float) -> str:
         across = LEFT + (RIGHT - LEFT) * ((at - first) / (last - first) if last > first else 0.5)

@@ -26,7 +26,8 @@ from loomrl.store.service.keys import create_key
 from loomrl.store.service.replicas import front_of
 
 PATIENCE_S = 120.0
-KEY_S, SPARE_S = 3600.0, 600.0
+KEY_S = 3600.0
+SPARE_S = 600.0
 """A key holds for an hour, and is replaced ten minutes before that."""
 CARRIED = ("role", "content", "about", "call", "judged")
 """What the page carries of a message."""
@@ -80,14 +81,16 @@ class Talk:
 
 
 def _page(visit: Visit, talk: Talk, problem: str = "") -> Response:
-    status, kept = 400 if problem else 200, json.dumps([*talk.said])
+    status = 400 if problem else 200
+    kept = json.dumps([*talk.said])
     return visit.page("chat.html", status, name=visit.named("name"), talk=talk, kept=kept, problem=problem)
 
 
 def _say(visit: Visit, callers: Callers) -> Response:
     """Go on with the conversation, or take a judgement of an answer in it."""
     text = visit.form.get("text", "").replace("\r\n", "\n").strip()
-    weights, is_recorded = _weights(visit.form), bool(visit.form.get("record"))
+    weights = _weights(visit.form)
+    is_recorded = bool(visit.form.get("record"))
     talk = Talk(weights=weights, said=_said_before(visit.form.get("said", "")), text=text, is_recorded=is_recorded)
     try:
         if judged := visit.form.get("judge"):
@@ -137,7 +140,8 @@ def _objectives(visit: Visit, callers: Callers) -> Sequence[str]:
 
 def _call(visit: Visit, callers: Callers, method: str, path: str, body: Any = None) -> httpx.Response:
     """The gateway's answer; Refused with what it says if that is an error."""
-    db, name = visit.source.db, visit.named("name")
+    db = visit.source.db
+    name = visit.named("name")
     url = front_of(db, name)
     if url is None:
         raise Refused(404, f"Endpoint {name[:120]!r} is not served now. `loomrl serve` does it.")

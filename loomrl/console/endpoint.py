@@ -53,7 +53,8 @@ def shares_of(arms: Iterable[Arm]) -> Any:
 
 
 def _show(visit: Visit) -> Response:
-    db, name = visit.source.db, visit.named("name")
+    db = visit.source.db
+    name = visit.named("name")
     past = history_of(db, name, limit=20)
     if not past:
         raise Refused(404, f"There is no endpoint {name[:120]!r} in this store.")
@@ -119,8 +120,11 @@ def _find_test(visit: Visit) -> AbTest:
 
 
 def _test(visit: Visit) -> Response:
-    db, test = visit.source.db, _find_test(visit)
-    reading, after, rows = Reading(test), 0, 0
+    db = visit.source.db
+    test = _find_test(visit)
+    reading = Reading(test)
+    after = 0
+    rows = 0
     while rows < MOST_ROWS and (batch := read_observations(db, test.endpoint, after=after)):
         reading.observe(each for _, each in batch if test.until is None or each.at <= test.until)
         after = batch[-1][0]
@@ -165,7 +169,8 @@ def _monitor(visit: Visit) -> Response:
 
 def _free(visit: Visit) -> Response:
     """Free a session from quarantine."""
-    session, endpoint = visit.form.get("session", ""), visit.form.get("endpoint", "")
+    session = visit.form.get("session", "")
+    endpoint = visit.form.get("endpoint", "")
     db = visit.source.db
     if not any((each.session, each.endpoint) == (session, endpoint) for each in quarantined(db)):
         raise Refused(404, f"Session {session[:120]!r} is not in quarantine.")

@@ -44,10 +44,12 @@ def _list(visit: Visit) -> Response:
 
 
 def _show(visit: Visit) -> Response:
-    db, name = visit.source.db, visit.named("name")
+    db = visit.source.db
+    name = visit.named("name")
     recorded = list_environments(db, name=name)
     tried = visit.source.tried_by_environment().get(name)
-    cls, problem = None, ""
+    cls = None
+    problem = ""
     if name in names():
         try:
             cls = find(name).cls
@@ -86,7 +88,9 @@ def results_in(evaluations: Sequence[Evaluation], name: str) -> list[tuple[str, 
 
 
 def _begin(visit: Visit) -> Response:
-    name, family, level = visit.named("name"), visit.form.get("family", ""), visit.form.get("level", "1")
+    name = visit.named("name")
+    family = visit.form.get("family", "")
+    level = visit.form.get("level", "1")
     if name not in names():
         raise Refused(404, f"Environment {name[:120]!r} is not installed here.")
     if not level.isdecimal():

@@ -24,7 +24,8 @@ LONGEST = 20_000
 """Characters of a question."""
 SCREEN = Limits(rows=500, timeout_s=10.0, memory_mb=1024, wait_s=5.0)
 FILE = Limits(rows=0, timeout_s=30.0, memory_mb=1024, wait_s=5.0)
-MOST_LINES, MOST_BARS = 8, 40
+MOST_LINES = 8
+MOST_BARS = 40
 MEASURES = ("success", "mean", "reward", "sampled_per_success", "usd")
 """Columns of the standard questions that say how good something was, best first; the others are counts."""
 SHARES = ("success", "negative")
@@ -91,12 +92,15 @@ def _question(visit: Visit) -> str:
 
 
 def _show(visit: Visit, explorer: Explorer) -> Response:
-    answer, message, status = None, "", 200
+    answer = None
+    message = ""
+    status = 200
     if sql := _question(visit):
         try:
             answer = explorer.ask(sql, SCREEN)
         except AnalyticsError as error:
-            message, status = str(error), 400
+            message = str(error)
+            status = 400
     numbers = [] if answer is None else answer.numbers
     axes = {name: visit.query(name) for name in ("x", "y", "by")}
     return visit.page(
@@ -125,7 +129,9 @@ def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str)
     if not up or up not in numbers:
         return ""
     form = word.percent if up in SHARES else word.number
-    at, value, part = columns.index(across), columns.index(up), columns.index(by) if by else None
+    at = columns.index(across)
+    value = columns.index(up)
+    part = columns.index(by) if by else None
     if across in numbers or all(isinstance(row[at], date) for row in answer.rows):
         drawn: dict[str, list[tuple[float, float]]] = {}
         for row in answer.rows:

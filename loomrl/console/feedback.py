@@ -26,7 +26,8 @@ from loomrl.store.view.trajectory_index import TrajectoryFilter, page_of
 from loomrl.types import Feedback
 
 PAGE = 30
-TO_RATE, LOOKED_AT = 8, 200
+TO_RATE = 8
+LOOKED_AT = 200
 STARS = tuple(f"stars {count}" for count in range(1, MOST_STARS + 1))
 KINDS = ("thumb up", "thumb down", *STARS, "correction", "comment")
 SERVED = "endpoint-"
@@ -81,7 +82,8 @@ def said_in(place: Place) -> list[tuple[str, str]]:
 
 def give(visit: Visit, place: Place, form: Any) -> None:
     """Store what a person says of a trajectory: of what was served with the gateway's own checks and redaction."""
-    kind, text = form.get("kind", ""), form.get("text", "").strip()
+    kind = form.get("kind", "")
+    text = form.get("text", "").strip()
     comment = form.get("comment", "").strip()
     if kind not in KINDS:
         raise Refused(400, f"kind={kind[:80]!r} is unknown. Known: {', '.join(KINDS)}.")
@@ -156,11 +158,13 @@ def _choose(visit: Visit) -> Response:
     better, worse = places
     if better is None or worse is None or better.trajectory.id == worse.trajectory.id:
         raise Refused(404, "Two trajectories are needed, and one of these is not there.")
-    mine, other = better.trajectory.id, worse.trajectory.id
+    mine = better.trajectory.id
+    other = worse.trajectory.id
     if better.hub.startswith(SERVED) and worse.hub.startswith(SERVED):
         take(visit, {"session": mine, "over": {"session": other}})
     else:
-        now, mark = time.time(), uuid.uuid4().hex
+        now = time.time()
+        mark = uuid.uuid4().hex
         rows = [
             Feedback(id=f"fb-{mark}-{end}", trajectory=id, source="human", kind="choice", value=value, created_at=now,
                      data={"who": visit.who, word: against})

@@ -42,7 +42,8 @@ class Indexer:
     """Reads what is new in every hub until it is closed. Several consoles may do so at once."""
 
     def __init__(self, hubs: Hubs, *, changed: Callable[[int], None] = lambda _: None) -> None:
-        self._hubs, self._changed = hubs, changed
+        self._hubs = hubs
+        self._changed = changed
         self._ending = threading.Event()
         self._again: dict[str, float] = {}
         self._thread = threading.Thread(target=self._work, name="console-index", daemon=True)

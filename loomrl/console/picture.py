@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from markupsafe import Markup, escape
 
-WIDE, HIGH = 120.0, 28.0
+WIDE = 120.0
+HIGH = 28.0
 
 
 def sparkline(values: Sequence[float]) -> Markup:
@@ -47,7 +48,8 @@ def interval(
 
 def share_bar(shares: Sequence[tuple[str, float]]) -> Markup:
     """Shares of a whole, one after the other; the class of each part is given."""
-    parts, at = [], 0.0
+    parts = []
+    at = 0.0
     for kind, share in shares:
         parts.append(f'<rect class="{kind}" x="{at:.2f}" width="{max(0.0, 100 * share - 0.3):.2f}" height="8"/>')
         at += 100 * share
@@ -61,9 +63,12 @@ def plot(columns: Sequence[Sequence[float]], *, label: str, wide: float = 640.0,
     there = [value for column in columns for value in column if math.isfinite(value)]
     if not there:
         return Markup("")
-    low, top = min(there), max(there)
+    low = min(there)
+    top = max(there)
     span = top - low or 1.0
-    left, right, bottom = 64.0, wide - 6, high - 20
+    left = 64.0
+    right = wide - 6
+    bottom = high - 20
     longest = max(map(len, columns))
     paths = []
     for number, column in enumerate(columns):

@@ -17,7 +17,8 @@ from loomrl.http.refusal import Refused
 from loomrl.types import Message, Task
 
 T = TypeVar("T")
-MOST_GAMES, IDLE_S = 16, 1800.0
+MOST_GAMES = 16
+IDLE_S = 1800.0
 PATIENCE_S = 30.0
 """For one step of an environment."""
 LONGEST_ACTION = 20_000

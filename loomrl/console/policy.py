@@ -23,8 +23,13 @@ from loomrl.store.verdicts import list_verdicts
 from loomrl.store.view.policy_list import ancestors_of, children_of, evaluations_of, find_policy, page_of_policies
 from loomrl.types import PolicyVersion, Stage
 
-ABOVE, BELOW = 5, 12
-WIDE, HIGH, GAP_X, GAP_Y, MARGIN = 190.0, 54.0, 56.0, 16.0, 12.0
+ABOVE = 5
+BELOW = 12
+WIDE = 190.0
+HIGH = 54.0
+GAP_X = 56.0
+GAP_Y = 16.0
+MARGIN = 12.0
 
 
 def add_to(pages: Pages) -> None:
@@ -36,7 +41,8 @@ def add_to(pages: Pages) -> None:
 
 def _list(visit: Visit) -> Response:
     db = visit.source.db
-    run, stage = visit.query("run")[:300], visit.choice("stage", [stage.value for stage in Stage])
+    run = visit.query("run")[:300]
+    stage = visit.choice("stage", [stage.value for stage in Stage])
     after = place_in(visit.query("after"))
     if after is not None and not isinstance(after[0], int | float):
         raise Refused(400, "after= is no place in this list. Begin with the first page.")
@@ -63,7 +69,8 @@ def policy_at(visit: Visit, id: str) -> PolicyVersion:
 
 
 def _show(visit: Visit) -> Response:
-    db, policy = visit.source.db, policy_at(visit, visit.named("id"))
+    db = visit.source.db
+    policy = policy_at(visit, visit.named("id"))
     return visit.page(
         "policy.html",
         policy=policy,
@@ -152,7 +159,10 @@ def _edges(nodes: Sequence[Node]) -> Iterator[str]:
         parent = places.get(node.policy.parent or "")
         if parent is None:
             continue
-        x, y, to_x, to_y = parent.x + WIDE, parent.y + HIGH / 2, node.x, node.y + HIGH / 2
+        x = parent.x + WIDE
+        y = parent.y + HIGH / 2
+        to_x = node.x
+        to_y = node.y + HIGH / 2
         middle = (x + to_x) / 2
         yield f'<path class="edge" d="M{x:g} {y:g}C{middle:g} {y:g} {middle:g} {to_y:g} {to_x:g} {to_y:g}"/>'
 

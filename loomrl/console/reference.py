@@ -36,7 +36,8 @@ def add_to(pages: Pages) -> None:
 
 def _reference(visit: Visit) -> Response:
     attempt = at_place(visit).trajectory
-    answer, reason = "", ""
+    answer = ""
+    reason = ""
     try:
         answer = reference_to(attempt, visit.source.db)
     except Unavailable as error:

@@ -31,7 +31,11 @@ LIMIT = 100
 MOMENTS = 60
 FRESH_S = 5.0
 """The evidence over time is computed at most this often."""
-WIDE, HIGH, LEFT, TOP, BOTTOM = 680.0, 150.0, 64.0, 24.0, 22.0
+WIDE = 680.0
+HIGH = 150.0
+LEFT = 64.0
+TOP = 24.0
+BOTTOM = 22.0
 
 
 @dataclass(slots=True)
@@ -94,7 +98,8 @@ def _rows(visit: Visit) -> list[ReleaseRow]:
 
 
 def _show(visit: Visit) -> Response:
-    db, rows = visit.source.db, _rows(visit)
+    db = visit.source.db
+    rows = _rows(visit)
     release = Release.of(rows[-1])
     is_latest = _is_latest(db, release)
     look = _watch.look(db, release.row.endpoint, with_bounds=False) if is_latest else None
@@ -134,10 +139,12 @@ def _verdict_of(db: LoomDB, release: Release) -> StoredVerdict | None:
 
 def _say(visit: Visit) -> Response:
     rows = _rows(visit)
-    said, why = parse_word(visit.form.get("word", "")[:40]), visit.form.get("why", "").strip()
+    said = parse_word(visit.form.get("word", "")[:40])
+    why = visit.form.get("why", "").strip()
     if not why:
         raise Refused(400, "Say why: the reason stays on record.")
-    endpoint, name = rows[-1].endpoint, rows[-1].release
+    endpoint = rows[-1].endpoint
+    name = rows[-1].release
     if not _is_latest(visit.source.db, Release.of(rows[-1])):
         raise Refused(409, f"{name} is not the endpoint's latest release any more. Decide about that one.")
     tell(visit.source.db, endpoint, said, who=visit.who, why=why[:2000], at=time.time())
@@ -146,7 +153,8 @@ def _say(visit: Visit) -> Response:
 
 def _evidence(visit: Visit) -> Response:
     """The interval of each metric against what is accepted, over time."""
-    db, rows = visit.source.db, _rows(visit)
+    db = visit.source.db
+    rows = _rows(visit)
     release = Release.of(rows[-1])
     since = rows[0].created_at
     until = max(time.time() if release.passage.is_open else rows[-1].created_at, since + 1e-3)

@@ -28,7 +28,8 @@ from loomrl.telemetry.panel import FAMILIES, OTHERS, sections
 from loomrl.telemetry.sink import STEP
 from loomrl.telemetry.sink import read_metrics as read_file
 
-POINTS, DOCTOR_ROWS = 600, 400
+POINTS = 600
+DOCTOR_ROWS = 400
 MOST_TOGETHER = 8
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
 """A report is a page of its own, with its style in it and no script."""
@@ -69,7 +70,8 @@ def run_of(visit: Visit, name: str = "run") -> Run:
 
 
 def _show(visit: Visit) -> Response:
-    run, db = run_of(visit), visit.source.db
+    run = run_of(visit)
+    db = visit.source.db
     others = [id for id in dict.fromkeys(visit.queries("with")) if id != run.id][: MOST_TOGETHER - 1]
     unknown = [id for id in others if find_run(db, id) is None]
     if unknown:
@@ -140,10 +142,12 @@ def _report(visit: Visit) -> Response:
 
 def _metrics(visit: Visit) -> Response:
     """A run's metrics by column: all of them thinned out, or what is past a number."""
-    run, db = run_of(visit), visit.source.db
+    run = run_of(visit)
+    db = visit.source.db
     after = visit.whole("after", 0)
     if after:
-        every, rows = 1, read_metrics(db, run.id, after=after, limit=POINTS)
+        every = 1
+        rows = read_metrics(db, run.id, after=after, limit=POINTS)
     else:
         every, rows = thinned_metrics(db, run.id, most=POINTS)
     if not rows and not after and (file := _file(run, "metrics.jsonl")) is not None:
@@ -192,7 +196,8 @@ def _panels(names: Collection[str], unit: str) -> list[dict[str, Any]]:
 def evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
     """An evaluation on a line: of a language policy success, of control the return."""
     overall = evaluation.report.get("overall", {})
-    success, reward = overall.get("success"), overall.get("reward")
+    success = overall.get("success")
+    reward = overall.get("reward")
     told = success if isinstance(success, dict) else reward if isinstance(reward, dict) else {}
     is_share = isinstance(success, dict)
     mean, low, high = (told.get(name) for name in ("mean", "low", "high"))

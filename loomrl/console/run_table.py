@@ -30,7 +30,8 @@ from loomrl.telemetry.panel import SHARES, TITLES
 from loomrl.telemetry.sink import headline_in
 
 SPARKS = 48
-MOST_GROUPED, MOST_EXPORTED = 200, 1000
+MOST_GROUPED = 200
+MOST_EXPORTED = 1000
 GROUPINGS = ("experiment", "kind", "status", "environment")
 """What runs can be grouped by, beside a setting by its path."""
 _NUMBER = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?")
@@ -100,7 +101,9 @@ def _filter(visit: Visit) -> RunFilter:
 
 
 def _list(visit: Visit) -> Response:
-    db, wanted, by = visit.source.db, _filter(visit), visit.query("group")[:200].strip()
+    db = visit.source.db
+    wanted = _filter(visit)
+    by = visit.query("group")[:200].strip()
     page = page_of_runs(db, wanted, after=place_in(visit.query("after")), limit=MOST_GROUPED if by else PAGE)
     rows = rows_of(db, page)
     return visit.page(
@@ -120,7 +123,8 @@ def _list(visit: Visit) -> Response:
 def rows_of(db: LoomDB, page: RunPage) -> list[Row]:
     """The lines of a page."""
     ids = [each.id for each in page.runs]
-    curves, results = headlines(db, last_numbers(db, ids), most=SPARKS), results_of(db, ids)
+    curves = headlines(db, last_numbers(db, ids), most=SPARKS)
+    results = results_of(db, ids)
     return [Row(each, sparkline(curves.get(each.id, ())), results.get(each.id)) for each in page.runs]
 
 
@@ -191,7 +195,8 @@ def _ticked(visit: Visit, *, most: int) -> list[Run]:
 
 
 def _compare(visit: Visit) -> Response:
-    db, runs = visit.source.db, _ticked(visit, most=MOST_TOGETHER)
+    db = visit.source.db
+    runs = _ticked(visit, most=MOST_TOGETHER)
     if len(runs) < 2:
         raise Refused(400, "A comparison needs two runs. Tick them in the list of runs.")
     results = results_of(db, [run.id for run in runs])

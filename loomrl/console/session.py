@@ -16,10 +16,12 @@ from loomrl.store import LoomDB
 from loomrl.store.service.keys import FORM, Key, any_key, find_key, is_secret_of
 
 COOKIE = "loomrl_console"
-IDLE_S, LONGEST_S = 2 * 3600.0, 12 * 3600.0
+IDLE_S = 2 * 3600.0
+LONGEST_S = 12 * 3600.0
 """A session ends after this long without a request, and after this long in any case."""
 MOST_SESSIONS = 10_000
-TRIES, TRIES_S = 10, 60.0
+TRIES = 10
+TRIES_S = 60.0
 """Failed attempts to sign in from one address within a time."""
 KEYS_S = 1.0
 """How long it is believed that there are keys, or none."""
@@ -97,7 +99,8 @@ class Sessions:
 
     def known(self, cookie: str | None) -> Known:
         """The session behind a cookie, or a new one."""
-        now, reason = self.clock(), ""
+        now = self.clock()
+        reason = ""
         found = self._sessions.get(_hashed(cookie)) if cookie else None
         if found is not None:
             reason = self._why_over(found, now)

@@ -18,7 +18,8 @@ from loomrl.store.runs import Run, find_run, recorded_sweep
 from loomrl.store.view.run_list import RunFilter, page_of_runs, trials_of
 from loomrl.telemetry.parallel import draw_parallel
 
-MOST_TRIALS, MOST_AXES = 500, 8
+MOST_TRIALS = 500
+MOST_AXES = 8
 GROUPS = 4
 """Into which the trials fall by a setting that is a number."""
 
@@ -36,7 +37,8 @@ def _list(visit: Visit) -> Response:
 
 
 def _show(visit: Visit) -> Response:
-    db, id = visit.source.db, visit.named("sweep")
+    db = visit.source.db
+    id = visit.named("sweep")
     run = find_run(db, id)
     if run is None or run.kind != "sweep":
         raise Refused(404, f"There is no sweep {id[:120]!r} in this store.")

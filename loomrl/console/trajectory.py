@@ -78,7 +78,8 @@ def filter_of(visit: Visit) -> TrajectoryFilter:
 
 def _list(visit: Visit) -> Response:
     source = visit.source
-    wanted, text = filter_of(visit), visit.query("text")[:500]
+    wanted = filter_of(visit)
+    text = visit.query("text")[:500]
     before = visit.whole("before", 0, high=2**62) or None
     keep = (lambda rows: list(_with_text(source, rows, text))) if text else None
     page = page_of(source.index, wanted, before=before, limit=PAGE, keep=keep)
@@ -145,7 +146,8 @@ def place_of(visit: Visit) -> Place:
 
 def at_place(visit: Visit) -> Place:
     """The trajectory at the place in the parameters; Refused 404."""
-    hub, place = visit.query("hub"), visit.whole("place", 0)
+    hub = visit.query("hub")
+    place = visit.whole("place", 0)
     found = visit.source.at(hub, place)
     if found is None:
         raise Refused(404, f"There is no trajectory at place {place} of hub {hub[:80]!r}.")
@@ -153,7 +155,8 @@ def at_place(visit: Visit) -> Place:
 
 
 def _show(visit: Visit) -> Response:
-    found, db = place_of(visit), visit.source.db
+    found = place_of(visit)
+    db = visit.source.db
     t = found.trajectory
     pieces, after = part_of(t, 0)
     hub = visit.source.hub(found.hub)
@@ -228,7 +231,8 @@ def _part(visit: Visit) -> Response:
 
 def _tokens(visit: Visit) -> Response:
     found = at_place(visit)
-    begin, count = visit.whole("from", 0), visit.whole("count", TOKENS, low=1, high=TOKENS)
+    begin = visit.whole("from", 0)
+    count = visit.whole("count", TOKENS, low=1, high=TOKENS)
     columns = tokens_of(found.trajectory, visit.whole("thread", 0, high=10_000), begin=begin, count=count)
     if columns is None:
         raise Refused(404, "This sequence has no tokens on record.")
@@ -250,7 +254,8 @@ def _tokens(visit: Visit) -> Response:
 
 def _siblings(visit: Visit) -> Response:
     """Two attempts of a group side by side."""
-    mine, other = at_place(visit), visit.source.at(visit.query("hub"), visit.whole("other", 0))
+    mine = at_place(visit)
+    other = visit.source.at(visit.query("hub"), visit.whole("other", 0))
     if other is None or other.trajectory.group != mine.trajectory.group:
         raise Refused(404, "There is no such attempt in this group.")
     return visit.page("siblings.html", mine=mine, other=other, rows=_side_by_side(mine.trajectory, other.trajectory))

@@ -12,7 +12,8 @@ from loomrl.types import Reward, Steps, Trajectory, Turn
 
 LONGEST_PIECE = 6_000
 """Characters of a piece."""
-MOST_PIECES, MOST_LETTERS = 60, 120_000
+MOST_PIECES = 60
+MOST_LETTERS = 120_000
 """Of one part of a page; the next part is loaded when it comes into view."""
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _THINK = re.compile(r"<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL)

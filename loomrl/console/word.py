@@ -52,7 +52,9 @@ def lasting(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     whole = round(seconds)
-    days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
+    days = whole // 86_400
+    hours = whole // 3600 % 24
+    minutes = whole // 60 % 60
     if days:
         return f"{days} d {hours} h"
     if hours:

@@ -16,7 +16,8 @@ from loomrl.files import write_whole
 from loomrl.schema import Config
 
 FORMAT = 1
-MANIFEST, TENSORS = "policy.json", "policy.safetensors"
+MANIFEST = "policy.json"
+TENSORS = "policy.safetensors"
 
 
 class Sizes(Config):

@@ -95,7 +95,8 @@ def refuse_stuck(environments: VectorEnv[Any, Any, Any]) -> Callable[[Any, Bools
     mask = mask_in(observed, environments.single_action_space)
     if mask is None:
         return lambda *_: None
-    flat, name = flatten(observed), _name(environments)
+    flat = flatten(observed)
+    name = _name(environments)
 
     def check(observations: Any, over_N: Bools, steps_N: NDArray[np.int64]) -> None:
         stuck = np.flatnonzero(mask.stuck(flat(observations)) & ~over_N)

@@ -69,7 +69,8 @@ class Memory(nn.Module):
         Sequences are cut where episodes begin, and the pieces run side by side: the more there are, the faster.
         """
         piece_TB, place_TB = _pieces(history.begins_TB)
-        count, longest = int(piece_TB.max()) + 1, int(place_TB.max()) + 1
+        count = int(piece_TB.max()) + 1
+        longest = int(place_TB.max()) + 1
         shown_LPF = shown_TBF.new_zeros(longest, count, shown_TBF.shape[-1])
         shown_LPF[place_TB, piece_TB] = shown_TBF
         state_PS = shown_TBF.new_zeros(count, self.state)
@@ -144,7 +145,9 @@ class Attention(Memory):
 
     def __init__(self, numbers: int, settings: kinds.Attention) -> None:
         super().__init__()
-        self.size, self._window, self._heads = settings.size, settings.window, settings.heads
+        self.size = settings.size
+        self._window = settings.window
+        self._heads = settings.heads
         self.state = (self._window - 1) * (numbers + 1)
         self._scale = math.sqrt(self._heads / self.size)
         self.query, self.key, self.value = (nn.Linear(numbers, self.size) for _ in range(3))

@@ -52,7 +52,8 @@ def read_minari(id: str, observed: spaces.Space[Any], acted: spaces.Space[Any]) 
                 f"Minari data set {id!r} has {what} of {theirs}, the environment has {ours}. Name the environment that "
                 "it was recorded in, with its settings."
             )
-    flat, own = flatten(observed), taken(acts(acted))
+    flat = flatten(observed)
+    own = taken(acts(acted))
     return [_logged(episode, flat, own) for episode in found.iterate_episodes() if len(episode.rewards)]
 
 

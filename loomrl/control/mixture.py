@@ -32,7 +32,9 @@ class Mixture:
     """
 
     def __init__(self, base: Distribution, experts: int, ways: Ways = NO_WAYS) -> None:
-        self.base, self.experts, self.ways = base, experts, ways
+        self.base = base
+        self.experts = experts
+        self.ways = ways
         self.squashed = base.squashed
         self.inputs = experts * (1 + base.inputs)
         self._is_real = isinstance(base, Gaussian | SquashedGaussian)
@@ -57,7 +59,8 @@ class Mixture:
         """log wₖ πₖ(a): the joint log-probability of action and expert, `[B, K]`; exact."""
         if isinstance(self.base, Categorical):
             return self._choices(inputs_BI).gather(-1, actions[:, None, None].expand(-1, self.experts, 1))[:, :, 0]
-        each_BKI, repeated = self.each(inputs_BI), actions.repeat_interleave(self.experts, 0)
+        each_BKI = self.each(inputs_BI)
+        repeated = actions.repeat_interleave(self.experts, 0)
         logp_BK = self.base.logp(each_BKI.flatten(0, 1), repeated).view(-1, self.experts)
         if self.ways.epsilons:
             even_B1 = self.base.logp(even(each_BKI[:, 0]), actions)[:, None]
@@ -105,10 +108,12 @@ class Mixture:
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
         """An expert by its weight, then one of its actions."""
         chosen_B = (inputs_BI[:, : self.experts] + noise_BW[:, : self.experts]).argmax(-1)
-        taken_BI, first = self.each(inputs_BI)[torch.arange(len(chosen_B)), chosen_B], self.experts
+        taken_BI = self.each(inputs_BI)[torch.arange(len(chosen_B)), chosen_B]
+        first = self.experts
         if self.ways.epsilons:
             strays_B = noise_BW[:, first] < noise_BW.new_tensor(self.ways.epsilons)[chosen_B]
-            taken_BI, first = torch.where(strays_B[:, None], even(taken_BI), taken_BI), first + 1
+            taken_BI = torch.where(strays_B[:, None], even(taken_BI), taken_BI)
+            first = first + 1
         return self.base.sample(taken_BI, noise_BW[:, first:])
 
     def mode(self, inputs_BI: Tensor) -> Tensor:

@@ -34,12 +34,14 @@ class RandomPolicy:
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
         """Seed the action space."""
-        self._space, acted = environments.action_space, environments.single_action_space
+        self._space = environments.action_space
+        acted = environments.single_action_space
         self._space.seed(seed)
         observed = environments.single_observation_space
         self.mask = mask_in(observed, acted)
         if self.mask is not None:
-            self._chance, self.flatten = np.random.default_rng(seed), flatten(observed)
+            self._chance = np.random.default_rng(seed)
+            self.flatten = flatten(observed)
             self._translate = translator(acts(acted))
 
     def act_batch(self, observations: Any, *, state: MemoryState | None = None) -> Any:
@@ -103,9 +105,15 @@ def play(
     state = policy.begin(environments, seed=seed)
     count = environments.num_envs
     left_N = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
-    earned_N, steps_N, over_N = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, bool)
-    returns, lengths, trials, cut = list[float](), list[int](), list[list[float]](), 0
-    check, limit = refuse_stuck(environments), StepLimit(environments, max_steps)
+    earned_N = np.zeros(count)
+    steps_N = np.zeros(count, np.int64)
+    over_N = np.zeros(count, bool)
+    returns = list[float]()
+    lengths = list[int]()
+    trials = list[list[float]]()
+    cut = 0
+    check = refuse_stuck(environments)
+    limit = StepLimit(environments, max_steps)
     observations, _ = environments.reset(seed=seed)
     while (left_N > 0).any():
         check(observations, over_N, steps_N)
@@ -127,7 +135,8 @@ def play(
                 if TRIAL_RETURNS in info and not overdue_N[n]:
                     trials.append([float(each) for each in info[TRIAL_RETURNS][n]])
             left_N[n] -= 1
-            earned_N[n], steps_N[n] = 0.0, 0
+            earned_N[n] = 0.0
+            steps_N[n] = 0
         if overdue_N.any() and (left_N > 0).any():
             observations = _begun_anew(limit, overdue_N, state)
     return Outcome(returns, lengths, trials, cut, limit.steps)
@@ -166,8 +175,11 @@ def play_each(
     returns: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
     lengths: list[list[int]] = [[] for _ in range(count)]
     earned_NH: Any = 0.0
-    share_N, steps_N, over_N = np.ones(count), np.zeros(count, np.int64), np.zeros(count, bool)
-    check, limit = refuse_stuck(environments), StepLimit(environments, max_steps)
+    share_N = np.ones(count)
+    steps_N = np.zeros(count, np.int64)
+    over_N = np.zeros(count, bool)
+    check = refuse_stuck(environments)
+    limit = StepLimit(environments, max_steps)
     cut_N = np.zeros(count, np.int64)
     observations: Any
     observations, _ = environments.reset(seed=seed)
@@ -190,7 +202,9 @@ def play_each(
             cut_N[n] += int(overdue_N[n] and len(returns[n]) < episodes)
             returns[n].append(earned_NH[n].copy())
             lengths[n].append(int(steps_N[n]))
-            earned_NH[n], steps_N[n], share_N[n] = 0.0, 0, 1.0
+            earned_NH[n] = 0.0
+            steps_N[n] = 0
+            share_N[n] = 1.0
         if overdue_N.any() and min(map(len, returns)) < episodes:
             observations = _begun_anew(limit, overdue_N, state)
     returns_NEH = np.array([told[:episodes] for told in returns])

@@ -44,9 +44,12 @@ class ControlPolicy:
     """
 
     def __init__(self, net: Actor, observation_space: Space, action_space: Space, network: Network) -> None:
-        self.observation_space, self.action_space = observation_space, action_space
-        self.net, self.network = net, network
-        squashed, normalize = not isinstance(net, ActorCritic), net.normalizer is not None
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.net = net
+        self.network = network
+        squashed = not isinstance(net, ActorCritic)
+        normalize = net.normalizer is not None
         kind: dict[str, Any] = {"normalize": normalize, "squashed": squashed, "threads": _threads(net)}
         blueprint = _blueprint(observation_space, action_space, network, **kind)
         fault = _difference(blueprint.state_dict(), net.state_dict())
@@ -57,7 +60,8 @@ class ControlPolicy:
                 f"this network is not the one of {network!r} for {observation_space} and {action_space}: {fault}. "
                 "Give the settings and spaces that it was made with."
             )
-        self._flatten, self._mask = flatten(observation_space), net.mask
+        self._flatten = flatten(observation_space)
+        self._mask = net.mask
         self._translate = translator(acts(action_space), squashed=net.distribution.squashed)
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> MemoryState | None:
@@ -144,7 +148,8 @@ class ControlPolicy:
                 f"probabilities are of one choice among several, and this policy does {self.action_space}."
             )
         inputs_BI = self._decided(torch.from_numpy(np.array(seen_B)), None)
-        distribution, choices = self.net.distribution, torch.arange(int(self.action_space.n))
+        distribution = self.net.distribution
+        choices = torch.arange(int(self.action_space.n))
         with torch.inference_mode():
             logp_BA = torch.stack([distribution.logp(inputs_BI, one.expand(len(inputs_BI))) for one in choices], 1)
             likeliest_B = distribution.mode(inputs_BI)
@@ -210,7 +215,8 @@ class ControlPolicy:
         """The policy saved in this folder, on the CPU; an ArtifactError if it is missing or incomplete."""
         manifest = read_manifest(folder)
         try:
-            observed, acted = space_from_json(manifest.observation_space), space_from_json(manifest.action_space)
+            observed = space_from_json(manifest.observation_space)
+            acted = space_from_json(manifest.action_space)
             kind: dict[str, Any] = {
                 "normalize": manifest.normalize,
                 "squashed": manifest.squashed,
@@ -244,9 +250,11 @@ class ControlPolicy:
         if self.net.pixels is not None:
             example = example.byte()
         examples: tuple[Tensor, ...] = (example,)
-        takes, gives = ["seen"], ["inputs", "actions"]
+        takes = ["seen"]
+        gives = ["inputs", "actions"]
         if (state := self.state(2)) is not None:
-            examples, takes = (example, torch.from_numpy(state.numbers_BS).to(example.device)), [*takes, "state"]
+            examples = (example, torch.from_numpy(state.numbers_BS).to(example.device))
+            takes = [*takes, "state"]
             gives = [*gives, "next_state"]
         buffer = BytesIO()
         with warnings.catch_warnings():
@@ -305,7 +313,8 @@ def _blueprint(
     threads: Threads | None,
 ) -> Actor:
     """The network's shapes without numbers; no random numbers are drawn."""
-    view, kind = seen(observation_space), acts(action_space)
+    view = seen(observation_space)
+    kind = acts(action_space)
     with torch.device("meta"):
         if squashed:
             return Actor(view, kind, network, normalize=normalize, squashed=True)
@@ -334,7 +343,8 @@ def _difference(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> 
             return f"tensor {name!r} is missing"
         if name not in expected:
             return f"tensor {name!r} is one too many"
-        ours, theirs = expected[name], found[name]
+        ours = expected[name]
+        theirs = found[name]
         if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
             return (
                 f"tensor {name!r} has shape {(*theirs.shape,)} of {theirs.dtype}, not {(*ours.shape,)} of {ours.dtype}"

@@ -24,7 +24,9 @@ from loomrl.errors import ConfigError, EpisodeError
 
 Floats = NDArray[np.float32]
 
-EARNED, PREFERENCE, SEEN = "earned", "preference", "seen"
+EARNED = "earned"
+PREFERENCE = "preference"
+SEEN = "seen"
 """Parts of the observation, in the order in which they are flattened."""
 SALT = 0x3EA7E
 """Mixed into an environment's seed, so that preferences are independent of its own randomness."""
@@ -112,7 +114,8 @@ class Steering:
     @classmethod
     def of(cls, settings: Weave, *, source: Source | None = None) -> "Steering":
         """From the settings, with preferences from `source`, or else from all preferences or the fixed one."""
-        tree, earns = settings.tree, isinstance(settings.scalarisation, Chebyshev)
+        tree = settings.tree
+        earns = isinstance(settings.scalarisation, Chebyshev)
         return cls(tree, settings.gamma, earns, source or begun(settings))
 
 
@@ -134,7 +137,8 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise ConfigError(
                 "objectives: a preference cannot be shown beside pictures yet. Show numbers, or leave out objectives."
             )
-        self.steering, tree = steering, steering.objectives
+        self.steering = steering
+        tree = steering.objectives
         count = len(tree.names)
         self._is_vector = _has_vector(env, tree.leaves)
         self._shares_GH = None if tree.is_flat else np.array(tree.shares_GH)
@@ -170,7 +174,8 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._shown(observation), vector, bool(terminated), bool(truncated), info
 
     def _parts(self, info: Mapping[str, Any]) -> NDArray[np.float64]:
-        told, names = info.get("parts", {}), self.steering.objectives.leaves
+        told = info.get("parts", {})
+        names = self.steering.objectives.leaves
         missing = [name for name in names if name not in told]
         if missing:
             known = ", ".join(map(str, told)) or "none"

@@ -93,7 +93,8 @@ class SharedVector(VectorEnv[Any, Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Floats, Bools, Bools, dict[str, Any]]:
         """Act in every world; restart those that are over."""
         rewards_P, terminated_P, truncated_P = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), np.bool_)
-        infos, count = [], len(self.agents)
+        infos = []
+        count = len(self.agents)
         chosen = list(iterate(self.action_space, actions))
         for w in range(len(self.worlds)):
             if self._over_W[w]:

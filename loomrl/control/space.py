@@ -153,7 +153,8 @@ def translator(kind: Acts, *, squashed: bool = False) -> Callable[[Array], Array
 
     Those of a `squashed` policy are scaled from -1 … 1 to the bounds, others are clipped.
     """
-    shape, starts = (-1, *kind.shape), np.array(kind.starts)
+    shape = (-1, *kind.shape)
+    starts = np.array(kind.starts)
     if kind.kind == "discrete":
         return (lambda actions_N: actions_N + starts[0]) if starts[0] else (lambda actions_N: actions_N)
     if kind.kind == "multi_discrete":
@@ -161,7 +162,8 @@ def translator(kind: Acts, *, squashed: bool = False) -> Callable[[Array], Array
     if kind.kind == "box":
         low, high = np.array(kind.low, np.float32), np.array(kind.high, np.float32)
         if squashed:
-            middle, reach = (high + low) / 2, (high - low) / 2
+            middle = (high + low) / 2
+            reach = (high - low) / 2
             return lambda actions_ND: (middle + reach * actions_ND).reshape(shape)
         return lambda actions_ND: np.minimum(np.maximum(actions_ND, low), high).reshape(shape)
     return lambda actions_ND: actions_ND.reshape(shape)

@@ -75,11 +75,14 @@ def _space(value: Any) -> spaces.Space[Any]:
 
 
 def _box(value: Any) -> spaces.Box:
-    shape, dtype = tuple(value["shape"]), np.dtype(value["dtype"])
+    shape = tuple(value["shape"])
+    dtype = np.dtype(value["dtype"])
     low, bounded_below = _edge(value["low"], shape, dtype, "-inf")
     high, bounded_above = _edge(value["high"], shape, dtype, "inf")
     box = spaces.Box(low, high, shape, dtype.type)
-    box.bounded_below, box.bounded_above = bounded_below, bounded_above  # whole numbers have no infinity to tell it by
+    # whole numbers have no infinity to tell it by
+    box.bounded_below = bounded_below
+    box.bounded_above = bounded_above
     return box
 
 

@@ -27,7 +27,8 @@ from loomrl.errors import ArtifactError, ConfigError
 
 Space = spaces.Space[Any]
 State = dict[str, Tensor]
-ZIP, STATISTICS = "stable_baselines.zip", "vecnormalize.pkl"
+ZIP = "stable_baselines.zip"
+STATISTICS = "vecnormalize.pkl"
 EPSILON = 1e-8
 """Added to the variance, as in our `Normalizer`."""
 MOST_MB = 512.0
@@ -51,7 +52,8 @@ def read(file: Path, observation_space: Space, action_space: Space, *, most_mb: 
             file, f"its policy has the layers {widths[0]} and its value function {widths[1]}; ours are alike"
         )
     network = Network(hidden=tuple(widths[0]), activation=_activation(file, told, "relu" if squashed else "tanh"))
-    view, kind = seen(observation_space), acts(action_space)
+    view = seen(observation_space)
+    kind = acts(action_space)
 
     def built() -> Actor:
         if squashed:
@@ -87,7 +89,8 @@ def write(policy: ControlPolicy, folder: Path) -> None:
         raise ConfigError(
             f"Stable-Baselines3 cannot be imported ({error}). Install: pip install 'loomrl[sb3]'."
         ) from error
-    net, network = policy.net, policy.network
+    net = policy.net
+    network = policy.network
     squashed = not isinstance(net, ActorCritic)
     refused = {
         "a memory": net.memory is not None,
@@ -100,7 +103,8 @@ def write(policy: ControlPolicy, folder: Path) -> None:
     }
     if faults := [name for name, given in refused.items() if given]:
         raise ConfigError(f"this policy has {' and '.join(faults)}, which an MlpPolicy of Stable-Baselines3 has not.")
-    place, hidden = _Place(policy.observation_space, policy.action_space), list(network.hidden)
+    place = _Place(policy.observation_space, policy.action_space)
+    hidden = list(network.hidden)
     words: dict[str, Any] = {
         "activation_fn": type(ACTIVATIONS[network.activation]()),
         "net_arch": {"pi": hidden, "qf" if squashed else "vf": hidden},
@@ -115,7 +119,8 @@ def write(policy: ControlPolicy, folder: Path) -> None:
         seen_by = VecNormalize(DummyVecEnv([lambda: place]), training=False, norm_reward=False, epsilon=EPSILON)
         seen_by.clip_obs = net.normalizer.bound
         found: Any = seen_by.obs_rms
-        found.mean, found.var = net.normalizer.mean.double().numpy(), net.normalizer.variance.double().numpy()
+        found.mean = net.normalizer.mean.double().numpy()
+        found.var = net.normalizer.variance.double().numpy()
         found.count = float(net.normalizer.count)
         seen_by.save(str(folder / STATISTICS))
 
@@ -124,7 +129,8 @@ class _Place(gymnasium.Env[Any, Any]):
     """Spaces, where an environment is asked for."""
 
     def __init__(self, observation_space: Space, action_space: Space) -> None:
-        self.observation_space, self.action_space = observation_space, action_space
+        self.observation_space = observation_space
+        self.action_space = action_space
 
 
 def _opened(file: Path, most_mb: float) -> tuple[dict[str, Any], State]:

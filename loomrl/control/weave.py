@@ -64,7 +64,8 @@ class WeaveNet(ActorCritic):
     def __init__(self, seen: Seen, acts: Acts, network: Network, threads: Threads, *, normalize: bool) -> None:
         super().__init__(seen, acts, network, normalize=normalize, squashed=threads.squashed)
         self.threads = threads
-        experts, base = threads.experts, self.distribution
+        experts = threads.experts
+        base = self.distribution
         self.distribution = open_mixture(base, experts, Ways(threads.temperatures, threads.epsilons))
         if isinstance(self.distribution, Mixture):
             numbers = base.inputs if self.log_std is None else len(self.log_std)

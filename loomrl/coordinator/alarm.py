@@ -37,7 +37,8 @@ class Signs:
 
 def alarms(settings: Alarms, signs: Signs) -> list[Alert]:
     """The conditions that hold now."""
-    found, tried = [], signs.collected + signs.lost
+    found = []
+    tried = signs.collected + signs.lost
     if tried >= LEAST and signs.lost > settings.collection * tried:
         share = f"{signs.lost} of {tried} trajectories of the last hour could not be collected"
         found.append(Alert("collection_errors", share))

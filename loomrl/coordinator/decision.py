@@ -278,7 +278,8 @@ def _trained(plan: LoopExperiment, record: Record, job: Job, now: float) -> Step
 
 def failed(plan: LoopExperiment, record: Record, job: Job, fault: Fault, now: float) -> Move:
     """The end of a job that failed, the job that tries again, and whether a person is told."""
-    most, streak = plan.patience.failures, record.failures + 1
+    most = plan.patience.failures
+    streak = record.failures + 1
     again = None
     if job.attempt < most and streak % most:
         again = remedy(plan, job, fault, broken=record.evidence.broken, now=now)
@@ -294,7 +295,8 @@ def failed(plan: LoopExperiment, record: Record, job: Job, fault: Fault, now: fl
 
 
 def _judged(plan: LoopExperiment, record: Record, job: Job, now: float) -> Step | None:
-    evidence, verdict = record.evidence, record.evidence.verdict
+    evidence = record.evidence
+    verdict = record.evidence.verdict
     is_gone = evidence.work is not Work.RUNNING and (evidence.work is not Work.AWAY or is_late(plan, job, now))
     if job.is_cancelled:
         return Move(job=job.to(Phase.CANCELLED, at=now)) if is_gone else None

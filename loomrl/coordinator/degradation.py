@@ -56,7 +56,8 @@ def fall_of(
     spent = settings.error_rate * 6 / (math.pi * window) ** 2
     pairs = list(zip(baseline, latest, strict=True))
     found = paired(GUARD, pairs, error_rate=spent, planned=len(pairs))
-    before, now = math.fsum(baseline) / len(baseline), math.fsum(latest) / len(latest)
+    before = math.fsum(baseline) / len(baseline)
+    now = math.fsum(latest) / len(latest)
     if found.high >= 0 or before - now < settings.margin:
         return None
     return Fall(policy=policy, window=window, position=position, before=before, now=now, low=found.low, high=found.high)
@@ -84,7 +85,11 @@ class DegradationWatch:
     def look(self, policy: str, *, after: int) -> Fall | None:
         """The latest fall of a policy whose rewards come after this position."""
         if policy != self.policy:
-            self.policy, self.fall, self.means, self._after, self._values = policy, None, [], after, {}
+            self.policy = policy
+            self.fall = None
+            self.means = []
+            self._after = after
+            self._values = {}
         while page := read_rewards(self.db, after=self._after, limit=PAGE, endpoint=self.endpoint):
             for position, reward in page:
                 self._after = position
@@ -95,7 +100,8 @@ class DegradationWatch:
         if tuple(reward.content.get("versions", ())) != (self.policy,):
             return
         self._values[reward.trajectory] = float(reward.content["raw"])
-        number, size = len(self.means), self.settings.window
+        number = len(self.means)
+        size = self.settings.window
         if len(self._values) < (number + 2) * size:
             return
         values = list(self._values.values())

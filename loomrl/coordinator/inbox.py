@@ -29,7 +29,9 @@ class Inbox:
         redactor: Redactor | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._bus, self._service, self._clock = bus, service, clock
+        self._bus = bus
+        self._service = service
+        self._clock = clock
         self._redactor = redactor or PatternRedactor()
         self._origin = origin_of(service.db)
         self._subscription: Subscription | None = None

@@ -173,7 +173,9 @@ def _line(job: Job) -> str:
 
 
 def _daily_page(report: Body) -> str:
-    model, reward, jobs = report["model"], report["reward"], report["jobs"]
+    model = report["model"]
+    reward = report["reward"]
+    jobs = report["jobs"]
     lines = [
         f"# {report['endpoint']}, {report['at']}",
         "",
@@ -192,7 +194,8 @@ def _daily_page(report: Body) -> str:
 
 
 def _job_page(report: Body) -> str:
-    validation, cost = report["validation"], report["cost"]
+    validation = report["validation"]
+    cost = report["cost"]
     lines = [
         f"# Training {report['job'][:8]} of {report['endpoint']}: {report['outcome']}",
         "",

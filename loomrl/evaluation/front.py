@@ -71,7 +71,8 @@ class Archive:
         """The best of each objective, and its distance from the worst on the front; 0 and 1 without points."""
         if self.points is None:
             return np.zeros(count), np.ones(count)
-        best, width = self.points.max(0), np.ptp(self.points, axis=0)
+        best = self.points.max(0)
+        width = np.ptp(self.points, axis=0)
         return best, np.where(width > 0, width, 1.0)
 
     def state_dict(self) -> dict[str, Any]:

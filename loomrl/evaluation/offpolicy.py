@@ -150,11 +150,13 @@ def doubly_robust(episodes: Sequence[Weighed], *, gamma: float) -> list[float]:
     rewards_S = np.concatenate([one.rewards_T for one in episodes])
     weights_S = np.concatenate([one.discounts_T * one.ratios_T for one in episodes])
     folds_E = np.arange(len(episodes)) % FOLDS
-    folds_S, episode_S = np.repeat(folds_E, lengths_E), np.repeat(np.arange(len(episodes)), lengths_E)
+    folds_S = np.repeat(folds_E, lengths_E)
+    episode_S = np.repeat(np.arange(len(episodes)), lengths_E)
     terms_E = np.zeros(len(episodes))
     for fold in range(FOLDS):
         others = folds_S != fold
-        fit_SK, size = now_SK[others], now_SK.shape[1]
+        fit_SK = now_SK[others]
+        size = now_SK.shape[1]
         left_KK = fit_SK.T @ (fit_SK - gamma * next_SK[others]) + RIDGE * np.eye(size)
         weights_K = np.linalg.lstsq(left_KK, fit_SK.T @ rewards_S[others], rcond=None)[0]
         errors_S = weights_S * (rewards_S + (gamma * next_SK - now_SK) @ weights_K)

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 ELO = 400 / math.log(10)
 """Points of Elo in a unit of the model: 400 points are odds of ten to one."""
-DRIFT, SPREAD = 200 / ELO, 1000 / ELO
+DRIFT = 200 / ELO
+SPREAD = 1000 / ELO
 """Standard deviations of what is expected: between consecutive versions, and of any other player."""
-STEPS, ENOUGH = 100, 1e-9
+STEPS = 100
+ENOUGH = 1e-9
 
 
 @dataclass(slots=True)
@@ -36,7 +38,8 @@ class Tally:
         """A group of games."""
         a, b, c = self.squares
         self.squares = (a + points * points, b + points * games, c + games * games)
-        self.points, self.games = self.points + points, self.games + games
+        self.points = self.points + points
+        self.games = self.games + games
 
     def variance(self, chance: float) -> float:
         """Of the points, where the expected share of points is `chance`."""

@@ -27,7 +27,8 @@ def wilson(outcomes_sum: float, count: int, *, confidence: float = 0.95, indepen
     if count == 0:
         return Interval(None, 0.0, 1.0, 0)
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    mean, worth = outcomes_sum / count, independent or count
+    mean = outcomes_sum / count
+    worth = independent or count
     centre = (mean + z * z / (2 * worth)) / (1 + z * z / worth)
     half = z / (1 + z * z / worth) * math.sqrt(mean * (1 - mean) / worth + z * z / (4 * worth * worth))
     return Interval(mean, max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half)), count)
@@ -40,7 +41,8 @@ def wilson_of_groups(groups: Sequence[Sequence[float]], *, confidence: float = 0
     fewer than there are groups.
     """
     known = [group for group in groups if group]
-    count, total = sum(map(len, known)), math.fsum(map(math.fsum, known))
+    count = sum(map(len, known))
+    total = math.fsum(map(math.fsum, known))
     if len(known) in (0, 1, count):
         return wilson(total, count, confidence=confidence, independent=len(known))
     mean = total / count
@@ -52,7 +54,9 @@ def wilson_of_groups(groups: Sequence[Sequence[float]], *, confidence: float = 0
 
 def wilson_of_shares(shares: Sequence[float], of: int, *, confidence: float = 0.95) -> Interval:
     """The same for the mean of shares, each found in a group of so many outcomes."""
-    count, total, spread = len(shares), math.fsum(shares), deviation(shares)
+    count = len(shares)
+    total = math.fsum(shares)
+    spread = deviation(shares)
     if spread is None:
         return wilson(total, count, confidence=confidence)
     worth = _independent(total / count, spread**2 / count, least=count, most=count * of)
@@ -71,7 +75,8 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
     """
     if not all(map(math.isfinite, values)):
         raise ValueError(f"values={list(values)} must be finite.")
-    count, spread = len(values), deviation(values)
+    count = len(values)
+    spread = deviation(values)
     mean = math.fsum(values) / count if count else None
     if mean is None or spread is None:
         return Interval(mean, -math.inf, math.inf, count)

@@ -74,7 +74,8 @@ class SuitePrompts:
         A prompt in which nothing varies is told by all of it.
         """
         changing = [at for at, does in enumerate(varies) if does] or range(len(pieces))
-        first, behind = changing[0], changing[-1] + 1
+        first = changing[0]
+        behind = changing[-1] + 1
         length = max(self._ngram, behind - first)
         for start in range(max(0, behind - length), min(first, len(pieces) - length) + 1):
             yield pieces[start : start + length]
@@ -107,7 +108,8 @@ def normalised(text: str) -> str:
 
 def suite_prompts(suite: LanguageSuite, db: LoomDB, *, ngram: int) -> SuitePrompts:
     """What the environments and probes of a suite ask."""
-    registry, texts = Registry(db), []
+    registry = Registry(db)
+    texts = []
 
     def record(id: str) -> tuple[str, str]:
         version = registry.register(id)

@@ -133,7 +133,8 @@ def _scanned(
 
 
 def _fits(attempt: Trajectory, selection: DataSelection, sieve: Sieve, prompts: SuitePrompts | None) -> bool:
-    ended, domain = attempt.finished_at, domain_of(attempt)
+    ended = attempt.finished_at
+    domain = domain_of(attempt)
     turns = sum(1 for _ in turns_of(attempt))
     since, until = (None if each is None else each.timestamp() for each in (selection.since, selection.until))
     keep = sieve.keep
@@ -181,12 +182,11 @@ def _judged(db: LoomDB, candidates: Sequence[Candidate]) -> list[Candidate]:
     for first in range(0, len(candidates), TOGETHER):
         part = candidates[first : first + TOGETHER]
         ids = [one.row.trajectory for one in part]
-        rewards, said = latest_rewards(db, ids), _feedback_ids(db, ids)
+        rewards = latest_rewards(db, ids)
+        said = _feedback_ids(db, ids)
         for one in part:
-            row, reward = (
-                replace(one.row, feedback=tuple(said.get(one.row.trajectory, ()))),
-                rewards.get(one.row.trajectory),
-            )
+            row = replace(one.row, feedback=tuple(said.get(one.row.trajectory, ())))
+            reward = rewards.get(one.row.trajectory)
             if reward is not None:
                 row = replace(row, reward=reward.total, reward_row=reward.id)
             judged.append(replace(one, row=row, confidence=0.0 if reward is None else reward.confidence))
@@ -202,7 +202,9 @@ def _feedback_ids(db: LoomDB, trajectories: Sequence[str]) -> Mapping[str, list[
 
 def _by_reward(candidates: list[Candidate], selection: DataSelection, sieve: Sieve) -> list[Candidate]:
     """Those whose reward is as the selection wants it."""
-    low, high, sure = selection.min_reward, selection.max_reward, selection.min_confidence
+    low = selection.min_reward
+    high = selection.max_reward
+    sure = selection.min_confidence
     if (low, high, sure) == (None, None, None):
         return candidates
     found = sieve.sift("without reward", candidates, lambda one: one.row.reward is not None)

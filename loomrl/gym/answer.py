@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-OPENING, CLOSING = "<answer>", "</answer>"
+OPENING = "<answer>"
+CLOSING = "</answer>"
 ANSWER_FORMAT = "Think step by step, then give the final answer between <answer> and </answer>."
 REMINDER = f"No answer was found. {ANSWER_FORMAT}"
 
@@ -78,7 +79,8 @@ def fenced_blocks(text: str) -> Iterator[Block]:
     for line in text.split("\n"):
         end += len(line) + 1
         if opening is None:
-            opening, lines = _OPENING.fullmatch(line), []
+            opening = _OPENING.fullmatch(line)
+            lines = []
         elif _closes(line.strip(), opening[2]):
             yield Block(opening[3].strip().lower(), "\n".join(lines), end - 1)
             opening = None

@@ -111,7 +111,8 @@ def register_environment(
 
 def register(registration: Registration) -> None:
     """Register an environment that was registered in another process."""
-    name, version = registration.name, registration.version
+    name = registration.name
+    version = registration.version
     if version is None:
         raise RegistryError(f"name={name!r}: a registration needs a version, such as '1.0.0'.")
     announced = _announced().get(name)

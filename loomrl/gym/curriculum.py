@@ -171,7 +171,8 @@ class Adaptive:
                 self._fade(key)
 
     def _move(self, key: str, success: float) -> None:
-        settings, standing = self.settings, self._standing[key]
+        settings = self.settings
+        standing = self._standing[key]
         standing.success = success
         step = settings.eta * math.tanh(settings.alpha * (success - settings.target))
         if standing.level:  # 0: its tasks have none
@@ -235,7 +236,8 @@ class Progressive:
         """Resume from `state`; a state of other families is refused."""
         _same_families(state, self._level)
         for key, (level, latest) in state.items():
-            self._level[key], self._latest[key] = level, _latest(self.settings.threshold, latest)
+            self._level[key] = level
+            self._latest[key] = _latest(self.settings.threshold, latest)
 
 
 class Staged:
@@ -298,7 +300,9 @@ class Epochs:
     """
 
     def __init__(self, curriculum: Curriculum, count: Callable[[Draw], int | None], *, seed: int) -> None:
-        self._curriculum, self._count, self._seed = curriculum, count, seed
+        self._curriculum = curriculum
+        self._count = count
+        self._seed = seed
         self._drawn: Counter[str] = Counter()
         """Draws so far, by family and level."""
         self._orders: dict[str, tuple[int, list[int]]] = {}

@@ -261,9 +261,11 @@ def _resumed(call: Call[T], awaited: Any, suspended: Callable[[], None]) -> Gene
     while True:
         suspended()
         try:
-            resume, value = call.send, (yield awaited)
+            resume = call.send
+            value = yield awaited
         except BaseException as error:  # noqa: BLE001 - it is meant for `call`
-            resume, value = call.throw, error
+            resume = call.throw
+            value = error
         try:
             awaited = resume(value)
         except StopIteration as end:

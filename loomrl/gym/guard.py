@@ -42,7 +42,9 @@ class GuardedEnvironment:
         if self._memories is not None and remembers(self.environment):
             task = self._task = self._memories.given(task or self.environment.sample_task(getrandbits(31)))
         observation = checked_observation(await self.environment.reset(task), origin="reset()")
-        self._steps, self._total, self._running = 0, 0.0, True
+        self._steps = 0
+        self._total = 0.0
+        self._running = True
         return observation
 
     async def step(self, action: str) -> Step:

@@ -19,7 +19,8 @@ SEEDS_APART = 1_000_003
 """Distance between evaluation seeds: two share a task only if one has a million episodes."""
 
 
-EPISODES, LEVELS = 200, (1, 5, 10)
+EPISODES = 200
+LEVELS = (1, 5, 10)
 """Default number and levels of held-out tasks, where they are generated."""
 
 
@@ -73,9 +74,11 @@ def _drawn(
     if count < len(families):  # not the first of them: neighbours are alike
         families = [families[index * len(families) // count] for index in range(count)]
     draws: list[Draw] = []
-    round_trip, index = math.lcm(len(families) or 1, len(levels)), 0
+    round_trip = math.lcm(len(families) or 1, len(levels))
+    index = 0
     while len(draws) < count and any(rows[family.key] != [] for family in families):
-        family, level = families[index % len(families)], levels[(index + index // round_trip) % len(levels)]
+        family = families[index % len(families)]
+        level = levels[(index + index // round_trip) % len(levels)]
         listed = rows[family.key]
         if listed is None:
             draws.append(Draw(family, family.at(level), -1))
@@ -144,7 +147,8 @@ class HeldOut:
     def waves(self) -> Iterator[list[Plan]]:
         """The next attempts. Give every trajectory of a wave to `take` before drawing the next wave."""
         while self._free or self._rows:
-            wave, self._free = self._free, []
+            wave = self._free
+            self._free = []
             for row in self._rows.values():
                 wave.append(self._remembering(row.pop(0)))
             self._rows = {family: row for family, row in self._rows.items() if row}

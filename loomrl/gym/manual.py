@@ -74,7 +74,8 @@ class ManualEnvironment:
             task = drawn or self.environment.sample_task(self._rng.getrandbits(31))
         self._task = task
         state = State(await self._guarded.reset(task))
-        state.task, state.settings = task, self.settings.model_dump(mode="json")
+        state.task = task
+        state.settings = self.settings.model_dump(mode="json")
         return state
 
     async def step(self, action: str) -> tuple[State, float, bool, dict[str, Any]]:

@@ -20,7 +20,9 @@ OPPONENT = "opponent"
 """The key of an opponent in a task's parameters."""
 SLIPS = "opponent_slips"
 """In the `info` of a last step, and in a trajectory's `extra`: illegal moves of the opponent, replaced by chance."""
-PAST, PRESENT, SCRIPTED = "past", "present", "scripted"
+PAST = "past"
+PRESENT = "present"
+SCRIPTED = "scripted"
 
 Opponent = Mapping[str, Any]
 """`kind`: past, present or scripted; of a past one also its `version`, and the `url` of its checkpoint."""

@@ -67,7 +67,8 @@ class QuestionEnvironment(BaseEnvironment):
     async def step(self, action: str) -> Step:
         """Judge an answer, or send a reminder."""
         self._attempts += 1
-        is_last, retry = self._attempts >= self.settings.max_steps, self.settings.retry
+        is_last = self._attempts >= self.settings.max_steps
+        retry = self.settings.retry
         submission = parse_submission(action)
         if submission is None:
             return Step((Message("user", REMINDER),), Reward(), False, is_last, {})

@@ -145,7 +145,8 @@ class _Worker:
     def _read_line(self, timeout_s: float) -> bytes:
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
-        line, deadline = b"", time.monotonic() + timeout_s
+        line = b""
+        deadline = time.monotonic() + timeout_s
         while not line.endswith(b"\n"):
             if not is_readable(descriptor, max(0.0, deadline - time.monotonic())):
                 raise _Broken(f"no answer within {timeout_s:g} s")

@@ -90,8 +90,10 @@ def asynchronous(cls: type[BaseEnvironment], threshold: float | None = None) -> 
                 float(reaches(self._earned, threshold)) if threshold is not None else min(max(self._earned, 0.0), 1.0)
             )
 
-    Asynchronous.__name__, Asynchronous.__qualname__ = cls.__name__, cls.__qualname__
-    Asynchronous.__module__, Asynchronous.__doc__ = cls.__module__, cls.__doc__
+    Asynchronous.__name__ = cls.__name__
+    Asynchronous.__qualname__ = cls.__qualname__
+    Asynchronous.__module__ = cls.__module__
+    Asynchronous.__doc__ = cls.__doc__
     return Asynchronous
 
 
@@ -148,7 +150,8 @@ class _Thread:
                 answer.set_exception(error)
 
         def work() -> None:
-            value, error = None, None
+            value = None
+            error = None
             try:
                 value = function(*arguments)
             except (Exception, SystemExit) as raised:  # noqa: BLE001 - the boundary to the author's code

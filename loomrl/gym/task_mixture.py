@@ -188,7 +188,8 @@ def _member(config: EnvironmentConfig, templates: Sequence[TaskTemplate], record
 
 def _try_out(member: Member, template: TaskTemplate) -> None:
     """Reset one task at every level of the template, so that errors surface before training starts."""
-    ignored, loop = set(template.parameters), PrivateLoop()
+    ignored = set(template.parameters)
+    loop = PrivateLoop()
     try:
         for level in template.levels:
             task = template.task(member.environment.task(template.family, level, 0))

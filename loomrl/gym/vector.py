@@ -59,7 +59,8 @@ class TextVectorEnvironment(gymnasium.vector.VectorEnv[Texts, Texts, NDArray[Any
             )
         steps = self._loop.wait(_all([self._advance(index, action) for index, action in enumerate(actions)]))
         observations, rewards, terminations, truncations, infos = zip(*steps, strict=True)
-        terminated, truncated = np.array(terminations, np.bool_), np.array(truncations, np.bool_)
+        terminated = np.array(terminations, np.bool_)
+        truncated = np.array(truncations, np.bool_)
         self._over = terminated | truncated
         return observations, np.array(rewards, np.float64), terminated, truncated, self._merge(infos)
 

@@ -68,7 +68,9 @@ class Admission:
         announced = headers.get("content-length", "0")
         if not announced.isdecimal() or int(announced) > self._max_bytes:
             raise self._too_large(f"{announced} bytes")
-        chunks, size, more = [], 0, True
+        chunks = []
+        size = 0
+        more = True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":

@@ -19,7 +19,8 @@ def come_back_when_killed() -> None:
     The parent never returns: it forwards SIGTERM and SIGINT and exits with the child's status. Call it before there are
     threads, and with the listening sockets open: connections made while no child lives wait for the next.
     """
-    parent, ending = os.getpid(), _Ending()
+    parent = os.getpid()
+    ending = _Ending()
     before = {number: signal.signal(number, ending.heard) for number in (signal.SIGTERM, signal.SIGINT)}
     pause = 0.0
     while True:

@@ -37,7 +37,9 @@ class Server(uvicorn.Server):
         ending: Callable[[], None] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._limits, self._ending, self._tls = limits or Limits(), ending, tls
+        self._limits = limits or Limits()
+        self._ending = ending
+        self._tls = tls
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -111,7 +113,8 @@ class Server(uvicorn.Server):
 
     async def _greet(self, client: socket.socket) -> None:
         """Shake hands for TLS, while others are accepted."""
-        loop, patience_s = asyncio.get_running_loop(), self._limits.patience_s
+        loop = asyncio.get_running_loop()
+        patience_s = self._limits.patience_s
         try:
             await loop.connect_accepted_socket(
                 self._connection, client, ssl=self._tls, ssl_handshake_timeout=patience_s

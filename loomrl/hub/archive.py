@@ -33,7 +33,8 @@ def read_groups(connection: Connection, positions: Sequence[int]) -> tuple[list[
     members: dict[int, list[Any]] = {position: [] for position in positions}
     for row in connection.execute(query.order_by(trajectories.c.position)):
         members[row.group_position].append(row)
-    whole, damaged = [], []
+    whole = []
+    damaged = []
     for position in positions:
         try:
             attempts = tuple(_restored(row) for row in members[position])

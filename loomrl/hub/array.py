@@ -57,7 +57,9 @@ def unpack(data: memoryview, allowance: Allowance) -> Array:
     """The array of `pack`, writable and of its own memory; ValueError for anything else."""
     if len(data) < 3 or data[0] > BITS or data[1] >= len(DTYPES) or data[2] > MAX_AXES:
         raise ValueError("an array's header is damaged")
-    form, dtype, axes = data[0], DTYPES[data[1]], data[2]
+    form = data[0]
+    dtype = DTYPES[data[1]]
+    axes = data[2]
     if len(data) < 3 + 4 * axes:
         raise ValueError("an array's shape is cut off")
     shape = struct.unpack_from(f"<{axes}I", data, 3)

@@ -49,7 +49,8 @@ class HubClient(RemoteHub):
 
     def _post(self, path: str, body: bytes, content_type: str) -> httpx.Response:
         """The answer, however often it takes to get a connection."""
-        deadline, pause = time.monotonic() + self._patience_s, 0.05
+        deadline = time.monotonic() + self._patience_s
+        pause = 0.05
         while True:
             try:
                 return self._http.post(path, content=body, headers={"content-type": content_type})

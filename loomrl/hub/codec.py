@@ -70,7 +70,8 @@ def decode_all(payloads: Sequence[Trajectory | bytes | memoryview]) -> list[Traj
 
 def split(body: bytes | memoryview, *, origin: str = "body") -> Iterator[memoryview]:
     """The payloads of a body that is nothing but payloads; what is in them, `decode` checks."""
-    view, offset = memoryview(body), 0
+    view = memoryview(body)
+    offset = 0
     while offset < len(view):
         length, _ = _frame(view, offset, origin)
         yield view[offset : offset + length]

@@ -38,7 +38,8 @@ def delete_trajectories(ledger: Ledger, ids: Sequence[str]) -> list[str]:
 
 def _keep_highest(ledger: Ledger, table: Table) -> None:
     """Remember the table's highest position, which may be about to go."""
-    key, now = highest(table), ledger.connection.scalar(select(func.max(table.c.position)))
+    key = highest(table)
+    now = ledger.connection.scalar(select(func.max(table.c.position)))
     earlier = ledger.connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
     if earlier is None:
         ledger.connection.execute(insert(hub_notes).values(key=key, text=str(now)))

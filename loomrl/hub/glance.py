@@ -130,7 +130,9 @@ def read_glances(db: LoomDB, *, after: int, limit: int) -> tuple[int, list[tuple
     """
     query = select(trajectories.c.position, trajectories.c.payload)
     query = query.where(trajectories.c.position > after).order_by(trajectories.c.position).limit(limit)
-    position, found, origin = after, [], f"{db.location}: the trajectory at "
+    position = after
+    found = []
+    origin = f"{db.location}: the trajectory at "
     with db.read() as connection, connection.execution_options(yield_per=TOGETHER).execute(query) as rows:
         for position, payload in rows:
             try:
@@ -168,7 +170,8 @@ def _glance(one: _Payload) -> Glance:
             length, drawn = _measured(turn.tokens.mask_T)
             tokens += length
             sampled += drawn
-    task, extra = one.task, one.extra
+    task = one.task
+    extra = one.extra
     foreign = extra.foreign or _NOBODY
     return Glance(
         one.id,
@@ -221,7 +224,8 @@ def _seconds(one: _Payload, session: _Session | None, told: Sequence[_Told]) -> 
 def _measured(column: Ext) -> tuple[int, int]:
     """The length of a packed column, and how many of its values are true, where they are bits."""
     data = memoryview(column.data)
-    form, axes = data[0], data[2]
+    form = data[0]
+    axes = data[2]
     size = int.from_bytes(data[3:7], "little") if axes else 1
     start = 3 + 4 * axes
     if form == BITS:
@@ -229,7 +233,8 @@ def _measured(column: Ext) -> tuple[int, int]:
     if form != RUNS:
         return size, 0
     count = int.from_bytes(data[start : start + 4], "little")
-    lengths, values = start + 4, start + 4 + 4 * count
+    lengths = start + 4
+    values = start + 4 + 4 * count
     true = [lengths + 4 * at for at, value in enumerate(data[values:]) if value]
     return size, sum(int.from_bytes(data[at : at + 4], "little") for at in true)
 

@@ -54,7 +54,8 @@ class Standing:
             self.usable += 1
             self._age(trajectory.first_version)
         if self.usable + self.size - self.arrived < self.needed:
-            self.state, self.cause = "released", "quorum"
+            self.state = "released"
+            self.cause = "quorum"
         elif self.arrived == self.size:
             self.state = "ready"
         return True
@@ -110,7 +111,8 @@ class Intake:
     def store(self, parcels: Sequence[Parcel]) -> list[int]:
         """The cursors of the parcels, each stored once."""
         delivery = self.check(parcels)
-        fresh, cursors = delivery.fresh, delivery.cursors
+        fresh = delivery.fresh
+        cursors = delivery.cursors
         begun = self._begin(delivery.unknown)
         undecided = [group for group in delivery.known.values() if group.state == "open"]
         standings = delivery.known | {group.id: group for group in begun}

@@ -169,7 +169,8 @@ class LocalHub(Shard):
     @override
     def stats(self, *, version: int = NO_VERSION) -> HubStats:
         self._sweep()
-        now, stale = self._clock(), lending.is_stale(self._promises.floor(version))
+        now = self._clock()
+        stale = lending.is_stale(self._promises.floor(version))
 
         def look(connection: Connection) -> HubStats:
             counters = [Counters.of(row) for row in connection.execute(ALL_COUNTERS)]
@@ -186,7 +187,8 @@ class LocalHub(Shard):
 
         def job(ledger: Ledger) -> None:
             counters = ledger.counters(environment)
-            counters.weight, counters.min_share = weight, min_share
+            counters.weight = weight
+            counters.min_share = min_share
 
         self._committer.run(job)
 

@@ -22,7 +22,8 @@ def asked(operation: F) -> F:
     A lease without an id gets one, so that a request sent twice leases once. Where the answer got lost and the
     repetition came only after the lease had expired, it is asked for anew.
     """
-    name, signature = operation.__name__, inspect.signature(operation)
+    name = operation.__name__
+    signature = inspect.signature(operation)
 
     def ask(self: "RemoteHub", *args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(self, *args, **kwargs)
@@ -36,7 +37,8 @@ def asked(operation: F) -> F:
             except LeaseLost:
                 continue
 
-    ask.__name__, ask.__doc__ = name, operation.__doc__
+    ask.__name__ = name
+    ask.__doc__ = operation.__doc__
     return cast(F, ask)
 
 

@@ -120,7 +120,8 @@ class Chat:
         return self._prompt(ids, messages)
 
     def _prompt(self, ids: list[int], messages: Sequence[Message]) -> Prompt:
-        ids_T, pictures = np.asarray(ids, np.int32), pictures_of(messages)
+        ids_T = np.asarray(ids, np.int32)
+        pictures = pictures_of(messages)
         return Prompt(ids_T) if self._vision is None else Prompt(*self._vision.expand(ids_T, pictures))
 
     def _literal(self, text: str) -> str:
@@ -155,9 +156,11 @@ class Chat:
 
     def _check(self) -> None:
         """Compose a conversation from its parts, as text and as ids, and compare with the whole."""
-        ask, more = Message("user", "1 + 1 = ?\nSay <b>'é'</b>."), Message("user", " And then? ")
+        ask = Message("user", "1 + 1 = ?\nSay <b>'é'</b>.")
+        more = Message("user", " And then? ")
         said = Message("assistant", "Two, I think.")
-        first, whole = self._render([ask]), self._render([ask, said, more, said, more])
+        first = self._render([ask])
+        whole = self._render([ask, said, more, said, more])
         between = self._render([Message("user", "-"), said, more]).partition(said.content)[2]
         composed = first + (said.content + between) * 2
         if composed != whole:
@@ -225,7 +228,8 @@ class Transcript:
         else:
             new, sights = self._chat.following(tuple(messages))
             if self._spans[-1].size and self._spans[-1][-1] == self._chat.end:
-                new, start = new[1:], start - 1
+                new = new[1:]
+                start = start - 1
         self._spans.append(new)
         self.sights += tuple(Sight(sight.picture, sight.start + start) for sight in sights)
         return new

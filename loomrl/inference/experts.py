@@ -28,7 +28,8 @@ class ExpertHead(nn.Linear):
 
     def __init__(self, base: nn.Linear, experts: int, rank: int, *, seed: int = 0) -> None:
         super().__init__(base.in_features, base.out_features, bias=base.bias is not None, device="meta")
-        self.weight, self.bias = base.weight, base.bias
+        self.weight = base.weight
+        self.bias = base.bias
         like = base.weight
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

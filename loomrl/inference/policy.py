@@ -47,7 +47,9 @@ class Speaker:
         return Action(self._voice.chat.decode(completion.ids_T), _tokens(prompt, completion))
 
     def _request(self) -> Request:
-        ids, sampling, context = self._transcript.ids, self._voice.sampling, self._voice.context
+        ids = self._transcript.ids
+        sampling = self._voice.sampling
+        context = self._voice.context
         room = context - len(ids)
         if room < 1:
             raise PolicyError(
@@ -60,7 +62,9 @@ class Speaker:
 
 
 def _tokens(prompt: Ids, completion: Completion) -> Tokens:
-    given, drawn, entropies_T = len(prompt), len(completion.ids_T), completion.entropies_T
+    given = len(prompt)
+    drawn = len(completion.ids_T)
+    entropies_T = completion.entropies_T
     return Tokens(
         np.concatenate([prompt, completion.ids_T]),
         np.repeat([False, True], [given, drawn]),

@@ -58,7 +58,9 @@ class Vision:
         places = np.flatnonzero(ids_T == self.image_token)
         if len(places) != len(pictures):
             raise PolicyError(f"{len(pictures)} pictures, but the chat template has places for {len(places)}.")
-        parts, sights, length = [], [], 0
+        parts = []
+        sights = []
+        length = 0
         for text_T, picture in zip(np.split(ids_T, places), [None, *pictures], strict=True):
             shown_T = text_T if picture is None else np.concatenate([self.seen(picture).ids_T, text_T[1:]])
             if picture is not None:
@@ -91,7 +93,8 @@ class Vision:
         """The tokens of a picture of this size. Cached, because the processor takes longer for text than for pixels."""
         from PIL import Image
 
-        blank, token = Image.new("RGB", size), self._processor.image_token
+        blank = Image.new("RGB", size)
+        token = self._processor.image_token
         ids: list[int] = self._processor(text=token, images=[blank], add_special_tokens=False)["input_ids"][0]
         return np.asarray(ids, np.int32)
 

@@ -23,7 +23,8 @@ from loomrl.http.site import site_of
 
 Registry = CollectorRegistry
 KIND = CONTENT_TYPE_PLAIN_0_0_4
-PATH, TARGETS = "/metrics", "/targets"
+PATH = "/metrics"
+TARGETS = "/targets"
 TOKEN = "LOOMRL_METRICS_TOKEN"
 """The environment variable of the token that Prometheus sends to processes other machines can reach."""
 Targets = Callable[[], Sequence[Mapping[str, Any]]]

@@ -25,7 +25,8 @@ class JsonFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._host, self._pid = socket.gethostname(), os.getpid()
+        self._host = socket.gethostname()
+        self._pid = os.getpid()
 
     @override
     def format(self, record: logging.LogRecord) -> str:

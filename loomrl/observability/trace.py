@@ -140,7 +140,8 @@ def is_random(id: str) -> bool:
 
 
 def _ids(traceparent: str, request: str) -> Mapping[str, str]:
-    found, own = TRACEPARENT.fullmatch(traceparent), {"request_id": request} if is_random(request) else {}
+    found = TRACEPARENT.fullmatch(traceparent)
+    own = {"request_id": request} if is_random(request) else {}
     if found is None:
         return {"trace_id": request.replace("-", ""), **own} if own else {}
     return {"trace_id": found[1], "span_id": found[2], **own, "traceparent": traceparent}

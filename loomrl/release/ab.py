@@ -103,7 +103,8 @@ class Reading:
             is_better = False
             if name in self._comparisons:
                 there, back = self._comparisons[name]
-                findings, is_better = there.findings(), back.findings()[0].is_worse
+                findings = there.findings()
+                is_better = back.findings()[0].is_worse
             arms.append(ArmResult(name, share, len(self._units[name]), findings, is_better))
         silent = tuple(metric for metric in (test.metric, *test.guards) if metric not in self._seen)
         return Result(tuple(arms), self._mismatch.p_value, self._mismatch.is_mismatched, silent)

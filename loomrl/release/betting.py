@@ -57,7 +57,8 @@ class Capital:
         steps = np.log(factors(score, weight, bound, self._difference))
         logs = np.cumsum(np.concatenate([self._logs[None], steps]), axis=0)[1:]
         whole = log_mean_exp(logs)
-        self._logs, self.log_now = logs[-1], float(whole[-1])
+        self._logs = logs[-1]
+        self.log_now = float(whole[-1])
         self.log_most = max(self.log_most, float(whole.max()))
 
 

@@ -64,17 +64,20 @@ def beyond(values: Floats, is_challenger: Floats, guard: Guard, ordered: list[fl
     added.
     """
     assert guard.quantile is not None
-    plain, eased = np.full(len(values), math.nan), np.full(len(values), math.nan)
+    plain = np.full(len(values), math.nan)
+    eased = np.full(len(values), math.nan)
     times = guard.times or 1.0
     for place, (value, index) in enumerate(zip(values.tolist(), is_challenger.tolist(), strict=True)):
         if ordered:
             limit = quantile_of(ordered, guard.quantile)
             if guard.better is Better.LOWER:
                 accepted = max(limit * times, limit + guard.margin) if index else limit
-                plain[place], eased[place] = value > limit, value > accepted
+                plain[place] = value > limit
+                eased[place] = value > accepted
             else:
                 accepted = min(limit / times, limit - guard.margin) if index else limit
-                plain[place], eased[place] = value < limit, value < accepted
+                plain[place] = value < limit
+                eased[place] = value < accepted
         if not index:
             insort(ordered, value)
     return plain, eased
@@ -170,7 +173,8 @@ class Comparison:
         """The challenger's chance among units of the two arms; 0 if it has none."""
         if revision not in self._chances:
             given = shares(revision)
-            new, old = given.get(self.challenger, 0.0), given.get(self.baseline, 0.0)
+            new = given.get(self.challenger, 0.0)
+            old = given.get(self.baseline, 0.0)
             self._chances[revision] = new / (new + old) if new > 0 and old > 0 else 0.0
         return self._chances[revision]
 
@@ -239,7 +243,8 @@ class _Track:
         self._range = guard.high - guard.low if guard.quantile is None else 1.0
         self._accepted = guard.margin / self._range if guard.quantile is None else guard.share
         self._arms = (_Arm(), _Arm())
-        self._plain, self._eased = _Sums(), _Sums()
+        self._plain = _Sums()
+        self._eased = _Sums()
         self._worse, self._fine = Capital(0.0), Capital(-self._accepted)
         self._history: list[Scores] = []
         self._bounds: tuple[float, float] | None = (-1.0, 1.0)
@@ -248,7 +253,10 @@ class _Track:
         """Finite values in order. The eased harm is the one after what the guard accepts by `times`."""
         plain, eased = (self._beyond if self.guard.quantile is not None else self._harms)(values, is_challenger)
         known = ~np.isnan(plain)
-        plain, eased, is_challenger, chance = plain[known], eased[known], is_challenger[known], chance[known]
+        plain = plain[known]
+        eased = eased[known]
+        is_challenger = is_challenger[known]
+        chance = chance[known]
         if not len(plain):
             return
         found = self._plain.take(plain, is_challenger, chance)
@@ -276,7 +284,8 @@ class _Track:
         found = beyond(values, is_challenger, self.guard, baseline.ordered)
         for value in values[is_challenger == 1].tolist():
             insort(challenger.ordered, value)
-        baseline.count, challenger.count = len(baseline.ordered), len(challenger.ordered)
+        baseline.count = len(baseline.ordered)
+        challenger.count = len(challenger.ordered)
         return found
 
     def finding(self, *, with_bounds: bool) -> Finding:

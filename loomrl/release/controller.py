@@ -65,7 +65,8 @@ class Observer:
     """Follows an endpoint's releases, and reads the evidence on each once."""
 
     def __init__(self, db: LoomDB, endpoint: str) -> None:
-        self._db, self._endpoint = db, endpoint
+        self._db = db
+        self._endpoint = endpoint
         self._clock = Clock()
         self._trail: Trail | None = None
         self._of = ""
@@ -79,11 +80,14 @@ class Observer:
         """
         newest = newest_release(self._db, self._endpoint)
         if newest is None or (newest.state != OPEN and not is_ended_too):
-            self._of, self._trail = "", None
+            self._of = ""
+            self._trail = None
             return None
         release = Release.of(newest)
         if self._of != newest.release:
-            self._of, self._position, self._rows = newest.release, release.after, []
+            self._of = newest.release
+            self._position = release.after
+            self._rows = []
             self._trail = Trail(release.plan, release.first_revision)
         if not self._rows or self._rows[-1].number != newest.number:
             self._rows = read_release(self._db, newest.release)
@@ -142,14 +146,18 @@ class Moment:
 
 def past(db: LoomDB, release: Release, *, since: float, until: float, count: int = 120) -> list[Moment]:
     """The evidence on a release at so many moments, recomputed from the log of observations."""
-    trail, position, observed = Trail(release.plan, release.first_revision), release.after, []
-    endpoint, last = release.row.endpoint, release.row.revision
+    trail = Trail(release.plan, release.first_revision)
+    position = release.after
+    observed = []
+    endpoint = release.row.endpoint
+    last = release.row.revision
     revisions = history_of(db, endpoint, limit=MOST_REVISIONS)
     trail.shares |= {each.revision: _shares(each) for each in revisions if each.revision <= last}
     while batch := read_observations(db, endpoint, after=position, limit=BATCH):
         position = batch[-1][0]
         observed += [each for _, each in batch if each.revision <= last and each.at <= until]
-    moments, begin = [], 0
+    moments = []
+    begin = 0
     for number in range(1, count + 1):
         at = since + (until - since) * number / count
         end = next((place for place in range(begin, len(observed)) if observed[place].at > at), len(observed))
@@ -181,7 +189,8 @@ class Controller:
         if look is None or _decided(look) is None:
             return None
         look = self._observer.bounded(look)  # for the record
-        release, passage = look.release, _decided(look)
+        release = look.release
+        passage = _decided(look)
         if passage is None:
             return None
         row = release.next_row(passage, look.evidence, who="", at=look.now)

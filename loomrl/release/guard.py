@@ -82,7 +82,8 @@ class Finding:
     @property
     def reason(self) -> str:
         """One line for people."""
-        base, new = self.baseline, self.challenger
+        base = self.baseline
+        new = self.challenger
         of = "difference" if self.guard.quantile is None else "difference of the shares beyond it"
         return (
             f"{self.guard.label}: {new.value:.4g} of {new.count} against {base.value:.4g} of {base.count}, "

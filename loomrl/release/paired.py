@@ -31,7 +31,8 @@ def paired(
     span = guard.high - guard.low
     clipped = np.clip(values, guard.low, guard.high)
     harms = (clipped - guard.low if guard.better is Better.LOWER else guard.high - clipped) / span
-    plain, eased = harms[:, 1] - harms[:, 0], harms[:, 1] / (guard.times or 1.0) - harms[:, 0]
+    plain = harms[:, 1] - harms[:, 0]
+    eased = harms[:, 1] / (guard.times or 1.0) - harms[:, 0]
     bets = BETS if planned is None else _suited(plain, planned, error_rate)
     weight = np.ones(len(plain))
     accepted = guard.margin / span

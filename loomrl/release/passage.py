@@ -14,7 +14,8 @@ from loomrl.release.guard import Better, Finding
 from loomrl.release.plan import PlanStep, steps_of
 from loomrl.store.endpoints import Arm, Role
 
-STABLE, CANARY = "stable", "canary"
+STABLE = "stable"
+CANARY = "canary"
 START = -1
 """The step before the first: the version is being started, and has no traffic."""
 SKEW_S = 5.0

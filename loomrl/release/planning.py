@@ -78,8 +78,10 @@ def _simulated(effect: Effect, share: float, error_rate: float) -> Floats:
     """Units of both arms until each of `TESTS` tests found the effect; infinite for those that did not."""
     rng = np.random.default_rng(0)
     needed = np.full(TESTS, math.inf)
-    open_tests, done = np.arange(TESTS), 0
-    before, logs = Mean(), np.zeros((TESTS, len(BETS)))
+    open_tests = np.arange(TESTS)
+    done = 0
+    before = Mean()
+    logs = np.zeros((TESTS, len(BETS)))
     while len(open_tests) and done < MOST_UNITS:
         shape = (len(open_tests), CHUNK)
         is_challenger = (rng.random(shape) < share).astype(np.float64)
@@ -91,7 +93,9 @@ def _simulated(effect: Effect, share: float, error_rate: float) -> Floats:
         ended = reached.any(1)
         needed[open_tests[ended]] = done + 1 + reached[ended].argmax(1)
         before = Mean(np.asarray(after.total)[~ended], after.count)
-        open_tests, logs, done = open_tests[~ended], grown[~ended, -1], done + CHUNK
+        open_tests = open_tests[~ended]
+        logs = grown[~ended, -1]
+        done = done + CHUNK
     return needed
 
 

@@ -87,7 +87,8 @@ class Ledger:
         """True if this version is the best so far. Without any score yet, the newest is."""
         is_best = self.best is None or self.is_best(score)
         if is_best:
-            self.kept["best"], self.best = number, score
+            self.kept["best"] = number
+            self.best = score
         return is_best
 
     @property
@@ -151,7 +152,8 @@ class Ledger:
             created_at=state["created_at"],
         )
         record_policy(self.db, version, claim=self.claim)
-        self.parent, self.kept["last"] = version.id, number
+        self.parent = version.id
+        self.kept["last"] = number
         self.checkpoints.prune({*self.kept.values(), *self.held(state), *served_numbers(self.db, self.run)})
 
     def _settles(self, state: State) -> bool:
@@ -173,4 +175,6 @@ class Ledger:
 
     def load_state_dict(self, state: State) -> None:
         """Resume from `state`."""
-        self.parent, self.kept, self.best = state["parent"], dict(state["kept"]), state["best"]
+        self.parent = state["parent"]
+        self.kept = dict(state["kept"])
+        self.best = state["best"]

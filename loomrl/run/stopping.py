@@ -21,7 +21,8 @@ class Convergence:
     """The base of a score's mean, for messages."""
 
     def __init__(self, rules: Patience | ReturnPatience, *, window: int = 1) -> None:
-        self.rules, self.window = rules, window
+        self.rules = rules
+        self.window = window
         self.at = 0
         """Time of the latest score."""
         self.best = 0
@@ -43,7 +44,8 @@ class Convergence:
             self.best = at
             return None
         if self.best_mean is None or mean > self.best_mean:
-            self.best, self.best_mean = at, mean
+            self.best = at
+            self.best_mean = mean
         return self._verdict(mean, self.best_mean)
 
     def _verdict(self, mean: float, best: float) -> str | None:
@@ -64,14 +66,17 @@ class Convergence:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
-        self.at, self.best, self.best_mean = state["at"], state["best"], state["best_mean"]
+        self.at = state["at"]
+        self.best = state["best"]
+        self.best_mean = state["best_mean"]
         self._scores = deque(state["scores"], maxlen=self.window)
 
 
 class Stopper(Convergence):
     """Convergence by success, per update or on held-out tasks, and by the KL from the reference policy."""
 
-    score, unit = "success", "updates"
+    score = "success"
+    unit = "updates"
 
     def __init__(self, settings: Patience) -> None:
         self._by_evaluation = settings.by == "evaluation"
@@ -101,7 +106,8 @@ class Stopper(Convergence):
         return self.stopped
 
     def _collapsed(self) -> str | None:
-        limit, kl = self._limit, _mean(self._kl)
+        limit = self._limit
+        kl = _mean(self._kl)
         if limit is None or kl <= limit:
             return None
         return f"KL collapse: {kl:.3g} nats per token from the reference policy, more than {limit:g}"
@@ -113,7 +119,8 @@ class Stopper(Convergence):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
         super().load_state_dict(state)
-        self.stopped, self.updates = state["stopped"], state["updates"]
+        self.stopped = state["stopped"]
+        self.updates = state["updates"]
         self._kl = deque(state["kl"], maxlen=self._kl.maxlen)
 
 

@@ -36,7 +36,8 @@ class Rate:
 
     def judge(self, deed: Deed) -> Wrong | None:
         """As of `ActionRule`."""
-        action, before = deed.action, deed.before
+        action = deed.action
+        before = deed.before
         if before is None or before.shape != action.shape or not np.isfinite(action).all():
             return None
         low, high = before - self._most, before + self._most

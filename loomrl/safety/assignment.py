@@ -72,7 +72,8 @@ def promised(match: re.Match[str]) -> Held | None:
     if promise is None:
         return None
     group = next(name for name in ("double", "single", "back", "bare") if match[name] is not None)
-    value, start = match[group], match.start(group)
+    value = match[group]
+    start = match.start(group)
     if group == "bare":
         value = value[: _end(value)]
     if len(value) < 3 or is_placeholder(value) or is_stub(value):
@@ -145,7 +146,8 @@ def promise_of(name: str, *, before: str = "") -> Promise | None:
     if len(words) == 1 and words[0] in ("key", "secret"):
         words[:0] = [word.lower() for word in _WORD.findall(before)[-1:]]
     while words:
-        last, owner = words[-1], words[-2] if len(words) > 1 else ""
+        last = words[-1]
+        owner = words[-2] if len(words) > 1 else ""
         if last.endswith(_PASSWORDS) or (last in _PASSES and (len(words) == 1 or owner in _HOLDERS or name.isupper())):
             return Promise.PASSWORD
         if last.endswith(_SECRETS) or (last == "key" and owner in _OWNERS):

@@ -23,7 +23,8 @@ _HEX = re.compile(r"(?:0x)?(?:[0-9a-f]+|[0-9A-F]+)")
 def is_drawn(token: str) -> bool:
     """True for a run of letters, digits and signs between them that looks like it was drawn from all of them."""
     body = "".join(filterfalse(_is_known, _SEGMENT.findall(token)))
-    letters, digits = sum(map(str.isalpha, body)), len(_DIGITS.findall(body))
+    letters = sum(map(str.isalpha, body))
+    digits = len(_DIGITS.findall(body))
     if len(body) < SHORTEST or 3 * letters < len(body) or len(set(filter(str.isalpha, body.lower()))) < 8:
         return False
     if digits < (2 if body.islower() or body.isupper() else 1):

@@ -48,7 +48,8 @@ class Screen:
 
     def end(self, uses: Sequence[Use] = ()) -> None:
         """End the text; only these calls follow."""
-        self._is_whole, self._uses = True, tuple(uses)
+        self._is_whole = True
+        self._uses = tuple(uses)
 
     def next(self) -> Saying | None:
         """The next part to look at; None if more text is needed, or a rule was sure, or all was looked at."""
@@ -65,7 +66,8 @@ class Screen:
 
     def again(self) -> None:
         """Forget the hit, and check its part again."""
-        self.hit, self._looked = None, self._before
+        self.hit = None
+        self._looked = self._before
 
     def settle(self, saying: Saying, found: Mapping[str, Found]) -> None:
         """Take the findings of the rules, by their names."""

@@ -82,7 +82,8 @@ class Blocked:
 
     def find(self, saying: Saying) -> Found | None:
         """As of `TextRule`."""
-        text, since = _plain(saying.text), saying.since
+        text = _plain(saying.text)
+        since = saying.since
         for match in self._form.finditer(text, since):
             if match.end() < len(text) or saying.is_whole:
                 return Found(match.start(), "phrase")
@@ -156,11 +157,13 @@ class Repetition:
     """Characters at the end by which an earlier copy is found."""
 
     def __init__(self, times: int, characters: int) -> None:
-        self._times, self._characters = times, characters
+        self._times = times
+        self._characters = characters
 
     def find(self, saying: Saying) -> Found | None:
         """As of `TextRule`."""
-        text, size = saying.text, len(saying.text)
+        text = saying.text
+        size = len(saying.text)
         before = text.rfind(text[-self.TAIL :], max(0, size - self.LONGEST - self.TAIL), size - 1)
         period = size - self.TAIL - before
         length = max(period * self._times, self._characters)
@@ -214,7 +217,8 @@ def _wrong(use: Use, tools: Mapping[str, Mapping[str, Any]]) -> str | None:
     if not isinstance(given, dict):
         return "arguments that are no object"
     schema = tools[use.name]
-    properties, required = schema.get("properties"), schema.get("required")
+    properties = schema.get("properties")
+    required = schema.get("required")
     properties = properties if isinstance(properties, Mapping) else {}
     if isinstance(required, list) and not all(name in given for name in required):
         return "missing argument"

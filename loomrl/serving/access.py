@@ -37,7 +37,8 @@ def _tell(span: trace.Span, head: Incoming, reply: Reply) -> None:
     if span is trace.NOTHING:
         return
     span.set(http__request__method=head.method, url__path=head.path[:100], http__response__status_code=reply.status)
-    heading, usage = reply.heading, reply.usage
+    heading = reply.heading
+    usage = reply.usage
     if heading is not None:
         operation = OPERATIONS.get(head.path, "chat" if head.path in DIALECTS else "act")
         span.rename(f"{operation} {heading.model}")

@@ -21,7 +21,9 @@ from loomrl.serving.answer import Heading
 from loomrl.serving.policy import About, Act, Acted
 from loomrl.serving.refusal import Cause, Refusal
 
-JSON, NPY, MSGPACK = "application/json", "application/x-npy", "application/msgpack"
+JSON = "application/json"
+NPY = "application/x-npy"
+MSGPACK = "application/msgpack"
 KINDS = (JSON, NPY, MSGPACK, "application/x-msgpack")
 FIELDS = ("model", "observation", "observations", "preference", "earned", "state", "explore", "seed", "store", "user")
 IN_QUERY = ("model", "explore", "seed", "store", "user")
@@ -70,11 +72,14 @@ def read_act(body: bytes, kind: str, query: Mapping[str, str]) -> ActAsk:
         message = "Give either 'observation', a single one, or 'observations', a batch."
         raise Refusal(Cause.INVALID, message, where="observation")
     observations = _value(given["observation" if is_one else "observations"])
-    model, explore, seed = given.get("model", ""), given.get("explore", False), given.get("seed")
+    model = given.get("model", "")
+    explore = given.get("explore", False)
+    seed = given.get("seed")
     _check(isinstance(model, str), "model", "a string")
     _check(isinstance(explore, bool), "explore", "true or false")
     _check(seed is None or (isinstance(seed, int) and 0 <= seed < 2**63), "seed", "a whole number, not negative")
-    store, user = given.get("store", True), given.get("user", "")
+    store = given.get("store", True)
+    user = given.get("user", "")
     _check(isinstance(store, bool), "store", "true or false")
     _check(isinstance(user, str), "user", "a string")
     wish = Act(
@@ -147,7 +152,8 @@ def _of_npy(body: bytes, query: Mapping[str, str]) -> ActAsk:
         explore=query.get("explore", "0") in ("1", "true"),
         seed=None if seed is None else int(seed),
     )
-    store, user = query.get("store", "1") not in ("0", "false"), query.get("user", "")
+    store = query.get("store", "1") not in ("0", "false")
+    user = query.get("user", "")
     return ActAsk(model=query.get("model", ""), act=wish, is_one=False, kind=NPY, store=store, user=user)
 
 

@@ -24,7 +24,8 @@ class Acting:
     """Acts with an exported control policy. Calls that come together share one pass of the network."""
 
     def __init__(self, policy: ControlPolicy, *, version: str, number: int) -> None:
-        self._policy, self._number = policy, number
+        self._policy = policy
+        self._number = number
         observed = policy.observation_space
         objectives = 0
         if isinstance(observed, spaces.Dict) and is_steered(observed):
@@ -71,12 +72,14 @@ class Acting:
         if act.explore and act.seed is not None:
             generator = torch.Generator().manual_seed(act.seed)
         try:
-            observations, state = self._steered(act, count), self._state(act, count)
+            observations = self._steered(act, count)
+            state = self._state(act, count)
             self._policy.refuse_stuck(observations)
             if act.explore:
                 actions, logprobs = self._policy.sample_batch(observations, state=state, generator=generator)
             else:
-                actions, logprobs = self._policy.act_batch(observations, state=state), None
+                actions = self._policy.act_batch(observations, state=state)
+                logprobs = None
         except ConfigError as error:
             raise Refusal(Cause.INVALID, str(error), where="observation") from None
         states = None if state is None else state.numbers_BS
@@ -84,7 +87,8 @@ class Acting:
 
     def _state(self, act: Act, count: int) -> MemoryState | None:
         """The state of the call's episodes; they begin where it has none."""
-        given, size = act.states, self._about.state
+        given = act.states
+        size = self._about.state
         if given is None:
             return self._policy.state(count)
         if not size:

@@ -142,7 +142,8 @@ class Gathered:
     def add(self, event: Event) -> None:
         """Take the next event."""
         if isinstance(event, Opened):
-            self.opened, self.sights = event.ids_T, event.sights
+            self.opened = event.ids_T
+            self.sights = event.sights
         elif isinstance(event, Drawn):
             self.drawn.append(event)
         else:

@@ -80,13 +80,16 @@ class Archive:
     """Moves an endpoint's sessions into its hub. Rounds may be interrupted, repeated, or run at the same time."""
 
     def __init__(self, db: LoomDB, hub: Hub, endpoint: str, *, terms: Terms | None = None) -> None:
-        self._db, self._hub, self._endpoint = db, hub, endpoint
+        self._db = db
+        self._hub = hub
+        self._endpoint = endpoint
         self._terms = terms or Terms()
 
     def sweep(self, *, now: float) -> Archived:
         """End what is idle or past its deadline, store what has ended, delete what is old."""
         terms = self._terms
-        idle, late = Ending(at=now, cause="idle").data(), Ending(at=now, cause="deadline").data()
+        idle = Ending(at=now, cause="idle").data()
+        late = Ending(at=now, cause="deadline").data()
         ended = end_idle(self._db, self._endpoint, idle, at=now, idle_s=terms.idle_s)
         ended += end_old(self._db, self._endpoint, late, at=now, age_s=terms.deadline_s)
         stored, derived = self._store()
@@ -120,7 +123,8 @@ class Archive:
         """The derived feedback, without that of people who opted out."""
         if not any(found for _, found in made.values()):
             return []
-        out, people = opted_out(self._db), people_in(self._db, list(made))
+        out = opted_out(self._db)
+        people = people_in(self._db, list(made))
         return [one for id, (_, found) in made.items() if not people.get(id, set()) & out for one in found]
 
 

@@ -65,9 +65,12 @@ class Exchange:
         monitor: Monitor | None = None,
         watchers: Watchers | None = None,
     ) -> None:
-        self.view, self.rate, self.monitor = view, rate, monitor
+        self.view = view
+        self.rate = rate
+        self.monitor = monitor
         watching = watchers or Watchers()
-        self.measures, self.meter = watching.measures, watching.meter
+        self.measures = watching.measures
+        self.meter = watching.meter
         self.recorder = recorder if mode != "off" else None
         self.mode = mode
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +102,8 @@ class Exchange:
         self, endpoint: Endpoint, options: Sequence[Candidate], unit: str, *, is_alone: bool = False, **whose: str
     ) -> Observed:
         """Watch a call that is given to the first of these."""
-        measures, meter = self.measures, self.meter
+        measures = self.measures
+        meter = self.meter
         return Observed(
             None if measures is None else measures.begin(endpoint, unit, is_alone=is_alone, **whose),
             None if meter is None else meter.begin(endpoint.name, options),
@@ -135,7 +139,8 @@ class Exchange:
 
         async def allowed(options: Sequence[Candidate]) -> tuple[Candidate, Acted]:
             candidate, acted = await act(options, ask.act, endpoint=endpoint, deadline=deadline)
-            origin, is_alone = _origin(endpoint, candidate, session), ask.is_one and bool(session)
+            origin = _origin(endpoint, candidate, session)
+            is_alone = ask.is_one and bool(session)
             return candidate, await monitor.judge(acted, ask.act.observations, origin, alone=is_alone, hits=hits)
 
         try:
@@ -206,14 +211,19 @@ class Conversation:
         begun: Begun,
         is_recorded: bool,
     ) -> None:
-        self._exchange, self._ask, self._visit, self._known = exchange, ask, visit, known
-        self.is_recorded, self._is_cut = is_recorded, False
+        self._exchange = exchange
+        self._ask = ask
+        self._visit = visit
+        self._known = known
+        self.is_recorded = is_recorded
+        self._is_cut = False
         self._watch: Watch | None = None
         self._answer_by(begun)
 
     def _answer_by(self, begun: Begun) -> None:
         """Answer with this one."""
-        visit, candidate = self._visit, begun.candidate
+        visit = self._visit
+        candidate = begun.candidate
         self._begun = begun
         self._choices = [Gathered() for _ in range(self._ask.drawing.n)]
         self.heading = Heading(
@@ -343,7 +353,8 @@ class Conversation:
         await _logged(recorder.keep(call))
 
     def _call(self) -> Call:
-        visit, arm = self._visit, self._begun.candidate.arm
+        visit = self._visit
+        arm = self._begun.candidate.arm
         return Call(
             id=visit.id,
             session=visit.session,

@@ -69,7 +69,8 @@ class Incoming:
 def incoming(scope: Scope) -> Incoming:
     """The head of a request; a Refusal for an invalid session id."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-    path, session = scope["path"], headers.get(SESSION_HEADER, "")
+    path = scope["path"]
+    session = headers.get(SESSION_HEADER, "")
     if path.startswith("/sessions/"):
         _, _, session, *rest = path.split("/", 3)
         path = f"/{rest[0]}" if rest else "/"
@@ -112,7 +113,8 @@ async def body_of(receive: Receive, headers: Mapping[str, str], *, most: int, he
     if announced.isdecimal() and int(announced) > most:
         await _discard(receive, heard)
         raise Refusal(Cause.TOO_LARGE, f"A body has at most {most} bytes, this one {announced}.")
-    parts, size = [], 0
+    parts = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":

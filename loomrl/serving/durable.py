@@ -95,7 +95,8 @@ class Store:
         settings: StoreSettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._db, self._clock = db, clock
+        self._db = db
+        self._clock = clock
         self._settings = settings or StoreSettings()
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
         self._forms = Forms(partial(self._read, read_calls, db), most=self._settings.most_sessions)
@@ -233,7 +234,9 @@ class Store:
         return recent
 
     def _update(self, recent: _Recent, stored: StoredSession) -> None:
-        recent.key, recent.endpoint, recent.ended = stored.key, stored.endpoint, stored.state != "open"
+        recent.key = stored.key
+        recent.endpoint = stored.endpoint
+        recent.ended = stored.state != "open"
         recent.checked_at = self._clock()
 
     def _remember(self, session: str, recent: _Recent) -> _Recent:

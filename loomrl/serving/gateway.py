@@ -63,7 +63,10 @@ class Gateway:
         check: Check | None = None,
         intake: Intake | None = None,
     ) -> None:
-        self._exchange, self._keys, self._check, self.intake = exchange, keys, check, intake
+        self._exchange = exchange
+        self._keys = keys
+        self._check = check
+        self.intake = intake
         self._meter = exchange.meter
         self.settings = settings or GatewaySettings()
         self._rooms: dict[str, Room] = {}
@@ -206,8 +209,10 @@ class Gateway:
     async def _act(self, head: Incoming, receive: Receive, reply: Reply) -> None:
         caller = await self._keys.caller(head.token, scope="act")
         ask = read_act(await self._body(receive, head), head.headers.get("content-type", JSON), head.query)
-        endpoint, deadline = self._endpoint(ask.model), self._deadline()
-        session, at = caller.session or head.session, time.time()
+        endpoint = self._endpoint(ask.model)
+        deadline = self._deadline()
+        session = caller.session or head.session
+        at = time.time()
         unit = ask.user or session or head.id
         options = list(dispatch.candidates(self._exchange.view, endpoint, unit))
         if options:
@@ -246,7 +251,9 @@ class Gateway:
         for name in told:
             if name not in ("reward", "success", "outcome"):
                 raise Refusal(Cause.INVALID, f"{name!r} is unknown. Known: reward, success, outcome.", where=name)
-        reward, success, outcome = _number(told, "reward"), _number(told, "success"), told.get("outcome")
+        reward = _number(told, "reward")
+        success = _number(told, "success")
+        outcome = told.get("outcome")
         if outcome is not None and not isinstance(outcome, dict):
             raise Refusal(Cause.INVALID, "'outcome' must be an object.", where="outcome")
         trajectory = ""

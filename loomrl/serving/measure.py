@@ -90,7 +90,9 @@ class Measured:
     __slots__ = ("_begun", "_is_alone", "_measures", "_unit")
 
     def __init__(self, measures: "Measures", unit: _Unit, *, is_alone: bool) -> None:
-        self._measures, self._unit, self._is_alone = measures, unit, is_alone
+        self._measures = measures
+        self._unit = unit
+        self._is_alone = is_alone
         self._begun = time.perf_counter()
 
     def first(self) -> None:
@@ -136,7 +138,10 @@ class Measures:
     """The outcomes that one gateway sees, in LoomDB every `FLUSH_S`."""
 
     def __init__(self, db: LoomDB, view: View, *, source: str, settle_s: float = SETTLE_S) -> None:
-        self._db, self._view, self._source, self._settle_s = db, view, source, settle_s
+        self._db = db
+        self._view = view
+        self._source = source
+        self._settle_s = settle_s
         self._units: OrderedDict[tuple[str, int, str, str], _Unit] = OrderedDict()
         self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
         self._due: deque[tuple[float, _Unit]] = deque()
@@ -281,7 +286,8 @@ class Measures:
             self.over(self._due.popleft()[1])
         if self._sessions:
             await self._join_feedback()
-        waiting, self._waiting = self._waiting, {}
+        waiting = self._waiting
+        self._waiting = {}
         for endpoint in list(waiting):
             try:
                 await asyncio.to_thread(

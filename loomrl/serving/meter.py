@@ -16,7 +16,8 @@ from loomrl.serving.dispatch import MOVABLE, Candidate
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.room import Room
 
-WINDOW_S, SLICE_S = 300.0, 10.0
+WINDOW_S = 300.0
+SLICE_S = 10.0
 """The error rate's window, and its parts."""
 
 
@@ -40,9 +41,12 @@ class Metered:
     __slots__ = ("_assigned", "_begun", "_endpoint", "_first", "_is_over", "_meter")
 
     def __init__(self, meter: "Meter", endpoint: str, assigned: Candidate) -> None:
-        self._meter, self._endpoint = meter, endpoint
+        self._meter = meter
+        self._endpoint = endpoint
         self._assigned = meter.arm(endpoint, assigned)
-        self._begun, self._first, self._is_over = time.perf_counter(), 0.0, False
+        self._begun = time.perf_counter()
+        self._first = 0.0
+        self._is_over = False
 
     def first(self, candidate: Candidate) -> None:
         """The first token is here, from this one."""
@@ -51,7 +55,8 @@ class Metered:
 
     def answered(self, candidate: Candidate, usage: Usage | None = None) -> None:
         """The answer of this one is complete."""
-        now, arm = time.perf_counter(), self._meter.arm(self._endpoint, candidate)
+        now = time.perf_counter()
+        arm = self._meter.arm(self._endpoint, candidate)
         arm.latency.observe(now - self._begun)
         if usage is not None:
             arm.tokens["prompt"].inc(usage.prompt)
@@ -152,7 +157,8 @@ class ErrorRates(Collector):
 
     def note(self, version: str, *, is_error: bool) -> None:
         """One more call of a version."""
-        slices, now = self._slices.setdefault(version, deque()), self._clock()
+        slices = self._slices.setdefault(version, deque())
+        now = self._clock()
         if not slices or now - slices[-1][0] >= SLICE_S:
             slices.append([now, 0, 0])
             while slices[0][0] < now - WINDOW_S:
@@ -162,11 +168,13 @@ class ErrorRates(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The rates; versions without a call in the window have none."""
-        found, since = family.ERROR_RATE.measured(), self._clock() - WINDOW_S
+        found = family.ERROR_RATE.measured()
+        since = self._clock() - WINDOW_S
         for version, slices in list(self._slices.items()):
             recent = [each for each in list(slices) if each[0] >= since]
             if recent:
-                errors, calls = sum(each[2] for each in recent), sum(each[1] for each in recent)
+                errors = sum(each[2] for each in recent)
+                calls = sum(each[1] for each in recent)
                 found.add_metric([version], errors / calls)
         yield found
 
@@ -179,7 +187,9 @@ class Rooms(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The rooms now."""
-        busy, waiting, queue = family.BUSY.measured(), family.WAITING.measured(), family.QUEUE.measured()
+        busy = family.BUSY.measured()
+        waiting = family.WAITING.measured()
+        queue = family.QUEUE.measured()
         for endpoint, room in list(self._rooms().items()):
             busy.add_metric([endpoint], room.busy)
             waiting.add_metric([endpoint], room.waiting)

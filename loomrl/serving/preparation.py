@@ -66,7 +66,8 @@ class Preparation:
 
     def _forced(self, continuation: Continuation) -> str:
         """The beginning of an answer that has to call a tool."""
-        choice, names = continuation.tool_choice, [tool.name for tool in continuation.tools]
+        choice = continuation.tool_choice
+        names = [tool.name for tool in continuation.tools]
         named = choice.removeprefix("tool:") if choice.startswith("tool:") else None
         if (choice == "required" and not names) or (named is not None and named not in names):
             known = ", ".join(names) or "none"
@@ -75,7 +76,8 @@ class Preparation:
 
     def _new(self, continuation: Continuation) -> Prompt:
         """The ids after the known ones; positions of pictures count from the first of them."""
-        known_T, prompt = continuation.known_T, continuation.prompt
+        known_T = continuation.known_T
+        prompt = continuation.prompt
         if isinstance(prompt, str):
             self._check_room(len(known_T), [prompt])
             return self._checked(Prompt(self._chat.plain(prompt, first=not len(known_T))), known_T)

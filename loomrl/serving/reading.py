@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from loomrl.serving.call import ToolCall
 
-OPENING, CLOSING = "<tool_call>", "</tool_call>"
+OPENING = "<tool_call>"
+CLOSING = "</tool_call>"
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
@@ -86,7 +87,8 @@ class Reader:
         if self._after_call and not self._shown:
             text = text.lstrip()
         if text:
-            self._shown, self._after_call = True, False
+            self._shown = True
+            self._after_call = False
         return text
 
 
@@ -106,7 +108,8 @@ def read_call(text: str) -> ToolCall:
     found = json.loads(text, strict=False, parse_constant=_refuse)
     if not isinstance(found, dict) or not found.keys() <= {"name", "arguments"}:
         raise ValueError("a call is an object with name and arguments")
-    name, arguments = found.get("name"), found.get("arguments", {})
+    name = found.get("name")
+    arguments = found.get("arguments", {})
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         raise ValueError("a call's name is text, and its arguments are an object")
     name.encode()  # a ValueError if half a surrogate pair is in it

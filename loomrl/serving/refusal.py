@@ -44,7 +44,9 @@ class Refusal(Exception):
 
     def __init__(self, cause: Cause, message: str, *, where: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.cause, self.where, self.retry_after_s = cause, where, retry_after_s
+        self.cause = cause
+        self.where = where
+        self.retry_after_s = retry_after_s
 
     @property
     def status(self) -> int:

@@ -11,7 +11,8 @@ class Reply:
     """Writes one response, with the headers that all of them have."""
 
     def __init__(self, send: Send, id: str) -> None:
-        self._send, self.id = send, id
+        self._send = send
+        self.id = id
         self.heading: Heading | None = None
         self.is_recorded = False
         self.is_begun = False
@@ -39,7 +40,8 @@ class Reply:
         await self._send({"type": "http.response.body", "body": body})
 
     async def _start(self, status: int, kind: str, extra: Headers) -> None:
-        self.is_begun, self.status = True, status
+        self.is_begun = True
+        self.status = status
         headers: Headers = [(b"content-type", kind.encode()), (b"x-request-id", self.id.encode()), *extra]
         if (heading := self.heading) is not None:
             headers += [

@@ -14,7 +14,9 @@ class Room:
     """Admits `slots` calls at a time, and lets `queue` more wait. Keys take turns, so that no key starves others."""
 
     def __init__(self, *, slots: int, queue: int) -> None:
-        self._free, self._slots, self.queue = slots, slots, queue
+        self._free = slots
+        self._slots = slots
+        self.queue = queue
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._count = 0
 

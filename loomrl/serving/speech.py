@@ -100,7 +100,8 @@ class Speech:
         sights = tuple(sight.start for sight in task.request.sights[len(asked.pictures) :])
         opened: Opened | None = Opened(index=index, ids_T=task.opened_T, sights=sights)
         request = replace(task.request, seed=(task.request.seed + index) % 2**63)
-        waiting, next_at = list[Drawn](), 0.0
+        waiting = list[Drawn]()
+        next_at = 0.0
         try:
             async with aclosing(self._voice.engine.stream(request)) as pieces:
                 async for piece in pieces:
@@ -112,7 +113,8 @@ class Speech:
                         waiting.append(drawn)
                     if waiting and (finish is not None or time.perf_counter() >= next_at):
                         yield joined(waiting)
-                        waiting, next_at = [], time.perf_counter() + PACE_S
+                        waiting = []
+                        next_at = time.perf_counter() + PACE_S
                     if finish is not None:
                         break
         except Unsupported as error:
@@ -132,7 +134,9 @@ class Speech:
 
     def _drawn(self, piece: Piece, writing: Writing, asked: Continuation, index: int) -> tuple[Drawn, Finish | None]:
         """The event of a piece up to the token that ends the answer, and the reason if there is one."""
-        text, count, finish = "", 0, piece.finish
+        text = ""
+        count = 0
+        finish = piece.finish
         for id in piece.ids_T.tolist():
             count += 1
             if id in self._chat.stop:
@@ -224,7 +228,8 @@ def open_speech(folder: str | Path, setting: Setting | None = None, *, version: 
     `number` is the policy version that its tokens record.
     """
     setting = setting or Setting()
-    device, trusts = setting.device or ("cuda" if torch.cuda.is_available() else "cpu"), setting.trust_remote_code
+    device = setting.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    trusts = setting.trust_remote_code
     vision = open_vision(folder, trust_remote_code=trusts)
     chat = Chat(open_tokenizer(folder, trust_remote_code=trusts), vision)
     model = open_model(folder, dtype=setting.dtype, device=device, trust_remote_code=trusts)

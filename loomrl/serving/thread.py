@@ -147,7 +147,8 @@ def marks(ask: Ask) -> tuple[bytes, ...]:
     for said in ask.messages:
         found.append(_mark(found[-1], *_parts(said, calls)))
         for call in said.calls:
-            calls[call.id], count = count, count + 1
+            calls[call.id] = count
+            count = count + 1
     return tuple(found)
 
 

@@ -31,9 +31,11 @@ def worded(said: Sequence[Said], tools: Sequence[Tool] = (), *, tool_role: bool)
     messages: list[Message] = []
     results = False
     for one in said:
-        text, role = _text(one), one.role
+        text = _text(one)
+        role = one.role
         if role == "tool" and not tool_role:
-            role, text = "user", f"<tool_response>\n{text}\n</tool_response>"
+            role = "user"
+            text = f"<tool_response>\n{text}\n</tool_response>"
         if results and one.role == "tool" and not tool_role:
             last = messages.pop()
             messages.append(Message(role, f"{last.content}\n{text}", last.images + one.images))

@@ -63,7 +63,8 @@ class Writing:
         text = self._tail + text
         found = min(((at + len(one), at, one) for one in self._stop if (at := text.find(one)) >= 0), default=None)
         if found is not None:
-            self._tail, self.stopped_by = "", found[2]
+            self._tail = ""
+            self.stopped_by = found[2]
             return text[: found[1]]
         certain = len(text) - overlap(text, self._stop)
         self._tail = text[certain:]

@@ -70,7 +70,8 @@ def start_test(db: LoomDB, test: AbTest, arms: Sequence[Arm] = ()) -> AbTest:
 
     A StoreError, and nothing changes, if the name or the slots are taken, an arm is missing, or a release is open.
     """
-    at, size = test.started_at, test.end - test.start
+    at = test.started_at
+    size = test.end - test.start
     with db.write() as connection:
         endpoint = _endpoint(connection, test.endpoint)
         running = [each for each in _all(connection) if each.is_running(at)]
@@ -183,11 +184,13 @@ def _check(test: AbTest, endpoint: Endpoint, arms: Sequence[Arm], running: Seque
 def _free(test: AbTest, size: float, running: Sequence[AbTest]) -> float:
     """The start of the first free range of the layer."""
     taken = sorted((each.start, each.end, each.name) for each in running if each.layer == test.layer)
-    start, most = 0.0, 0.0
+    start = 0.0
+    most = 0.0
     for low, high in [*((low, high) for low, high, _ in taken), (1.0, 1.0)]:
         if low - start >= size - 1e-9:
             return start
-        most, start = max(most, low - start), max(start, high)
+        most = max(most, low - start)
+        start = max(start, high)
     names = ", ".join(name for *_, name in taken)
     raise StoreError(
         f"A/B test {test.name!r}: {size:g} of layer {test.layer!r} are not free: {names} leave {most:g} in one piece. "

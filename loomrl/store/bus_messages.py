@@ -187,7 +187,8 @@ def count_messages(db: LoomDB) -> tuple[list[StreamCount], list[GroupCount]]:
 
 def _known(connection: Connection, new: Sequence[StoredMessage]) -> set[tuple[str, str]]:
     """The stream and id of those that are stored already."""
-    ids, known = sorted({message.id for message in new}), set()
+    ids = sorted({message.id for message in new})
+    known = set()
     for first in range(0, len(ids), PAGE):
         for row in connection.execute(_KNOWN, {"ids": ids[first : first + PAGE]}):
             known.add((row.stream, row.id))

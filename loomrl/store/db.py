@@ -312,7 +312,9 @@ class _Checked(sqlite3.Connection):
     """A commit returns only if the path still names the file that it went to, with its log beside it."""
 
     def watch(self, file: HeldFile) -> None:
-        self._file, self._log, self._changes = file, Path(f"{file.path}-wal"), self.total_changes
+        self._file = file
+        self._log = Path(f"{file.path}-wal")
+        self._changes = self.total_changes
         self._check()
 
     def commit(self) -> None:
@@ -320,7 +322,8 @@ class _Checked(sqlite3.Connection):
         self._check()
 
     def _check(self) -> None:
-        wrote, self._changes = self.total_changes != self._changes, self.total_changes
+        wrote = self.total_changes != self._changes
+        self._changes = self.total_changes
         if not self._file.is_there() or (wrote and not self._log.exists()):
             raise StoreError(
                 f"{self._file.path}: the file or its log was deleted, moved or replaced while it was open. What was "
@@ -330,7 +333,8 @@ class _Checked(sqlite3.Connection):
 
 def _enter_wal(connection: sqlite3.Connection, file: Path) -> None:
     """Switch a new file to WAL: the only step at which SQLite fails at once if another process is writing."""
-    deadline, mode = time.monotonic() + BUSY_TIMEOUT_S, None
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    mode = None
     while mode is None:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()

@@ -69,7 +69,8 @@ def current_revision(connection: Connection) -> str | None:
 
 
 def _refuse_newer(db: LoomDB, connection: Connection, script: ScriptDirectory) -> None:
-    current, head = current_revision(connection), script.get_current_head()
+    current = current_revision(connection)
+    head = script.get_current_head()
     known = {revision.revision for revision in script.walk_revisions()}
     if current is not None and current not in known:
         raise StoreError(

@@ -97,7 +97,8 @@ def units_in(db: LoomDB, endpoint: str) -> set[int]:
 
 def forget_units(db: LoomDB, endpoint: str, units: Collection[int]) -> int:
     """Delete all observations of these units; how many. Positions stay."""
-    deleted, after = 0, 0
+    deleted = 0
+    after = 0
     mine = observations.c.endpoint == endpoint
     query = select(observations.c.position, observations.c.payload).where(mine).order_by(observations.c.position)
     while True:

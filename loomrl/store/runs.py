@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from loomrl.config import AnyExperiment
     from loomrl.config.sweep import Sweep
 
-STOP_ASKED, BEGUN = "run.stop_asked", ("run.started", "run.resumed")
+STOP_ASKED = "run.stop_asked"
+BEGUN = ("run.started", "run.resumed")
 BY_A_PERSON = "stopped by "
 """Beginning of a result's `stopped`, if somebody asked for it."""
 LONGEST_ID = 200
@@ -135,7 +136,8 @@ def held(connection: Connection, claim: Claim) -> None:
     """`hold`, in the transaction of what must not be written without the claim."""
     begun = _beginnings(connection, claim.run)
     if len(begun) != claim.times:
-        by, when = from_json(begun[-1].data).get("host", "another host"), time.ctime(begun[-1].created_at)
+        by = from_json(begun[-1].data).get("host", "another host")
+        when = time.ctime(begun[-1].created_at)
         raise RunTaken(
             f"run {claim.run!r}: was resumed on {by} at {when}, so this process has stopped leading it. What it made "
             "since its last checkpoint does not count. Two trainings at once need a --run each."

@@ -20,7 +20,8 @@ QUEUED = "queued"
 """The state of a training that has not begun."""
 ENDS = ("done", "back", "refused", "failed", "cancelled")
 """States in which a training is over."""
-MOST_QUEUED, MOST_OVER = 100, 100
+MOST_QUEUED = 100
+MOST_OVER = 100
 """Of an endpoint."""
 
 

@@ -34,11 +34,9 @@ class AbResults:
 
     def collect(self, now: float) -> Iterator[Metric]:
         """The results so far."""
-        units, mean, difference = (
-            family.AB_UNITS.measured(),
-            family.AB_MEAN.measured(),
-            family.AB_DIFFERENCE.measured(),
-        )
+        units = family.AB_UNITS.measured()
+        mean = family.AB_MEAN.measured()
+        difference = family.AB_DIFFERENCE.measured()
         running = {(test.name, test.started_at): test for test in list_tests(self._db) if test.is_running(now)}
         self._followed = {key: self._followed.get(key) or _Followed(Reading(test)) for key, test in running.items()}
         until = time.monotonic() + PATIENCE_S

@@ -16,8 +16,12 @@ Unit = Literal["updates", "steps"]
 """Unit of the horizontal axis."""
 T = TypeVar("T")
 
-WIDTH, HEIGHT = 360.0, 156.0
-LEFT, RIGHT, TOP, BOTTOM = 40.0, 308.0, 20.0, 136.0
+WIDTH = 360.0
+HEIGHT = 156.0
+LEFT = 40.0
+RIGHT = 308.0
+TOP = 20.0
+BOTTOM = 136.0
 """Edges of the plot; final values are to the right of it, hovered values above it."""
 LABEL_HEIGHT = 12.0
 LETTER = 6.2
@@ -130,7 +134,8 @@ def line_chart(
     axes = _axes(drawn, span, sure=[value for curve in means for value in _sure(curve)])
     raw = [_path(curve.points, axes, f"raw c{curve.color}") for curve in drawn if window > 1 and not curve.is_mean]
     thick = [_path(curve.points, axes, f"mean c{curve.color}") for curve in means]
-    grid, above = _grid(axes, form, unit), _above(drawn, axes, form)
+    grid = _grid(axes, form, unit)
+    above = _above(drawn, axes, form)
     parts = [*grid, *raw, *thick, *above, *_ends(means, axes, form), *_bands(drawn, axes, form, unit)]
     return _svg(parts, "; ".join(f"{curve.name}: {form(_end(curve.points)[1])} at the end" for curve in means))
 
@@ -150,7 +155,8 @@ def stacked_chart(curves: Sequence[Curve], *, form: Form = figure, unit: Unit = 
     axes = Axes(0, len(columns), ticks)
     parts = [*_grid(Axes(steps[0], steps[-1], ticks), form, unit)]
     for index, (column, stretch) in enumerate(zip(columns, stretches, strict=True)):
-        left, width = axes.x(index), (RIGHT - LEFT) / len(columns)
+        left = axes.x(index)
+        width = (RIGHT - LEFT) / len(columns)
         parts += _column(column, [curve.color for curve in curves], axes, left=left, width=width)
         shown = [(curve.color, form(value)) for curve, value in zip(curves, column, strict=True)]
         parts.append(_band(_between(stretch, unit), shown, left=left, width=width, rule=None))
@@ -161,7 +167,8 @@ def stacked_chart(curves: Sequence[Curve], *, form: Form = figure, unit: Unit = 
 
 def strip(points: Sequence[Point], *, span: tuple[float, float], color: int, form: Form) -> str:
     """One row of cells over updates, filled by value; a section without values stays empty."""
-    steps, table = [step for step, _ in points], dict(points)
+    steps = [step for step, _ in points]
+    table = dict(points)
     stretches = list(_stretches(steps, MOST_CELLS))
     cells = []
     for index, stretch in enumerate(stretches):
@@ -221,7 +228,8 @@ def round_ticks(low: float, high: float, *, parts: int = 3) -> list[float]:
 
 def _grid(axes: Axes, form: Form, unit: Unit) -> Iterator[str]:
     for tick in axes.ticks:
-        y, kind = axes.y(tick), "base" if tick == axes.ticks[0] else "grid"
+        y = axes.y(tick)
+        kind = "base" if tick == axes.ticks[0] else "grid"
         yield f'<path class="{kind}" d="M{LEFT:g} {y:.1f}H{RIGHT:g}"/>'
         yield f'<text x="{LEFT - 6:g}" y="{y + 3.5:.1f}" text-anchor="end">{escape(_short(tick, form))}</text>'
     yield from _along(axes, unit)
@@ -234,9 +242,11 @@ def _along(axes: Axes, unit: Unit) -> Iterator[str]:
         return
     end = at(axes.last, unit)
     yield f'<text x="{RIGHT:g}" y="{HEIGHT - 5:g}" text-anchor="end">{end}</text>'
-    taken, free = LEFT + LETTER * len(f"{axes.first:,.0f}") + LETTER, RIGHT - LETTER * len(end) - LETTER
+    taken = LEFT + LETTER * len(f"{axes.first:,.0f}") + LETTER
+    free = RIGHT - LETTER * len(end) - LETTER
     for tick in round_ticks(axes.first, axes.last, parts=4):
-        x, half = axes.x(tick), LETTER * len(f"{tick:,.0f}") / 2
+        x = axes.x(tick)
+        half = LETTER * len(f"{tick:,.0f}") / 2
         if axes.first < tick < axes.last and tick == round(tick):
             yield f'<path class="base" d="M{x:.1f} {BOTTOM:g}v3"/>'
             if taken <= x - half and x + half <= free:
@@ -330,7 +340,8 @@ def _column(values: Sequence[float], colors: Sequence[int], axes: Axes, *, left:
     gap = min(1.5, 0.25 * width)
     below = 0.0
     for value, color in zip(values, colors, strict=True):
-        y, height = axes.y(below + value), axes.y(below) - axes.y(below + value)
+        y = axes.y(below + value)
+        height = axes.y(below) - axes.y(below + value)
         if height >= 0.05:
             yield (
                 f'<rect class="f{color}" x="{left + gap / 2:.1f}" y="{y:.1f}" '

@@ -98,7 +98,8 @@ def not_a_number(history: History) -> Finding | None:
 
 def nothing_rewarded(history: History) -> Finding | None:
     """Nothing has succeeded in any update, and all attempts earned the same; one update is evidence enough."""
-    success, rewards = values_of(history, Metric.SUCCESS), values_of(history, Metric.REWARD_TOTAL)
+    success = values_of(history, Metric.SUCCESS)
+    rewards = values_of(history, Metric.REWARD_TOTAL)
     varied = len(set(rewards)) > 1 or any(values_of(history, Metric.REWARD_DEVIATION))
     if not success or any(success) or varied:
         return None
@@ -145,7 +146,8 @@ def _best_on_equal_terms(history: History) -> float:
 
 def flat_learning(history: History) -> Finding | None:
     """No window beats the first by more than chance, and tasks did not become harder."""
-    success, levels = values_of(history, Metric.SUCCESS), values_of(history, Metric.LEVEL)
+    success = values_of(history, Metric.SUCCESS)
+    levels = values_of(history, Metric.LEVEL)
     if len(success) < FLAT_AFTER or not _below(history, SOLVED) or nothing_rewarded(history):
         return None
     means = windows(success)
@@ -180,7 +182,8 @@ def exploding_gradients(history: History) -> Finding | None:
     norms = values_of(history, Metric.GRADIENT_NORM)
     if len(norms) < 2 * WINDOW:
         return None
-    before, now = median(norms[:-WINDOW]), median(norms[-WINDOW:])
+    before = median(norms[:-WINDOW])
+    now = median(norms[-WINDOW:])
     if now <= GRADIENT_EXPLODED and (now <= GRADIENT_LARGE or now <= GRADIENT_GREW * before):
         return None
     return Finding(
@@ -226,7 +229,8 @@ def entropy_collapse(history: History) -> Finding | None:
 
 def engine_drift(history: History) -> Finding | None:
     """Engine and learner disagree about the probability of the same tokens."""
-    drift, alarms = recent(history, Metric.POLICY_DRIFT), values_of(history, Metric.POLICY_DRIFT_ALARM)
+    drift = recent(history, Metric.POLICY_DRIFT)
+    alarms = values_of(history, Metric.POLICY_DRIFT_ALARM)
     alarmed = any(alarms[-WINDOW:])
     if drift is None or (drift <= DRIFT and not alarmed):
         return None
@@ -253,7 +257,8 @@ def idle_value(history: History) -> Finding | None:
 
 def no_signal(history: History) -> Finding | None:
     """Nearly all groups lack different rewards to learn from."""
-    share, success = recent(history, Metric.GROUPS_WITHOUT_SIGNAL), recent(history, Metric.SUCCESS)
+    share = recent(history, Metric.GROUPS_WITHOUT_SIGNAL)
+    success = recent(history, Metric.SUCCESS)
     if share is None or share <= WITHOUT_SIGNAL or not _below(history, SOLVED) or nothing_rewarded(history):
         return None
     return Finding(

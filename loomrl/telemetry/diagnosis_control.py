@@ -199,7 +199,8 @@ def policy_collapse(history: History) -> Finding | None:
     trend = return_trend(history)
     if trend is None or not trend.has_learnt:
         return None
-    gained, lost = trend.best.mean - trend.begun.mean, trend.best.mean - trend.now.mean
+    gained = trend.best.mean - trend.begun.mean
+    lost = trend.best.mean - trend.now.mean
     if lost <= FALLEN * gained or not trend.best.is_above(trend.now):
         return None
     return Finding(
@@ -230,7 +231,8 @@ def exploding_gradients(history: History) -> Finding | None:
     norms = values_of(history, Metric.GRADIENT_NORM)
     if len(norms) < 2 * WINDOW:
         return None
-    before, now = median(norms[:-WINDOW]), median(norms[-WINDOW:])
+    before = median(norms[:-WINDOW])
+    now = median(norms[-WINDOW:])
     if now <= GRADIENT_LARGE or now <= GRADIENT_GREW * before:
         return None
     value = "; lower value_coefficient if value/loss grew with it" if _by_ppo(history) else ""
@@ -243,11 +245,13 @@ def exploding_gradients(history: History) -> Finding | None:
 
 def entropy_collapse(history: History) -> Finding | None:
     """The policy is nearly deterministic, and has never improved."""
-    entropies, trend = values_of(history, Metric.POLICY_ENTROPY), return_trend(history)
+    entropies = values_of(history, Metric.POLICY_ENTROPY)
+    trend = return_trend(history)
     # Differential entropies of real-valued actions may be negative and have no natural zero.
     if trend is None or not trend.is_stuck or len(entropies) < WINDOW or min(entropies) < 0:
         return None
-    begun, now = fmean(entropies[:ENDS]), fmean(entropies[-WINDOW:])
+    begun = fmean(entropies[:ENDS])
+    now = fmean(entropies[-WINDOW:])
     if now > max(ENTROPY_NONE, ENTROPY_LEFT * begun):
         return None
     more = "entropy_coefficient" if _by_ppo(history) else "target_entropy or warmup"
@@ -278,11 +282,13 @@ def flat_learning(history: History) -> Finding | None:
 
 def idle_policy(history: History) -> Finding | None:
     """It has learnt to do nothing: it earns the same as doing nothing, never more, and once earned less."""
-    judged, idle = values_of(history, Metric.RETURN_EVALUATED), values_of(history, Metric.RETURN_IDLE)
+    judged = values_of(history, Metric.RETURN_EVALUATED)
+    idle = values_of(history, Metric.RETURN_IDLE)
     trained = values_of(history, Metric.RETURN)
     if len(judged) < 2 or not idle or not trained:
         return None
-    nothing, begun = idle[-1], trained[0]
+    nothing = idle[-1]
+    begun = trained[0]
     slack = IDLE * (max(*trained, *judged, nothing) - min(*trained, *judged, nothing))
     is_idle = all(abs(one - nothing) <= slack for one in judged[-ENDS:])
     if not is_idle or max(*trained, *judged) > nothing + slack or begun >= nothing - slack:
@@ -297,7 +303,8 @@ def idle_policy(history: History) -> Finding | None:
 
 def idle_value(history: History) -> Finding | None:
     """The value function predicts nothing of the returns, and the policy does not learn."""
-    explained, trend = values_of(history, Metric.VALUE_EXPLAINED_VARIANCE), return_trend(history)
+    explained = values_of(history, Metric.VALUE_EXPLAINED_VARIANCE)
+    trend = return_trend(history)
     if trend is None or not trend.is_stuck or len(explained) < VALUE_AFTER:
         return None
     now = fmean(explained[-WINDOW:])
@@ -313,10 +320,12 @@ def idle_value(history: History) -> Finding | None:
 
 def high_variance(history: History) -> Finding | None:
     """Between evaluations the greedy policy loses or regains much of the run's gain."""
-    judged, trend = values_of(history, Metric.RETURN_EVALUATED)[-WINDOW:], return_trend(history)
+    judged = values_of(history, Metric.RETURN_EVALUATED)[-WINDOW:]
+    trend = return_trend(history)
     if trend is None or not trend.has_learnt or len(judged) < JUDGED:
         return None
-    jumps, gained = noise(judged), max(*judged, trend.best.mean) - min(*judged, trend.begun.mean)
+    jumps = noise(judged)
+    gained = max(*judged, trend.best.mean) - min(*judged, trend.begun.mean)
     if jumps <= UNSTEADY * gained:
         return None
     return Finding(

@@ -130,7 +130,8 @@ def _best_evaluation(report: RunReport) -> list[str]:
 def duration(seconds: float) -> str:
     """A duration for people: `3 min 42 s`."""
     whole = round(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
+    hours = whole // 3600
+    minutes = whole // 60 % 60
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {whole % 60} s" if minutes else f"{seconds:.3g} s"
@@ -149,7 +150,8 @@ def _legend(report: RunReport) -> str:
 
 
 def _doctor(history: Sequence[Mapping[str, float]]) -> str:
-    findings, few = diagnose(history), too_few(history)
+    findings = diagnose(history)
+    few = too_few(history)
     if findings:
         return f'<ul class="findings">{"".join(map(_finding, findings))}</ul>'
     if few is not None:

@@ -181,7 +181,9 @@ def _mark(interval: Interval | None, kind: str, scale: Scale) -> str:
 def _cell(interval: Interval | None, scale: Scale) -> str:
     if interval is None:
         return "–"
-    mean, low, high = escape(scale.form(interval["mean"])), interval["low"], interval["high"]
+    mean = escape(scale.form(interval["mean"]))
+    low = interval["low"]
+    high = interval["high"]
     return f"<b>{mean}</b>" + ("" if low is None else f"<small>{scale.bounds(low, high)}</small>")
 
 
@@ -229,7 +231,8 @@ def _counted(score: Row) -> str:
 
 
 def _return_tile(comparison: Comparison) -> str:
-    last, interval = comparison.after["overall"], comparison.after["overall"]["reward"]
+    last = comparison.after["overall"]
+    interval = comparison.after["overall"]["reward"]
     level = f"{comparison.after['confidence']:.0%}".replace("%", " %")
     sure = "" if interval["low"] is None else f"; {amount(interval['low'])} to {amount(interval['high'])} at {level}"
     played = "one episode" if last["episodes"] == 1 else f"{last['episodes']} episodes"

@@ -60,7 +60,8 @@ def _facts(verdict: VerdictReport) -> str:
 
 
 def _tiles(verdict: VerdictReport, checks: Sequence[Mapping[str, Any]]) -> list[str]:
-    strategy, improvement = verdict.report["strategy"], verdict.report["improvement"]
+    strategy = verdict.report["strategy"]
+    improvement = verdict.report["improvement"]
     applied = [check for check in checks if check["state"] != "not applicable"]
     passed = sum(check["state"] == "passed" for check in applied)
     gained = "–" if improvement is None else f"{improvement:+.3f}"

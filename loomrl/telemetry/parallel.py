@@ -14,10 +14,15 @@ from typing import Any, Literal
 
 from loomrl.telemetry.curve import figure, round_ticks
 
-HIGH, TOP, BOTTOM = 420.0, 96.0, 372.0
-LEFT, BETWEEN, RIGHT = 104.0, 190.0, 104.0
+HIGH = 420.0
+TOP = 96.0
+BOTTOM = 372.0
+LEFT = 104.0
+BETWEEN = 190.0
+RIGHT = 104.0
 """Margins around the axes, and the distance between them."""
-WORST, BEST = (201, 206, 214), (42, 120, 214)
+WORST = (201, 206, 214)
+BEST = (42, 120, 214)
 """Colours of the lowest and the highest rank; those between are mixed."""
 NAME = 26
 """Maximum letters of an axis's name; the start of a longer path is cut."""

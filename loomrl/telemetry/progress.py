@@ -61,7 +61,8 @@ def _lines(label: str, total: int, begun: int, stream: TextIO, clock: Callable[[
     def report(done: int, note: str = "") -> None:
         nonlocal last, unsaid
         now = clock()
-        spent, left = span(now - started), _left(now - started, done - begun, total - done)
+        spent = span(now - started)
+        left = _left(now - started, done - begun, total - done)
         unsaid = f"{label}: {done}/{total} after {spent}{left}{'  ' + note if note else ''}"
         if now - last >= LINE_EVERY_S or done >= total:
             print(unsaid, file=stream, flush=True)

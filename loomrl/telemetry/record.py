@@ -40,7 +40,8 @@ from loomrl.telemetry.tally import Counts, Tally, spread, told
 from loomrl.telemetry.target import targets
 from loomrl.types import Source, Trajectory
 
-PAGE, TRAJECTORIES = 1000, 200
+PAGE = 1000
+TRAJECTORIES = 200
 WINDOW = 1000
 """Judged trajectories that means are over."""
 HOUR_S = 3600.0
@@ -54,14 +55,17 @@ SERVING = (ReplicaRole.GATEWAY, ReplicaRole.FRONT, ReplicaRole.POLICY)
 BESIDE = (ReplicaRole.BUS, ReplicaRole.TRAINER)
 LOOP = "loop/"
 """Beginning of the notes of endpoints that a coordinator ever looked after."""
-STARTED, ENDED = "service.started", "service.ended"
+STARTED = "service.started"
+ENDED = "service.ended"
 
 
 class RecordCollector(Collector):
     """Reads LoomDB, and the hubs beside it, whenever it is asked. What cannot be read is a LoomError."""
 
     def __init__(self, db: LoomDB, url: str, *, clock: Callable[[], float] = time.time) -> None:
-        self._db, self._url, self._clock = db, url, clock
+        self._db = db
+        self._url = url
+        self._clock = clock
         self._turn = threading.Lock()
         self._hubs: dict[str, tuple[Hub, Tally]] = {}
         self._events = Tally(db, "events", lambda after: read_events(db, after=after, limit=PAGE), _fold_events)
@@ -147,7 +151,8 @@ class RecordCollector(Collector):
         yield told(reached, family.JOBS, [(status,) for status in STATUSES])
         yield spread(reached, family.DURATION)
         yield spread(reached, family.SAMPLES)
-        failed, waiting = family.FAILED_IN_A_ROW.measured(), family.OPEN_JOBS.measured()
+        failed = family.FAILED_IN_A_ROW.measured()
+        waiting = family.OPEN_JOBS.measured()
         for endpoint in sorted({each.name for each in list_endpoints(self._db)} | {job.endpoint for job in newest}):
             mine = [job for job in newest if job.endpoint == endpoint]
             failed.add_metric([endpoint], _streak(mine))
@@ -157,9 +162,13 @@ class RecordCollector(Collector):
         yield from (failed, waiting)
 
     def _serving(self) -> Iterator[Metric]:
-        share, traffic, wanted = family.SHARE.measured(), family.TRAFFIC.measured(), family.WANTED.measured()
-        processes, lost = family.PROCESSES.measured(), family.UNJUDGED.measured()
-        live, loops = live_replicas(self._db), list_notes(self._db, LOOP)
+        share = family.SHARE.measured()
+        traffic = family.TRAFFIC.measured()
+        wanted = family.WANTED.measured()
+        processes = family.PROCESSES.measured()
+        lost = family.UNJUDGED.measured()
+        live = live_replicas(self._db)
+        loops = list_notes(self._db, LOOP)
         versions = {row.policy: row.version for row in live if row.role is ReplicaRole.POLICY and row.version}
         most: dict[str, float] = {}
         there = Counter((row.role.value, row.endpoint) for row in live)
@@ -183,11 +192,9 @@ class RecordCollector(Collector):
         yield from (share, traffic, wanted, processes, lost)
 
     def _judged(self) -> Iterator[Metric]:
-        mean, confidence, age = (
-            family.REWARD_MEAN.measured(),
-            family.CONFIDENCE.measured(),
-            family.REWARD_AGE.measured(),
-        )
+        mean = family.REWARD_MEAN.measured()
+        confidence = family.CONFIDENCE.measured()
+        age = family.REWARD_AGE.measured()
         by_version: dict[str, list[float]] = {}
         said: dict[tuple[str, str], list[float]] = {}
         for endpoint in self._endpoints():
@@ -212,7 +219,8 @@ class RecordCollector(Collector):
 
     def _benchmarks(self) -> Metric:
         """By the latest verdict of each of the versions that were judged last."""
-        found, seen = family.BENCHMARK.measured(), set()
+        found = family.BENCHMARK.measured()
+        seen = set()
         for verdict in list_verdicts(self._db, limit=100):
             for check in verdict.report.get("checks", ()):
                 name = str(check["name"])
@@ -225,7 +233,8 @@ class RecordCollector(Collector):
 
     def _way(self) -> Iterator[Metric]:
         """Alarms, the bus, releases."""
-        alarm, open_release = family.ALARM.measured(), family.RELEASE_AGE.measured()
+        alarm = family.ALARM.measured()
+        open_release = family.RELEASE_AGE.measured()
         for endpoint in self._endpoints():
             holds = open_alarms(self._db, endpoint.name)
             for name in ALARMS:
@@ -236,7 +245,8 @@ class RecordCollector(Collector):
             open_release.add_metric([endpoint.name], max(0.0, age))
         yield from (alarm, open_release)
         self._bus.look()
-        away, behind = family.BUS_AWAY.measured(), family.BUS_BEHIND.measured()
+        away = family.BUS_AWAY.measured()
+        behind = family.BUS_BEHIND.measured()
         for process in ("outbox", "sink", "inbox"):
             since = self._bus.gone.get(process)
             away.add_metric([process], 0.0 if since is None else max(0.0, self._clock() - since))
@@ -274,7 +284,8 @@ def record_routes(db: LoomDB, url: str) -> Iterator[list[Route]]:
 
 def _feedback(said: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[Metric]:
     """Feedback by version and source."""
-    mean, count = family.FEEDBACK_MEAN.measured(), family.FEEDBACK_COUNT.measured()
+    mean = family.FEEDBACK_MEAN.measured()
+    count = family.FEEDBACK_COUNT.measured()
     for labels, values in said.items():
         mean.add_metric(labels, math.fsum(values) / len(values))
         count.add_metric(labels, len(values))

@@ -20,8 +20,12 @@ COLOURS = ("#2a78d6", "#eb6834", "#1baf7a", "#eda100", "#4a3aa7", "#e87ba4", "#0
 """Colours of the objectives, in order."""
 ABREAST = 3
 """Panels in a row."""
-HEAD, FOOT = 62.0, 34.0
-LEFT, RIGHT, TOP, BOTTOM = 74.0, 18.0, 10.0, 52.0
+HEAD = 62.0
+FOOT = 34.0
+LEFT = 74.0
+RIGHT = 18.0
+TOP = 10.0
+BOTTOM = 52.0
 """Margins of a panel's plot."""
 FAR = 2.0
 """A reference within this many widths of all points is drawn in place; beyond, at the edge."""
@@ -90,7 +94,8 @@ def draw_fronts(reports: Sequence[FrontReport]) -> str:
     for report in reports:
         parts += _head(report, top)
         for index, pair in enumerate(pairs):
-            left, above = wide * (index % ABREAST), top + HEAD + high * (index // ABREAST)
+            left = wide * (index % ABREAST)
+            above = top + HEAD + high * (index // ABREAST)
             x = Axis(pair[0], report.objectives[pair[0]], ticks[pair[0]], left + LEFT, left + wide - RIGHT)
             y = Axis(pair[1], report.objectives[pair[1]], ticks[pair[1]], above + high - BOTTOM, above + TOP)
             parts += _panel(report, x, y)
@@ -143,7 +148,8 @@ def _grid(x: Axis, y: Axis) -> Iterator[str]:
         yield f'<path class="grid" d="M{x.first:.1f} {y.at(tick):.1f}H{x.last:.1f}"/>'
         yield f'<text x="{x.first - 8:.1f}" y="{y.at(tick) + 4:.1f}" text-anchor="end">{figure(tick)}</text>'
     yield f'<text x="{(x.first + x.last) / 2:.1f}" y="{y.first + 38:.1f}" text-anchor="middle">{escape(x.name)}</text>'
-    edge, middle = x.first - 54, (y.first + y.last) / 2
+    edge = x.first - 54
+    middle = (y.first + y.last) / 2
     turned = f'transform="rotate(-90 {edge:.1f} {middle:.1f})"'
     yield f'<text x="{edge:.1f}" y="{middle:.1f}" text-anchor="middle" {turned}>{escape(y.name)}</text>'
 
@@ -167,7 +173,8 @@ def _stairs(report: FrontReport, x: Axis, y: Axis) -> Iterator[str]:
 def _reference(reference: Sequence[float], x: Axis, y: Axis) -> Iterator[str]:
     """A cross; one outside is on the edge, with a note."""
     values = [reference[axis.objective] for axis in (x, y)]
-    left, top = x.at(values[0]), y.at(values[1])
+    left = x.at(values[0])
+    top = y.at(values[1])
     is_outside = any(
         value < axis.ticks[0] or value > axis.ticks[-1] for value, axis in zip(values, (x, y), strict=True)
     )
@@ -177,9 +184,12 @@ def _reference(reference: Sequence[float], x: Axis, y: Axis) -> Iterator[str]:
 
 
 def _mark(spot: Spot, objectives: Sequence[str], x: Axis, y: Axis) -> Iterator[str]:
-    colour, intervals = spot.colour, spot.steered.returns
-    left, top = x.at(spot.means[x.objective]), y.at(spot.means[y.objective])
-    across, along = intervals[x.objective], intervals[y.objective]
+    colour = spot.colour
+    intervals = spot.steered.returns
+    left = x.at(spot.means[x.objective])
+    top = y.at(spot.means[y.objective])
+    across = intervals[x.objective]
+    along = intervals[y.objective]
     bars = ""
     if across.low < across.high < math.inf:
         bars += f"M{x.at(across.low):.1f} {top:.1f}H{x.at(across.high):.1f}"
@@ -206,7 +216,9 @@ def _spots(report: FrontReport) -> list[Spot]:
 
 def _legend(reports: Sequence[FrontReport], top: float) -> Iterator[str]:
     """The meaning of colours and marks."""
-    objectives, left, y = reports[0].objectives, 20.0, top + 18
+    objectives = reports[0].objectives
+    left = 20.0
+    y = top + 18
     every = [steered for report in reports for steered in report.by_preference]
     words = [("", "by preference:")]
     for objective, name in enumerate(objectives):

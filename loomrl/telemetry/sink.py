@@ -23,7 +23,8 @@ from loomrl.store import LoomDB
 from loomrl.store.view.metrics import NewMetrics, append_metrics, cut_metrics
 from loomrl.telemetry.metric import PHASES, Metric
 
-STEP, TIME = "step", "time"
+STEP = "step"
+TIME = "time"
 """Keys of a line beside its metrics."""
 HEADLINES = (
     Metric.SUCCESS,
@@ -89,7 +90,9 @@ class Stored(Sink):
 
     def __init__(self, db: LoomDB, run: str, *, step: int, clock: Callable[[], float] = time.time) -> None:
         cut_metrics(db, run, step=step)
-        self._db, self._run, self._clock = db, run, clock
+        self._db = db
+        self._run = run
+        self._clock = clock
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Store one row."""
@@ -195,7 +198,8 @@ def exposed_family(metric: Metric) -> Family:
 
 def split(name: str) -> tuple[Metric | None, str]:
     """The metric that a name is of, and its part: the longest that fits; None for a name that is no metric's."""
-    whole, part = name, ""
+    whole = name
+    part = ""
     while whole:
         if whole in METRICS:
             return METRICS[whole], part

@@ -60,7 +60,10 @@ class Tally:
     """A log, counted once."""
 
     def __init__(self, db: LoomDB, name: str, read: Read, fold: Fold) -> None:
-        self._db, self._key, self._read, self._fold = db, f"tally/{name}", read, fold
+        self._db = db
+        self._key = f"tally/{name}"
+        self._read = read
+        self._fold = fold
 
     def advance(self, *, patience_s: float = PATIENCE_S) -> Counts:
         """Count what is new; the counts since the beginning."""
@@ -93,7 +96,8 @@ def _counts(note: str | None) -> Counts:
 
 def told(counts: Counts, family: Family, known: Sequence[tuple[str, ...]] = ()) -> CounterMetricFamily:
     """The counts of a family as Prometheus reads them; those that are `known` are 0 before the first one."""
-    found, values = family.counted(), dict(counts.values.get(family.name, {}))
+    found = family.counted()
+    values = dict(counts.values.get(family.name, {}))
     for labels in known:
         values.setdefault(_SEPARATOR.join(labels), 0.0)
     for key, value in sorted(values.items()):

@@ -9,7 +9,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from loomrl.config import Architecture
 from loomrl.errors import ConfigError
 
-PAD, END = "<|pad|>", "<|end|>"
+PAD = "<|pad|>"
+END = "<|end|>"
 ROLES = ("system", "user", "assistant", "tool")
 SPECIAL = (PAD, *(f"<|{role}|>" for role in ROLES), END)
 TEMPLATE = (

@@ -16,7 +16,8 @@ def looked_at(lm: PreTrainedModel, vision: Vision, batch: Mapping[str, Any]) -> 
     Without a picture the vision tower still runs on a blank one: learners exchange gradients of all weights at once,
     and each of them must have some.
     """
-    ids_BT, pictures = batch["ids_BT"], batch["pictures"]
+    ids_BT = batch["ids_BT"]
+    pictures = batch["pictures"]
     if pictures:
         row_M, column_M = torch.nonzero((ids_BT == vision.image_token) & batch["shown_BT"], as_tuple=True)
         return embedded(lm, ids_BT, (row_M, column_M), [vision.seen(picture) for picture in pictures])

@@ -72,7 +72,9 @@ class Adapter:
     def save(self, folder: Path, *, base: str) -> None:
         """Write the files that `peft.PeftModel.from_pretrained` adds to the model in `base`."""
         settings = copy(self.settings)
-        settings.base_model_name_or_path, settings.task_type, settings.inference_mode = base, "CAUSAL_LM", True
+        settings.base_model_name_or_path = base
+        settings.task_type = "CAUSAL_LM"
+        settings.inference_mode = True
         folder.mkdir()
         settings.save_pretrained(str(folder))
         save_file(dict(self.tensors), folder / "adapter_model.safetensors")

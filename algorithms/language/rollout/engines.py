@@ -11,7 +11,8 @@ from loomrl.inference.vllm.fleet import Fleet, open_fleet
 
 def shared_engines(resolved: Resolved) -> Fleet | None:
     """The shared engines, ready to answer; None if every runner opens its own."""
-    experiment, algorithm = resolved.experiment, resolved.algorithm
+    experiment = resolved.experiment
+    algorithm = resolved.algorithm
     if not isinstance(experiment.engine, VllmEngineConfig):
         return None
     opening = Opening(

@@ -65,7 +65,8 @@ class Evaluations:
     def attempts(self, version: int, way: Way) -> list[Trajectory]:
         """The current version's attempts at the held-out tasks, acting in this way."""
         if (version, way) not in self._attempts:
-            sampling, settings = self.sampling, self.settings
+            sampling = self.sampling
+            settings = self.settings
             if way == "greedy":
                 sampling = sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0})
             if sampling.temperature == 0:  # several attempts would all be the same

@@ -33,7 +33,8 @@ class Playing:
     """
 
     def __init__(self, host: Host, rollout: RolloutConfig, *, folder: Path) -> None:
-        self._host, self._folder = host, folder
+        self._host = host
+        self._folder = folder
         self._loop = PrivateLoop()
         self._rooms = asyncio.Semaphore(rollout.concurrency)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -72,7 +73,8 @@ class Playing:
             self._tasks[plan.attempt.id] = asyncio.create_task(self._play(plan))
         if self._error is not None:
             raise self._error
-        finished, self._finished = self._finished, []
+        finished = self._finished
+        self._finished = []
         return finished
 
     async def _drop(self, ids: Collection[str]) -> None:

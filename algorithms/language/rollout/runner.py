@@ -51,7 +51,8 @@ class LanguageRunner(EnvRunner, Checkpointable):
         for registration in known:
             register(registration)
         algorithm = self.config.algorithm
-        origin, trusts = self.config.origin, algorithm.model.trust_remote_code
+        origin = self.config.origin
+        trusts = algorithm.model.trust_remote_code
         self._chat = Chat(
             open_tokenizer(origin, trust_remote_code=trusts), open_vision(origin, trust_remote_code=trusts)
         )

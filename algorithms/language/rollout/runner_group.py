@@ -175,7 +175,8 @@ class RunnerGroup:
 
         As RLlib's manager does, which looks for every answer among all calls: seconds for thousands of runners.
         """
-        actors, manager = self.actors, self._group._worker_manager
+        actors = self.actors
+        manager = self._group._worker_manager
         ids = {actors[id].apply.remote(call): id for id, call in calls.items()}
         ready, _ = ray.wait(list(ids), num_returns=len(ids), timeout=self.timeout_s) if ids else ([], [])
         try:
@@ -202,7 +203,8 @@ class _Share:
     """The plans of one runner."""
 
     def __init__(self, id: int, plans: Sequence[Plan]) -> None:
-        self.id, self.plans = id, plans
+        self.id = id
+        self.plans = plans
 
     def __call__(self, runner: Any) -> tuple[int, list[Trajectory] | str]:
         """Its trajectories; an exception becomes text, since RLlib would take it for the runner's death and hide it."""

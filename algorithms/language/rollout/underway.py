@@ -26,7 +26,8 @@ from loomrl.gym.host.local import Plan
 from loomrl.gym.host.watch import Autopsy, examine
 from loomrl.types import Failure, Trajectory
 
-SHORTEST_S, LONGEST_S = 0.02, 2.0
+SHORTEST_S = 0.02
+LONGEST_S = 2.0
 """Interval between two visits to a runner …"""
 VISITS_PER_S = 128
 """… chosen so that there are about this many visits per second in all."""
@@ -140,7 +141,8 @@ class Underway:
         else:
             time.sleep(self._wait_s)
         self._replace_silent_runners()
-        found, self._found = self._found, []
+        found = self._found
+        self._found = []
         return found
 
     # -- who plays what ---------------------------------------------------------------------------------------------
@@ -172,7 +174,8 @@ class Underway:
 
     def _visit(self) -> None:
         """Visit every runner that has plans or whose state is unknown."""
-        now, later = time.monotonic(), {}
+        now = time.monotonic()
+        later = {}
         for desk in self._quiet.values():
             if now < desk.not_before:
                 later[desk.id] = desk
@@ -215,8 +218,10 @@ class Underway:
 
     def _bury(self, desk: _Desk) -> None:
         """Request an autopsy, on its node, of the life that had the plans."""
-        life, desk.life = desk.life, None
-        lost, desk.plans = [*desk.plans.values()], {}
+        life = desk.life
+        desk.life = None
+        lost = [*desk.plans.values()]
+        desk.plans = {}
         for plan in lost:
             del self._where[plan.attempt.id]
         if lost and life is not None:
@@ -249,7 +254,8 @@ class Underway:
 
     def _replace_silent_runners(self) -> None:
         """Kill runners that do not answer; if none comes back, raise an error."""
-        now, limit_s = time.monotonic(), self._runners.timeout_s
+        now = time.monotonic()
+        limit_s = self._runners.timeout_s
         for desk in {desk.id: desk for desk, _ in self._messages.values()}.values():
             if desk.life and now - desk.silent_since > limit_s:
                 self._runners.replace(desk.id)

@@ -33,10 +33,12 @@ class Ancestry:
         newest: dict[str, int] = {}
         behind = 0
         for version in (tree, *tree["ancestors"]):
-            run, number = version["made_from"]["run"]["id"], version["number"]
+            run = version["made_from"]["run"]["id"]
+            number = version["number"]
             if run not in ages:
                 behind += number
-                ages[run], newest[run] = behind, number
+                ages[run] = behind
+                newest[run] = number
         return Ancestry(ages, newest)
 
     def age(self, versions: Iterable[str]) -> int | None:

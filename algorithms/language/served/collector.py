@@ -45,7 +45,10 @@ class ServedCollector:
     def __init__(self, resolved: Resolved, run: str, mixture: TaskMixture, *, contents: Contents, db: LoomDB) -> None:
         settings = resolved.experiment.data
         assert settings is not None, "else there are rollouts"
-        self.experiment, self.run, self.mixture, self.done = resolved.experiment, run, mixture, 0
+        self.experiment = resolved.experiment
+        self.run = run
+        self.mixture = mixture
+        self.done = 0
         self._settings: DatasetConfig = settings
         self._contents = contents
         self._teacher = Teacher(resolved)
@@ -162,7 +165,8 @@ class ServedCollector:
 
     def _refuse_stale(self) -> None:
         """A ConfigError if later updates would have to learn from tokens older than the promise."""
-        most, last = self.experiment.hub.max_staleness, self.limit - 1
+        most = self.experiment.hub.max_staleness
+        last = self.limit - 1
         if self._compares and last > most:
             raise ConfigError(
                 f"hub.max_staleness={most}: the run makes {self.limit} updates, and the last one learns from tokens "

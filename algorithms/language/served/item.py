@@ -17,7 +17,8 @@ from loomrl.errors import DataError
 from loomrl.store.datasets import DatasetRow
 from loomrl.types import Feedback
 
-CORRECTION, CHOICE = "correction", "choice"
+CORRECTION = "correction"
+CHOICE = "choice"
 NEUTRAL = 0.5
 """Feedback of this value says neither."""
 Said = Mapping[str, Sequence[Feedback]]
@@ -58,12 +59,14 @@ def items_of(algorithm: Algorithms, rows: Sequence[DatasetRow], said: Said) -> l
     """The items of a data set's training part; a DataError says what is missing if there are none."""
     match algorithm:
         case KTO():
-            items, needed = weighed(algorithm, rows, said), f"feedback of kind {', '.join(algorithm.feedback)}"
+            items = weighed(algorithm, rows, said)
+            needed = f"feedback of kind {', '.join(algorithm.feedback)}"
         case DPO():
             items = [*chosen(rows, said), *corrected(rows, said), *ranked(algorithm, rows)]
             needed = "a choice, a correction, or rewards of several answers to one prompt"
         case RAFT():
-            items, needed = followed(algorithm, rows), "a reward"
+            items = followed(algorithm, rows)
+            needed = "a reward"
         case _:
             items = [Item(answers=(Answer(row),)) for row in rows if row.tokens and row.reward is not None]
             needed = "token ids and a reward"

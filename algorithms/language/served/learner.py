@@ -37,7 +37,8 @@ class ServedLearner(LanguageLearner):
 
         def loss(batch: Batch, step: UpdateStep) -> Tensor:
             packed = batch.packed
-            logp_K, reference_K = self._forward(packed)["logp_K"], packed.columns[REFERENCE]
+            logp_K = self._forward(packed)["logp_K"]
+            reference_K = packed.columns[REFERENCE]
             gain_N = sum_by_sample(logp_K - reference_K, packed.sample_K, samples=batch.count)
             labels = [work.labels[index] for index in batch.order] or [0.0]
             label_N = torch.tensor(labels, dtype=gain_N.dtype, device=gain_N.device)
@@ -60,7 +61,8 @@ class ServedLearner(LanguageLearner):
 
     def _follow(self, work: Work) -> None:
         algorithm: RAFT = self.config.algorithm
-        leash, samples = algorithm.kl, work.samples
+        leash = algorithm.kl
+        samples = work.samples
         watched = self._reference is not None
         if watched:
             reference = self._score(work, self._under_reference)["logp_K"]

@@ -43,7 +43,8 @@ class Teacher:
 
     def _weighed(self, items: Sequence[Item], read: Read) -> Lesson:
         judged = [(made, item.label) for item in items if (made := self._answer(item.answers[0], read)) is not None]
-        samples, labels = [made for made, _ in judged], [label for _, label in judged]
+        samples = [made for made, _ in judged]
+        labels = [label for _, label in judged]
         others = swapped(samples, context=self._context)
         return Lesson(kind="weigh", samples=samples, labels=labels, mismatched=others)
 
@@ -51,7 +52,8 @@ class Teacher:
         """The better answer and the worse one."""
         first, second = item.answers
         if item.text is None:
-            better, worse = self._answer(first, read), self._answer(second, read)
+            better = self._answer(first, read)
+            worse = self._answer(second, read)
             return None if better is None or worse is None else (better, worse)
         made = corrected(read[first.row.trajectory], first.call, item.text, self._chat)
         return made if made is not None and all(map(self._fits, made)) else None
@@ -74,5 +76,6 @@ class Teacher:
 
     @cached_property
     def _chat(self) -> Chat:
-        origin, trusts = self._resolved.origin, self._resolved.model.trust_remote_code
+        origin = self._resolved.origin
+        trusts = self._resolved.model.trust_remote_code
         return Chat(open_tokenizer(origin, trust_remote_code=trusts), open_vision(origin, trust_remote_code=trusts))

@@ -32,7 +32,8 @@ def corrected(attempt: Trajectory, call: str, text: str, chat: Chat) -> tuple[Sa
         return None
     turns, at = found
     last = len(turns) - 1 if at is None else at
-    before, turn = turns[:last], turns[last]
+    before = turns[:last]
+    turn = turns[last]
     better = written((*before, replace(turn, action=text)), chat, learns=lambda number: number == last, anew=last)
     worse = written((*before, turn), chat, learns=lambda number: number == last)
     return None if better is None or worse is None else (better, worse)
@@ -41,7 +42,8 @@ def corrected(attempt: Trajectory, call: str, text: str, chat: Chat) -> tuple[Sa
 def threads(attempt: Trajectory, chat: Chat) -> list[Sample]:
     """Every thread with all answers, but for those that a monitor's rule stopped."""
     about = attempt.extra.get("session", {})
-    stopped, calls = about.get("stopped", {}), about.get("calls", ())
+    stopped = about.get("stopped", {})
+    calls = about.get("calls", ())
     names = [*calls, *[()] * (len(attempt.sequences) - len(calls))]
     made = [
         written(turns, chat, learns=_unless(stopped, each))
@@ -57,18 +59,22 @@ def written(
 
     Turn `anew` is tokenised from its text even if it has ids.
     """
-    transcript, masks = Transcript(chat), []
+    transcript = Transcript(chat)
+    masks = []
     for number, turn in enumerate(turns):
         if turn.tokens is None:
-            asked_T, said_T = transcript.observe(turn.observation), chat.encode(turn.action)
+            asked_T = transcript.observe(turn.observation)
+            said_T = chat.encode(turn.action)
         else:
             first = int(np.flatnonzero(turn.tokens.mask_T)[0]) if turn.tokens.mask_T.any() else len(turn.tokens)
-            asked_T, said_T = turn.tokens.ids_T[:first], turn.tokens.ids_T[first:]
+            asked_T = turn.tokens.ids_T[:first]
+            said_T = turn.tokens.ids_T[first:]
             transcript.sampled(asked_T)
             said_T = chat.encode(turn.action) if number == anew else said_T
         transcript.sampled(said_T)
         masks += [np.zeros(len(asked_T), np.bool_), np.full(len(said_T), learns(number))]
-    ids_T, mask_T = transcript.ids, np.concatenate([np.zeros(0, np.bool_), *masks])
+    ids_T = transcript.ids
+    mask_T = np.concatenate([np.zeros(0, np.bool_), *masks])
     if not mask_T[1:].any():
         return None
     return Sample(ids_T, mask_T, pictures=tuple(pictures_of(m for turn in turns for m in turn.observation)))
@@ -78,7 +84,8 @@ def swapped(samples: Sequence[Sample], *, context: int) -> list[Sample]:
     """Each prompt with the next sample's answer: what a policy says that does not listen."""
     made = []
     for one, other in zip(samples, [*samples[1:], *samples[:1]], strict=True):
-        asked, said = _first(one), _first(other)
+        asked = _first(one)
+        said = _first(other)
         ids_T = np.concatenate([one.ids_T[:asked], other.ids_T[said:]])[:context]
         mask_T = np.concatenate([np.zeros(asked, np.bool_), other.mask_T[said:]])[:context]
         if mask_T[1:].any() and not (one.pictures or other.pictures):

@@ -14,9 +14,11 @@ class Operation:
     def drawn(self, rng: Random) -> "Operation":
         """The step with its open numbers drawn."""
         numbers = {"k": str(rng.randint(2, 6)), "m": str(rng.randint(3, 9))}
-        words, code = self.words, self.code
+        words = self.words
+        code = self.code
         for name, number in numbers.items():
-            words, code = words.replace(f"{{{name}}}", number), code.replace(f"{{{name}}}", number)
+            words = words.replace(f"{{{name}}}", number)
+            code = code.replace(f"{{{name}}}", number)
         return Operation(words, code)
 
 

@@ -10,10 +10,12 @@ from loomrl.envs.code.problem import Problem, normal
 from loomrl.envs.code.trial import run
 from loomrl.envs.code.value import same
 
-_FIRST_LEVEL, _MACHINES_FROM = 3, 6
+_FIRST_LEVEL = 3
+_MACHINES_FROM = 6
 _SAMPLES = 16
 """Lists on which a step must make a difference to stay."""
-_RESULTS, _MOST_ALIKE = 40, 16
+_RESULTS = 40
+_MOST_ALIKE = 16
 """Of this many lists, the maximum with an equal result: if most are equal, few show the effect of earlier steps."""
 
 

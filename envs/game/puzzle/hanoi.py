@@ -40,7 +40,8 @@ class Hanoi:
 
     def distance(self) -> int:
         """Every misplaced disk costs a power of two: those above it must go elsewhere first."""
-        target, moves = 2, 0
+        target = 2
+        moves = 0
         for disk in reversed(range(len(self.pegs))):
             if self.pegs[disk] != target:
                 moves += 1 << disk

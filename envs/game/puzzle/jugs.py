@@ -60,7 +60,9 @@ def make_jugs(level: int, rng: Random) -> Jugs:
 @lru_cache(maxsize=4096)
 def _targets(capacity: Litres) -> Mapping[int, int]:
     """Of every amount that can be measured, how many moves it takes from empty jugs at least."""
-    known, border, found = {(0,) * len(capacity): 0}, [(0,) * len(capacity)], {0: 0}
+    known = {(0,) * len(capacity): 0}
+    border = [(0,) * len(capacity)]
+    found = {0: 0}
     for water in border:
         for after in _changes(capacity, water).values():
             if after not in known:

@@ -46,10 +46,12 @@ class Sliding:
 def distances(columns: int) -> Mapping[Tiles, int]:
     """Of every position that can be reached, how far it is from order."""
     order = bytes([*range(1, ROWS * columns), 0])
-    known, border = {order: 0}, [order]
+    known = {order: 0}
+    border = [order]
     while border:
         tiles = [_slid(tiles, place) for tiles in border for place in _near(tiles, columns)]
-        distance, border = known[border[0]] + 1, []
+        distance = known[border[0]] + 1
+        border = []
         for found in tiles:
             if found not in known:
                 known[found] = distance
@@ -59,7 +61,8 @@ def distances(columns: int) -> Mapping[Tiles, int]:
 
 def make_sliding(level: int, rng: Random) -> Sliding:
     """A position that is as far from order as the level says."""
-    columns, wanted = (3 if level <= 3 else 4), between(level, 5, 30)
+    columns = 3 if level <= 3 else 4
+    wanted = between(level, 5, 30)
     choices = _at(columns, wanted)
     return Sliding(columns, rng.choice(choices))
 
@@ -78,6 +81,8 @@ def _near(tiles: Tiles, columns: int) -> Sequence[int]:
 
 
 def _slid(tiles: Tiles, place: int) -> Tiles:
-    board, gap = bytearray(tiles), tiles.index(0)
-    board[gap], board[place] = board[place], 0
+    board = bytearray(tiles)
+    gap = tiles.index(0)
+    board[gap] = board[place]
+    board[place] = 0
     return bytes(board)

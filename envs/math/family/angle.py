@@ -18,7 +18,8 @@ def _third_angle(level: int, rng: Random) -> Problem:
     a = rng.randint(15, 110)
     b = rng.randint(15, 165 - a)
     if level == 2:
-        a, b = 90, rng.randint(5, 84)
+        a = 90
+        b = rng.randint(5, 84)
     p, q, r = triangle_name(rng)
     name = p + q + r
     given = (
@@ -56,7 +57,8 @@ def _isosceles(level: int, rng: Random) -> Problem:
 
 
 def _exterior(level: int, rng: Random) -> Problem:
-    a, b = rng.randint(20, 85), rng.randint(20, 85)
+    a = rng.randint(20, 85)
+    b = rng.randint(20, 85)
     p, q, r = triangle_name(rng)
     name = p + q + r
     prompt = phrase(
@@ -142,7 +144,8 @@ def _angle_equation(level: int, rng: Random) -> Problem:
         f"The angles of a {noun} measure {listing(given)} degrees. Find {wanted}.",
         f"A {noun} has angles of {listing(given)} degrees. What is {wanted}?",
     )
-    slope, offset = sum(slopes), sum(offsets)
+    slope = sum(slopes)
+    offset = sum(offsets)
     steps = [
         f"The angle sum is ({count} - 2) * 180 = {whole}",
         f"Adding them up: {' + '.join(given)} = {polynomial([slope, offset])}",

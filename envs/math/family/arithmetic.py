@@ -20,7 +20,8 @@ def sums(level: int, rng: Random) -> Problem:
     text = str(numbers[0]) + "".join(
         f" {'+' if s > 0 else '-'} {n}" for s, n in zip(signs[1:], numbers[1:], strict=True)
     )
-    steps, running = [], numbers[0]
+    steps = []
+    running = numbers[0]
     for sign, value in zip(signs[1:], numbers[1:], strict=True):
         following = running + sign * value
         steps.append(f"{bracketed(running)} {'+' if sign > 0 else '-'} {value} = {following}")
@@ -40,9 +41,11 @@ def product(level: int, rng: Random) -> Problem:
     sizes = [(3, 60, 3, 19), (11, 99, 3, 19), (11, 99, 12, 99), (101, 999, 12, 99), (101, 999, 12, 99)]
     sizes += [(101, 999, 101, 999), (1001, 9999, 12, 99), (1001, 9999, 101, 999), (1001, 9999, 1001, 9999)]
     low, high, least, most = (*sizes, (10_001, 99_999, 1001, 9999))[level - 1]
-    a, b = rng.randint(low, high), rng.randint(least, most)
+    a = rng.randint(low, high)
+    b = rng.randint(least, most)
     sign = rng.choice((1, -1)) if level >= 5 else 1
-    steps, parts = [], []
+    steps = []
+    parts = []
     for place, digit in enumerate(reversed(str(b))):
         if digit != "0":
             part = int(digit) * 10**place
@@ -134,11 +137,14 @@ def _work_out(tree: Tree | int, steps: list[str]) -> int:
 
 def fraction(level: int, rng: Random) -> Problem:
     """Fractions added, subtracted, multiplied and divided, in lowest terms."""
-    count, size = between(level, 2, 5), between(level, 9, 40)
+    count = between(level, 2, 5)
+    size = between(level, 9, 40)
     values = [_proper(rng, size) for _ in range(count)]
     operations = "+-" if level <= 3 else "+-×÷"
     signs = [rng.choice(operations) for _ in values[1:]]
-    text, running, steps = number(values[0]), values[0], []
+    text = number(values[0])
+    running = values[0]
+    steps = []
     for sign, value in zip(signs, values[1:], strict=True):
         following = _apply(running, sign, value)
         steps += _fraction_steps(running, sign, value, following)
@@ -186,7 +192,8 @@ def percent(level: int, rng: Random) -> Problem:
 
 
 def _part(level: int, rng: Random) -> Problem:
-    rate, whole = 5 * rng.randint(1, 19), (20 if level == 1 else 4) * rng.randint(3, 60)
+    rate = 5 * rng.randint(1, 19)
+    whole = (20 if level == 1 else 4) * rng.randint(3, 60)
     result = Fraction(rate * whole, 100)
     wordings = [f"What is {rate}% of {whole}?", f"Find {rate} percent of {whole}."]
     if result.denominator == 1:
@@ -200,7 +207,8 @@ def _part(level: int, rng: Random) -> Problem:
 
 
 def _change(level: int, rng: Random) -> Problem:
-    price, rate = 4 * rng.randint(10, 40 * level), rng.choice((5, 10, 12, 15, 20, 25, 30, 35, 40, 45, 60))
+    price = 4 * rng.randint(10, 40 * level)
+    rate = rng.choice((5, 10, 12, 15, 20, 25, 30, 35, 40, 45, 60))
     up = rng.random() < 0.5
     part = Fraction(price * rate, 100)
     result = price + part if up else price - part
@@ -223,7 +231,8 @@ def _change(level: int, rng: Random) -> Problem:
 def _successive(level: int, rng: Random) -> Problem:
     start = 200 * rng.randint(2, 30)
     rates = [rng.choice((-50, -40, -25, -20, -10, 10, 20, 25, 30, 50)) for _ in range(2 if level == 6 else 3)]
-    steps, value = [], Fraction(start)
+    steps = []
+    value = Fraction(start)
     for rate in rates:
         following = value * (100 + rate) / 100
         steps.append(f"{decimal(value)} * {100 + rate} / 100 = {decimal(following)}")
@@ -246,7 +255,8 @@ def _backwards(level: int, rng: Random) -> Problem:
         final = final * (100 + rate) / 100
     if final == original:
         return _backwards(level, rng)
-    steps, value = [], final
+    steps = []
+    value = final
     for rate in reversed(rates):
         before = value * 100 / (100 + rate)
         steps.append(f"{decimal(value)} * 100 / {100 + rate} = {decimal(before)}")

@@ -80,10 +80,8 @@ def _ring(level: int, rng: Random) -> Measure:
 
 
 def _arc(level: int, rng: Random) -> Measure:
-    r, degrees = (
-        rng.randint(2, 40),
-        rng.choice((20, 30, 36, 40, 45, 50, 60, 72, 80, 90, 100, 108, 120, 135, 150, 240, 270)),
-    )
+    r = rng.randint(2, 40)
+    degrees = rng.choice((20, 30, 36, 40, 45, 50, 60, 72, 80, 90, 100, 108, 120, 135, 150, 240, 270))
     result = Fraction(2 * r * degrees, 360)
     prompt = phrase(
         rng,
@@ -94,10 +92,8 @@ def _arc(level: int, rng: Random) -> Measure:
 
 
 def _sector(level: int, rng: Random) -> Measure:
-    r, degrees = (
-        rng.randint(2, 40),
-        rng.choice((20, 30, 36, 40, 45, 60, 72, 80, 90, 100, 108, 120, 135, 150, 160, 200, 240, 300)),
-    )
+    r = rng.randint(2, 40)
+    degrees = rng.choice((20, 30, 36, 40, 45, 60, 72, 80, 90, 100, 108, 120, 135, 150, 160, 200, 240, 300))
     if level == 6:
         result = Fraction(r * r * degrees, 360)
         prompt = phrase(
@@ -148,7 +144,8 @@ def _inscribed(level: int, rng: Random) -> Measure:
 
 def _backwards_sector(level: int, rng: Random) -> Measure:
     """The area of a sector from its perimeter."""
-    r, degrees = rng.randint(3, 40), rng.choice((30, 36, 40, 45, 60, 72, 90, 108, 120, 135, 150))
+    r = rng.randint(3, 40)
+    degrees = rng.choice((30, 36, 40, 45, 60, 72, 90, 108, 120, 135, 150))
     arc = Fraction(2 * r * degrees, 360)
     result = arc * r / 2
     prompt = phrase(

@@ -31,7 +31,8 @@ Counted = tuple[str, int, list[str]]
 
 def _menu(level: int, rng: Random) -> Counted:
     sizes = [rng.randint(2, 15) for _ in range(level + 2)]
-    running, steps = sizes[0], []
+    running = sizes[0]
+    steps = []
     for size in sizes[1:]:
         steps.append(f"{running} * {size} = {running * size}")
         running *= size
@@ -76,7 +77,8 @@ def choose(n: int, k: int) -> str:
 
 
 def _committee(level: int, rng: Random) -> Counted:
-    n, k = rng.randint(6, 70), rng.randint(2, 5)
+    n = rng.randint(6, 70)
+    k = rng.randint(2, 5)
     if level == 5:
         prompt = phrase(
             rng,
@@ -104,8 +106,10 @@ def _committee(level: int, rng: Random) -> Counted:
 
 
 def _two_groups(level: int, rng: Random) -> Counted:
-    a, b = rng.randint(4, 25), rng.randint(4, 25)
-    i, j = rng.randint(2, 3), rng.randint(2, 3)
+    a = rng.randint(4, 25)
+    b = rng.randint(4, 25)
+    i = rng.randint(2, 3)
+    j = rng.randint(2, 3)
     first = [choose(a, i), choose(b, j)]
     x, y = comb(a, i), comb(b, j)
     if level == 7:
@@ -116,7 +120,9 @@ def _two_groups(level: int, rng: Random) -> Counted:
         )
         return prompt, x * y, [*first, f"{x} * {y} = {x * y}"]
     k = rng.randint(3, 4)
-    whole, none, other = comb(a + b, k), comb(b, k), comb(a, k)
+    whole = comb(a + b, k)
+    none = comb(b, k)
+    other = comb(a, k)
     prompt = (
         f"A committee of {k} is chosen from {a} women and {b} men. How many committees have at least one "
         "woman and at least one man?"
@@ -138,7 +144,8 @@ def _word(level: int, rng: Random) -> Counted:
     word = [x for x, n in zip(letters, counts, strict=True) for _ in range(n)]
     rng.shuffle(word)
     size = len(word)
-    result, divisor = factorial(size), 1
+    result = factorial(size)
+    divisor = 1
     for n in counts:
         divisor *= factorial(n)
     result //= divisor
@@ -154,7 +161,10 @@ def _word(level: int, rng: Random) -> Counted:
 
 def _paths(level: int, rng: Random) -> Counted:
     """Lattice paths through a given point."""
-    a, b, c, d = rng.randint(2, 6), rng.randint(2, 6), rng.randint(2, 6), rng.randint(2, 6)
+    a = rng.randint(2, 6)
+    b = rng.randint(2, 6)
+    c = rng.randint(2, 6)
+    d = rng.randint(2, 6)
     x, y = comb(a + b, b), comb(c + d, d)
     prompt = phrase(
         rng,

@@ -62,7 +62,8 @@ def _powers(level: int, rng: Random) -> tuple[str, str, list[str]]:
 def _product_rule(level: int, rng: Random) -> tuple[str, str, list[str]]:
     left, right = _random_polynomial(rng, 2), _random_polynomial(rng, rng.randint(1, 2))
     result = slope(multiply(left, right))
-    u, v = polynomial(left), polynomial(right)
+    u = polynomial(left)
+    v = polynomial(right)
     steps = [
         f"u = {u}, v = {v}; u' is {polynomial(slope(left))} and v' is {polynomial(slope(right))}",
         f"({polynomial(slope(left))})({v}) + ({u})({polynomial(slope(right))}) = {polynomial(result)}",
@@ -80,10 +81,14 @@ _BASIC = {"e^({})": "e^({})", "sin({})": "cos({})", "cos({})": "-sin({})"}
 def _elementary(level: int, rng: Random) -> tuple[str, str, list[str]]:
     """A sum of e^(kx), sin(kx), cos(kx) and ln(x)."""
     functions = rng.sample(sorted(_BASIC), 2)
-    text, result, steps = [], [], []
+    text = []
+    result = []
+    steps = []
     for function in functions:
-        c, k = nonzero(rng, 9), rng.randint(2, 9)
-        inner, derived = term(k, "x"), _BASIC[function]
+        c = nonzero(rng, 9)
+        k = rng.randint(2, 9)
+        inner = term(k, "x")
+        derived = _BASIC[function]
         sign = -1 if derived.startswith("-") else 1
         text.append((c, function.format(inner)))
         result.append((sign * c * k, derived.removeprefix("-").format(inner)))
@@ -93,9 +98,12 @@ def _elementary(level: int, rng: Random) -> tuple[str, str, list[str]]:
 
 
 def _exponential_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
-    n, k, c = rng.randint(2, 6), rng.choice((-5, -4, -3, -2, 2, 3, 4, 5, 6)), rng.randint(2, 9)
+    n = rng.randint(2, 6)
+    k = rng.choice((-5, -4, -3, -2, 2, 3, 4, 5, 6))
+    c = rng.randint(2, 9)
     factor = rng.choice(("e^({})", "sin({})", "cos({})"))
-    inner, other = term(k, "x"), _BASIC[factor]
+    inner = term(k, "x")
+    other = _BASIC[factor]
     sign = -1 if other.startswith("-") else 1
     first = f"{c * n}{power('x', n - 1)}*{factor.format(inner)}"
     second = f"{term(sign * c * k, power('x', n))}*{other.removeprefix('-').format(inner)}"
@@ -109,7 +117,8 @@ def _exponential_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
 
 
 def _chain(level: int, rng: Random) -> tuple[str, str, list[str]]:
-    n, c = rng.randint(3, 9), rng.randint(2, 6)
+    n = rng.randint(3, 9)
+    c = rng.randint(2, 6)
     inner = _random_polynomial(rng, rng.randint(1, 2))
     derived = polynomial(slope(inner))
     body = f"({polynomial(inner)})"
@@ -131,7 +140,8 @@ def _quotient(level: int, rng: Random) -> tuple[str, str, list[str]]:
         numerator = [a - b for a, b in zip(_padded(left, width), _padded(right, width), strict=True)]
         if any(numerator):
             break
-    u, v = polynomial(top), polynomial(bottom)
+    u = polynomial(top)
+    v = polynomial(bottom)
     steps = [
         f"u = {u}, v = {v}; u' is {polynomial(slope(top))} and v' is {polynomial(slope(bottom))}",
         f"({polynomial(slope(top))})({v}) - ({u})({polynomial(slope(bottom))}) = {polynomial(numerator)}",
@@ -145,10 +155,15 @@ def _padded(coefficients: list[Number], width: int) -> list[Number]:
 
 def _chain_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
     """(ax + b)^m (cx + d)^n."""
-    m, n = rng.randint(2, 6), rng.randint(2, 6)
+    m = rng.randint(2, 6)
+    n = rng.randint(2, 6)
     left, right = _random_polynomial(rng, 1), _random_polynomial(rng, 1)
-    u, v, a, c = f"({polynomial(left)})", f"({polynomial(right)})", left[0], right[0]
-    first, second = f"{u}^{m - 1}{v}^{n}", f"{u}^{m}{v}^{n - 1}"
+    u = f"({polynomial(left)})"
+    v = f"({polynomial(right)})"
+    a = left[0]
+    c = right[0]
+    first = f"{u}^{m - 1}{v}^{n}"
+    second = f"{u}^{m}{v}^{n - 1}"
     result = total([(m * a, first), (n * c, second)])
     both = [m * a * q + n * c * p for p, q in zip(left, right, strict=True)]
     steps = [
@@ -161,11 +176,14 @@ def _chain_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
 
 def _composed(level: int, rng: Random) -> tuple[str, str, list[str]]:
     """A function of a polynomial, times a power."""
-    inner, c, n = _random_polynomial(rng, 2), rng.randint(2, 9), rng.randint(1, 5)
+    inner = _random_polynomial(rng, 2)
+    c = rng.randint(2, 9)
+    n = rng.randint(1, 5)
     function = rng.choice(("e^({})", "sin({})", "cos({})", "ln({})"))
     if function == "ln({})":
         inner = [rng.randint(1, 6), 0, rng.randint(1, 6)]
-    body, derived = polynomial(inner), polynomial(slope(inner))
+    body = polynomial(inner)
+    derived = polynomial(slope(inner))
     outer = "1/({})" if function == "ln({})" else _BASIC[function]
     x = power("x", n)
     first = f"{number(c * n)}{'*' + power('x', n - 1) if n > 1 else ''}*{function.format(body)}"
@@ -193,9 +211,11 @@ def tangent(level: int, rng: Random) -> Problem:
     at: Number = rng.choice([k for k in range(-4, 5) if abs(k) > 1])
     if level in (6, 7, 10):
         at = Fraction(nonzero(rng, 3), 2)
-    height, rise = value_at(curve, at), value_at(slope(curve), at)
+    height = value_at(curve, at)
+    rise = value_at(slope(curve), at)
     offset = height - rise * at
-    text, derived = polynomial(curve), polynomial(slope(curve))
+    text = polynomial(curve)
+    derived = polynomial(slope(curve))
     steps = [
         f"The derivative is {derived}",
         f"The slope: {polynomial(slope(curve), f'({number(at)})')} = {number(rise)}",

@@ -38,12 +38,14 @@ def linear(level: int, rng: Random) -> Problem:
 
 
 def _one_side(level: int, rng: Random, name: str, root: Fraction) -> tuple[str, list[str]]:
-    a, b = rng.randint(2, 9 * level), nonzero(rng, 20 * level)
+    a = rng.randint(2, 9 * level)
+    b = nonzero(rng, 20 * level)
     return f"{polynomial([a, b], name)} = {number(a * root + b)}", _divide_out(a, b, 0, a * root + b, name)
 
 
 def _two_sides(level: int, rng: Random, name: str, root: Fraction) -> tuple[str, list[str]]:
-    a, b = nonzero(rng, 5 * level), nonzero(rng, 10 * level)
+    a = nonzero(rng, 5 * level)
+    b = nonzero(rng, 10 * level)
     c = rng.choice([k for k in range(-5 * level, 5 * level) if k not in (0, a)])
     d = (a - c) * root + b
     return f"{polynomial([a, b], name)} = {polynomial([c, d], name)}", _divide_out(a, b, c, d, name)
@@ -70,11 +72,14 @@ def _divide_out(a: Number, b: Number, c: Number, d: Number, name: str) -> list[s
 
 def _brackets(level: int, rng: Random, name: str, root: Fraction) -> tuple[str, list[str]]:
     """p(ax + b) + r = q(cx + d), with b made to fit where the unknown is a fraction."""
-    p, q = rng.randint(2, level), nonzero(rng, level)
-    a, c = nonzero(rng, 6) * root.denominator, nonzero(rng, 6) * root.denominator
+    p = rng.randint(2, level)
+    q = nonzero(rng, level)
+    a = nonzero(rng, 6) * root.denominator
+    c = nonzero(rng, 6) * root.denominator
     if p * a == q * c:
         c += root.denominator
-    b, d = nonzero(rng, 12), nonzero(rng, 12)
+    b = nonzero(rng, 12)
+    d = nonzero(rng, 12)
     r = q * (c * root + d) - p * (a * root + b)
     left = f"{p}({polynomial([a, b], name)})" + (f" {'+' if r > 0 else '-'} {number(abs(r))}" if r else "")
     right = term(q, f"({polynomial([c, d], name)})")
@@ -90,7 +95,8 @@ def _brackets(level: int, rng: Random, name: str, root: Fraction) -> tuple[str, 
 def _fractions(level: int, rng: Random, name: str, root: Fraction) -> tuple[str, list[str]]:
     """(x + a)/p + (x + b)/q = c."""
     p, q = rng.sample((2, 3, 4, 5, 6, 7, 8, 9), 2)
-    a, b = nonzero(rng, 9), nonzero(rng, 9)
+    a = nonzero(rng, 9)
+    b = nonzero(rng, 9)
     right = (root + a) / p + (root + b) / q
     text = f"({polynomial([1, a], name)})/{p} + ({polynomial([1, b], name)})/{q} = {number(right)}"
     both = f"{q}({polynomial([1, a], name)}) + {p}({polynomial([1, b], name)})"
@@ -131,7 +137,8 @@ def quadratic(level: int, rng: Random) -> Problem:
 def _surd_quadratic(level: int, rng: Random, name: str) -> Problem:
     """(mx - p)^2 = n with n no square: the solutions are (p ± √n)/m."""
     m = 1 if level == 7 else rng.randint(1, level - 6)
-    p, n = nonzero(rng, between(level, 6, 12)), rng.choice([k for k in range(2, 12 * level) if int(k**0.5) ** 2 != k])
+    p = nonzero(rng, between(level, 6, 12))
+    n = rng.choice([k for k in range(2, 12 * level) if int(k**0.5) ** 2 != k])
     scale = 1 if level < 9 else rng.randint(1, 4)
     a, b, c = (scale * k for k in (m * m, -2 * m * p, p * p - n))
     discriminant = b * b - 4 * a * c
@@ -204,7 +211,8 @@ def _eliminate(
         pivot, right = table[column]
         for i in range(column + 1, len(table)):
             row, other = table[i]
-            p, q = pivot[column], row[column]
+            p = pivot[column]
+            q = row[column]
             if not q:
                 continue
             combined = [p * r - q * s for r, s in zip(row, pivot, strict=True)]

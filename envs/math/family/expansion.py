@@ -20,7 +20,8 @@ def expand(level: int, rng: Random) -> Problem:
     if level in (4, 8, 10):
         factors[0] = [nonzero(rng, 4), nonzero(rng, 6), nonzero(rng, 6)]
     text = "".join(f"({polynomial(factor)})" for factor in factors)
-    steps, running = [], factors[0]
+    steps = []
+    running = factors[0]
     for factor in factors[1:]:
         following = multiply(running, factor)
         steps += _partial_products(running, factor)

@@ -35,8 +35,10 @@ def _linear_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
     root = Fraction(nonzero(rng, size), 1 if level < 4 else rng.randint(2, 5))
     a = rng.randint(2, 12) if level == 1 else nonzero(rng, 9)
     c = 0 if level <= 2 else nonzero(rng, 6)
-    a, c = a * root.denominator + c, c
-    sign, b = rng.choice(("<", "<=", ">", ">=")), nonzero(rng, size)
+    a = a * root.denominator + c
+    c = c
+    sign = rng.choice(("<", "<=", ">", ">="))
+    b = nonzero(rng, size)
     d = (a - c) * root + b
     solved = sign if a > c else _MIRRORED[sign]
     steps = [f"{number(d)} - {bracketed(b)} = {number(d - b)}"]
@@ -51,9 +53,11 @@ def _linear_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
 def _quadratic_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
     size = between(level, 9, 14)
     low, high = sorted(rng.sample(range(-size, size + 1), 2))
-    first, second = Fraction(low), Fraction(high, 1 if level <= 6 else rng.choice((2, 3)))
+    first = Fraction(low)
+    second = Fraction(high, 1 if level <= 6 else rng.choice((2, 3)))
     if first >= second:
-        first, second = Fraction(low - size), second
+        first = Fraction(low - size)
+        second = second
     lead = 1 if level == 5 else nonzero(rng, 3)
     factors: list[list[Number]] = [[1, -first], [second.denominator, -second.numerator]]
     product = [lead * c for c in multiply(*factors)]

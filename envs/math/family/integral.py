@@ -67,9 +67,12 @@ def _with_reciprocal(level: int, rng: Random) -> tuple[str, str, list[str]]:
 
 def _of_functions(level: int, rng: Random) -> tuple[str, str, list[str]]:
     """A sum of e^(kx), sin(kx) and cos(kx)."""
-    text, result, steps = [], [], []
+    text = []
+    result = []
+    steps = []
     for function in rng.sample(sorted(_BASIC), level - 4 + 1):
-        k, c = rng.randint(2, 9), nonzero(rng, 12)
+        k = rng.randint(2, 9)
+        c = nonzero(rng, 12)
         inner = term(k, "x")
         source = {"e^({})": "e^({})", "sin({})": "-cos({})", "cos({})": "sin({})"}[function]
         sign = -1 if source.startswith("-") else 1
@@ -83,7 +86,10 @@ def _of_functions(level: int, rng: Random) -> tuple[str, str, list[str]]:
 
 
 def _linear_substitution(level: int, rng: Random) -> tuple[str, str, list[str]]:
-    a, b, n, c = rng.randint(2, 7), nonzero(rng, 9), rng.randint(3, 9), rng.randint(2, 12)
+    a = rng.randint(2, 7)
+    b = nonzero(rng, 9)
+    n = rng.randint(3, 9)
+    c = rng.randint(2, 12)
     end = Fraction(c, a * (n + 1))
     body = f"({polynomial([a, b])})"
     steps = [
@@ -96,11 +102,14 @@ def _linear_substitution(level: int, rng: Random) -> tuple[str, str, list[str]]:
 
 def _by_parts(level: int, rng: Random) -> tuple[str, str, list[str]]:
     """(ax + b)e^(kx), and with degree 2 or sine and cosine at the top."""
-    k, a, b = rng.randint(2, 6), nonzero(rng, 9), nonzero(rng, 9)
+    k = rng.randint(2, 6)
+    a = nonzero(rng, 9)
+    b = nonzero(rng, 9)
     if level < 10 or rng.random() < 0.5:
         factor: list[Number] = [a, b] if level < 10 else [a, b, nonzero(rng, 9)]
         return _exponential_parts(factor, k)
-    inner, x = term(k, "x"), polynomial([a, b])
+    inner = term(k, "x")
+    x = polynomial([a, b])
     function = rng.choice(("sin", "cos"))
     if function == "sin":
         result = f"-({x})/{k}*cos({inner}) + {number(Fraction(a, k * k))}*sin({inner})"
@@ -126,7 +135,9 @@ def _exponential_parts(factor: list[Number], k: int) -> tuple[str, str, list[str
 
 def _inner_derivative(level: int, rng: Random) -> tuple[str, str, list[str]]:
     """c g'(x) g(x)^n or c g'(x) e^(g(x))."""
-    inner, c, n = [nonzero(rng, 5), nonzero(rng, 9), nonzero(rng, 9)], rng.randint(2, 9), rng.randint(2, 8)
+    inner = [nonzero(rng, 5), nonzero(rng, 9), nonzero(rng, 9)]
+    c = rng.randint(2, 9)
+    n = rng.randint(2, 8)
     derived: list[Number] = [c * k for k in slope(inner)]
     body = f"({polynomial(inner)})"
     steps = [f"With u = {body[1:-1]}: {c}({polynomial(slope(inner))}) = {polynomial(derived)}"]
@@ -141,7 +152,8 @@ def area(level: int, rng: Random) -> Problem:
     """Definite integrals, and areas between a curve and a line."""
     if level >= 7:
         return _enclosed_area(level, rng)
-    degree, size = between(level, 1, 5), between(level, 6, 9)
+    degree = between(level, 1, 5)
+    size = between(level, 6, 9)
     low = rng.randint(-3, 2) if level > 2 else rng.randint(0, 3)
     high = low + rng.randint(1, 4)
     integrand: list[Number] = [nonzero(rng, size), *(rng.randint(-size, size) for _ in range(degree))]
@@ -166,7 +178,8 @@ def area(level: int, rng: Random) -> Problem:
 
 def _enclosed_area(level: int, rng: Random) -> Problem:
     """a(x - p)(x - q) between its zeros, moved onto a line: the area is |a|(q - p)^3/6."""
-    a, p = nonzero(rng, level - 4), rng.randint(-8, 4)
+    a = nonzero(rng, level - 4)
+    p = rng.randint(-8, 4)
     width = rng.randint(2, 9)
     q = p + width
     gap = [a * c for c in multiply([1, -p], [1, -q])]

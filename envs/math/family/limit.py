@@ -70,7 +70,9 @@ def _at_infinity(level: int, rng: Random) -> tuple[str, str, Number, list[str]]:
 
 def _root_gap(level: int, rng: Random) -> tuple[str, str, Number, list[str]]:
     """(√(kx + c) - r)/(x - a) with ka + c = r², the limit k/(2r)."""
-    r, k, a = rng.randint(2, 40), 1 if level == 6 else rng.randint(2, 9), nonzero(rng, 12)
+    r = rng.randint(2, 40)
+    k = 1 if level == 6 else rng.randint(2, 9)
+    a = nonzero(rng, 12)
     c = r * r - k * a
     result = Fraction(k, 2 * r)
     inside = polynomial([k, c])

@@ -22,7 +22,8 @@ def _hypotenuse(level: int, rng: Random) -> Problem:
         scale = rng.randint(1, 9 * level)
         a, b = (scale * side for side in rng.sample(rng.choice(TRIPLES)[:2], 2))
     else:
-        a, b = rng.randint(2, 30), rng.randint(2, 30)
+        a = rng.randint(2, 30)
+        b = rng.randint(2, 30)
     p, q, r = triangle_name(rng)
     name = p + q + r
     prompt = phrase(
@@ -56,7 +57,8 @@ def _rooted(prompt: str, square: int, steps: list[str]) -> Problem:
 
 def _rectangle(level: int, rng: Random) -> Problem:
     """The diagonal of a rectangle whose area and one side are known."""
-    a, b = rng.randint(3, 30), rng.randint(3, 30)
+    a = rng.randint(3, 30)
+    b = rng.randint(3, 30)
     prompt = phrase(
         rng,
         f"A rectangle has an area of {a * b} cm^2 and one side of {a} cm. How long is its diagonal, in cm?",
@@ -87,7 +89,8 @@ def _box(level: int, rng: Random) -> Problem:
 
 def _height(level: int, rng: Random) -> Problem:
     """Isosceles triangles: the height, and at level 10 the area."""
-    half, side = rng.randint(2, 20), 0
+    half = rng.randint(2, 20)
+    side = 0
     side = half + rng.randint(1, 25)
     square = side * side - half * half
     given = phrase(
@@ -110,7 +113,8 @@ def _height(level: int, rng: Random) -> Problem:
 
 def coordinates(level: int, rng: Random) -> Problem:
     """Areas of polygons from the coordinates of their vertices."""
-    count, size = between(level, 3, 6), between(level, 7, 15)
+    count = between(level, 3, 6)
+    size = between(level, 7, 15)
     points = _convex_points(count, size, rng)
     pairs = list(zip(points, [*points[1:], points[0]], strict=True))
     double = sum(x * v - u * y for (x, y), (u, v) in pairs)
@@ -155,7 +159,8 @@ def _half_hull(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def line(level: int, rng: Random) -> Problem:
     """Lines: through two points, parallel, perpendicular, perpendicular bisectors."""
     size = between(level, 6, 12)
-    a, b = nonzero(rng, size), nonzero(rng, size)
+    a = nonzero(rng, size)
+    b = nonzero(rng, size)
     if level <= 3:
         return _line_through(a, b, size, rng)
     return _line_beside(level, a, b, rng) if level <= 6 else _bisector(a, b, size, rng)
@@ -167,7 +172,8 @@ def _line_problem(rng: Random, prompt: str, equation: str, steps: list[str]) -> 
 
 
 def _line_through(a: int, b: int, size: int, rng: Random) -> Problem:
-    dx, dy = nonzero(rng, size), nonzero(rng, size)
+    dx = nonzero(rng, size)
+    dy = nonzero(rng, size)
     m = Fraction(dy, dx)
     c = b - m * a
     prompt = phrase(
@@ -183,7 +189,9 @@ def _line_through(a: int, b: int, size: int, rng: Random) -> Problem:
 
 
 def _line_beside(level: int, a: int, b: int, rng: Random) -> Problem:
-    p, q, r = nonzero(rng, 9), nonzero(rng, 9), rng.randint(-20, 20)
+    p = nonzero(rng, 9)
+    q = nonzero(rng, 9)
+    r = rng.randint(-20, 20)
     crossing = level >= 5 and (level == 6 or rng.random() < 0.5)
     m = Fraction(q, p) if crossing else Fraction(-p, q)
     c = b - m * a
@@ -202,7 +210,8 @@ def _line_beside(level: int, a: int, b: int, rng: Random) -> Problem:
 
 
 def _bisector(a: int, b: int, size: int, rng: Random) -> Problem:
-    dx, dy = nonzero(rng, size), nonzero(rng, size)
+    dx = nonzero(rng, size)
+    dy = nonzero(rng, size)
     mid = Fraction(2 * a + dx, 2), Fraction(2 * b + dy, 2)
     m = Fraction(-dx, dy)
     c = mid[1] - m * mid[0]
@@ -264,9 +273,11 @@ def similarity(level: int, rng: Random) -> Problem:
 
 def _ratio_backwards(dimension: int, ratio: Fraction, rng: Random) -> Problem:
     """A length from areas or volumes."""
-    p, q = ratio.denominator, ratio.numerator
+    p = ratio.denominator
+    q = ratio.numerator
     k = rng.randint(1, 5)
-    first, second = k * p**dimension, k * q**dimension
+    first = k * p**dimension
+    second = k * q**dimension
     base = p * rng.randint(2, 15)
     noun, unit = ("areas", "cm^2") if dimension == 2 else ("volumes", "cm^3")
     what = "polygons" if dimension == 2 else "bottles"

@@ -51,9 +51,12 @@ def _with_return(level: int, rng: Random, given: str, colours: list[str], counts
 
 
 def _without_return(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> Problem:
-    whole, draws = sum(counts), 2 if level == 4 else 3
+    whole = sum(counts)
+    draws = 2 if level == 4 else 3
     drawn = [rng.randrange(len(colours)) for _ in range(draws)]
-    left, result, factors = list(counts), Fraction(1), []
+    left = list(counts)
+    result = Fraction(1)
+    factors = []
     for turn, k in enumerate(drawn):
         factors.append(f"{left[k]}/{whole - turn}")
         result *= Fraction(left[k], whole - turn)
@@ -72,7 +75,8 @@ def _without_return(level: int, rng: Random, given: str, colours: list[str], cou
 
 
 def _same_colour(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> Problem:
-    whole, draws = sum(counts), 2 if level == 6 else 3
+    whole = sum(counts)
+    draws = 2 if level == 6 else 3
     ways = [comb(n, draws) for n in counts]
     result = Fraction(sum(ways), comb(whole, draws))
     if level == 7 and not result:
@@ -97,7 +101,8 @@ def _same_colour(level: int, rng: Random, given: str, colours: list[str], counts
 
 
 def _at_least_one(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> Problem:
-    whole, draws = sum(counts), rng.choice((2, 3))
+    whole = sum(counts)
+    draws = rng.choice((2, 3))
     none = Fraction(comb(whole - counts[0], draws), comb(whole, draws))
     prompt = phrase(
         rng,
@@ -117,9 +122,11 @@ def _at_least_one(level: int, rng: Random, given: str, colours: list[str], count
 
 def _exactly(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> Problem:
     """Exactly k of one colour: at once, or at level 10 with putting back."""
-    whole, draws = sum(counts), rng.randint(3, 4)
+    whole = sum(counts)
+    draws = rng.randint(3, 4)
     hits = rng.randint(1, min(counts[0], draws - 1))
-    a, rest = counts[0], whole - counts[0]
+    a = counts[0]
+    rest = whole - counts[0]
     start = [f"{' + '.join(map(str, counts))} = {whole}", f"{whole} - {a} = {rest}"]
     if level == 9:
         result = Fraction(comb(a, hits) * comb(rest, draws - hits), comb(whole, draws))
@@ -166,7 +173,8 @@ def expectation(level: int, rng: Random) -> Problem:
         )
         return fraction_problem(prompt, expected, steps)
     if level <= 7:
-        times, plus = rng.randint(2, 9), nonzero(rng, 20)
+        times = rng.randint(2, 9)
+        plus = nonzero(rng, 20)
         result = times * expected + plus
         sign = "+" if plus > 0 else "-"
         prompt = (
@@ -207,7 +215,8 @@ def _from_table(level: int, rng: Random) -> Problem:
     )
     given = f"Of {a + b} {groups[0]}, {a} {habit}; of {c + d} {groups[1]}, {c} {habit}."
     if level == 1:
-        result, steps = Fraction(a, a + c), [f"{a} + {c} = {a + c}", f"{a} / {a + c} = {number(Fraction(a, a + c))}"]
+        result = Fraction(a, a + c)
+        steps = [f"{a} + {c} = {a + c}", f"{a} / {a + c} = {number(Fraction(a, a + c))}"]
         prompt = (
             f"{given} One of those that {habit} is picked at random. What is the probability that it is one of "
             f"the {groups[0]}?"

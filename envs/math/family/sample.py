@@ -40,7 +40,8 @@ def _plain_mean(level: int, rng: Random) -> Problem:
 
 
 def _mean_steps(values: list[int]) -> list[str]:
-    whole, count = sum(values), len(values)
+    whole = sum(values)
+    count = len(values)
     sums = " + ".join(map(bracketed, values))
     return [f"{sums} = {whole}", f"{bracketed(whole)} / {count} = {number(Fraction(whole, count))}"]
 
@@ -48,7 +49,9 @@ def _mean_steps(values: list[int]) -> list[str]:
 def _missing_value(level: int, rng: Random) -> Problem:
     values = _sample(level, rng)
     values[-1] += -sum(values) % len(values)
-    count, average, known = len(values), sum(values) // len(values), values[:-1]
+    count = len(values)
+    average = sum(values) // len(values)
+    known = values[:-1]
     rng.shuffle(known)
     prompt = phrase(
         rng,
@@ -75,7 +78,8 @@ def _weighted_mean(level: int, rng: Random) -> Problem:
         "all students?",
         f"In a survey, {len(counts)} groups were asked: {groups} score. Find the mean score of all of them together.",
     )
-    whole, size = sum(products), sum(counts)
+    whole = sum(products)
+    size = sum(counts)
     steps = [f"{n} * {m} = {n * m}" for n, m in zip(counts, means, strict=True)]
     steps += [f"{' + '.join(map(str, products))} = {whole}", f"{' + '.join(map(str, counts))} = {size}"]
     return fraction_problem(
@@ -85,7 +89,8 @@ def _weighted_mean(level: int, rng: Random) -> Problem:
 
 def _changed_mean(level: int, rng: Random) -> Problem:
     """Values join and leave a sample whose mean is known."""
-    count, average = rng.randint(5, 30), rng.randint(20, 90)
+    count = rng.randint(5, 30)
+    average = rng.randint(20, 90)
     joined = [rng.randint(10, 99) for _ in range(level - 7)]
     left = [rng.randint(10, 99)] if level >= 9 else []
     whole = count * average + sum(joined) - sum(left)
@@ -127,7 +132,8 @@ def _middle(values: list[int]) -> Fraction:
 
 
 def _median_steps(values: list[int]) -> list[str]:
-    ordered, half = sorted(values), len(values) // 2
+    ordered = sorted(values)
+    half = len(values) // 2
     in_order = f"In order: {_shown(ordered)}"
     if len(values) % 2:
         return [in_order, f"The middle is {ordered[half]}"]
@@ -140,7 +146,8 @@ def _median_after(level: int, rng: Random) -> Problem:
     values = [rng.randint(1, 20 * level) for _ in range(level)]
     while sum(values) % len(values):
         values[rng.randrange(len(values))] += 1
-    average, middle = sum(values) // len(values), _middle(values)
+    average = sum(values) // len(values)
+    middle = _middle(values)
     result = average - middle
     prompt = phrase(
         rng,
@@ -166,7 +173,8 @@ def _frequency_median(level: int, rng: Random) -> Problem:
             f"A sample holds the values {table}. What is its median?",
             f"Find the median of a sample with these frequencies: {table}.",
         )
-        middle, size = _middle(sample), len(sample)
+        middle = _middle(sample)
+        size = len(sample)
         ordered = sorted(sample)
         low, high = ordered[(size - 1) // 2], ordered[size // 2]
         steps = [
@@ -178,7 +186,8 @@ def _frequency_median(level: int, rng: Random) -> Problem:
     values = [rng.randint(1, 150) for _ in range(count)]
     ordered = sorted(values)
     lower, upper = ordered[: count // 2], ordered[-(count // 2) :]
-    q1, q3 = _middle(lower), _middle(upper)
+    q1 = _middle(lower)
+    q3 = _middle(upper)
     prompt = phrase(
         rng,
         f"Find the interquartile range of {_shown(values)}.",

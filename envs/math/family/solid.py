@@ -39,7 +39,8 @@ def _cuboid(level: int, rng: Random) -> Measure:
 
 
 def _cylinder(level: int, rng: Random) -> Measure:
-    r, h = rng.randint(2, 20), rng.randint(2, 30)
+    r = rng.randint(2, 20)
+    h = rng.randint(2, 30)
     if level == 3:
         prompt = phrase(
             rng,
@@ -62,7 +63,8 @@ def _cylinder(level: int, rng: Random) -> Measure:
 
 
 def _cone(level: int, rng: Random) -> Measure:
-    r, h = rng.randint(2, 20), rng.randint(2, 30)
+    r = rng.randint(2, 20)
+    h = rng.randint(2, 30)
     result = Fraction(r * r * h, 3)
     prompt = phrase(
         rng,
@@ -83,7 +85,8 @@ def _sphere(level: int, rng: Random) -> Measure:
     result = Fraction(4 * r**3, 3) if volume else Fraction(4 * r * r)
     noun = "sphere"
     if half:
-        noun, result = "solid hemisphere", Fraction(2 * r**3, 3) if volume else Fraction(3 * r * r)
+        noun = "solid hemisphere"
+        result = Fraction(2 * r**3, 3) if volume else Fraction(3 * r * r)
     what, unit = ("volume", "cm^3") if volume else ("total surface area", "cm^2")
     prompt = phrase(
         rng,
@@ -102,7 +105,9 @@ def _sphere(level: int, rng: Random) -> Measure:
 
 def _capsule(level: int, rng: Random) -> Measure:
     """A cylinder with a hemisphere on one or both ends, or with a cone."""
-    r, h, k = 3 * rng.randint(1, 8), rng.randint(3, 30), rng.randint(3, 20)
+    r = 3 * rng.randint(1, 8)
+    h = rng.randint(3, 30)
+    k = rng.randint(3, 20)
     body = r * r * h
     steps = [f"The cylinder: π * {r}^2 * {h} = {body}π"]
     if level == 8:

@@ -13,7 +13,8 @@ from loomrl.envs.tool.schema import fields, text, whole
 from loomrl.envs.tool.world import Row, ToolError, World
 from loomrl.gym.generate import between
 
-FIRST_HOUR, LAST_HOUR = 8, 17
+FIRST_HOUR = 8
+LAST_HOUR = 17
 DAYS = 2
 
 
@@ -45,7 +46,9 @@ def rooms(rng: Random, count: int, *, filled: int) -> World:
     ]
     world = World(tables={"rooms": house, "bookings": [], "waiting": []})
     for _ in range(filled):
-        room, day, hour = rng.choice(house)["room"], rng.randint(1, DAYS), rng.randint(FIRST_HOUR, LAST_HOUR)
+        room = rng.choice(house)["room"]
+        day = rng.randint(1, DAYS)
+        hour = rng.randint(FIRST_HOUR, LAST_HOUR)
         if not _taken(world, room, day, hour):
             world.add("bookings", room=room, day=day, hour=hour, guest=rng.choice(FIRST[12:]))
     return world
@@ -54,7 +57,9 @@ def rooms(rng: Random, count: int, *, filled: int) -> World:
 def find_room(world: World, rng: Random) -> tuple[str, int, int, int]:
     """The smallest free room with enough seats: which, for how many, on which day, and when."""
     while True:
-        seats, day, hour = rng.randint(4, 50), rng.randint(1, DAYS), rng.randint(FIRST_HOUR, LAST_HOUR)
+        seats = rng.randint(4, 50)
+        day = rng.randint(1, DAYS)
+        hour = rng.randint(FIRST_HOUR, LAST_HOUR)
         fitting = [row for row in world.tables["rooms"] if row["seats"] >= seats]
         free = [row for row in fitting if not _taken(world, row["room"], day, hour)]
         if free:
@@ -145,7 +150,8 @@ def _create_v1(world: World, arguments: Mapping[str, Any]) -> Row:
     return row
 
 
-_DAY, _HOUR = whole("from 1", 1, 31), whole("of the day", FIRST_HOUR, LAST_HOUR)
+_DAY = whole("from 1", 1, 31)
+_HOUR = whole("of the day", FIRST_HOUR, LAST_HOUR)
 _PAGE = whole("of the list, from 1", 1, 50)
 _WISH = fields(room=text("such as R2"), day=_DAY, hour=_HOUR, guest=text("a name"))
 CREATE = Tool("create_booking", "book a room for one hour", _WISH, _create, True)

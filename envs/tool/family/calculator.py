@@ -36,18 +36,18 @@ def calculator_problem(level: int, rng: Random) -> Problem:
 
 def _product(level: int, rng: Random) -> tuple[str, list[str]]:
     size = 10 ** (level + 1)
-    first, second = rng.randrange(size // 10, size), rng.randrange(11, 100)
+    first = rng.randrange(size // 10, size)
+    second = rng.randrange(11, 100)
     return f"What is {first} * {second}?", [f"{first} * {second}"]
 
 
 def _stock(level: int, rng: Random) -> tuple[str, list[str]]:
-    lines, terms = [], []
+    lines = []
+    terms = []
     for name in rng.sample(THINGS, between(level, 1, 8)):
-        crates, each, price = (
-            rng.randint(12, 99),
-            rng.randint(110, 900),
-            f"{rng.randint(1, 40)}.{rng.randint(1, 99):02}",
-        )
+        crates = rng.randint(12, 99)
+        each = rng.randint(110, 900)
+        price = f"{rng.randint(1, 40)}.{rng.randint(1, 99):02}"
         sold = rng.randint(100, 1000)
         lines.append(f"{crates} crates of {each} {name}s at {price} each, of which {sold} pieces were sold")
         terms.append(f"({crates} * {each} - {sold}) * {price}")

@@ -33,13 +33,15 @@ def file_problem(level: int, rng: Random) -> Problem:
 
 
 def _write(level: int, rng: Random) -> Task:
-    path, words = f"{rng.choice(THINGS)}.txt", " ".join(rng.sample(WORDS, level + 1))
+    path = f"{rng.choice(THINGS)}.txt"
+    words = " ".join(rng.sample(WORDS, level + 1))
     return f"Write the text '{words}' to the file {path}.", {}, [Call("write_file", {"path": path, "text": words})]
 
 
 def _append(level: int, rng: Random) -> Task:
     files = {f"{name}.txt": " ".join(rng.sample(WORDS, 3)) for name in rng.sample(THINGS, 3)}
-    path, line = rng.choice(list(files)), " ".join(rng.sample(WORDS, 3))
+    path = rng.choice(list(files))
+    line = " ".join(rng.sample(WORDS, 3))
     target = f"old/{path}"
     script = [Call("append_line", {"path": path, "line": line}), Call("move_file", {"path": path, "target": target})]
     return f"Append the line '{line}' to {path}, then move the file to {target}.", files, script
@@ -48,13 +50,15 @@ def _append(level: int, rng: Random) -> Task:
 def _settings(level: int, rng: Random) -> Task:
     """Find the file by its content, and change one line."""
     files: dict[str, str] = {}
-    names, ports = rng.sample(THINGS, between(level, 3, 12)), rng.sample(range(2000, 9000), 12)
+    names = rng.sample(THINGS, between(level, 3, 12))
+    ports = rng.sample(range(2000, 9000), 12)
     for number, (name, port) in enumerate(zip(names, ports, strict=False)):
         files[f"etc/{number + 1}.conf"] = f"service: {name}\nport: {port}\nretries: {rng.randint(1, 9)}"
     script: list[Call] = []
     wishes = []
     for name in rng.sample(names, between(level, 1, 3)):
-        path, port = f"etc/{names.index(name) + 1}.conf", rng.randint(2000, 9000)
+        path = f"etc/{names.index(name) + 1}.conf"
+        port = rng.randint(2000, 9000)
         old = f"port: {ports[names.index(name)]}"
         wishes.append(f"the port of service {name} to {port}")
         changed = files[path].replace(old, f"port: {port}")
@@ -69,7 +73,8 @@ def _settings(level: int, rng: Random) -> Task:
 def _total(level: int, rng: Random) -> Task:
     """Add up what several files say."""
     files = {f"notes/{rng.choice(WORDS)}.txt": "amount: 1000"}
-    total, script = 0, [Call("list_files", {"folder": "sales"})]
+    total = 0
+    script = [Call("list_files", {"folder": "sales"})]
     for day in range(1, between(level, 3, 9)):
         amounts = [rng.randint(10, 99) for _ in range(between(level, 2, 6))]
         path = f"sales/day{day}.csv"
@@ -88,10 +93,13 @@ def _archive(level: int, rng: Random) -> Task:
     """Move closed items, list them, and note the remaining amounts."""
     files: dict[str, str] = {}
     script = [Call("find_text", {"text": "status: closed"})]
-    closed, left = [], 0
+    closed = []
+    left = 0
     owner, other = rng.sample(FIRST, 2)
     for number in rng.sample(range(100, 1000), between(level, 3, 10)):
-        amount, who, state = rng.randint(10, 999), rng.choice((owner, other)), rng.choice(("open", "closed"))
+        amount = rng.randint(10, 999)
+        who = rng.choice((owner, other))
+        state = rng.choice(("open", "closed"))
         files[f"cases/{number}.txt"] = f"owner: {who}\nstatus: {state}\namount: {amount}"
         left += amount * (who == owner and state == "open")
         closed += [number] * (state == "closed")

@@ -20,8 +20,10 @@ def inventory_problem(level: int, rng: Random) -> Problem:
     """One order dictated at level 1; at level 10 whatever one supplier's items lack, in full boxes."""
     world = _stock(rng, between(level, 2, 18))
     if level <= 2:
-        row, count = rng.choice(world.tables["items"]), rng.randint(5, 99)
-        request, orders = f"Order {count} of item {row['item']}.", [(row["item"], count)]
+        row = rng.choice(world.tables["items"])
+        count = rng.randint(5, 99)
+        request = f"Order {count} of item {row['item']}."
+        orders = [(row["item"], count)]
         looks: list[Call] = []
     else:
         request, orders = (_named, _short, _supplied, _boxed)[(level - 3) // 2](world, rng)
@@ -46,7 +48,8 @@ def _stock(rng: Random, count: int) -> World:
     rows: list[Row] = []
     for number, name in zip(numbers, rng.sample(THINGS, count), strict=True):
         short = rng.random() < 0.4 or not rows
-        stock, gap = rng.randint(20, 400), rng.randint(3, 90)
+        stock = rng.randint(20, 400)
+        gap = rng.randint(3, 90)
         rows.append(
             {
                 "item": f"I{number}",
@@ -61,7 +64,8 @@ def _stock(rng: Random, count: int) -> World:
 
 
 def _named(world: World, rng: Random) -> tuple[str, Orders]:
-    row, count = rng.choice(world.tables["items"]), rng.randint(5, 99)
+    row = rng.choice(world.tables["items"])
+    count = rng.randint(5, 99)
     return f"Order {count} {row['name']}s.", [(row["item"], count)]
 
 

@@ -27,7 +27,8 @@ def search_problem(level: int, rng: Random) -> Problem:
     else:
         first, begin, script = question(rng, edition, hops=hops, level=level, last="year")
         second, end, more = question(rng, edition, hops=hops, level=level, last="year")
-        request, answer = f"How many years lie between {first} and {second}?", str(abs(int(begin) - int(end)))
+        request = f"How many years lie between {first} and {second}?"
+        answer = str(abs(int(begin) - int(end)))
         script = (*script, *more)
     return Problem(
         request=request,

@@ -181,7 +181,8 @@ def _sb3(model: Any) -> Advance:
 
 def cpu_s() -> float:
     """CPU seconds of this process and all its descendants."""
-    seconds, parents = {}, {}
+    seconds = {}
+    parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
@@ -205,10 +206,12 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    who, numbers = sys.argv[1], json.loads(sys.argv[2])
+    who = sys.argv[1]
+    numbers = json.loads(sys.argv[2])
     advance = CONTENDERS[who](numbers["environments"])
     advance(numbers["before"])
-    spent, begun = cpu_s(), time.perf_counter()
+    spent = cpu_s()
+    begun = time.perf_counter()
     steps = advance(numbers["steps"])
     told = {"cpu_s": cpu_s() - spent, "wall_s": time.perf_counter() - begun}
     print(json.dumps(told | {"steps": steps, "peak_mb": _peak_mb()}))

@@ -63,7 +63,8 @@ def measure(size: Size) -> dict[str, Any]:
                 report(done * len(runs) + index, "_".join(map(str, run)))
     figures: dict[str, Any] = {}
     for match in matches:
-        ours, theirs = told["ours", match.work, match.environments], told[match.other, match.work, match.environments]
+        ours = told["ours", match.work, match.environments]
+        theirs = told[match.other, match.work, match.environments]
         ratios = [_rate(one) / _rate(other) for one, other in zip(ours, theirs, strict=True)]
         figures |= spread(match.key, ratios)
     for (who, work, environments), each in told.items():

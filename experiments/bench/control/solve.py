@@ -91,7 +91,8 @@ def _train(algo: Any, steps: int, *, target: float = math.inf) -> None:
 
 
 def _timed(work: Callable[[], Any]) -> dict[str, float]:
-    cpu, wall = cpu_s(), time.perf_counter()
+    cpu = cpu_s()
+    wall = time.perf_counter()
     work()
     return {"cpu_s": cpu_s() - cpu, "seconds": time.perf_counter() - wall}
 

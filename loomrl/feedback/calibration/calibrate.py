@@ -95,7 +95,8 @@ def compare(part: RubricPart, ratings: Ratings, *, by: By, at: float) -> tuple[R
             f"the judge gave no verdict on {len(failed)} of {len(ratings.rated)} trajectories, and verdicts on {LEAST} "
             f"rated ones are needed. The first: {failed[0]}"
         )
-    people, judge = [one.rated.rating or 0.0 for one in whole], [one.grade.raw for one in whole]
+    people = [one.rated.rating or 0.0 for one in whole]
+    judge = [one.grade.raw for one in whole]
     report = Report(
         ratings=len(whole),
         failed=failed,
@@ -147,7 +148,8 @@ def _graded(judge: RubricJudge, rated: Sequence[Rated]) -> tuple[list[_Graded], 
     begun = [
         (one, judge.begin(one.conversation), judge.begin(one.conversation, mirrored=True)) for one in rated
     ]  # all of them before the first is waited for
-    found, failed = [], []
+    found = []
+    failed = []
     for one, grade, mirrored in begun:
         try:
             found.append(_Graded(one, grade.result(), mirrored.result()))

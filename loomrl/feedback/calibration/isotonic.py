@@ -27,11 +27,14 @@ def isotonic(scores: Sequence[float], values: Sequence[float]) -> tuple[list[flo
 
 def errors(scores: Sequence[float], values: Sequence[float], *, seed: int = 0) -> dict[str, float]:
     """Mean squared error of the score itself, of the map, and of the mean value; the last two on rows left out."""
-    score, value = np.asarray(scores, np.float64), np.asarray(values, np.float64)
+    score = np.asarray(scores, np.float64)
+    value = np.asarray(values, np.float64)
     fold = np.random.default_rng(seed).permutation(len(score)) % FOLDS
-    mapped, constant = np.empty_like(value), np.empty_like(value)
+    mapped = np.empty_like(value)
+    constant = np.empty_like(value)
     for number in range(FOLDS):
-        out, rest = fold == number, fold != number
+        out = fold == number
+        rest = fold != number
         mapped[out] = np.interp(score[out], *isotonic(score[rest].tolist(), value[rest].tolist()))
         constant[out] = value[rest].mean()
     return {name: _error(each, value) for name, each in (("judge", score), ("map", mapped), ("constant", constant))}

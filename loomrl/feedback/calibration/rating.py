@@ -128,9 +128,11 @@ def _all_feedback(db: LoomDB) -> Iterator[Feedback]:
 
 def _read(hub: Hub, ids: Collection[str]) -> dict[str, Trajectory]:
     """Those of these trajectories that the hub has, and that said something."""
-    rest, found = sorted(ids), dict[str, Trajectory]()
+    rest = sorted(ids)
+    found = dict[str, Trajectory]()
     while rest:
-        some, rest = tuple(rest[:PAGE]), rest[PAGE:]
+        some = tuple(rest[:PAGE])
+        rest = rest[PAGE:]
         found |= {one.id: one for _, one in hub.replay(selection=Selection(ids=some)) if _has_words(one)}
     return found
 

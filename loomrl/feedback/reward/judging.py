@@ -65,8 +65,11 @@ class Judging:
     def __init__(
         self, db: LoomDB, hub: Hub, pipeline: Pipeline, *, endpoint: str, clock: Callable[[], float] = time.time
     ) -> None:
-        self._db, self._hub, self._pipeline = db, hub, pipeline
-        self._endpoint, self._clock = endpoint, clock
+        self._db = db
+        self._hub = hub
+        self._pipeline = pipeline
+        self._endpoint = endpoint
+        self._clock = clock
         self._inspection = Inspection(pipeline.settings)
         self._key = f"rewards/{endpoint}"
         self._watch = Watch(db, endpoint, pipeline.settings.watch)
@@ -146,7 +149,8 @@ class Judging:
         told: dict[str, list[Feedback]] = {}
         for one in feedback_of(self._db, [case.trajectory for case in cases]):
             told.setdefault(one.trajectory, []).append(one)
-        at, made = self._clock(), []
+        at = self._clock()
+        made = []
         for case in cases:
             feedback = told.get(case.trajectory, [])
             if case.before is None or case.before.content["grounds"] != self._pipeline.grounds(feedback):
@@ -159,7 +163,8 @@ class Judging:
         window = self._pipeline.settings.window
         if self._trails is None:
             newest = newest_rewards(self._db, self._endpoint, limit=window)
-            self._trails, self._seen = Trails(window), newest[-1][0] if newest else 0
+            self._trails = Trails(window)
+            self._seen = newest[-1][0] if newest else 0
             for _, one in newest:
                 self._trails.take(one)
         if task not in self._trails.tasks:

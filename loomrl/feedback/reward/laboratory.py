@@ -141,11 +141,13 @@ async def _tested(session: Session, one: Submission) -> tuple[int | None, int]:
     if counted.ending is not Ending.EXITED or counted.status or not re.fullmatch(rb"\d{1,6}\n", counted.output):
         return None, 0  # they are no Python, which is not the policy's fault
     count = min(int(counted.output), MOST_TESTS)
-    passed, left_s = 0, TOTAL_S
+    passed = 0
+    left_s = TOTAL_S
     for unit in range(count):
         if left_s > 0:
             passes, wall_s = await _passes(session, one, unit)
-            passed, left_s = passed + passes, left_s - wall_s
+            passed = passed + passes
+            left_s = left_s - wall_s
     return (passed, count) if count else (None, 0)
 
 

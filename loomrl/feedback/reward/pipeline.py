@@ -20,7 +20,10 @@ from loomrl.gym.rubric.judge import RubricJudge
 from loomrl.store.rewards import StoredReward
 from loomrl.types import End, Feedback, Trajectory
 
-COMPLETION, EFFICIENCY, QUALITY, FEEDBACK = "task_completion", "efficiency", "code_quality", "user_feedback"
+COMPLETION = "task_completion"
+EFFICIENCY = "efficiency"
+QUALITY = "code_quality"
+FEEDBACK = "user_feedback"
 NAMESPACE = uuid.UUID("8f0c1d5e-6a0b-5e4e-9d0a-2f6f6c1b7a31")
 CUT = 2.0
 """Deviations from the mean that are 0 and 1."""
@@ -157,10 +160,12 @@ class Pipeline:
 
     def _part(self, score: Score, name: str, trail: Trail) -> dict[str, Any]:
         part = score.data()
-        part["weight"], part["normalized"] = self.weights[name], NEUTRAL
+        part["weight"] = self.weights[name]
+        part["normalized"] = NEUTRAL
         if score.value is None:
             return part
-        part["normalized"], spread = score.value, trail.spread(name)
+        part["normalized"] = score.value
+        spread = trail.spread(name)
         if spread.count < self.settings.least:
             return part
         if self.settings.normalization == "z_score":

@@ -26,7 +26,8 @@ class Trail:
     """
 
     def __init__(self, limit: int, *, per: int = 1) -> None:
-        self._limit, self._per = limit, per
+        self._limit = limit
+        self._per = per
         self._kept: OrderedDict[str, dict[str, int]] = OrderedDict()
         self._sums: dict[str, list[int]] = {}
         """Name → count, sum, sum of squares."""

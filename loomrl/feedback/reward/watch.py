@@ -66,7 +66,8 @@ class Alarm:
     @property
     def reason(self) -> str:
         """One line for people."""
-        up, down = self.rises, self.falls
+        up = self.rises
+        down = self.falls
         return (
             f"{down.component} falls from {down.before:.3f} to {down.now:.3f} while {up.component} rises from "
             f"{up.before:.3f} to {up.now:.3f}"

@@ -146,7 +146,9 @@ class GymnasiumEnvironment(WorldEnvironment):
 
     async def close(self) -> None:
         """Close the world."""
-        env, self._open, self._made_with = self._open, None, None
+        env = self._open
+        self._open = None
+        self._made_with = None
         if env is not None:
             env.close()  # type: ignore[no-untyped-call]
 

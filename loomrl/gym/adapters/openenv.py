@@ -132,7 +132,8 @@ class OpenEnvEnvironment(BaseEnvironment):
             await self.enter(task)
         assert self._begun is not None
         (_, answer), self._begun = self._begun, None
-        self._earned, self._unread = Tally(), 0
+        self._earned = Tally()
+        self._unread = 0
         if self._take(answer)["done"]:
             raise EpisodeError(f"{self._server.url}: the episode was over before it began.")
         parts = (self._server.prompt, self._text(), self._how())
@@ -195,7 +196,9 @@ class OpenEnvEnvironment(BaseEnvironment):
 
     async def close(self) -> None:
         """End the session."""
-        session, self._session, self._begun = self._session, None, None
+        session = self._session
+        self._session = None
+        self._begun = None
         if session is not None:
             await session.close()
 

@@ -129,7 +129,8 @@ class PettingZooEnvironment(WorldEnvironment):
 
     def see(self) -> str:
         """The text from `observe`, else the observation's numbers; with the legal actions if known."""
-        seen, mask = self._observation, self.mask()
+        seen = self._observation
+        mask = self.mask()
         if self.world.observe:
             text = str(named(self.world.observe, what="observe")(self._env, self._seat, seen))
         else:
@@ -165,7 +166,9 @@ class PettingZooEnvironment(WorldEnvironment):
 
     async def close(self) -> None:
         """Close the game."""
-        env, self._env, self._made_with = self._env, None, None
+        env = self._env
+        self._env = None
+        self._made_with = None
         if env is not None:
             env.close()
 
@@ -208,7 +211,8 @@ class PettingZooEnvironment(WorldEnvironment):
             return
         if self._env is not None:
             self._env.close()
-        self._made_with, self._env = wanted, _make(*wanted)
+        self._made_with = wanted
+        self._env = _make(*wanted)
 
 
 def _make(id: str, api: str, keywords: dict[str, Any]) -> Any:

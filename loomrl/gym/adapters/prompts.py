@@ -131,7 +131,8 @@ class Prompts(BaseEnvironment):
         return rng.choice([*words, str(rng.randint(-20, 100))])
 
     async def _scored(self, action: str) -> float:
-        prompt, name = self._row[self.settings.prompt], self.settings.reward
+        prompt = self._row[self.settings.prompt]
+        name = self.settings.reward
         completion = action if isinstance(prompt, str) else [{"role": "assistant", "content": action}]
         told = {**self._row, **self._told()}
         columns = {column: [value] for column, value in told.items() if column != self.settings.prompt}

@@ -82,7 +82,8 @@ class Question:
     """One task: its prompt, and the score of one answer."""
 
     def __init__(self, task: vf.Task, name: str) -> None:
-        self._task, self._name = task, name
+        self._task = task
+        self._name = name
         self._trace: Trace[Any, Any, Any] = Trace(
             task=TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash),
             state=state_cls(type(task))(),

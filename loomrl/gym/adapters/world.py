@@ -135,7 +135,9 @@ class WorldEnvironment(BaseEnvironment):
         """The instructions, the first observation, and how to act."""
         task = task or self.sample_task(Random().getrandbits(31))
         self.world = self.worlds()[task.family]
-        self._earned, self._steps, self._unread = Tally(), 0, 0
+        self._earned = Tally()
+        self._steps = 0
+        self._unread = 0
         self.begin(task)
         self._check_size(task.family)
         what = self.world.prompt or f"Act in {task.family}."

@@ -32,7 +32,8 @@ JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
 
 def main() -> None:
     """Do the jobs. The environment's own output goes to standard error, and it has no input."""
-    output, jobs = os.fdopen(os.dup(1), "w", buffering=1), os.fdopen(os.dup(0))
+    output = os.fdopen(os.dup(1), "w", buffering=1)
+    jobs = os.fdopen(os.dup(0))
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     request = json.loads(sys.argv[1])

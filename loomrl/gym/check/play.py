@@ -85,7 +85,8 @@ async def check_opponent(probe: Probe, name: str) -> Check:
         except _Trouble as fault:
             return Check(name, False, str(fault))
         mean = sum(reached) / len(reached)
-        worst, successes = max(worst, mean), successes + reached
+        worst = max(worst, mean)
+        successes = successes + reached
         if interval(reached)[0] > limit:
             found = f"mean success {mean:.2f} in {len(reached)} episodes"
             faults.append(f"{family}: {found} is above the ceiling {limit:g} (99 % sure)")
@@ -140,7 +141,8 @@ def enough(ceiling: float) -> int:
 
 def interval(successes: list[float]) -> tuple[float, float]:
     """Wilson's interval, one-sided 99 % at either end; conservative for fractional successes."""
-    size, mean = len(successes), sum(successes) / len(successes)
+    size = len(successes)
+    mean = sum(successes) / len(successes)
     spread = Z99 * math.sqrt(mean * (1 - mean) / size + Z99**2 / (4 * size**2))
     centre = mean + Z99**2 / (2 * size)
     return (centre - spread) / (1 + Z99**2 / size), (centre + spread) / (1 + Z99**2 / size)
@@ -156,7 +158,8 @@ def _all_tasks(probe: Probe, family: str) -> Iterator[Task]:
 def _sum_fault(probe: Probe, trajectory: Trajectory) -> str:
     low, high = probe.kind.reward_range
     for number, turn in enumerate(trajectory.turns, start=1):
-        total, parts = turn.reward.total, sum(turn.reward.parts.values())
+        total = turn.reward.total
+        parts = sum(turn.reward.parts.values())
         clipped = min(max(parts, low), high)
         if min(abs(total - parts), abs(total - clipped)) > TOLERANCE:
             return (

@@ -115,7 +115,8 @@ def _compare_processes(probe: "_Probe", check: Check) -> Check:
         first, second = (each.check("fingerprint") for each in (probe, sibling))
     if not (first.passed and second.passed):
         return Check("determinism", False, first.detail if not first.passed else second.detail)
-    ours, theirs = json.loads(first.detail), json.loads(second.detail)
+    ours = json.loads(first.detail)
+    theirs = json.loads(second.detail)
     for case, episode in ours.items():
         if episode != theirs[case]:
             return Check(
@@ -135,7 +136,8 @@ def _difference(ours: str, theirs: str) -> str:
 
 def _hostile(probe: "_Probe", step_limit_s: float) -> Check:
     """All hostile texts; a process that hangs on one is killed, and a fresh one continues with the next."""
-    faults, slowest = [], 0.0
+    faults = []
+    slowest = 0.0
     kills = 0
     for tried, name in enumerate(TEXTS):
         if kills == KILLS:
@@ -183,7 +185,8 @@ class _Probe:
         with suppress(OSError):  # it died after its last job: there will be no answer
             process.stdin.write(f"{job}\n")
             process.stdin.flush()
-        place, patience_s = "the start", SILENCE_S
+        place = "the start"
+        patience_s = SILENCE_S
         while True:
             try:
                 line = self._lines.get(timeout=patience_s)
@@ -197,7 +200,8 @@ class _Probe:
             message = json.loads(line)
             if "at" not in message:
                 return Check(**message)
-            place, patience_s = message["at"], silence_s
+            place = message["at"]
+            patience_s = silence_s
 
     def _start(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "loomrl.gym.check.child", self._request]
@@ -210,7 +214,8 @@ class _Probe:
         return self._process
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is not None:
             with suppress(BrokenPipeError), process:
                 process.kill()

@@ -89,7 +89,8 @@ class EpisodeActor:
         """The results since the last call; waits for at least one."""
         await self._any.wait()
         self._any.clear()
-        results, self._results = self._results, []
+        results = self._results
+        self._results = []
         return results
 
     async def drop(self, ticket: Ticket) -> None:
@@ -127,7 +128,8 @@ class _Life:
         loop = asyncio.get_running_loop()
         if self.listening is None:
             self.listening = loop.create_task(self._listen())
-        ticket, future = next(self.tickets), loop.create_future()
+        ticket = next(self.tickets)
+        future = loop.create_future()
         self.waiting[ticket] = future
         if not self.unsent:
             sending = loop.create_task(self._send())
@@ -145,7 +147,8 @@ class _Life:
 
     async def _send(self) -> None:
         """Send all unsent plans in one call."""
-        plans, self.unsent = self.unsent, []
+        plans = self.unsent
+        self.unsent = []
         try:
             await self.actor.take.remote(plans)
         except Exception as error:  # noqa: BLE001 - whoever waits decides what it means

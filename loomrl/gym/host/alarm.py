@@ -57,7 +57,8 @@ class Watch:
         now = time.monotonic()
         _ALARM.disarm(self, now)
         if self.hang is not None:
-            hang, self.hang = self.hang, None
+            hang = self.hang
+            self.hang = None
             _ALARM.lost_s += now - self._began
             if error is not hang:
                 raise hang
@@ -116,7 +117,8 @@ class _Alarm:
         signal.setitimer(signal.ITIMER_REAL, left if left > 0 else REPEAT_S, REPEAT_S)
 
     def _ring(self, signum: int, frame: types.FrameType | None) -> None:
-        watch, now = self._innermost, time.monotonic()
+        watch = self._innermost
+        now = time.monotonic()
         if watch is None:
             self._give_way(signum, frame)
         elif now >= self._others_due:
@@ -174,7 +176,8 @@ def interruptible(work: Coroutine[Any, Any, T], limit_s: float) -> Generator[Any
             value = yield awaited
             resume = work.send
         except BaseException as error:  # noqa: BLE001 - it is meant for `work`
-            value, resume = error, work.throw
+            value = error
+            resume = work.throw
 
 
 class Deadline:
@@ -197,7 +200,8 @@ class Deadline:
         await self._timer.__aexit__(kind, error, trace)
 
     def _expire(self) -> None:
-        loop, lost_s = asyncio.get_running_loop(), self._lost() - self._lost_s
+        loop = asyncio.get_running_loop()
+        lost_s = self._lost() - self._lost_s
         if not lost_s:
             self._timer.reschedule(loop.time())
             return

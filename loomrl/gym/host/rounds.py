@@ -112,7 +112,8 @@ class Seat:
 
     def move(self, place: _Place) -> None:
         """Be somewhere else, which may let the others go on."""
-        was, self._place = self._place, place
+        was = self._place
+        self._place = place
         self._rounds.under_way += (place is _Place.UNDER_WAY) - (was is _Place.UNDER_WAY)
         if place is not _Place.UNDER_WAY:
             self._rounds.check()

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from loomrl.store import LoomDB
     from loomrl.store.judgements import Judgement
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 2.0
 """Pauses between two polls of the queue."""
 
 

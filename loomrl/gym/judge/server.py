@@ -76,7 +76,8 @@ class ChatServer:
         """The model's text, if it finished."""
         try:
             (choice,) = answer["choices"]
-            text, finish = choice["message"]["content"], choice["finish_reason"]
+            text = choice["message"]["content"]
+            finish = choice["finish_reason"]
         except (KeyError, TypeError, ValueError):
             raise ScorerError(f"{self._where}: this is no chat completion: {str(answer)[:200]}") from None
         if finish != "stop" or not isinstance(text, str):

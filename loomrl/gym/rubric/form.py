@@ -113,7 +113,8 @@ def fingerprint(part: RubricPart) -> str:
 def _opinion(name: str, told: object, reply: str, *, who: str) -> Opinion:
     if not isinstance(told, dict) or told.keys() != {"reason", "verdict"}:
         raise _refused(f"has no reason and verdict for {name}, or more than these", reply)
-    reason, verdict = told["reason"], told["verdict"]
+    reason = told["reason"]
+    verdict = told["verdict"]
     if verdict not in VERDICTS:
         raise _refused(f"has for {name} a verdict other than {', '.join(VERDICTS)}", reply)
     if not isinstance(reason, str) or not reason.strip():

@@ -94,7 +94,8 @@ class RubricJudge:
     async def _grade(self, messages: Sequence[Message], *, mirrored: bool) -> Grade:
         async with self._turns:
             votes = [await self._vote(messages, number ^ mirrored) for number in range(self._part.votes)]
-        shares, reasons = {}, {}
+        shares = {}
+        reasons = {}
         for criterion in self._part.criteria:
             opinions = [vote[criterion.name] for vote in votes]
             middle = median(worth(opinion.choice) for opinion in opinions)

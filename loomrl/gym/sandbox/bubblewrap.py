@@ -65,7 +65,8 @@ class Bubblewrap:
 
     def command(self, uid: int | None, limits: Limits, *, filter_fd: int, status_fd: int, go_fd: int) -> list[str]:
         """The whole command line of a box."""
-        python, size = self.interpreter, str(limits.scratch_mb << 20)
+        python = self.interpreter
+        size = str(limits.scratch_mb << 20)
         return [
             *(HEEDING if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN else ()),
             *([word.format(uid=uid) for word in self.drop] if uid is not None else ()),

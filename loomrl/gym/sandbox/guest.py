@@ -19,12 +19,16 @@ import time
 
 SIZES = struct.Struct("<IId")
 EXECUTION = struct.Struct("<cB?dII")
-EXITED, SIGNALLED, TIMEOUT, OVERFLOW = b"E", b"S", b"T", b"O"
+EXITED = b"E"
+SIGNALLED = b"S"
+TIMEOUT = b"T"
+OVERFLOW = b"O"
 CHUNK = 1 << 16
 TAIL = 1 << 14
 ALONE_S = 1.0
 HIGHEST_FD = 256
-LOOK_S, LOOKS_S = 0.0002, 0.01
+LOOK_S = 0.0002
+LOOKS_S = 0.01
 """First and longest interval between two checks whether a program has ended."""
 CLOSED = -1
 NOBODY = 65534
@@ -77,11 +81,15 @@ class Run:
 
     def __init__(self, child: int, stdin: bytes, wall_s: float, ours: tuple[int, int, int]) -> None:
         feed, output, errors = ours
-        self.child, self.stdin, self.wall_s = child, memoryview(stdin), wall_s
+        self.child = child
+        self.stdin = memoryview(stdin)
+        self.wall_s = wall_s
         self.feed = feed
         self.sinks = {output: bytearray(), errors: bytearray()}
-        self.output, self.errors = self.sinks[output], self.sinks[errors]
-        self.reaped, self.status = False, 0
+        self.output = self.sinks[output]
+        self.errors = self.sinks[errors]
+        self.reaped = False
+        self.status = 0
         for fd in (feed, output, errors):
             os.set_blocking(fd, False)
         self.poller = select.poll()
@@ -153,7 +161,8 @@ class Run:
         """Record how the program ended, if it has."""
         pid, status = os.waitpid(self.child, flags)
         if pid:
-            self.reaped, self.status = True, status
+            self.reaped = True
+            self.status = status
 
     def drain(self) -> None:
         """Read the rest of the pipes after all processes are dead, and close them."""
@@ -275,7 +284,8 @@ def open_streams() -> None:
 
 def rlimits() -> list[tuple[str, float, float]]:
     """The limits enforced by the kernel, as name, soft, hard."""
-    memory, scratch = MEMORY_MB * 2**20, SCRATCH_MB * 2**20
+    memory = MEMORY_MB * 2**20
+    scratch = SCRATCH_MB * 2**20
     watchers = 3  # this process, the first, and the one outside count too
     return [
         ("AS", memory, memory),
@@ -300,9 +310,11 @@ def serve() -> bytes:
     give(b"R")
     while True:
         program_size, stdin_size, wall_s = SIZES.unpack(take(SIZES.size))
-        program, stdin = take(program_size), take(stdin_size)
+        program = take(program_size)
+        stdin = take(stdin_size)
         (stdin_r, stdin_w), (stdout_r, stdout_w), (stderr_r, stderr_w) = os.pipe(), os.pipe(), os.pipe()
-        theirs, ours = (stdin_r, stdout_w, stderr_w), (stdin_w, stdout_r, stderr_r)
+        theirs = (stdin_r, stdout_w, stderr_w)
+        ours = (stdin_w, stdout_r, stderr_r)
         child = make_process(theirs)
         if child == 0:
             return program
@@ -316,9 +328,11 @@ def serve() -> bytes:
         ending, status, wall_s = run.watch()
         run.drain()
         if ending == EXITED and len(run.output) > OUTPUT_BYTES:
-            ending, status = OVERFLOW, signal.SIGKILL
+            ending = OVERFLOW
+            status = signal.SIGKILL
         reusable = alone() and (bool(KEEPS_FILES) or scratch_state() == clean)
-        output, errors = bytes(run.output[: int(OUTPUT_BYTES)]), bytes(run.errors)
+        output = bytes(run.output[: int(OUTPUT_BYTES)])
+        errors = bytes(run.errors)
         give(b"F", EXECUTION.pack(ending, status, reusable, wall_s, len(output), len(errors)), output, errors)
 
 

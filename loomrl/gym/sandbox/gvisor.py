@@ -105,7 +105,8 @@ class Cell(Box):
 
     def __init__(self, command: list[str], place: Place, bundle: Path) -> None:
         super().__init__(command)
-        self.place, self.bundle = place, bundle
+        self.place = place
+        self.bundle = bundle
 
     def started(self) -> None:
         """Add its processes to the cgroup and to the roots, while no program runs yet."""

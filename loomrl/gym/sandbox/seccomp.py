@@ -61,7 +61,8 @@ ONLY = {
 NEW_NAMESPACES = 0x7E020000
 """Every CLONE_NEW* flag that `clone` knows. `clone3` hides its flags behind a pointer and is not on the list."""
 
-MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
+MAP_SHARED = 0x01
+MAP_ANONYMOUS = 0x20
 """Memory that is both outlives its mapping and belongs to no process: only a cgroup could count it."""
 
 SIGCHLD = 17
@@ -70,10 +71,17 @@ SIGCHLD = 17
 MACHINES = {"x86_64": (1, 0xC000003E), "aarch64": (2, 0xC00000B7)}
 """Machine → its column in CALLS and its AUDIT_ARCH."""
 
-LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
-ALLOW, KILL_PROCESS = 0x7FFF0000, 0x80000000
-EPERM, ENOSYS = 0x00050000 | 1, 0x00050000 | 38
-NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16
+LOAD = 0x20
+EQUAL = 0x15
+ANY_BIT = 0x45
+RETURN = 0x06
+ALLOW = 0x7FFF0000
+KILL_PROCESS = 0x80000000
+EPERM = 0x00050000 | 1
+ENOSYS = 0x00050000 | 38
+NUMBER_AT = 0
+ARCHITECTURE_AT = 4
+ARGUMENTS_AT = 16
 
 Instruction = tuple[int, int, int, int]
 

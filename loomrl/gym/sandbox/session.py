@@ -101,7 +101,8 @@ class WarmSession:
 
     async def close(self) -> None:
         """End the guest and everything left in its box."""
-        box, self._box = self._box, None
+        box = self._box
+        self._box = None
         if box is not None:
             await box.end()
 
@@ -171,7 +172,8 @@ async def _reply(box: Box) -> Reply:
     if len(head) < 1 + EXECUTION.size:
         return None
     ending, status, reusable, wall_s, out, err = EXECUTION.unpack(head[1:])
-    output, errors = await box.receive(out), await box.receive(err)
+    output = await box.receive(out)
+    errors = await box.receive(err)
     if (len(output), len(errors)) != (out, err):
         return None
     return Execution(ENDINGS[ending], status, output, errors, wall_s), reusable

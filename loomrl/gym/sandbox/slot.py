@@ -15,7 +15,8 @@ from pathlib import Path
 from loomrl.errors import ConfigError, SandboxError
 from loomrl.gym.sandbox.process import owned_by
 
-IN_USE, CLEAN = b"1", b"0"
+IN_USE = b"1"
+CLEAN = b"0"
 RETRY_S = 0.02
 SWEEP_S = 2.0
 

@@ -66,7 +66,9 @@ class AtroposSession:
         with self._change() as state:
             for handed in state.handed:
                 self._take_back(state, handed)
-            state.trainer, state.handed, state.drained = registration, [], False
+            state.trainer = registration
+            state.handed = []
+            state.drained = False
             state.step = max(state.step, registration.starting_step)
         return {"uuid": uuid.uuid4().int}
 
@@ -235,7 +237,8 @@ class AtroposSession:
 
 def _queue(state: State, data: ScoredData, *, group: str) -> Answer:
     """Count a group in: it is ready once stored, unless it has to be made up to its environment's size first."""
-    environment, size = state.environment(data.env_id), len(data.tokens)
+    environment = state.environment(data.env_id)
+    size = len(data.tokens)
     if environment is None or data.env_id is None or size >= environment.group_size:
         return {"status": "received"}
     state.held.append(Held(group=group, environment=data.env_id, size=size))

@@ -77,7 +77,8 @@ class Completions:
     def read(self, answer: dict[str, Any], asked: Request) -> Piece:
         """Ids from `token_ids`, or from tokens written as `token_id:7`."""
         choice = answer["choices"][0]
-        told, tokens = choice.get("logprobs"), choice.get("token_ids")
+        told = choice.get("logprobs")
+        tokens = choice.get("token_ids")
         if not told or not told.get("token_logprobs"):
             raise _lacks("log-probabilities")
         if tokens is None:
@@ -182,7 +183,8 @@ def read(dialect: Dialect, answer: dict[str, Any], asked: Request) -> Piece:
 
 
 def _piece(ids: Sequence[int], logprobs: Sequence[float], spans: tuple[Span, ...], reason: str, best: float) -> Piece:
-    ids_T, logprobs_T = np.array(ids, np.int64), np.array(logprobs, np.float64)
+    ids_T = np.array(ids, np.int64)
+    logprobs_T = np.array(logprobs, np.float64)
     if reason not in REASONS:
         raise PolicyError(f"the server ended the request with {reason!r}, which is none of {', '.join(REASONS)}.")
     if ids_T.shape != logprobs_T.shape:

@@ -31,7 +31,8 @@ PIECES = 64
 """Maximum number of interruptions of one request by new weights."""
 PROBES = ((1,), (2, 3), (5, 7, 11), (13, 17, 19, 23))
 """Candidate prompts for probes; one is chosen after which the next token is uncertain."""
-APART, OPEN = 1e-3, -0.05
+APART = 1e-3
+OPEN = -0.05
 """Log-probabilities further apart than `APART` are different; above `OPEN`, the token is too certain to tell."""
 
 
@@ -69,7 +70,8 @@ class OpenAIEngine:
         self._choice = choice
         self._context = context
         self._config = origin / "config.json"
-        self._shape, self._trusts = config_of(origin, trust_remote_code=trust_remote_code), trust_remote_code
+        self._shape = config_of(origin, trust_remote_code=trust_remote_code)
+        self._trusts = trust_remote_code
         self._server = Server(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)
         self._dialect, routes = _spoken(choice, self._server)
         self._weights = None if routes is None else self._weights_by(routes)
@@ -130,7 +132,8 @@ class OpenAIEngine:
         except PolicyError as error:
             self._broken = f"weights of version {sealed.version} did not arrive: {error}"
             raise PolicyError(self._broken) from error
-        self._version, self._broken = sealed.version, None
+        self._version = sealed.version
+        self._broken = None
 
     async def close(self) -> None:
         """Release the server. Open requests fail."""

@@ -13,7 +13,8 @@ from loomrl.errors import ConfigError, PolicyError, unknown
 
 T = TypeVar("T")
 TRIES = 5
-PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
+PAUSE_S = 0.25
+LONGEST_PAUSE_S = 8.0
 """Pause before the second try; it doubles with each further try, or lasts as long as the server requests."""
 
 

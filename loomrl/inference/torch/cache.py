@@ -36,7 +36,8 @@ class KeyValues:
 
     def split(self, row: int, prompt_T: NDArray[np.int32]) -> Prefix:
         """Take a row's prompt out of it: what follows moves to the beginning."""
-        prefix, length = Prefix(prompt_T), len(prompt_T)
+        prefix = Prefix(prompt_T)
+        length = len(prompt_T)
         for key_SHCD, value_SHCD in self.layers:
             prefix.add(key_SHCD[row], value_SHCD[row])
             for x_SHCD in (key_SHCD, value_SHCD):

@@ -126,7 +126,8 @@ class TorchEngine:
             self._unsound = str(error)
             self._fail(self._unsound.rstrip("."))
             raise
-        self._version, self._unsound = sealed.version, None
+        self._version = sealed.version
+        self._unsound = None
 
     def _read_constants(self, version: int) -> None:
         now = self._open_network().constants()
@@ -168,7 +169,8 @@ class TorchEngine:
         if self._loop is not None and self._loop.is_running():
             raise PolicyError("the engine serves another running event loop: give each loop an engine of its own.")
         self._fail("its event loop stopped")
-        self._loop, self._pump = loop, None
+        self._loop = loop
+        self._pump = None
 
     async def _run(self) -> None:
         """Step while there is work; no request is left without an answer."""

@@ -41,5 +41,8 @@ class Feed:
             finish,
             top,
         )
-        self._ids, self._logprobs, self._versions, self._top = [], [], [], []
+        self._ids = []
+        self._logprobs = []
+        self._versions = []
+        self._top = []
         return piece

@@ -80,7 +80,8 @@ class FusedNetwork(Network):
         self._eps = float(config.rms_norm_eps)
         self._scale = float(self._body.layers[0].self_attn.scaling)
         self._width = int(self._body.layers[0].self_attn.head_dim)
-        self._queries, self._heads = int(config.num_attention_heads), int(config.num_key_value_heads)
+        self._queries = int(config.num_attention_heads)
+        self._heads = int(config.num_key_value_heads)
         self._layers = [_merge(layer) for layer in self._body.layers]
         self._head: Any = model.get_output_embeddings()
         self._cos_C1D, self._sin_C1D = self._angles()
@@ -216,8 +217,11 @@ class FusedNetwork(Network):
         """The attention output of each query over its row. Two small matrix products are faster than the CPU's own
         kernel.
         """
-        mask_N11L, kept = place.mask_N11L, self.kept.layers[layer]
-        count, length, shared = len(q_NAD), mask_N11L.shape[-1], self._queries // self._heads
+        mask_N11L = place.mask_N11L
+        kept = self.kept.layers[layer]
+        count = len(q_NAD)
+        length = mask_N11L.shape[-1]
+        shared = self._queries // self._heads
         if not self._in_products:
             key_NHLD, value_NHLD = (x_SHCD[:count, :, :length] for x_SHCD in kept)
             attended_NA1D = scaled_dot_product_attention(
@@ -249,7 +253,8 @@ def _add(x_NW: Tensor, y: Tensor, layer: nn.Linear) -> Tensor:
 
 
 def _merge(layer: Any) -> Layer:
-    attention, mlp = layer.self_attn, layer.mlp
+    attention = layer.self_attn
+    mlp = layer.mlp
     biased = attention.q_proj.bias is not None
     parts = [attention.q_proj, attention.k_proj, attention.v_proj]
     normed = isinstance(layer, Qwen3DecoderLayer)

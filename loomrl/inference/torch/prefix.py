@@ -31,7 +31,8 @@ class Prefix:
 
     def add(self, key_HTD: Tensor, value_HTD: Tensor) -> None:
         """Copy the first positions of the next layer."""
-        key_HPD, value_HPD = key_HTD[:, : self.length], value_HTD[:, : self.length]
+        key_HPD = key_HTD[:, : self.length]
+        value_HPD = value_HTD[:, : self.length]
         self.layers.append((key_HPD.transpose(1, 2).contiguous(), value_HPD.clone()))
 
     def cut(self, length: int) -> "Prefix":
@@ -54,7 +55,8 @@ class Attended(NamedTuple):
     def joined(self, other: "Attended") -> Tensor:
         """The output of attention to the positions of both."""
         peak = torch.maximum(self.peak, other.peak)
-        mine, others = (self.peak - peak).exp_(), (other.peak - peak).exp_()
+        mine = (self.peak - peak).exp_()
+        others = (other.peak - peak).exp_()
         return (self.sum * mine).addcmul_(other.sum, others).div_((self.total * mine).addcmul_(other.total, others))
 
 
@@ -115,11 +117,13 @@ class Prefixes:
         return self._of[row] or Prefix(NOTHING)
 
     def __setitem__(self, row: int, prefix: Prefix | None) -> None:
-        self._of[row], self._known = prefix, None
+        self._of[row] = prefix
+        self._known = None
 
     def forget(self) -> None:
         """Drop all."""
-        self._of, self._known = [None] * len(self._of), None
+        self._of = [None] * len(self._of)
+        self._known = None
 
     def longest(self, ids_T: NDArray[np.int32]) -> Prefix | None:
         """The longest one that these ids go on from."""
@@ -142,7 +146,8 @@ def _arrange(prefixes: Sequence[Prefix | None]) -> Arrangement:
     for row, prefix in enumerate(prefixes):
         if prefix is not None and prefix.length:
             rows.setdefault(prefix, []).append(row)
-    spans, first = [], 0
+    spans = []
+    first = 0
     for prefix, found in rows.items():
         spans.append((prefix, first, first + len(found)))
         first += len(found)

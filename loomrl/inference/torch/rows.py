@@ -49,7 +49,8 @@ class Rows:
 
     def add(self, opened: Opened) -> int:
         """Add a request after the last row; returns its row."""
-        row, request = len(self.opened), opened.request
+        row = len(self.opened)
+        request = opened.request
         self.opened.append(opened)
         length = len(request.prompt_T)
         self._ids_SC[row, :length] = request.prompt_T
@@ -102,7 +103,8 @@ class Rows:
     ) -> NDArray[np.int64]:
         """Append the sampled tokens; returns the rows that ended."""
         count = len(self.opened)
-        row_N, at_N = np.arange(count), self._length_S[:count]
+        row_N = np.arange(count)
+        at_N = self._length_S[:count]
         self._ids_SC[row_N, at_N] = ids_N
         self._logprobs_SC[row_N, at_N] = logprobs_N
         self._versions_SC[row_N, at_N] = version

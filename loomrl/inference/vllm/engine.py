@@ -189,7 +189,8 @@ class VllmEngine:
                 raise
             if self._decided is None:
                 self._decided = asyncio.get_running_loop().create_future()
-            self._applied, self._refused = staged, None
+            self._applied = staged
+            self._refused = None
             self._admitted = min(self._admitted, staged.version - 1)
             await self._call(self._llm.resume_generation())
 
@@ -253,7 +254,8 @@ class VllmEngine:
         self._llm = None  # or it is shut down again when the interpreter ends, and complains
 
     def _end_hold(self, error: PolicyError | None) -> None:
-        decided, self._decided = self._decided, None
+        decided = self._decided
+        self._decided = None
         if decided is None:
             return
         if error is None:

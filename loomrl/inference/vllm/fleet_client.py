@@ -74,7 +74,8 @@ class FleetClient:
         search = _Search(self._timeout_s)
         while True:
             index = self._route(keys)
-            actor, lost = self._actor(index), None
+            actor = self._actor(index)
+            lost = None
             told = actor.stream.remote(request)
             self._open[index] += 1
             try:
@@ -88,7 +89,8 @@ class FleetClient:
                         yield piece
                         if piece.finish is not None:
                             return
-                        request, search = _after(request, piece), _Search(self._timeout_s)
+                        request = _after(request, piece)
+                        search = _Search(self._timeout_s)
             finally:
                 self._open[index] -= 1
                 ray.cancel(told)

@@ -102,7 +102,8 @@ def _unpacked(model: nn.Module) -> Iterator[set[str]]:
     differing: set[str] = set()
     try:
         for prefix, layer in model.named_modules():
-            kernel, weight = getattr(layer, "cpu_linear", None), layer._parameters.get("weight")
+            kernel = getattr(layer, "cpu_linear", None)
+            weight = layer._parameters.get("weight")
             if kernel is None or weight is None:
                 continue
             if weight.numel():
@@ -111,7 +112,8 @@ def _unpacked(model: nn.Module) -> Iterator[set[str]]:
                 continue
             like = get_layerwise_info(layer).restore_metadata[0]["weight"]
             read = _through(kernel, weight, like)
-            read.__class__, read.__dict__ = like.__class__, like.__dict__.copy()
+            read.__class__ = like.__class__
+            read.__dict__ = like.__dict__.copy()
             packed.append((layer, weight))
             read = restore_layer_refs(read, layer)
             read.weight_loader = _get_original_loader(read)  # an update leaves its own there, which only counts

@@ -71,7 +71,8 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
 
     def check(self, path: str) -> None:
         """A PolicyError if these weights differ from the sealed ones or do not fit the model."""
-        arriving, self._arriving = self._arriving, None
+        arriving = self._arriving
+        self._arriving = None
         if arriving is not None and arriving[0] == path:
             sealed = arriving[1].result()
         else:
@@ -87,7 +88,8 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
 
     def read_back(self, path: str) -> None:
         """A PolicyError names the tensors for which the kernels' weights differ from the checked ones."""
-        checked, self._checked = self._checked, None
+        checked = self._checked
+        self._checked = None
         assert checked is not None
         assert checked[0] == path
         assert self._reader is not None
@@ -147,7 +149,8 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
     def _member_of(self, meeting: Meeting, rank: int) -> Member:
         """The member of this group; a new group replaces the old one."""
         if self._member is None or self._member.meeting != meeting:
-            old, self._member = self._member, None
+            old = self._member
+            self._member = None
             if old is not None:
                 old.leave()
             self._member = Member(meeting, rank, self.device)

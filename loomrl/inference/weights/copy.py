@@ -63,7 +63,8 @@ def not_what_was_sealed(sealed: Sealed, wrong: Sequence[str]) -> PolicyError:
 
 def _expected(sealed: Sealed, name: str, own: Mapping[str, Tensor]) -> str:
     """The sealed checksum; for a model of another precision, the checksum of the cast tensor."""
-    given, kept = sealed.weights[name], own[name]
+    given = sealed.weights[name]
+    kept = own[name]
     return sealed.checksums[name] if given.dtype == kept.dtype else checksum(given.to(kept.dtype))
 
 

@@ -112,13 +112,15 @@ def _unordered(places: Places) -> Places:
 
 def _folded(distance: Places) -> Places:
     """0, -1, 1, -2, … as 0, 1, 2, 3, …: small numbers for short distances in either direction."""
-    zero, one = distance.dtype.type(0), distance.dtype.type(1)
+    zero = distance.dtype.type(0)
+    one = distance.dtype.type(1)
     folded: Places = (distance << one) ^ np.where(distance & _top(distance.dtype), ~zero, zero)
     return folded
 
 
 def _unfolded(folded: Places) -> Places:
-    zero, one = folded.dtype.type(0), folded.dtype.type(1)
+    zero = folded.dtype.type(0)
+    one = folded.dtype.type(1)
     distance: Places = (folded >> one) ^ np.where(folded & one, ~zero, zero)
     return distance
 

@@ -125,14 +125,17 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 def _buckets(parts: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """All bytes in order, cut so that every list but the last is a full bucket."""
-    bucket, room = list[Tensor](), BUCKET_BYTES
+    bucket = list[Tensor]()
+    room = BUCKET_BYTES
     for part in parts:
         while len(part):
             bucket.append(part[:room])
-            part, room = part[room:], room - len(bucket[-1])
+            part = part[room:]
+            room = room - len(bucket[-1])
             if not room:
                 yield bucket
-                bucket, room = [], BUCKET_BYTES
+                bucket = []
+                room = BUCKET_BYTES
     if bucket:
         yield bucket
 

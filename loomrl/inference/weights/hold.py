@@ -73,7 +73,8 @@ class Hold:
 
     def reject(self, cause: str) -> None:
         """Fail all open requests, and refuse others until other weights have been loaded."""
-        self._held, self._rejected = True, cause
+        self._held = True
+        self._rejected = cause
         for ticket in self._open:
             ticket.cause = cause
         self._wake()

@@ -106,7 +106,8 @@ class Receiver:
     def offer(self, manifest: bytes) -> list[int]:
         """The missing chunks; those that arrived before a lost connection are kept."""
         if self._offered is None or self._offered[0] != manifest:
-            self._offered, self._chunks = (manifest, _read(manifest)), {}
+            self._offered = (manifest, _read(manifest))
+            self._chunks = {}
         _, read = self._offered
         if read.base not in (None, self.holds):
             self._offered = None
@@ -132,7 +133,9 @@ class Receiver:
         _, read = self._offered
         body = b"".join(self._chunks[index] for index in range(len(read.digests)))
         base = self._held.weights if self._held is not None else {}
-        self._offered, self._chunks, self._held = None, {}, None
+        self._offered = None
+        self._chunks = {}
+        self._held = None
         sealed = Sealed(read.version, _unpacked(read, body, base), read.checksums)
         sealed.verify()
         self._held = sealed
@@ -149,7 +152,8 @@ def identity(sealed: Sealed) -> str:
 
 def _parcel(new: Sealed, token: str | None, base: Sealed | None, chunk_bytes: int) -> Parcel:
     known: Mapping[str, Tensor] = {} if base is None else base.weights
-    entries, parts = list[Entry](), list[bytes]()
+    entries = list[Entry]()
+    parts = list[bytes]()
     for name, tensor in new.weights.items():
         kind, data = encode(tensor, known.get(name))
         dtype = str(tensor.dtype).removeprefix("torch.")

@@ -76,9 +76,12 @@ def regression(every: Sequence[Scores], margin: float, *, error_rate: float, may
     if broken is not None:
         return Check(name="regression", state=State.ERROR, reason=broken)
     families = _by_family(every)
-    budget, figures, bad = error_rate / len(families), {}, []
+    budget = error_rate / len(families)
+    figures = {}
+    bad = []
     for family, pairs in families.items():
-        found, p = difference(pairs, error_rate=budget), worse([new - old for old, new in pairs])
+        found = difference(pairs, error_rate=budget)
+        p = worse([new - old for old, new in pairs])
         figures[family] = {**asdict(found), "p": p}
         if found.mean < -margin and p <= budget:
             bad.append(f"{family} {found.mean:+.3f} in [{found.low:+.3f}, {found.high:+.3f}], p={p:.2g}")

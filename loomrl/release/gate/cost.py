@@ -37,7 +37,8 @@ def cost(limits: Cost, ours: Measured, theirs: Measured | None, *, error_rate: f
 
 
 def _latency(limits: Cost, ours: Measured, theirs: Measured | None, error_rate: float) -> Check:
-    name, mine = "cost.latency", median(ours.seconds)
+    name = "cost.latency"
+    mine = median(ours.seconds)
     before = None if theirs is None else median(theirs.seconds)
     figures = {"median_s": mine, "baseline_s": before, "answers": len(ours.seconds)}
     said = f"median {mine:.4g} s" + ("" if before is None else f", baseline {before:.4g} s")

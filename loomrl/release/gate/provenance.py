@@ -39,7 +39,8 @@ def provenance(rules: Provenance, origin: Origin) -> Check:
 
 
 def _faults(rules: Provenance, version: Mapping[str, Any]) -> list[str]:
-    made, id = version["made_from"], version["id"]
+    made = version["made_from"]
+    id = version["id"]
     faults = []
     if rules.clean and str(made["code"]).endswith("-dirty"):
         faults.append(f"{id}: made by changed code ({made['code']})")

@@ -26,7 +26,8 @@ class Judged:
 
     def check(self, name: str, at_most: float, *, error_rate: float, may_fail: float) -> Check:
         """Passed if a larger share of flaws is ruled out."""
-        failed, count = sum(self.failures.values()), len(self.outcomes)
+        failed = sum(self.failures.values())
+        count = len(self.outcomes)
         broken = too_many_failed(failed, failed + count, may_fail, self.failures)
         if broken is not None or not count:
             reason = broken or "there was nothing to judge"
@@ -42,7 +43,8 @@ class Judged:
 
 def actions_in_bounds(actions: Iterable[object], inside: Callable[[object], bool]) -> Check:
     """Passed if every action lies within the bounds."""
-    name, listed = "safety.bounds", list(actions)
+    name = "safety.bounds"
+    listed = list(actions)
     outside = [action for action in listed if not inside(action)]
     figures = {"outside": len(outside), "actions": len(listed)}
     if outside:

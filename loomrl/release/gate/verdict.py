@@ -6,7 +6,8 @@ from loomrl.release.gate.check import Check, State
 from loomrl.release.gate.proof import Bounded
 from loomrl.store.verdicts import VerdictOutcome
 
-BLUE_GREEN, CANARY = 0.15, 0.05
+BLUE_GREEN = 0.15
+CANARY = 0.05
 """Improvements from which a release is all at once, or begins with a larger canary."""
 
 

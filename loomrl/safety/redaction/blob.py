@@ -41,7 +41,8 @@ _BETWEEN = re.compile(r"[\"',\\nr]{0,4}\r?\n[ \t\"']{0,8}")
 
 def without_blobs(text: str) -> str:
     """A text of equal length in which such data is blank."""
-    parts, at = [], 0
+    parts = []
+    at = 0
     for start, end in sorted(_spans(text)):
         if end > at:
             start = max(start, at)

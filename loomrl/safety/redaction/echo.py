@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from loomrl.safety.redaction.finding import Finding, merged
 
-SHORTEST, LONGEST = 6, 200
+SHORTEST = 6
+LONGEST = 200
 """Characters of a value that is looked for by itself: there are others like a shorter one, and a longer one is told."""
 
 
@@ -24,7 +25,8 @@ class Echoes:
         return merged([*found, *self._in(text)]) if self._kinds else found
 
     def _in(self, text: str) -> Iterator[Finding]:
-        end, lengths = 0, self._lengths
+        end = 0
+        lengths = self._lengths
         for start in range(len(text) - SHORTEST + 1):
             begin = text[start : start + SHORTEST]
             if begin not in lengths or start < end:

@@ -20,8 +20,10 @@ class Finding:
 class Page:
     """A text as the layers see it."""
 
-    _WORD, _DIGIT = re.compile(r"[^\W\d_]+"), re.compile(r"\d")
-    _ASCII_WORD, _ASCII_DIGIT = re.compile("[a-z]+"), re.compile("[0-9]")
+    _WORD = re.compile(r"[^\W\d_]+")
+    _DIGIT = re.compile(r"\d")
+    _ASCII_WORD = re.compile("[a-z]+")
+    _ASCII_DIGIT = re.compile("[0-9]")
     """The same where a text has no other characters; they are found faster."""
 
     def __init__(self, text: str) -> None:

@@ -28,7 +28,8 @@ def followed(before: str, text: str) -> Iterator[Finding]:
     named = mentions(before)
     if not named and _KEY.search(before) is None:
         return
-    page, last = Page(before), before.rstrip().rpartition("\n")[2]
+    page = Page(before)
+    last = before.rstrip().rpartition("\n")[2]
     tokens = list(_TOKEN.finditer(text))
     if page.says(PARTS) or _starts(page, PARTS):
         words = [token[0].casefold().strip(".,:;!") for token in tokens]

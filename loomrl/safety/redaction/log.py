@@ -18,7 +18,8 @@ class Redacting(logging.Filter):
         """True: no line is left out. Handlers see it without its arguments, which may hold what was found."""
         message = record.getMessage()
         if (clean := self._redact(message).text) != message:
-            record.msg, record.args = clean, ()
+            record.msg = clean
+            record.args = ()
         if record.exc_info and record.exc_info[0] is not None:
             record.exc_text = self._redact(_FORMATTER.formatException(record.exc_info)).text
             record.exc_info = None

@@ -85,7 +85,8 @@ def ibans(page: Page) -> Iterator[Finding]:
         length = _LENGTHS.get(page.bare[start : start + 2].upper())
         if length is None or page.bare[max(0, start - 1) : start].isalnum():
             continue
-        end, letters = start, ""
+        end = start
+        letters = ""
         for place, letter in enumerate(page.bare[start : start + 4 * length], start + 1):
             if len(letters) == length or place - end > _BETWEEN + 1 or letter == "\n":
                 break
@@ -127,7 +128,8 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "dni": _dni, "nir": _nir, "be": _belgian, "cn": _resident, "se": _luhn,
 }  # fmt: skip
 """By the name of the form; others have a form that nothing else has."""
-_DAY, _MONTH = r"(?:0[1-9]|[12]\d|3[01])", r"(?:0[1-9]|1[0-2])"
+_DAY = r"(?:0[1-9]|[12]\d|3[01])"
+_MONTH = r"(?:0[1-9]|1[0-2])"
 _FORMS = re.compile(
     rf"""(?:(?P<us>(?!000|666|9)\d{{3}}-(?!00)\d\d-(?!0000)\d{{4}})
     |(?P<dni>[XYZ\d]\d{{7}}-?[A-HJ-NP-TV-Z])
@@ -171,7 +173,8 @@ _NAME_TEXT = """
 _NAMES = frozenset(_NAME_TEXT.split())
 _EASTERN = ("身份", "マイナンバー", "주민등록번호")
 _EASTERN_NAME = re.compile("|".join(_EASTERN))
-_BEFORE, _BEHIND = 60, 24
+_BEFORE = 60
+_BEHIND = 24
 """Characters before and behind five digits in which a name and the rest of its number stand."""
 _DIGITS = re.compile(r"\d\D{0,3}\d\D{0,3}\d\D{0,3}\d\D{0,3}\d")
 _FOUR_DIGITS = re.compile(r"\d\D{0,3}\d\D{0,3}\d\D{0,3}\d")

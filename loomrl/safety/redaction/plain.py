@@ -105,12 +105,14 @@ def _escapes(text: str) -> Iterable[_Edit]:
     if '\\"' not in text:
         return _single(_ESCAPE, text)
     edits = list(_single(_ESCAPE, text))
-    start, has_quotes = -1, False
+    start = -1
+    has_quotes = False
     for sign in _QUOTE.finditer(text):
         if sign[0] != '"':
             has_quotes |= sign[0] == '\\"'
         elif start < 0:
-            start, has_quotes = sign.start(), False
+            start = sign.start()
+            has_quotes = False
         else:
             edits += [(place, place + 1, "\n") for place in (start, sign.start()) if has_quotes]
             start = -1

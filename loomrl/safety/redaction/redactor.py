@@ -87,7 +87,8 @@ def replaced(text: str, findings: Sequence[Finding], names: Names | None = None)
     if names is None:
         names = Counting()
         names.see(text)
-    parts, at = [], 0
+    parts = []
+    at = 0
     for one in findings:
         parts += [text[at : one.start], names.name(one.kind, text[one.start : one.end])]
         at = one.end
@@ -100,7 +101,9 @@ class _Tried:
     def __init__(self, text: str, findings: Sequence[Finding]) -> None:
         self._findings = findings
         self._spans: list[tuple[int, int]] = []
-        parts, at, size = [], 0, 0
+        parts = []
+        at = 0
+        size = 0
         for one in findings:
             some = mark(one.kind, 1)
             parts += [text[at : one.start], some]

@@ -188,7 +188,8 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
             yield from _next_sentence(text, at)
             return
         at = joint.end()
-        last, kind = kind, (joint[1] or "").casefold()
+        last = kind
+        kind = (joint[1] or "").casefold()
         gap = _GAP.match(text, at)
         if gap is None or gap.end() == at:
             continue
@@ -261,7 +262,8 @@ def _before(text: str, end: int, before: str) -> Iterator[Finding]:
 
 def _is_user(words: list[re.Match[str]], place: int) -> bool:
     """True for `as ada with …`: a name, and what joins it to the words before."""
-    joint, name = words[place - 3][0].casefold(), words[place - 2][0]
+    joint = words[place - 3][0].casefold()
+    name = words[place - 2][0]
     return (joint in AS or joint in WITH or joint in ("que", "jako")) and name.islower() and name not in _ARTICLES
 
 

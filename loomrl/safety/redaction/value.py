@@ -19,7 +19,8 @@ class Redaction:
     """Redacts many values and remembers what was found. Equal values get equal placeholders."""
 
     def __init__(self, redactor: Redactor, names: Names | None = None) -> None:
-        self.redactor, self.names = redactor, names or Counting()
+        self.redactor = redactor
+        self.names = names or Counting()
         self.kinds: tuple[str, ...] = ()
         self._known: dict[str, Sequence[Finding]] = {}
         self._values: dict[str, str] = {}
@@ -38,7 +39,9 @@ class Redaction:
 
     def begin(self, names: Names) -> None:
         """Begin again, perhaps with other names. Values that were found are known by now, whatever is beside them."""
-        self.names, self.kinds, self._heard = names, (), ""
+        self.names = names
+        self.kinds = ()
+        self._heard = ""
         self._echoes = Echoes(dict(self._values))
 
     def finds(self, text: str) -> bool:

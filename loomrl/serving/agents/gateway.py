@@ -72,7 +72,8 @@ class _Place:
         self._users -= 1
         async with self._lock:
             if not self._users and self._server is not None and self._exchange is not None:
-                server, self._server = self._server, None
+                server = self._server
+                self._server = None
                 await server.close()
                 await self._exchange.close()
 
@@ -121,7 +122,9 @@ class AgentSessions:
         sampling: Sampling | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._gateway, self._policy, self._sampling = gateway, policy, sampling
+        self._gateway = gateway
+        self._policy = policy
+        self._sampling = sampling
         self._rng = rng or random.Random()
 
     async def act(self, conversation: tuple[Message, ...]) -> Action:

@@ -58,7 +58,9 @@ class Metered:
     """The policy of one attempt: sampled as training wants it, counted, and its failures noted."""
 
     def __init__(self, ledger: Ledger, *, sampling: Sampling | None, rng: random.Random) -> None:
-        self._ledger, self._sampling, self._rng = ledger, sampling, rng
+        self._ledger = ledger
+        self._sampling = sampling
+        self._rng = rng
 
     @property
     def about(self) -> About:
@@ -96,7 +98,8 @@ class Metered:
         """Temperature and top-p are the experiment's: the learner recomputes with these."""
         if self._sampling is None:
             return continuation
-        drawing, own = continuation.drawing, self._sampling
+        drawing = continuation.drawing
+        own = self._sampling
         most = own.max_tokens if drawing.max_tokens is None else min(own.max_tokens, drawing.max_tokens)
         seed = self._rng.getrandbits(63)
         asked = replace(drawing, temperature=own.temperature, top_p=own.top_p, max_tokens=most, seed=seed)

@@ -25,7 +25,8 @@ class Scripted:
     """A ServedPolicy without a model: an oracle, a program, another server. Its ids are the bytes of its messages."""
 
     def __init__(self, says: Said, *, tool_role: bool = True) -> None:
-        self._says, self._tool_role = says, tool_role
+        self._says = says
+        self._tool_role = tool_role
         self.conversations: list[tuple[Message, ...]] = []
         """Every conversation up to now, with its answer, in the order of the answers."""
 

@@ -33,7 +33,8 @@ class Together:
         return await future
 
     def _begin(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         groups: dict[tuple[object, ...], Waiting] = {}
         for act, future in waiting:
             size = None if act.states is None else act.states.shape[1]

@@ -63,7 +63,8 @@ class Link:
     """A policy behind a channel. Lost connections fail their calls; `is_lost` tells when to drop the link."""
 
     def __init__(self, address: str, linked: _Linked) -> None:
-        self.address, self._linked = address, linked
+        self.address = address
+        self._linked = linked
         self._numbers = itertools.count(1)
         self._together = Together(self._act)
 
@@ -100,7 +101,8 @@ class Link:
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         """The events of a call."""
-        number, queue = next(self._numbers), asyncio.Queue[Any]()
+        number = next(self._numbers)
+        queue = asyncio.Queue[Any]()
         self._check()
         self._linked.queues[number] = queue
         is_over = False

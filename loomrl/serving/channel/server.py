@@ -21,7 +21,8 @@ class _Served(Frames):
 
     def __init__(self, server: "ChannelServer") -> None:
         super().__init__()
-        self._server, self._policy = server, server.policy
+        self._server = server
+        self._policy = server.policy
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._known = False
 
@@ -102,7 +103,8 @@ class ChannelServer:
     """Serves a policy to gateways. Connections without the token are closed."""
 
     def __init__(self, policy: ServedPolicy, *, token: str) -> None:
-        self.policy, self.token = policy, token
+        self.policy = policy
+        self.token = token
         self.tasks: set[asyncio.Task[None]] = set()
         """Calls in progress."""
         self.connections: set[_Served] = set()
@@ -140,7 +142,8 @@ def _span(continuation: Continuation, policy: ServedPolicy) -> Span:
     """The engine's part of a call that is traced."""
     if not continuation.traceparent:
         return NOTHING
-    drawing, version = continuation.drawing, policy.about.version
+    drawing = continuation.drawing
+    version = policy.about.version
     return begin(
         "engine",
         below=continuation.traceparent,

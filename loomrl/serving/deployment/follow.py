@@ -20,7 +20,9 @@ class Following:
     """A ServedPolicy whose weights change. A version that cannot be loaded is logged, and the former one stays."""
 
     def __init__(self, source: PolicySource, policy: ServedPolicy, db: LoomDB) -> None:
-        self._source, self._policy, self._db = source, policy, db
+        self._source = source
+        self._policy = policy
+        self._db = db
         self._about = policy.about
         self._refused = ""
         """The version that could not be loaded; it is not tried again."""

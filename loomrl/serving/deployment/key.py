@@ -53,7 +53,9 @@ class StoredKeys:
     """The keys of a LoomDB. Without `required`, callers without a key of ours may do everything (this machine only)."""
 
     def __init__(self, db: LoomDB, *, required: bool, clock: Callable[[], float] = time.time) -> None:
-        self._db, self._required, self._clock = db, required, clock
+        self._db = db
+        self._required = required
+        self._clock = clock
         self._keys: dict[str, Key] = {}
         self._buckets: dict[str, _Bucket] = {}
         self._position = 0
@@ -154,7 +156,9 @@ class StoredKeys:
         """Record the refused calls."""
         if not self._refused or now - self._audited_at < AUDIT_S:
             return
-        counts, self._refused, self._audited_at = self._refused, Counter(), now
+        counts = self._refused
+        self._refused = Counter()
+        self._audited_at = now
         try:
             await asyncio.to_thread(record_refusals, self._db, counts, at=self._clock())
         except StoreError as error:

@@ -63,7 +63,8 @@ class Presence:
     """A row in LoomDB with a heartbeat. LoomDB may be unreachable for a while."""
 
     def __init__(self, db: LoomDB, row: Replica) -> None:
-        self._db, self.row = db, row
+        self._db = db
+        self.row = row
         self._task: asyncio.Task[None] | None = None
 
     @staticmethod
@@ -112,7 +113,8 @@ class PolicyProcess:
     """One policy on a channel."""
 
     def __init__(self, station: Station, key: str) -> None:
-        self._station, self._key = station, key
+        self._station = station
+        self._key = key
         self._stack = AsyncExitStack()
         self._server: ChannelServer | None = None
         self._presence: Presence | None = None
@@ -120,7 +122,8 @@ class PolicyProcess:
 
     async def start(self) -> None:
         """Open the policy, listen, and be announced. A LoomError says why the policy cannot be served."""
-        station, experiment = self._station, self._station.experiment
+        station = self._station
+        experiment = self._station.experiment
         db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
         source = await asyncio.to_thread(source_of, self._key, db)
         files = await asyncio.to_thread(fetch, source, db)
@@ -177,7 +180,8 @@ class GatewayProcess:
 
     async def start(self) -> None:
         """Follow LoomDB, listen, and be announced."""
-        station, experiment = self._station, self._station.experiment
+        station = self._station
+        experiment = self._station.experiment
         db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
         recorder = intake = None
         if experiment.record.mode != "off":
@@ -330,8 +334,10 @@ class FrontProcess:
         from loomrl.serving.archive import Archive, Terms, open_endpoint_hub
 
         assert self._db is not None
-        experiment, record = self._station.experiment, self._station.experiment.record
-        url, name = experiment.store_url, experiment.endpoint
+        experiment = self._station.experiment
+        record = self._station.experiment.record
+        url = experiment.store_url
+        name = experiment.endpoint
         hub = self._stack.enter_context(await asyncio.to_thread(open_endpoint_hub, url, name, HubConfig()))
         terms = Terms(idle_s=record.idle_s, days=record.retention_days)
         archive = Archive(self._db, hub, name, terms=terms)

@@ -30,7 +30,9 @@ class StoredView:
 
     def __init__(self, db: LoomDB, *, token: str, only: str | None = None) -> None:
         """With `only`, the endpoint of this name and its replicas."""
-        self._db, self._token, self._only = db, token, only
+        self._db = db
+        self._token = token
+        self._only = only
         self._endpoints: Mapping[str, Endpoint] = {}
         self._tests: Mapping[str, list[AbTest]] = {}
         self._change = 0

@@ -69,7 +69,10 @@ class Steward:
     def keep_house(self) -> Aged:
         """Finish deletions of people that were cut off; move trajectories on as the ages in `record` say."""
         experiment = self._station.experiment
-        name, record, db, now = experiment.endpoint, experiment.record, self._open(), time.time()
+        name = experiment.endpoint
+        record = experiment.record
+        db = self._open()
+        now = time.time()
         if self._hub is None:
             self._hub = open_endpoint_hub(experiment.store_url, name, HubConfig())
         finish(db, self._hub, name, at=now)

@@ -85,7 +85,8 @@ def _cache_control(fields: Fields) -> None:
 
 def _tool(entry: Fields) -> Tool:
     entry.choice("type", ("custom",), "custom")
-    name, description = entry.name("name"), entry.text("description", "")
+    name = entry.name("name")
+    description = entry.text("description", "")
     entry.need("input_schema")
     tool = Tool(name=name, description=description, parameters=entry.plain("input_schema"))
     entry.neutral("strict", False)
@@ -151,7 +152,8 @@ def _text(block: Fields) -> str:
 def _assistant(message: Fields) -> Said:
     if isinstance(message.need("content"), str):
         return Said(role="assistant", text=message.text("content"))
-    texts, calls = [], list[ToolCall]()
+    texts = []
+    calls = list[ToolCall]()
     for block in _blocks(message, "content", ("text", "tool_use")):
         if block.text("type") == "tool_use":
             calls.append(_call(block))
@@ -183,7 +185,9 @@ def _add_user(message: Fields, conversation: Conversation) -> None:
     if isinstance(message.need("content"), str):
         conversation.add(Said(role="user", text=message.text("content")), message.where)
         return
-    texts, images, is_result = list[str](), list[bytes](), False
+    texts = list[str]()
+    images = list[bytes]()
+    is_result = False
     for block in _blocks(message, "content", ("text", "image", "tool_result")):
         kind = block.text("type")
         if kind == "tool_result":
@@ -200,7 +204,8 @@ def _add_user(message: Fields, conversation: Conversation) -> None:
 
 
 def _result(block: Fields) -> Said:
-    texts, images = list[str](), list[bytes]()
+    texts = list[str]()
+    images = list[bytes]()
     if isinstance(block.take("content"), str):
         texts.append(block.text("content"))
     elif block.has("content"):

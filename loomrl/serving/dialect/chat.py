@@ -246,7 +246,8 @@ def _read_call(call: Fields) -> ToolCall:
     call.choice("type", ("function",), "function")
     call.take("index")  # of a stream's delta: some clients send it back
     function = Fields(call.need("function"), call.path("function"))
-    name, arguments = function.name("name"), function.text("arguments")
+    name = function.name("name")
+    arguments = function.text("arguments")
     made = ToolCall(id=call.name("id"), name=name, arguments=check_json(arguments, function.path("arguments")))
     function.end()
     call.end()
@@ -264,7 +265,8 @@ def _content(message: Fields, *, pictures: bool) -> tuple[str, tuple[bytes, ...]
     content = message.need("content")
     if isinstance(content, str):
         return content, ()
-    texts, images = [], []
+    texts = []
+    images = []
     for part in objects(content, message.path("content"), MOST_PARTS):
         if part.choice("type", ("text", "image_url") if pictures else ("text",)) == "text":
             texts.append(part.text("text"))

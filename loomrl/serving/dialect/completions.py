@@ -159,7 +159,8 @@ def _echoed(ask: Ask) -> str:
 def _choice(index: int, choice: Choice, ask: Ask) -> dict[str, Any]:
     echo = _echoed(ask)
     logprobs = _logprobs(choice.tokens, len(echo)) if ask.drawing.logprobs else None
-    text, finish = echo + choice.closed.text, _finish(choice.closed.finish)
+    text = echo + choice.closed.text
+    finish = _finish(choice.closed.finish)
     return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 

@@ -21,7 +21,8 @@ class Conversation:
     """Messages as they are read. Tools answer calls before them; a conversation ends before the policy's turn."""
 
     def __init__(self, where: str) -> None:
-        self._where, self._said = where, list[Said]()
+        self._where = where
+        self._said = list[Said]()
         self._called: dict[str, str] = {}
 
     def add(self, said: Said, where: str) -> None:

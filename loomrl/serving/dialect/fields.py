@@ -16,7 +16,8 @@ MOST_JPEGS = 16
 JPEG = ("data:image/jpeg", "image/jpeg")
 LONGEST_NAME = 256
 """Characters of a name: of a model, a tool, a user, a call."""
-LARGEST, SMALLEST = (1 << 63) - 1, -(1 << 63)
+LARGEST = (1 << 63) - 1
+SMALLEST = -(1 << 63)
 
 
 def invalid(where: str, message: str) -> Refusal:
@@ -26,7 +27,9 @@ def invalid(where: str, message: str) -> Refusal:
 
 def check_bounds(body: Mapping[str, Any]) -> None:
     """Refuse requests that are too deep or too large, numbers that are not finite, and text without UTF-8."""
-    count, jpegs, level = 0, 0, [body]
+    count = 0
+    jpegs = 0
+    level = [body]
     for _ in range(DEEPEST):
         count += sum(len(value) for value in level if isinstance(value, dict | list))
         if count > MOST_VALUES:
@@ -83,7 +86,8 @@ class Fields:
     def __init__(self, value: Any, where: str = "") -> None:
         if not isinstance(value, Mapping):
             raise invalid(where, f"{kind(value)} is no object.")
-        self.where, self._value = where, value
+        self.where = where
+        self._value = value
         self._known: set[str] = set()
 
     def path(self, name: str) -> str:

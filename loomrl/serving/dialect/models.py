@@ -27,7 +27,8 @@ def many(listed: Sequence[Listed], *, anthropic: bool = False) -> dict[str, Any]
 
 def one(listed: Listed, *, anthropic: bool = False) -> dict[str, Any]:
     """One endpoint: `GET /v1/models/NAME`."""
-    name, created = listed.name, int(listed.created_at)
+    name = listed.name
+    created = int(listed.created_at)
     if not anthropic:
         made = {"id": name, "object": "model", "created": created, "owned_by": OWNER}
         return made | ({"objectives": [*listed.objectives]} if listed.objectives else {})

@@ -51,7 +51,8 @@ def finish_of(finish: Finish) -> str:
 
 def read_user(fields: Fields) -> str:
     """The caller's name for its user, in the field of today or in the older one."""
-    user, identifier = fields.name("user", ""), fields.name("safety_identifier", "")
+    user = fields.name("user", "")
+    identifier = fields.name("safety_identifier", "")
     fields.name("prompt_cache_key", "")
     return user or identifier
 
@@ -145,7 +146,8 @@ def logprobs_of(tokens: Sequence[Token]) -> list[dict[str, Any]]:
 
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:
-    text, logprob = candidate.token.decode(errors="replace"), bounded(candidate.logprob)
+    text = candidate.token.decode(errors="replace")
+    logprob = bounded(candidate.logprob)
     return {"token": text, "logprob": logprob, "bytes": list(candidate.token)}
 
 

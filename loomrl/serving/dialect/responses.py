@@ -78,7 +78,8 @@ class ResponseStream:
 
     def finish(self, usage: Usage) -> bytes:
         """The whole response."""
-        heading, closed = self._begun, self._closed
+        heading = self._begun
+        closed = self._closed
         assert closed is not None, "a stream is finished after its choice is closed"
         response = _closed_response(self._ask, heading, closed, _items(heading, closed, self._tokens))
         return self._event(f"response.{response['status']}", response=response | {"usage": _usage(usage)})
@@ -129,7 +130,8 @@ class ResponseStream:
     def _call(self, index: int, item: Item) -> bytes:
         begun = item | {"arguments": "", "status": "in_progress"}
         place = {"item_id": item["id"], "output_index": index}
-        name, arguments = "response.function_call_arguments", item["arguments"]
+        name = "response.function_call_arguments"
+        arguments = item["arguments"]
         return (
             self._event("response.output_item.added", output_index=index, item=begun)
             + self._event(f"{name}.delta", **place, delta=arguments)

@@ -204,7 +204,8 @@ def _content(item: Fields, name: str, kinds: tuple[str, ...]) -> tuple[str, tupl
     content = item.need(name)
     if isinstance(content, str):
         return content, ()
-    texts, images = [], []
+    texts = []
+    images = []
     for part in objects(content, item.path(name), MOST_PARTS):
         if part.choice("type", kinds) == "input_image":
             part.neutral("detail", "auto")

@@ -80,7 +80,9 @@ class Intake:
         naming: Naming | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._db, self._hubs, self._clock = db, hubs, clock
+        self._db = db
+        self._hubs = hubs
+        self._clock = clock
         self._naming = naming or Naming(db, PatternRedactor(), secret=token_bytes(32))
         self._room = Room(slots=AT_ONCE, queue=MOST_WAITING)
 

@@ -77,7 +77,8 @@ def asks_again(question: str, later: str) -> bool:
     """True if a person repeats a question: the same words in the same order but for fillers and one slip."""
     if max(len(question), len(later)) > LONGEST or _FURTHER.search(folded(later)):
         return False
-    first, second = _asked(question), _asked(later)
+    first = _asked(question)
+    second = _asked(later)
     if len(first) != len(second) or not _is_long(first):
         return False
     others = [(one, other) for one, other in zip(first, second, strict=True) if one != other]

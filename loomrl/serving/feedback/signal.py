@@ -58,7 +58,8 @@ def _reaction(session: Session, before: _Answered, record: Record) -> Iterator[F
 
     An answer that was broken off, or that a rule of ours replaced, was not judged.
     """
-    said, answer = _said(record), before.words.text
+    said = _said(record)
+    answer = before.words.text
     if not said or before.words.finish == "cancelled" or before.words.rule:
         return
     by = {"by": record.id}

@@ -48,7 +48,8 @@ class Ledger:
     """Counts of hits and the sessions in quarantine, of one gateway. `start` it, and `close` it."""
 
     def __init__(self, db: LoomDB, *, clock: Callable[[], float] = time.time) -> None:
-        self._db, self._clock = db, clock
+        self._db = db
+        self._clock = clock
         self._counts: dict[Hit, _Counted] = {}
         self._held: set[tuple[str, str]] = set()
         self._after = 0
@@ -114,7 +115,8 @@ class Ledger:
 
     async def _write_counts(self) -> None:
         now = self._clock()
-        counts, self._counts = self._counts, {}
+        counts = self._counts
+        self._counts = {}
         if not counts:
             return
         rows = [

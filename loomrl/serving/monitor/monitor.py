@@ -59,7 +59,8 @@ class Monitor:
     """A gateway's rules for answers and actions, by name, and the ledger of their hits."""
 
     def __init__(self, settings: Monitoring, db: LoomDB) -> None:
-        self.db, self.settings = db, settings
+        self.db = db
+        self.settings = settings
         self.ledger = Ledger(db)
         self.rules: Mapping[str, MonitorRule] = {rule.check.label: rule for rule in settings.rules}
         self._texts: dict[str, TextRule] = {}

@@ -21,8 +21,10 @@ from loomrl.types import Message
 
 LOOK_S = 0.2
 """Time between two looks for a person's answer."""
-RELEASE, WITHHOLD = "release", "withhold"
-NO_IDS, NO_LOGPROBS = np.zeros(0, np.int32), np.zeros(0, np.float32)
+RELEASE = "release"
+WITHHOLD = "withhold"
+NO_IDS = np.zeros(0, np.int32)
+NO_LOGPROBS = np.zeros(0, np.float32)
 
 
 class AskStable(Exception):
@@ -50,7 +52,10 @@ class Watch:
     def __init__(
         self, monitor: Monitor, ask: Ask, origin: Origin, *, deadline: float, call: str, earlier: Sequence[Hit] = ()
     ) -> None:
-        self._monitor, self._ask, self._deadline, self._call = monitor, ask, deadline, call
+        self._monitor = monitor
+        self._ask = ask
+        self._deadline = deadline
+        self._call = call
         self.origin = origin
         asked = Asked(
             system="\n".join(said.text for said in ask.messages if said.role == "system"),
@@ -139,7 +144,8 @@ class Watch:
             choice.held = hit
             return ()
         if rule.then == "stable" and may_move and not (self._flows and any(each.screen.left for each in self._choices)):
-            choice.cut, self.has_moved = hit.rule, True
+            choice.cut = hit.rule
+            self.has_moved = True
             raise AskStable
         return self._replace(choice, hit, index)
 
@@ -166,7 +172,8 @@ class Watch:
         conversation = [Message(said.role, redact(said.text).text) for said in self._ask.messages]
         calls = "".join(f"\n{call.name}({call.arguments})" for call in closed.calls)
         conversation.append(Message("assistant", redact(closed.text + calls).text))
-        now, loop = time.time(), asyncio.get_running_loop()
+        now = time.time()
+        loop = asyncio.get_running_loop()
         asked = judgements.Judgement(
             id=f"held-{self._call}-{closed.index}",
             question=f"Rule {hit.rule!r} found: {hit.what}. May this answer leave?",

@@ -48,7 +48,9 @@ class Commit:
     """Writes jobs together and says what became of each."""
 
     def __init__(self, db: LoomDB, naming: Naming, *, clock: Callable[[], float] = time.time) -> None:
-        self._db, self._naming, self._clock = db, naming, clock
+        self._db = db
+        self._naming = naming
+        self._clock = clock
 
     def __call__(self, jobs: Sequence[Keeping | NewActs | Finish]) -> list[Any]:
         """The result of each job, or an exception."""

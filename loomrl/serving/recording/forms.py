@@ -13,7 +13,8 @@ class Forms:
     """The forms of the sessions that were used last; `read` gives a session and its calls, if they are on record."""
 
     def __init__(self, read: Read, *, most: int) -> None:
-        self._read, self._most = read, most
+        self._read = read
+        self._most = most
         self._known: OrderedDict[tuple[str, str, str], Form] = OrderedDict()
 
     async def check(self, new: NewActs) -> None:

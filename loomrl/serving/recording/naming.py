@@ -68,7 +68,9 @@ class Naming:
     """Redacts what belongs to sessions. `secret` is the same in all processes of a service, and stored nowhere."""
 
     def __init__(self, db: LoomDB, redactor: Redactor, *, secret: bytes) -> None:
-        self._db, self._redactor, self._secret = db, redactor, blake2b(secret).digest()
+        self._db = db
+        self._redactor = redactor
+        self._secret = blake2b(secret).digest()
 
     def draft(self, session: str, work: Work[T]) -> Draft[T]:
         """The work, done but for the names."""

@@ -66,7 +66,8 @@ def _redacted(record: Record, redaction: Redaction) -> Record:
 
 
 def _said(one: Said, redaction: Redaction) -> Said:
-    calls, answers = _calls(one.calls, redaction), redaction.text(one.answers)
+    calls = _calls(one.calls, redaction)
+    answers = redaction.text(one.answers)
     return replace(one, text=redaction.said(one.text), calls=calls, answers=answers)
 
 
@@ -84,7 +85,8 @@ def _calls(calls: Sequence[ToolCall], redaction: Redaction) -> tuple[ToolCall, .
 
 
 def _tool(one: Tool, redaction: Redaction) -> Tool:
-    name, description = redaction.text(one.name), redaction.text(one.description)
+    name = redaction.text(one.name)
+    description = redaction.text(one.description)
     return Tool(name=name, description=description, parameters=redaction.value(dict(one.parameters)))
 
 

@@ -173,7 +173,8 @@ def told(reward: float | None, success: float | None, outcome: Mapping[str, Any]
 
 def kept(call: Call, parent: Spoken | None) -> Kept:
     """A call as it is kept, after the answer that it continues."""
-    ask, begins = call.ask, 0 if parent is None else parent.messages
+    ask = call.ask
+    begins = 0 if parent is None else parent.messages
     record = Record(
         id=call.id,
         session=call.session,
@@ -231,7 +232,8 @@ def _words(choice: SpokenChoice) -> Words:
 
 
 def _columns(call: Call, at: int, before: bytes) -> Columns:
-    choice, first = call.choices[at], call.choices[0]
+    choice = call.choices[at]
+    first = call.choices[0]
     repeated = at > 0 and np.array_equal(choice.opened_T, first.opened_T)
     return Columns(
         mark=answer_mark(before, choice.text, choice.calls) if before and not choice.rule else b"",

@@ -66,7 +66,8 @@ def trajectory_of(
 
 def _acted_trajectory(session: Session, acts: Sequence[Acts], source: Source) -> Trajectory:
     """The trajectory of a session in which a control policy acted; ValueError if its steps are no one sequence."""
-    ending, steps = session.ending, joined_steps([one.steps for one in acts])
+    ending = session.ending
+    steps = joined_steps([one.steps for one in acts])
     arms, versions = ([getattr(one, name) for one in acts] for name in ("arm", "version"))
     return Trajectory(
         id=session.id,
@@ -139,7 +140,8 @@ def _spoken(call: Kept, at: int, parent: _Tip | None) -> _Tip:
     thread = parent.thread if parent is not None and extends else _Thread()
     before: tuple[Message, ...] = () if parent is None else parent.messages
     before_T = _first(call) if parent is None else parent.ids_T
-    new, words = _new(call), call.record.choices[at]
+    new = _new(call)
+    words = call.record.choices[at]
     tokens = ids_T = None
     if before_T is not None and not call.lost:
         opened_T = call.opened_T(at)

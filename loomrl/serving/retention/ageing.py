@@ -49,7 +49,9 @@ class Retention:
     """Keeps the ages of one endpoint's trajectories. Two at once are harmless: reading takes each trajectory once."""
 
     def __init__(self, db: LoomDB, hub: Hub, endpoint: str, *, artifact_url: str, ages: Ages | None = None) -> None:
-        self._db, self._hub, self._endpoint = db, hub, endpoint
+        self._db = db
+        self._hub = hub
+        self._endpoint = endpoint
         self._ages = ages or Ages()
         self._artifacts, _ = locate(open_artifacts(artifact_url).url_of(f"{FOLDER}/any"))
 
@@ -70,7 +72,8 @@ class Retention:
                     end_file(self._db, file)
 
     def _move(self, now: float) -> int:
-        moved, hot_s = 0, self._ages.hot_days * DAY_S
+        moved = 0
+        hot_s = self._ages.hot_days * DAY_S
         step_s = min(DAY_S, hot_s)
         old = Selection(stored=(None, (now - hot_s) // step_s * step_s))
         while page := [one for _, one in self._hub.read(limit=MOST, selection=old)]:
@@ -90,7 +93,8 @@ class Retention:
 
     def _delete(self, now: float) -> int:
         """Delete the files that are too old, and all that points at their trajectories."""
-        deleted, ages = 0, self._ages
+        deleted = 0
+        ages = self._ages
         before = now - (ages.hot_days + ages.archive_days) * DAY_S
         for file in list_files(self._db, self._endpoint, until=before):
             if file.state != "kept" or file.last_at >= before:

@@ -50,7 +50,8 @@ def carry_out(db: LoomDB, hub: Hub, erasure: Erasure, *, at: float) -> Erasure:
 
 def _take_out(db: LoomDB, erasure: Erasure, at: float) -> int:
     """Take the trajectories out of the files; how many were there."""
-    taken, ids = 0, frozenset(erasure.trajectories)
+    taken = 0
+    ids = frozenset(erasure.trajectories)
     for file in list_files(db, erasure.endpoint) if ids else ():
         if file.state == "leaving":
             end_file(db, file)

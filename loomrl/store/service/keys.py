@@ -65,7 +65,8 @@ def create_key(
     _check(name, wanted, rate)
     if expires_at is not None and expires_at <= at:
         raise StoreError(f"key {name!r}: it would have expired before it begins. Choose a later time.")
-    id, secret = secrets.token_hex(6), secrets.token_hex(SECRET_BYTES)
+    id = secrets.token_hex(6)
+    secret = secrets.token_hex(SECRET_BYTES)
     key = Key(
         id=id,
         name=name,

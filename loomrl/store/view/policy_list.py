@@ -50,7 +50,8 @@ def find_policy(db: LoomDB, id: str) -> PolicyVersion | None:
 def ancestors_of(db: LoomDB, policy: PolicyVersion, *, most: int) -> list[PolicyVersion]:
     """The version's parent, its parent's, and so on: nearest first, at most so many."""
     found: list[PolicyVersion] = []
-    known, parent = {policy.id}, policy.parent
+    known = {policy.id}
+    parent = policy.parent
     while parent is not None and parent not in known and len(found) < most:
         above = find_policy(db, parent)
         if above is None:

@@ -83,7 +83,8 @@ def page_of(db: LoomDB, wanted: TrajectoryFilter, *, before: int | None, limit: 
     deadline = time.monotonic() + BUDGET_S
     rows: list[tuple[int, Indexed]] = []
     top = count_indexed(db) + 1 if before is None else before
-    at, batch = top, limit if keep is None else MOST_AT_ONCE
+    at = top
+    batch = limit if keep is None else MOST_AT_ONCE
     while at > 1 and len(rows) < limit and (at == top or time.monotonic() < deadline):
         with db.read() as connection:
             found = _window(connection, wanted, at, batch)

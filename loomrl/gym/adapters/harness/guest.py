@@ -28,7 +28,8 @@ from typing import Any, NoReturn
 SIZE = struct.Struct("<I")
 """Before the request and before the report, each JSON."""
 READY = b"R"
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 COUNT_S = 0.2
 """Interval between two counts of an agent's processes."""
 ENDING_S = 10.0
@@ -153,10 +154,12 @@ class Keeper:
     """The supervision of one agent."""
 
     def __init__(self, connection: socket.socket, request: dict[str, Any]) -> None:
-        self.connection, self.request = connection, request
+        self.connection = connection
+        self.request = request
         self.status: int | None = None
         """Its exit status, negative for a signal, once it has ended."""
-        self.output, self.errors = bytearray(), bytearray()
+        self.output = bytearray()
+        self.errors = bytearray()
         self.pipes: dict[int, bytearray] = {}
 
     def run(self) -> dict[str, Any]:
@@ -195,7 +198,8 @@ class Keeper:
 
     def _watch(self, deadline: float) -> str:
         """Wait for its end, or for a reason to end it."""
-        handle, count_at = os.pidfd_open(self.pid), 0.0
+        handle = os.pidfd_open(self.pid)
+        count_at = 0.0
         while True:
             now = time.monotonic()
             if now >= deadline:

@@ -171,7 +171,8 @@ def answer_of(output: str) -> str:
 def _is_answer(done: Done) -> float:
     if done.status != 0 or done.truncated:
         return 0.0
-    expected, given = str(done.row.answer).strip(), answer_of(done.output)
+    expected = str(done.row.answer).strip()
+    given = answer_of(done.output)
     if NUMBER.fullmatch(expected) and NUMBER.fullmatch(given):
         return float(math.isclose(float(expected), float(given), rel_tol=1e-9))
     return float(expected.casefold() == given.casefold())
