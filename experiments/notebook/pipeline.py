@@ -15,7 +15,6 @@ from loomrl.config import (
     ControlExperiment,
     EnvironmentConfig,
     EvaluationConfig,
-    PolicyChoice,
     RolloutConfig,
     ScriptedPolicy,
 )
@@ -33,7 +32,7 @@ from loomrl.gym.catalogue import find
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.manual import ManualEnvironment
-from loomrl.gym.policy import Policy, PolicyFactory
+from loomrl.gym.policy import OpenPolicy, Policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.task_mixture import gather
 from loomrl.schema import merge
@@ -209,10 +208,7 @@ class _Text:
                 opened = open_policy
         else:
             choice = ScriptedPolicy()
-
-            def opened(_: PolicyChoice) -> PolicyFactory:
-                return lambda environment, rng: policy
-
+            opened = _always(policy)
         held_out = HeldOut(self._mixture, settings, run=uuid.uuid4().hex, name="evaluated", policy=choice)
         async with LoomRLGym(self._rollout, open_policy=opened) as gym:
             for wave in held_out.waves():
@@ -283,3 +279,8 @@ def _level_reached(report: Report) -> int:
             break
         reached = int(name.rpartition("/")[2])
     return reached
+
+
+def _always(policy: Policy) -> OpenPolicy:
+    """Opens the given policy for every choice."""
+    return lambda choice: lambda environment, rng: policy
