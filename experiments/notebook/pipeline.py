@@ -205,7 +205,7 @@ class _Text:
         if isinstance(policy, str):
             with open_store(self._store_url) as db:
                 choice = find_policy(policy, db).choice
-                opened = open_policy
+                opened: OpenPolicy = open_policy
         else:
             choice = ScriptedPolicy()
             opened = _always(policy)
