@@ -88,7 +88,7 @@ OPENED_IN = {
         "loomrl/serving/dialect/image.py",
     },
     "sympy": set(),
-    "matplotlib": {"experiments/notebook/curve.py"},
+    "matplotlib": {"loomrl/telemetry/plot.py", "experiments/release_picture.py", "experiments/notebook/pipeline.py"},
     "pettingzoo": {"envs/teamwork/parallel.py", "loomrl/gym/adapters/pettingzoo.py"},
     "pyspiel": {"envs/game/spiel.py"},
     "open_spiel": set(),

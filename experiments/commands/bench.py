@@ -109,9 +109,6 @@ def envs(
 
 @app.command()
 def release(
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw the bounds of two releases into this file, and measure nothing.")
-    ] = None,
     planted: Annotated[
         bool, typer.Option("--planted", help="Versions that are bad although nobody says so, by the default plan.")
     ] = False,
@@ -121,12 +118,7 @@ def release(
     """Simulated releases: good versions that come back, bad ones that get through, units until one is noticed; beside
     peeking at a z-test and fixed thresholds.
     """
-    if picture is not None:
-        from loomrl.experiments.bench.release_picture import draw
-
-        draw(picture)
-    else:
-        _measure("release_planted" if planted else "release", quick=quick, as_json=as_json)
+    _measure("release_planted" if planted else "release", quick=quick, as_json=as_json)
 
 
 def _tell(figures: Mapping[str, Any], *, as_json: bool) -> None:

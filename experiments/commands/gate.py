@@ -133,19 +133,9 @@ def _write(verdict: "StoredVerdict", file: Path | None) -> None:
     """Write the page, if one is wanted."""
     if file is None:
         return
-    from loomrl.telemetry.page_verdict import VerdictReport, render_verdict
+    from loomrl.console.saved import save_verdict
 
-    page = VerdictReport(
-        id=verdict.id,
-        outcome=_outcome(verdict),
-        policy=verdict.policy,
-        against=verdict.against,
-        suite=verdict.suite,
-        suite_hash=verdict.suite_hash,
-        date=_at(verdict.created_at),
-        report=verdict.report,
-    )
-    file.write_text(render_verdict(page), encoding="utf-8")
+    file.write_text(save_verdict(verdict), encoding="utf-8")
 
 
 def _tell(verdict: "StoredVerdict", *, as_json: bool) -> None:
