@@ -17,10 +17,10 @@ from ray.rllib.utils.metrics import NUM_MODULE_STEPS_TRAINED_LIFETIME
 from torch import Tensor, nn
 from typing_extensions import override
 
+from loomrl.algorithms.control.module import HISTORY, ActorModule, ControlModule
+from loomrl.algorithms.control.rollout import Rollout
+from loomrl.algorithms.control.sequence import Table, history_in
 from loomrl.algorithms.learners import OwnSteps, share_of
-from loomrl.algorithms.module import HISTORY, ActorModule, ControlModule
-from loomrl.algorithms.rollout import Rollout
-from loomrl.algorithms.sequence import Table, history_in
 from loomrl.control.distribution import open_distribution
 from loomrl.control.memory import History
 from loomrl.control.network import Normalizer

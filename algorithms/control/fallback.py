@@ -8,7 +8,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.utils import force_list
 
-from loomrl.algorithms.translation import model_of
+from loomrl.algorithms.control.translation import model_of
 
 CONNECTORS = ("_env_to_module_connector", "_module_to_env_connector", "_learner_connector")
 EPISODE_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")

@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from typing_extensions import override
 
-from loomrl.algorithms import translation
-from loomrl.algorithms.control import ControlStep
-from loomrl.algorithms.learner import OURS, Work
-from loomrl.algorithms.module import ControlModule
-from loomrl.algorithms.nstep import NStep
-from loomrl.algorithms.offline import (
+from loomrl.algorithms.control import translation
+from loomrl.algorithms.control.algorithm import ControlStep
+from loomrl.algorithms.control.learner import OURS, Work
+from loomrl.algorithms.control.module import ControlModule
+from loomrl.algorithms.control.nstep import NStep
+from loomrl.algorithms.control.offline import (
     Batch,
     Lesson,
     LoggedConfig,

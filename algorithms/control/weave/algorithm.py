@@ -23,19 +23,19 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance, gae, has_signal
-from loomrl.algorithms.control import Brought
-from loomrl.algorithms.learner import OURS, Work
+from loomrl.algorithms.control.algorithm import Brought
+from loomrl.algorithms.control.learner import OURS, Work
+from loomrl.algorithms.control.module import WeaveModule
+from loomrl.algorithms.control.ppo import PPO, PPOConfig, PPOLearner
+from loomrl.algorithms.control.probe import probe
+from loomrl.algorithms.control.rollout import WINDOW, Rollout
+from loomrl.algorithms.control.sequence import Table, observed
+from loomrl.algorithms.control.weave.critics import Wonder, learn_trust
+from loomrl.algorithms.control.weave.experts import Experts
+from loomrl.algorithms.control.weave.runner import WeaveRunner, earns, nodes, steered
+from loomrl.algorithms.control.weave.utility import gained
 from loomrl.algorithms.losses import value_loss
-from loomrl.algorithms.module import WeaveModule
-from loomrl.algorithms.ppo import PPO, PPOConfig, PPOLearner
-from loomrl.algorithms.probe import probe
-from loomrl.algorithms.rollout import WINDOW, Rollout
-from loomrl.algorithms.sequence import Table, observed
-from loomrl.algorithms.weave.critics import Wonder, learn_trust
-from loomrl.algorithms.weave.experts import Experts
-from loomrl.algorithms.weave.runner import WeaveRunner, earns, nodes, steered
-from loomrl.algorithms.weave.steering import by, open_moving, warn_of_constants
-from loomrl.algorithms.weave.utility import gained
+from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config.weave import Weave as Settings
 from loomrl.control.mixture import Mixture
 from loomrl.control.network import Normalizer

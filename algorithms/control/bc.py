@@ -4,8 +4,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from loomrl.algorithms import translation
-from loomrl.algorithms.offline import Batch, LoggedConfig, LoggedLearner, LoggedStep
+from loomrl.algorithms.control import translation
+from loomrl.algorithms.control.offline import Batch, LoggedConfig, LoggedLearner, LoggedStep
 from loomrl.config import offline
 from loomrl.telemetry.metric import Metric
 

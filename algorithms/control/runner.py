@@ -23,8 +23,8 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.util.debug import log_once
 from typing_extensions import override
 
-from loomrl.algorithms.module import Policy, policy_of
-from loomrl.algorithms.rollout import Episode, Rollout
+from loomrl.algorithms.control.module import Policy, policy_of
+from loomrl.algorithms.control.rollout import Episode, Rollout
 from loomrl.control.limit import StepLimit
 from loomrl.control.mask import mask_in, stuck_in
 from loomrl.control.preference import unfinite

@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.rllib.core import DEFAULT_MODULE_ID
 
-from loomrl.algorithms.learner import OURS
+from loomrl.algorithms.control.learner import OURS
 from loomrl.errors import ArtifactError
 
 MODULE = Path("learner_group", "learner", "rl_module", DEFAULT_MODULE_ID)

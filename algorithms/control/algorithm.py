@@ -26,14 +26,14 @@ from ray.rllib.utils.metrics import (
 )
 from typing_extensions import override
 
-from loomrl.algorithms.learner import OURS, Work
+from loomrl.algorithms.control.learner import OURS, Work
+from loomrl.algorithms.control.module import ActorModule
+from loomrl.algorithms.control.origin import MODULE, origin, peeked, refuse_another, refuse_unfit
+from loomrl.algorithms.control.rollout import Rollout, Window
+from loomrl.algorithms.control.runner import ArrayRunner
 from loomrl.algorithms.learners import own_settings, training_data, unwrapped
-from loomrl.algorithms.module import ActorModule
-from loomrl.algorithms.origin import MODULE, origin, peeked, refuse_another, refuse_unfit
 from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.resources import Placed, ensure_room
-from loomrl.algorithms.rollout import Rollout, Window
-from loomrl.algorithms.runner import ArrayRunner
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError, EpisodeError
 from loomrl.telemetry.metric import Metric

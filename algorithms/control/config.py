@@ -10,14 +10,14 @@ from ray.tune.registry import register_env
 from ray.util.debug import log_once
 from typing_extensions import override
 
-from loomrl.algorithms import translation
-from loomrl.algorithms.fallback import reasons
-from loomrl.algorithms.module import ActorModule, ControlModule
+from loomrl.algorithms.control import translation
+from loomrl.algorithms.control.fallback import reasons
+from loomrl.algorithms.control.module import ActorModule, ControlModule
+from loomrl.algorithms.control.probe import probe, refuse_mask, registered
+from loomrl.algorithms.control.runner import ArrayRunner
+from loomrl.algorithms.control.translation import Changes, Word
 from loomrl.algorithms.names import NamedConfig
-from loomrl.algorithms.probe import probe, refuse_mask, registered
 from loomrl.algorithms.resources import needed_cpus, place
-from loomrl.algorithms.runner import ArrayRunner
-from loomrl.algorithms.translation import Changes, Word
 from loomrl.canonical import content_hash
 from loomrl.config import ControlExperiment, CustomAlgorithm, Placement
 from loomrl.config.control import ControlAlgorithm

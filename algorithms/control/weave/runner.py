@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from loomrl.algorithms.control import Brought, collected
-from loomrl.algorithms.probe import made
-from loomrl.algorithms.rollout import Episode, Rollout
-from loomrl.algorithms.runner import ArrayRunner
+from loomrl.algorithms.control.algorithm import Brought, collected
+from loomrl.algorithms.control.probe import made
+from loomrl.algorithms.control.rollout import Episode, Rollout
+from loomrl.algorithms.control.runner import ArrayRunner
 from loomrl.config.weave import Chebyshev, Weave
 from loomrl.control.preference import Preferred, Source, Steering, VectorRewards, begun, grouped, preference_in
 from loomrl.telemetry.metric import Metric

@@ -17,11 +17,11 @@ from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMER
 from torch import Tensor
 from typing_extensions import override
 
-from loomrl.algorithms.control import ControlStep
-from loomrl.algorithms.control_config import ControlConfig
-from loomrl.algorithms.learner import OURS, PartsLearner, Work
+from loomrl.algorithms.control.algorithm import ControlStep
+from loomrl.algorithms.control.config import ControlConfig
+from loomrl.algorithms.control.learner import OURS, PartsLearner, Work
+from loomrl.algorithms.control.replay import Ring
 from loomrl.algorithms.learners import training_data, unwrapped
-from loomrl.algorithms.replay import Ring
 from loomrl.config import ControlExperiment, LoggedData
 from loomrl.config.control import Replay
 from loomrl.control.logged import deviation_of_returns, digest, steps_of

@@ -20,15 +20,15 @@ from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMER
 from torch import Tensor
 from typing_extensions import override
 
-from loomrl.algorithms import translation
-from loomrl.algorithms.control import Brought, ControlStep, collected
-from loomrl.algorithms.control_config import ControlConfig
-from loomrl.algorithms.learner import OURS, PartsLearner, Work
+from loomrl.algorithms.control import translation
+from loomrl.algorithms.control.algorithm import Brought, ControlStep, collected
+from loomrl.algorithms.control.config import ControlConfig
+from loomrl.algorithms.control.learner import OURS, PartsLearner, Work
+from loomrl.algorithms.control.module import ActorModule
+from loomrl.algorithms.control.nstep import NStep
+from loomrl.algorithms.control.replay import Drawn, Ring
+from loomrl.algorithms.control.rollout import Rollout
 from loomrl.algorithms.learners import unwrapped
-from loomrl.algorithms.module import ActorModule
-from loomrl.algorithms.nstep import NStep
-from loomrl.algorithms.replay import Drawn, Ring
-from loomrl.algorithms.rollout import Rollout
 from loomrl.config import control as kinds
 from loomrl.control.network import Actor, Twins
 from loomrl.control.space import acts, seen

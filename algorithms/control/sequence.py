@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loomrl.algorithms.rollout import Rollout
+from loomrl.algorithms.control.rollout import Rollout
 from loomrl.control.memory import History
 
 Table = dict[str, Tensor]

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loomrl.algorithms.learner import ArrayLearner
-from loomrl.algorithms.rollout import Rollout
+from loomrl.algorithms.control.learner import ArrayLearner
+from loomrl.algorithms.control.rollout import Rollout
 from loomrl.control.network import Normalizer
 from loomrl.control.weave import Judged, fit_doubt
 from loomrl.telemetry.metric import Metric

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.algorithms.rollout import Rollout
+from loomrl.algorithms.control.rollout import Rollout
 
 Rows = dict[str, NDArray[Any]]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from loomrl.algorithms.learner import ArrayLearner
-from loomrl.algorithms.rollout import Rollout
+from loomrl.algorithms.control.learner import ArrayLearner
+from loomrl.algorithms.control.rollout import Rollout
 from loomrl.config.weave import Weave
 from loomrl.control.mixture import Mixture, information
 from loomrl.telemetry.metric import Metric

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loomrl.algorithms.learner import ArrayLearner
-from loomrl.algorithms.rollout import Rollout
+from loomrl.algorithms.control.learner import ArrayLearner
+from loomrl.algorithms.control.rollout import Rollout
 from loomrl.config import control as kinds
 from loomrl.control.network import Normalizer, open_pixels, tower
 from loomrl.control.space import Seen, seen
