@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateFormatter, AutoDateLocator
 
 from loomrl.console.release import limit_of
-from loomrl.release.controller import Look, Moment, past
+from loomrl.release.controller import Look, past
+from loomrl.release.guard import Finding
 from loomrl.release.plan import PlanStep, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.releases import ReleaseRow
@@ -18,6 +17,8 @@ from loomrl.telemetry.plot import COLOURS, picture
 SEEN = 0.5
 """Differences beyond this, or eight margins, are outside the picture."""
 LONGEST_REASON = 105
+UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+"""Units of the time axis, the longest that fits three times."""
 
 
 def draw(file: Path, look: Look, rows: Sequence[ReleaseRow], db: LoomDB) -> None:
@@ -35,19 +36,14 @@ def draw(file: Path, look: Look, rows: Sequence[ReleaseRow], db: LoomDB) -> None
     with picture(file, 7.0, 1.0 + 1.9 * (1 + len(places))) as drawn:
         drawn.suptitle(_title(look), x=0.02, ha="left", fontsize=10)
         ramp, *panels = drawn.subplots(1 + len(places), 1, sharex=True, squeeze=False)[:, 0]
-        _ramp(ramp, look, rows, until)
+        size, unit = next((each for each in UNITS if until - since > 3 * each[0]), UNITS[-1])
+        _ramp(ramp, look, [((row.created_at - since) / size, row) for row in rows], (until - since) / size)
         for panel, place in zip(panels, places, strict=True):
-            _evidence(panel, [(each.at, each) for each in moments], place)
+            _evidence(panel, [((each.at - since) / size, each.findings[place]) for each in moments])
             if not is_open:
-                panel.axvline(_time(end), color="#14140f", linestyle=":", gid="end")
-        locator = AutoDateLocator(maxticks=7)
-        ramp.xaxis.set_major_locator(locator)
-        ramp.xaxis.set_major_formatter(AutoDateFormatter(locator))
-        ramp.set_xlim(_time(since), _time(until))
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds)
+                panel.axvline((end - since) / size, color="#14140f", linestyle=":", gid="end")
+        ramp.xaxis.set_major_formatter(lambda passed, _: f"{passed:g} {unit}")
+        ramp.set_xlim(0, (until - since) / size)
 
 
 def _title(look: Look) -> str:
@@ -58,21 +54,19 @@ def _title(look: Look) -> str:
     return f"{names[0]} against {names[1]}: {release.row.state.replace('_', ' ')}\n{cut}"
 
 
-def _ramp(panel: Axes, look: Look, rows: Sequence[ReleaseRow], until: float) -> None:
+def _ramp(panel: Axes, look: Look, rows: Sequence[tuple[float, ReleaseRow]], until: float) -> None:
     """The share of the new version."""
     steps = steps_of(look.release.plan)
-    shares = [_share(row, steps) for row in rows]
-    times = [*(_time(row.created_at) for row in rows), _time(until)]
+    shares = [_share(row, steps) for _, row in rows]
+    times = [*(at for at, _ in rows), until]
     panel.fill_between(times, [*shares, shares[-1]], step="post", color=COLOURS[0], alpha=0.3, gid="share")
     panel.set_title("Share of the new version", loc="left")
     panel.set_ylim(0, 1.05)
     panel.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
     before = 0.0
-    for row, share in zip(rows, shares, strict=True):
+    for (at, row), share in zip(rows, shares, strict=True):
         if share != before and row.state == "open":
-            panel.annotate(
-                f"{100 * share:g} %", (_time(row.created_at), share), xytext=(4, 3), textcoords="offset points"
-            )
+            panel.annotate(f"{100 * share:g} %", (at, share), xytext=(4, 3), textcoords="offset points")
         before = share
 
 
@@ -86,16 +80,15 @@ def _share(row: ReleaseRow, steps: Sequence[PlanStep]) -> float:
     return steps[at].share
 
 
-def _evidence(panel: Axes, moments: Sequence[tuple[float, Moment]], place: int) -> None:
+def _evidence(panel: Axes, findings: Sequence[tuple[float, Finding]]) -> None:
     """The difference of one metric, its interval, and what is accepted."""
-    there = [(at, moment.findings[place]) for at, moment in moments]
-    there = [(at, finding) for at, finding in there if math.isfinite(finding.difference)]
+    there = [(at, finding) for at, finding in findings if math.isfinite(finding.difference)]
     last = there[-1][1]
     accepted = limit_of(last)
     most = SEEN if accepted is None else min(SEEN, 8 * abs(accepted))
     edges = [value for _, each in there for value in (each.low, each.high) if math.isfinite(value)]
     low, high = max(min(*edges, 0.0), -most), min(max(*edges, 0.0), most)
-    times = [_time(at) for at, _ in there]
+    times = [at for at, _ in there]
     panel.fill_between(
         times,
         [max(each.low, low) for _, each in there],

@@ -113,7 +113,7 @@ OPENED_IN = {
         "loomrl/telemetry/*",
     },
     "opentelemetry": {"loomrl/observability/trace.py"},
-    "jinja2": {"loomrl/console/page.py"},
+    "jinja2": {"loomrl/console/page.py", "loomrl/console/saved.py"},
     "uvicorn": {"loomrl/http/*", "experiments/bench/hub.py"},
 }
 """A backend's package → the only files that may import it."""

@@ -6,9 +6,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from loomrl.console.chart import interval_marks
 from loomrl.console.comparison import comparison_table, headlines
@@ -40,7 +39,6 @@ def add_to(pages: Pages) -> None:
     """The pages of runs."""
     pages.get("/runs/{run}", _show)
     pages.get("/runs/{run}/metrics.json", _metrics)
-    pages.get("/runs/{run}/report.html", _report)
 
 
 def place_as(place: tuple[Any, str]) -> str:
@@ -133,18 +131,6 @@ def _lines(run: Run) -> list[dict[str, float]]:
         return []
     file = (folder / run.id / "metrics.jsonl").resolve()
     return read_file(file) if file.is_relative_to(folder) and file.is_file() else []
-
-
-def _report(visit: Visit) -> Response:
-    """This page as a file for people without a console."""
-    from loomrl.console.saved import save_run
-
-    run = run_of(visit)
-    headers = {
-        "content-disposition": f"attachment; filename*=UTF-8''{quote(run.id, safe='')}.html",
-        "content-security-policy": "default-src 'none'; sandbox",
-    }
-    return HTMLResponse(save_run(visit.source.db, run.id), headers=headers)
 
 
 def _metrics(visit: Visit) -> Response:

@@ -5,12 +5,14 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from urllib.parse import quote
 
 from jinja2 import Environment
 from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
 
 from loomrl.console import run as run_page
-from loomrl.console.page import environment
+from loomrl.console.page import Pages, Visit, environment
 from loomrl.store import LoomDB
 from loomrl.store.runs import show_run
 from loomrl.store.verdicts import StoredVerdict
@@ -44,6 +46,20 @@ def _templates() -> Environment:
         return Markup("\n".join(static.joinpath(name).read_text(encoding="utf-8") for name in names))
 
     return environment(saved=Inlined(read("uplot.css", "console.css"), read("uplot.js", "charts.js")))
+
+
+def add_to(pages: Pages) -> None:
+    """The page of a run as a download."""
+    pages.get("/runs/{run}/report.html", _download)
+
+
+def _download(visit: Visit) -> Response:
+    run = run_page.run_of(visit)
+    headers = {
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(run.id, safe='')}.html",
+        "content-security-policy": "default-src 'none'; sandbox",
+    }
+    return HTMLResponse(save_run(visit.source.db, run.id), headers=headers)
 
 
 def save_run(db: LoomDB, run: str) -> str:
