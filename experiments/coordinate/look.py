@@ -22,6 +22,7 @@ from loomrl.coordinator.telling import ALERT
 from loomrl.errors import ClusterError, ConfigError, DataError
 from loomrl.experiments.coordinate.cluster import ClusterWork
 from loomrl.experiments.coordinate.work import Found, LocalWork
+from loomrl.experiments.gate.party import Parties, Party, party_of, standing_verdict
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.feedback.content import Contents
 from loomrl.hub.hub import Hub
@@ -36,7 +37,6 @@ from loomrl.store.releases import read_release
 from loomrl.store.rewards import reward_before, rewards_since
 from loomrl.store.runs import RunStatus, find_run
 from loomrl.store.sessions import count_lost
-from loomrl.store.verdicts import find_verdict
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
@@ -189,23 +189,17 @@ class Observer:
 
     def _verdict(self, job: Job) -> Judged | None:
         (present,) = history_of(self._db, self._plan.endpoint, limit=1)
-        baseline = source_of(present.stable.policy, self._db)
-        found = find_verdict(
-            self._db,
-            policy=job.policy,
-            fingerprint="",
-            against=baseline.key if baseline.folder else baseline.version,
-            suite_hash=resolve_suite(self._plan.suite).sha256,
-        )
+        suite = resolve_suite(self._plan.suite)
+        baseline = party_of(source_of(present.stable.policy, self._db), suite.kind)
+        found = standing_verdict(Parties(challenger=Party(job.policy), baseline=baseline), suite, self._db)
         if found is None:
             return None
-        checks = [check["name"] for check in found.report["checks"] if check["state"] in ("failed", "error")]
         return Judged(
             id=found.id,
             outcome=found.outcome.value,
             is_allowed=found.is_allowed,
             at=found.created_at,
-            why=", ".join(checks),
+            why=", ".join(found.failed_checks),
         )
 
     # -- what else is told ------------------------------------------------------------------------------------------

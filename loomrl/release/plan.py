@@ -42,7 +42,7 @@ def guards_of(plan: ReleasePlan) -> tuple[Guard, ...]:
     return tuple(_guard(setting) for setting in plan.guards)
 
 
-def settled(plan: ReleasePlan, strategy: str, first_share: float) -> ReleasePlan:
+def choose_strategy(plan: ReleasePlan, strategy: str, first_share: float) -> ReleasePlan:
     """The plan with the strategy that the gate advises, and its first share, unless the plan says one itself."""
     if plan.strategy != "auto":
         return plan
