@@ -1,4 +1,4 @@
-"""What is learnt from in place of fresh attempts: data sets of what was served."""
+"""Data sets of what was served, from which a policy learns instead of rollouts."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal, Self
@@ -19,48 +19,47 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length
 
 
 class DataSelection(Config):
-    """The trajectories of a data set; bounds are inclusive, and what is left out here bounds nothing."""
+    """The selection of trajectories for a data set. Bounds are inclusive; null bounds nothing."""
 
     name: Name | None = None
-    """The beginning of the data set's id; None takes the first endpoint or agent."""
+    """Prefix of the data set's id; null takes the first endpoint or agent."""
     endpoints: tuple[str, ...] = ()
-    """Endpoints whose sessions are taken."""
+    """Endpoints whose sessions are selected."""
     agents: tuple[str, ...] = ()
-    """Agents of others whose trajectories are taken: text only."""
+    """External agents whose trajectories are selected; text only."""
     sources: tuple[Literal["production", "foreign"], ...] = ()
-    """`production`: served here; `foreign`: agents of others. Empty takes both."""
+    """`production`: served here; `foreign`: from external agents. Empty selects both."""
     domains: tuple[str, ...] = ()
-    """Task types ("coding", "calculus.*"); empty takes all."""
+    """Task types, such as "coding" or "calculus.*"; empty selects all."""
     since: Moment | None = None
-    """First moment of a trajectory's end, as 2026-07-01 or 2026-07-01T08:00:00Z."""
+    """Earliest end of a trajectory, such as 2026-07-01 or 2026-07-01T08:00:00Z."""
     until: Moment | None = None
-    """Last moment of a trajectory's end."""
+    """Latest end of a trajectory."""
     max_turns: PositiveInt | None = None
-    """Maximum turns of a trajectory."""
+    """Maximum number of turns."""
     max_characters: PositiveInt | None = None
-    """Of all messages and answers together."""
+    """Maximum characters of all messages and answers together."""
     min_reward: float | None = None
-    """Of the latest reward; a trajectory without one is left out. So with the next two."""
+    """Minimum of the latest reward; trajectories without a reward are left out."""
     max_reward: float | None = None
-    """Maximum of the latest reward."""
+    """Maximum of the latest reward; trajectories without a reward are left out."""
     min_confidence: Share | None = None
-    """Minimum confidence of the latest reward."""
+    """Minimum confidence of the latest reward; trajectories without a reward are left out."""
     without: tuple[str, ...] = ()
     """Ids of trajectories to leave out."""
     parent: str | None = None
-    """The policy to be trained: what it, or an ancestor, was trained on is left out. `RUN/12`, or a model's folder;
-    None takes the stable policy of the first endpoint.
-    """
+    """The policy to be trained (`RUN/12` or a model's folder); data on which it or an ancestor was trained is left out.
+    Null means the stable policy of the first endpoint."""
     balance: Literal["none", "domain"] = "none"
-    """`domain`: no domain has more than another; with a `limit`, the rarer ones give all they have."""
+    """`domain`: equal numbers from every domain; with a `limit`, rare domains contribute all they have."""
     limit: PositiveInt | None = None
-    """Trajectories to train on at most, the latest ones."""
+    """Maximum number of trajectories to train on; the latest are taken."""
     holdout: Fraction = 0.1
-    """Share of the prompts, by a hash that is always the same, that is never trained on."""
+    """Share of the prompts that is never trained on, chosen by a fixed hash."""
     suite: str | None = None
-    """A suite of the gate, whose prompts are left out: a file, or a shipped one's name."""
+    """A gate suite whose prompts are left out: a file or the name of a shipped suite."""
     ngram: PositiveInt = 13
-    """Words in a row that a prompt may not share with one of the suite's, if they hold all that varies in it."""
+    """Length of a word sequence which, shared with a prompt of the suite that it identifies, excludes a trajectory."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -74,11 +73,11 @@ class DataSelection(Config):
 
 
 class DatasetConfig(Config):
-    """A frozen data set to learn from, in the place of rollouts."""
+    """A frozen data set to learn from instead of rollouts."""
 
     dataset: str
-    """Its id, or its name: then the newest of that name."""
+    """Id of the data set, or a name for the newest of that name."""
     batch: PositiveInt = 64
-    """Trajectories (pairs, for dpo) in an update."""
+    """Trajectories per update; for dpo, pairs."""
     epochs: PositiveInt = 1
-    """Passes over the data set; `train.updates` may end the run before."""
+    """Passes over the data set; `train.updates` may end the run earlier."""

@@ -35,17 +35,18 @@ class EnvironmentConfig(Config):
     """One environment of the run, with its share of the tasks."""
 
     id: str
-    """A registered name (`loomrl envs list`), or `package.module:Class`."""
+    """A registered name (see `loomrl envs list`) or `package.module:Class`."""
     version: str | None = None
-    """None takes the newest registered one; the resolved version is recorded with the run."""
+    """Version of the environment; null takes the newest registered one. The resolved version is recorded with the
+    run."""
     families: tuple[str, ...] = ()
-    """Task families to draw from; empty means all."""
+    """Task families to draw from; empty for all."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """The environment's own settings."""
     weight: float = Field(1.0, gt=0)
-    """Its share of the tasks, relative to the other environments' weights."""
+    """Weight of the environment in the mix of tasks, relative to the others."""
     min_share: Share = 0.0
-    """Minimum share of the tasks, whatever the curriculum prefers."""
+    """Minimum share of the tasks, regardless of the curriculum."""
 
 
 class FixedCurriculum(Config):
@@ -64,7 +65,7 @@ class _RisingCurriculum(Config):
     last_level: Level = 10
     """Highest level."""
     start_level: Level | None = None
-    """Initial level; None is `first_level`."""
+    """Initial level; null means `first_level`."""
     replay: Share = 0.1
     """Share of tasks from lower levels."""
 
@@ -83,54 +84,54 @@ class _RisingCurriculum(Config):
 
 
 class AdaptiveCurriculum(_RisingCurriculum):
-    """Within a family the level follows success; between families, the most learnable come first."""
+    """Levels follow success within a family; the most learnable families are drawn more often."""
 
     kind: Literal["adaptive"] = "adaptive"
     target: float = Field(0.5, gt=0, lt=1)
-    """Target success; above it the level rises."""
+    """Target success; the level rises above it and falls below it."""
     eta: float = Field(0.5, gt=0)
     """Maximum change of the level per update."""
     alpha: float = Field(2.0, gt=0)
     """Sensitivity of the level to success off target."""
     floor: float = Field(0.05, gt=0, le=1)
-    """Minimum learnability of a family, so that none is forgotten."""
+    """Minimum learnability of a family, so that every family keeps being drawn."""
     memory: float = Field(0.9, ge=0, lt=1)
     """Share of a family's estimate that persists through an update without its tasks."""
 
 
 class Threshold(Config):
-    """Passed once the last `attempts` attempts of a stage had at least this success."""
+    """The mean success that ends a stage."""
 
     success: float = Field(0.8, gt=0, le=1)
     """Mean success to reach."""
     attempts: PositiveInt = 64
-    """Latest attempts that the mean is over."""
+    """Number of latest attempts over which the mean is taken."""
 
 
 class ProgressiveCurriculum(_RisingCurriculum):
-    """Every family goes up one level at a time, once it passes the threshold; levels never fall."""
+    """Every family rises one level once it passes the threshold; levels never fall."""
 
     kind: Literal["progressive"] = "progressive"
     threshold: Threshold = Threshold(attempts=32)
-    """Required success of a family's latest attempts at its level."""
+    """Threshold that a family must pass at its level."""
 
 
 class CurriculumStage(Config):
     """A named stage: its families ("Math/algebra.*"), its levels, and the threshold for the next stage."""
 
     name: str
-    """The stage's name in logs."""
+    """Name of the stage in logs."""
     families: tuple[str, ...] = Field(("*",), min_length=1)
     """Patterns of the families whose tasks are drawn."""
     curriculum: Annotated[FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum, Field(discriminator="kind")] = (
         FixedCurriculum()
     )
-    """The levels of the stage's tasks."""
+    """Curriculum of levels within the stage."""
     threshold: Threshold = Threshold()
 
 
 class StagedCurriculum(Config):
-    """One stage after the other; the last one remains."""
+    """Stages in order; the last one remains."""
 
     kind: Literal["staged"] = "staged"
     stages: tuple[CurriculumStage, ...] = Field(min_length=1)
@@ -152,9 +153,9 @@ class CustomPolicy(Config):
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
-    """The callable, as `package.module:name`."""
+    """The callable as `package.module:name`."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Its keyword arguments."""
+    """Keyword arguments of the callable."""
 
 
 PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discriminator="kind")]
@@ -169,28 +170,26 @@ class HubConfig(Config):
     """Guarantees of the trajectory queue."""
 
     max_staleness: int = Field(0, ge=0)
-    """Maximum age, in policy versions, of a group's oldest token when it is trained.
-
-    Below `rollout.publish_every`, rollouts and learning alternate; from there on they overlap.
-    """
+    """Maximum age, in policy versions, of a group's oldest token when the group is trained on. Below
+    `rollout.publish_every`, rollouts and learning alternate; otherwise they overlap."""
     quorum: float = Field(0.5, gt=0, le=1)
-    """Share of a group's attempts that must be usable when it completes or times out; FAILED ones are not."""
+    """Share of a group's attempts that must not have failed when the group completes or times out."""
     group_timeout_s: Seconds = 600.0
-    """An incomplete group is judged by `quorum` after this time."""
+    """Time after which `quorum` decides about an incomplete group."""
     lease_s: Seconds = 600.0
-    """A lease that is not acked for this long is over, and its groups are handed out again."""
+    """Time after which an unacknowledged lease expires and its groups are handed out again."""
     shards: PositiveInt = 1
-    """Databases that the hub is divided among."""
+    """Number of databases over which the hub is divided."""
 
 
 class TrainConfig(Records):
     """Length of the training, checkpoints and logs."""
 
     updates: PositiveInt = 20
-    """Updates, unless a stopping rule ends the run before."""
+    """Number of updates, unless a stopping rule ends the run earlier."""
     stop: Patience = Patience()
     checkpoint_every: PositiveInt = 10
-    """Updates between checkpoints. The best, the last and those that are served are kept."""
+    """Updates between checkpoints. The best, the last and any that are served are kept."""
 
 
 class Experiment(Training):
@@ -202,15 +201,15 @@ class Experiment(Training):
     """The rule that draws the next task."""
     rewards: RewardConfig = RewardConfig()
     templates: PathText | None = None
-    """A YAML file of task templates, added to the environments' own families."""
+    """YAML file of task templates, added to the environments' own families."""
     data: DatasetConfig | None = None
-    """Learn from what was served instead of rollouts; the environments are for evaluation then."""
+    """Learn from a frozen data set instead of rollouts; the environments then serve evaluation only."""
     policy: PolicyChoice = ScriptedPolicy()
-    """The policy in `loomrl evaluate`; training uses the one being trained."""
+    """The policy that `loomrl evaluate` judges; training uses the one being trained."""
     algorithm: Algorithm = PPO()
-    """The algorithm, with its model and settings."""
+    """The algorithm with its model and settings."""
     engine: EngineChoice = TorchEngineConfig()
-    """What samples tokens."""
+    """The engine that samples tokens."""
     rollout: RolloutConfig = RolloutConfig()
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()

@@ -5,11 +5,11 @@ from loomrl.schema import Config
 
 
 class JudgeModel(Config):
-    """A model behind a server that speaks OpenAI's chat completions."""
+    """A model behind a server with OpenAI's chat completions API."""
 
     url: ServerUrl
-    """Such as http://127.0.0.1:8000/v1."""
+    """The server's URL, such as http://127.0.0.1:8000/v1."""
     model: str
     """The model's name on that server."""
     key_variable: str = "OPENAI_API_KEY"
-    """The environment variable that holds the key, if one is needed."""
+    """Name of the environment variable that holds the API key, if one is needed."""

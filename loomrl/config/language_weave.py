@@ -19,23 +19,20 @@ class LanguageWeave(PPO, Woven):
 
     kind: Literal["weave"] = "weave"  # type: ignore[assignment]
     experts: PositiveInt = 1
-    """Number of experts: low-rank changes of the last hidden state, whose distributions are mixed token by token."""
+    """Number of experts: low-rank changes of the last hidden state whose distributions are mixed token by token."""
     expert_rank: PositiveInt = 8
-    """Rank of each expert's change."""
+    """Rank of an expert's change."""
     critics: PositiveInt = 1
     """Number of critics: value heads on the same trunk."""
     shown: dict[str, Formats] = Field({})
-    """Formats of demonstrations by objective, in place of `warm_start.formats`: each objective's as often as the
-    preference of a demonstration weighs it.
-    """
+    """Formats of demonstrations per objective, instead of `warm_start.formats`; each is used as often as a
+    demonstration's preference weighs its objective."""
     baseline: Literal["values", "group"] = "values"
-    """What an attempt is compared with: the values of every objective, or the group, whose attempts have the same task
-    and preference. Then the advantage is what the preference makes of the rewards, minus the group's mean, over its
-    standard deviation: all preferences teach alike, whatever the scale of what they weigh. Values are learnt all the
-    same, and nothing reads them.
-    """
+    """Baseline of the advantage: `values` of every objective, or the `group` of attempts with the same task and
+    preference. With `group`, the weighted reward is normalised within the group, so that the scales of the
+    objectives do not matter; the critics' values are learnt but not used."""
     precision: Positive = 0.1
-    """Sampled preferences are multiples of it."""
+    """Sampled preferences are multiples of this."""
 
     @property
     @override

@@ -12,20 +12,19 @@ STOPPED = "[This answer was stopped.]"
 
 
 class MonitorRule(Config):
-    """A rule about what leaves, and what is done about a hit."""
+    """A rule about outgoing answers or actions, and the response to a hit."""
 
     check: RuleChoice
-    """What is a hit."""
+    """The check that decides what is a hit."""
     then: Literal["replace", "stable", "hold", "quarantine", "count"] = "replace"
-    """`replace` what has not left yet; ask the `stable` arm, else replace; `hold` it until a person decides, or the
-    deadline; `quarantine` the session; or only `count`.
-    """
+    """Response to a hit: `replace` what has not left yet; ask the `stable` arm, else replace; `hold` it until a person
+    decides or the deadline passes; `quarantine` the session; or only `count`."""
     trip: bool = False
-    """A hit also takes a release of this endpoint back."""
+    """A hit also rolls back an open release of this endpoint."""
     text: Annotated[str, Field(min_length=1)] | None = None
-    """In the place of an answer; None is `[This answer was stopped.]`."""
+    """Replacement for an answer; null means `[This answer was stopped.]`."""
     action: float | tuple[float, ...] | None = None
-    """In the place of an action; None is the nearest allowed one, and without such the call is refused with 403."""
+    """Replacement for an action; null means the nearest allowed one; if there is none, the call is refused with 403."""
 
     @model_validator(mode="after")
     def _check_effect(self) -> Self:
@@ -50,15 +49,14 @@ RULES = (
 
 
 class Monitoring(Config):
-    """The rules that every answer and action must pass before it leaves."""
+    """Rules that every answer and action must pass before it leaves."""
 
     rules: tuple[MonitorRule, ...] = RULES
     fails: Literal["open", "closed"] = "closed"
-    """If a rule of yours raises, or is late: `closed` stops the answer as for a hit, `open` lets it leave. A rule that
-    only counts stops nothing.
-    """
+    """Response to a custom rule that raises or is late: `closed` stops the answer like a hit, `open` lets it leave. A
+    rule that only counts stops nothing."""
     limit_ms: Positive = 50.0
-    """CPU time for each look of a rule of yours. Late is also a look that takes forty times as long by the clock."""
+    """CPU time for each check of a custom rule. A check that takes forty times as long by the clock is also late."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

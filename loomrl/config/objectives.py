@@ -11,7 +11,7 @@ INNER = {"weight", "parts"}
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """A preference weights `names`; the environment pays `leaves`, which share the weight of their name.
+    """Preferences weigh `names`; the environment pays `leaves`, which share the weight of their name.
 
     Axes: `_G` names, `_H` leaves.
     """
@@ -19,7 +19,7 @@ class Objectives:
     names: tuple[str, ...]
     leaves: tuple[str, ...]
     shares_GH: tuple[tuple[float, ...], ...]
-    """Each leaf's share of its name's weight; the shares of one name sum to 1."""
+    """Share of each leaf in its name's weight; the shares of a name sum to 1."""
 
     @classmethod
     def of(cls, given: Sequence[Any]) -> "Objectives":

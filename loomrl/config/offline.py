@@ -10,12 +10,12 @@ from loomrl.schema import Config
 
 
 class LoggedData(Config):
-    """The episodes that bc and iql learn from: a Minari data set, or one of what was served here."""
+    """The episodes that bc and iql learn from: a Minari data set or a data set of LoomDB."""
 
     minari: str | None = None
-    """Its id in Minari, such as `cartpole/mixed-v0`."""
+    """Id of a Minari data set, such as `cartpole/mixed-v0`."""
     dataset: str | None = None
-    """A data set of LoomDB (`loomrl data freeze`) by id or name: the sessions of a control policy that was served."""
+    """Id or name of a data set of LoomDB (`loomrl data freeze`) with sessions of a served control policy."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -35,7 +35,7 @@ class LoggedData(Config):
 
 
 class BC(ControlAlgorithm):
-    """Behaviour cloning: makes the logged actions likely. It learns no value function."""
+    """Behaviour cloning: maximises the likelihood of the logged actions, without a value function."""
 
     kind: Literal["bc"] = "bc"
     learning_rate: Positive = 1e-3
@@ -53,14 +53,14 @@ class BC(ControlAlgorithm):
 
 
 class Online(Config):
-    """Learning on in the environment, from its steps and the data together."""
+    """Continued learning in the environment, from new steps and the data together."""
 
     updates_per_step: Positive = 1.0
     """Updates per environment step."""
     data_share: Share = 0.5
-    """Share of the steps of an update that are the data's; 0 forgets the data."""
+    """Share of an update's steps that come from the data; 0 ignores the data."""
     replay: Replay = Replay(capacity=100_000)
-    """The memory of the environment's steps."""
+    """The replay memory of new steps."""
 
     @model_validator(mode="after")
     def _even_draws(self) -> Self:
@@ -77,21 +77,20 @@ class IQL(ControlAlgorithm):
     network: Network = Network(hidden=(256, 256), activation="relu")
     clip_norm: Positive | None = None
     learning_rate: Positive = 3e-4
-    """Learning rate of Adam, of policy, value function and critics."""
+    """Learning rate of Adam for policy, value function and critics."""
     batch: PositiveInt = 256
     """Steps per update, over all learners."""
     expectile: float = Field(0.7, gt=0, lt=1)
-    """The value of a state is this expectile of the critics' over the data's actions: 0.5 is their mean, towards 1 the
-    best of them.
-    """
+    """Expectile of the critics' estimates over the data's actions that is a state's value: 0.5 is the mean, towards 1
+    the best action."""
     sharpness: float = Field(3.0, ge=0)
-    """An action weighs exp(sharpness · advantage) in the policy's loss: 0 is behaviour cloning (β of the paper)."""
+    """Actions weigh exp(sharpness · advantage) in the policy's loss (β of the paper); 0 is behaviour cloning."""
     most_weight: Positive = 100.0
     """Maximum weight of an action."""
     tau: float = Field(0.005, gt=0, le=1)
     """Update rate of the target networks."""
     online: Online | None = None
-    """Learn on in the environment; None learns from the data alone."""
+    """Continue learning in the environment; null learns from the data alone."""
 
     @model_validator(mode="after")
     def _towers(self) -> Self:

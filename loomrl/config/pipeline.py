@@ -13,27 +13,27 @@ from loomrl.schema import Config
 
 
 class RewardWeights(Config):
-    """How much each component counts; the weights are divided by their sum."""
+    """Weights of the components; they are divided by their sum."""
 
     task_completion: NonNegative = 0.40
-    """Was the task done?"""
+    """Weight of task completion."""
     efficiency: NonNegative = 0.20
-    """How much it took, compared with tasks of its type."""
+    """Weight of efficiency, compared with tasks of the same type."""
     code_quality: NonNegative = 0.15
-    """Quality of the Python code in its answers."""
+    """Weight of the quality of Python code in the answers."""
     user_feedback: NonNegative = 0.25
-    """What people said of it, and what its session showed."""
+    """Weight of people's feedback and of signals in the session."""
 
 
 class RewardWatch(Config):
-    """The watch for reward hacking: components that part ways between one window and those before it."""
+    """Detection of reward hacking: components that diverge between a window and those before it."""
 
     window: Annotated[int, Field(ge=50)] = 1000
     """Rewards in a window."""
     reference: Annotated[int, Field(ge=1, le=20)] = 4
-    """Windows before it that it is compared with."""
+    """Number of earlier windows to compare with."""
     error_rate: Annotated[float, Field(gt=0, le=0.5)] = 0.05
-    """Chance of any false alarm, however long the watch lasts."""
+    """Probability of any false alarm, for any duration."""
 
 
 def _custom_by_default(raw: Any) -> Any:
@@ -47,23 +47,22 @@ Part = Annotated[
 
 
 class RewardPipeline(Config):
-    """The pipeline that turns what was served into rewards between 0 and 1; 0.5 is what says nothing."""
+    """The pipeline that turns what was served into rewards between 0 and 1; 0.5 means no evidence."""
 
     weights: RewardWeights = RewardWeights()
     parts: tuple[Part, ...] = ()
-    """Rubrics, and components of your own (`loomrl.rewards.RewardComponent`), with scores within 0..1."""
+    """Rubrics and custom components (`loomrl.rewards.RewardComponent`) with scores within 0..1."""
     normalization: Literal["z_score", "min_max", "none"] = "z_score"
-    """Of every component, against the trajectories judged before. `z_score`: two deviations below their mean are 0,
-    two above are 1. `min_max`: their least score is 0, their highest is 1.
-    """
+    """Normalisation of every component by the trajectories judged before. `z_score`: two standard deviations below the
+    mean are 0, two above are 1. `min_max`: the lowest score is 0, the highest is 1."""
     window: Annotated[int, Field(ge=2, le=100_000)] = 1000
-    """So many of these trajectories; and as many of a task's type, to which its efficiency is compared."""
+    """Number of earlier trajectories for normalisation, and of the same task type for efficiency."""
     least: Annotated[int, Field(ge=2)] = 30
-    """With fewer scores than this a component is not normalised, and efficiency is unknown."""
+    """Minimum number of scores to normalise a component or to judge efficiency."""
     judge: JudgeModel | None = None
-    """Judges completion where nobody told it."""
+    """Model that judges completion where no outcome was reported."""
     code: Literal["auto", "off"] = "auto"
-    """`auto`: the quality of Python code in answers is measured where a sandbox is found."""
+    """Measure the quality of Python code in answers; `auto` does so where a sandbox is found."""
     watch: RewardWatch = RewardWatch()
 
     @model_validator(mode="after")

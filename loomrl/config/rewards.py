@@ -13,19 +13,19 @@ Phrase = Annotated[str, Field(pattern=r"^\w[\w' -]*$", max_length=100)]
 
 
 class CustomPart(Config):
-    """A `loomrl.rewards.RewardComponent`, or a class of such that is called with `settings`."""
+    """A `loomrl.rewards.RewardComponent`, or a class that makes one from `settings`."""
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
-    """The component or its class, as `package.module:name`."""
+    """The component or its class as `package.module:name`."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the class."""
     weight: float | None = None
-    """None takes the component's own."""
+    """Weight of this part in the reward; null takes the component's own."""
 
 
 class NoveltyPart(Config):
-    """Answers to a task that were rarely trained on before."""
+    """Novelty: a bonus for answers to a task that were rarely trained on before."""
 
     kind: Literal["novelty"] = "novelty"
     weight: float = 0.1
@@ -33,7 +33,7 @@ class NoveltyPart(Config):
 
 
 class EfficiencyPart(Config):
-    """Success in few words: half of it at a hundred words."""
+    """Success discounted by length: half the success at a hundred words."""
 
     kind: Literal["efficiency"] = "efficiency"
     weight: float = 0.1
@@ -41,33 +41,32 @@ class EfficiencyPart(Config):
 
 
 class BrevityPart(Config):
-    """Few tokens, whether the task is solved or not: 1 for none, 0 from `tokens` on."""
+    """Brevity regardless of success: 1 for no tokens, falling to 0 at `tokens`."""
 
     kind: Literal["brevity"] = "brevity"
     tokens: PositiveInt
-    """Tokens of all answers of an attempt from which nothing is earned; words, where nobody has the tokens."""
+    """Tokens of all answers of an attempt at which the part reaches 0; words where tokens are unknown."""
     weight: float = 1.0
     """Weight of this part in the reward."""
 
 
 class CourtesyPart(Config):
-    """Politeness in few tokens, whether the task is solved or not: the share of polite turns × (1 − (n / `tokens`)^
-    `power`), n tokens being said in all.
-    """
+    """Politeness in few tokens, regardless of success: the share of polite turns × (1 − (n / `tokens`)^ `power`) with n
+    tokens in all."""
 
     kind: Literal["courtesy"] = "courtesy"
     phrases: Annotated[tuple[Phrase, ...], Field(min_length=1)] = ("please", "thank you")
-    """Whole words, in capitals or not; a turn with one of them is polite."""
+    """Phrases that make a turn polite: whole words, in any case."""
     tokens: PositiveInt
-    """Tokens of all answers of an attempt from which nothing is earned; words, where nobody has the tokens."""
+    """Tokens of all answers of an attempt at which the part reaches 0; words where tokens are unknown."""
     power: Positive = 1.0
-    """Above 1 patience wears out: every further token costs more than the one before it."""
+    """Shape of the discount: above 1, every further token costs more than the one before."""
     weight: float = 1.0
     """Weight of this part in the reward."""
 
 
 class RulesPart(Config):
-    """A constraint: minus the share of turns that break one of these rules, the same ones as a gateway's monitor."""
+    """A constraint: minus the share of turns that break one of these rules, which are those of a gateway's monitor."""
 
     kind: Literal["rules"] = "rules"
     rules: Annotated[tuple[TextRuleChoice, ...], Field(min_length=1)]
@@ -77,7 +76,7 @@ class RulesPart(Config):
 
 
 class RewardConfig(Config):
-    """Parts of the reward beside the environments' own, in training only; success stays what it is."""
+    """Parts of the reward in addition to the environments' own, in training only; success is not affected."""
 
     parts: tuple[
         Annotated[
@@ -88,4 +87,4 @@ class RewardConfig(Config):
     ] = ()
     """Further parts of the reward."""
     adaptation: NonNegative = 0.0
-    """Rate at which weight moves, after every update, to the parts whose mean score is behind; 0 keeps the weights."""
+    """Rate at which weight moves, after every update, to the parts with low mean scores; 0 keeps the weights."""

@@ -10,26 +10,26 @@ from loomrl.schema import Config
 
 
 class QuarantineConfig(Config):
-    """Quarantine of task families whose environment keeps failing. Failures of the policy do not count."""
+    """Quarantine for task families whose environment keeps failing; the policy's failures do not count."""
 
     window: PositiveInt = 32
-    """Number of a family's latest attempts that are considered."""
+    """Number of a family's latest attempts to consider."""
     share: float = Field(0.5, gt=0, le=1)
-    """Share of failed attempts in a window that leads to quarantine."""
+    """Share of failed attempts in the window that leads to quarantine."""
     probation: PositiveInt = 20
-    """Updates until it is retried; doubled after each relapse."""
+    """Updates until a family is retried; doubled after each relapse."""
 
 
 class ReplayConfig(Config):
-    """Experience replay: an update also learns from groups that earlier updates have learnt from.
+    """Experience replay: updates also learn from groups that earlier updates used.
 
     They are drawn evenly, and weighed by the log-probabilities with which they were sampled.
     """
 
     groups: PositiveInt = 8
-    """Groups that an update learns from again, beside its fresh ones; fewer while there are no more."""
+    """Number of replayed groups per update, in addition to fresh ones."""
     max_age: PositiveInt = 4
-    """Maximum age, in policy versions, of a group's oldest token when it is learnt from again."""
+    """Maximum age, in policy versions, of the oldest token of a replayed group."""
 
     def check_promise(self, *, max_staleness: int, fresh: int) -> None:
         """A ConfigError if the bound leaves nothing to replay, or less than was asked for."""
@@ -72,17 +72,17 @@ class ReplayConfig(Config):
 
 
 class TurnLimit(Config):
-    """Attempts are short at first, and the limit rises until it is the environment's `max_steps` (ScalingInter-RL).
+    """A limit on an attempt's turns that rises to the environment's `max_steps` (ScalingInter-RL).
 
     Evaluations always have all turns.
     """
 
     first: PositiveInt = 2
-    """Turns of an attempt in the first updates."""
+    """Initial limit."""
     more: PositiveInt = 2
-    """Turns by which the limit rises."""
+    """Turns added by each rise."""
     every: PositiveInt = 10
-    """Updates from one rise to the next."""
+    """Updates between rises."""
 
     def after(self, updates: int) -> int:
         """The limit when so many updates are done."""
@@ -95,17 +95,17 @@ class RolloutConfig(Config):
     runners: int = Field(0, ge=0)
     """Ray actors that host episodes; 0 keeps them in this process."""
     concurrency: PositiveInt = 64
-    """Open episodes per runner."""
+    """Concurrent episodes per runner."""
     group_size: PositiveInt = 8
     """Attempts at each task."""
     groups_per_update: PositiveInt = 8
-    """Groups that an update learns from."""
+    """Fresh groups per update."""
     replay: ReplayConfig | None = None
-    """Groups of earlier updates that it learns from again; None: none."""
+    """Replay of groups from earlier updates; null for none."""
     publish_every: PositiveInt = 1
     """Updates between publications of new weights to the engines."""
     turn_limit: TurnLimit | None = None
-    """A limit of turns that rises; None: attempts have all turns from the beginning."""
+    """Rising limit on turns; null allows all turns from the beginning."""
     turn_timeout_s: Seconds = 60.0
     """Time limit for an environment's answer to an action."""
     episode_timeout_s: Seconds = 600.0

@@ -10,38 +10,38 @@ from loomrl.schema import Config
 
 
 class Criterion(Config):
-    """One statement that a good attempt makes true."""
+    """A statement that is true of a good attempt."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)]
-    """Its name in the judge's answer and in reports."""
+    """Name of the criterion in the judge's answer and in reports."""
     says: Annotated[str, Field(pattern=r"\w", max_length=2000)]
     """A plain statement, such as: The answer names its source."""
     weight: Positive = 1.0
-    """How much it counts; the weights of a rubric are divided by their sum."""
+    """Weight of the criterion; the weights of a rubric are divided by their sum."""
 
 
 class RubricPart(Config):
-    """A judge's opinion, criterion by criterion: the weighted share of the statements that are true, from 0 to 1."""
+    """A judge's opinion per criterion: the weighted share of true statements, from 0 to 1."""
 
     kind: Literal["rubric"] = "rubric"
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)] = "rubric"
-    """The part's name in rewards: several rubrics need several."""
+    """Name of the part in rewards; rubrics need different names."""
     judge: JudgeModel
-    """The model that is asked; its server must follow `response_format: json_schema`."""
+    """The judge model; its server must support `response_format: json_schema`."""
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=20)]
-    """What it is asked, all at once."""
+    """Criteria to judge, all in one request."""
     weight: Positive = 1.0
     """Weight of this part in the reward."""
     votes: Annotated[int, Field(ge=1, le=9)] = 1
-    """Answers about each attempt, an odd number: of each criterion the median counts. Each has another order of
-    criteria and verdicts.
-    """
+    """Number of judge answers per attempt, odd; the median per criterion counts. Each answer sees the criteria and
+    verdicts in a different order."""
     calibration: PathText | None = None
-    """A map from this judge's score to people's, made by `loomrl rewards calibrate`; None takes the score as it is."""
+    """File that maps this judge's scores to people's, made by `loomrl rewards calibrate`; null leaves scores
+    unchanged."""
     together: PositiveInt = 8
     """Attempts that are judged at a time."""
     max_tokens: PositiveInt = 1024
-    """Of an answer, with a sentence for each criterion."""
+    """Maximum tokens of an answer, which has a sentence for each criterion."""
     timeout_s: Seconds = 45.0
     """Time limit of an answer, tries included."""
 

@@ -14,7 +14,7 @@ Phrase = Annotated[str, Field(pattern=r"\w", max_length=100)]
 
 class _Rule(Config):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)] | None = None
-    """None takes the kind."""
+    """Name of the rule; null takes its kind."""
 
     @property
     def label(self) -> str:
@@ -23,7 +23,7 @@ class _Rule(Config):
 
 
 class SecretsRule(_Rule):
-    """Secrets of known forms: keys, private keys; also passwords in assignments and URLs, and e-mail addresses."""
+    """Secrets of known forms: API keys, private keys, passwords in assignments and URLs, e-mail addresses."""
 
     kind: Literal["secrets"] = "secrets"
     kinds: Annotated[tuple[Literal["key", "password", "email"], ...], Field(min_length=1)] = ("key",)
@@ -37,9 +37,9 @@ class BlockedRule(_Rule):
     words: tuple[Phrase, ...] = ()
     """Words and phrases of your own."""
     shipped: bool = True
-    """Also the shipped list: threats, and calls to hurt oneself (`loomrl.safety.phrase`)."""
+    """Include the shipped list of threats and calls to self-harm (`loomrl.safety.phrase`)."""
     insults: bool = False
-    """Also the shipped list of insults, which may be quoted, or be meant kindly."""
+    """Include the shipped list of insults, which also hits quotations and jokes."""
 
     @model_validator(mode="after")
     def _check_some(self) -> Self:
@@ -49,52 +49,53 @@ class BlockedRule(_Rule):
 
 
 class ToxicityRule(_Rule):
-    """English sentences that a classifier finds offensive: it knows more than a list, and errs (`docs/monitor.md`).
+    """English sentences that a classifier finds offensive; its error rates are in `docs/monitor.md`.
 
     It needs `pip install 'loomrl[safety]'`.
     """
 
     kind: Literal["toxicity"] = "toxicity"
     at_least: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Probability from which on a sentence is a hit."""
+    """Minimum probability of a hit."""
 
 
 class PromptRule(_Rule):
-    """So many consecutive words of this call's own system prompt; all of it, if it is shorter and has six."""
+    """A sequence of words from the call's own system prompt; the whole prompt if it is shorter and has at least six
+    words."""
 
     kind: Literal["prompt"] = "prompt"
     words: Annotated[int, Field(ge=4, le=100)] = 12
-    """Consecutive words that are a hit."""
+    """Number of consecutive words that are a hit."""
 
 
 class RepetitionRule(_Rule):
-    """A piece of text again and again: so many copies in a row, and so many characters in all."""
+    """A piece of text repeated several times in a row."""
 
     kind: Literal["repetition"] = "repetition"
     times: Annotated[int, Field(ge=3)] = 8
-    """Copies in a row, at least."""
+    """Minimum number of copies in a row."""
     characters: PositiveInt = 240
-    """Characters of all copies together, at least."""
+    """Minimum characters of all copies together."""
 
 
 class CallsRule(_Rule):
-    """Tool calls that are malformed, name no offered tool, or lack what the tool needs."""
+    """Tool calls that are malformed, name a tool that is not offered, or lack required arguments."""
 
     kind: Literal["calls"] = "calls"
 
 
 class CustomRule(_Rule):
-    """A function of `loomrl.safety.rule.Saying` that answers `Found` or None; or a class of such, with `settings`."""
+    """A function from `loomrl.safety.rule.Saying` to `Found` or None, or a class that makes one from `settings`."""
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
-    """The function or class, as `package.module:name`."""
+    """The function or class as `package.module:name`."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the class."""
 
 
 class BoundsRule(_Rule):
-    """Components of the action below `low` or above `high`, or no numbers at all."""
+    """Components of an action that are below `low`, above `high`, or not numbers."""
 
     kind: Literal["bounds"] = "bounds"
     low: Bound
@@ -104,27 +105,28 @@ class BoundsRule(_Rule):
 
 
 class RateRule(_Rule):
-    """A component of the action that differs by more than `most` from the same session's action before it."""
+    """A component of an action that differs by more than `most` from the session's previous action."""
 
     kind: Literal["rate"] = "rate"
     most: Positive | tuple[Positive, ...]
-    """Largest allowed change, for all components or for each."""
+    """Maximum change, for all components or for each."""
 
 
 class StatesRule(_Rule):
-    """Acting in forbidden states: observations whose components are all within these bounds."""
+    """Acting in a forbidden state: an observation with all components within these bounds."""
 
     kind: Literal["states"] = "states"
     within: Annotated[dict[int, tuple[float | None, float | None]], Field(min_length=1)]
-    """Component → lowest and highest; null is no bound."""
+    """Component → lower and upper bound; null for no bound."""
 
 
 class CustomActionRule(_Rule):
-    """A function of `loomrl.safety.rule.Deed` that answers `Wrong`, a word, or None; or a class of such."""
+    """A function from `loomrl.safety.rule.Deed` to `Wrong`, a word or None, or a class that makes one from
+    `settings`."""
 
     kind: Literal["custom_action"] = "custom_action"
     entry_point: EntryPoint
-    """The function or class, as `package.module:name`."""
+    """The function or class as `package.module:name`."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the class."""
 

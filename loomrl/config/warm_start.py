@@ -11,24 +11,22 @@ Formats = tuple[str, ...]
 
 
 class WarmStart(Config):
-    """Supervised steps on imperfect demonstrations of the environments' oracles, before reinforcement learning."""
+    """Supervised steps on imperfect demonstrations by the environments' oracles, before reinforcement learning."""
 
     steps: int = Field(0, ge=0)
-    """Number of steps; 0 leaves the warm start out."""
+    """Number of supervised steps; 0 for none."""
     batch_size: PositiveInt = 128
     """Demonstrations per step."""
     learning_rate: Positive = 1e-3
     """Learning rate of these steps."""
     formats: Formats | Mapping[str, Formats] = ("{work}\n<answer>{answer}</answer>",)
-    """Formats of a demonstration's end, in equal shares; `{work}` and `{answer}` are the oracle's. Actions that are no
-    answer between tags have those with `{action}`, or `{command}`, its last line; they stay as they are where there is
-    none. Or formats for families by pattern (`Math/calculus.*`), the first that fits.
-    """
+    """Formats of a demonstration's end, in equal shares, with the oracle's `{work}` and `{answer}`. Actions without
+    answer tags use the formats with `{action}`, or `{command}` (its last line), if there are any. Or a map from
+    family patterns (`Math/calculus.*`) to formats; the first match counts."""
     wrong: Share | Mapping[str, Share] = 0.0
-    """Share of wrong answers, and of random other actions, which end the demonstration. Or one for each objective of
-    `weave`, of which a demonstration has the mean by its preference.
-    """
+    """Fraction of demonstrations that end with a wrong answer or a random action. Or one per objective of `weave`,
+    averaged by a demonstration's preference."""
     again: Share = 0.0
-    """Share in which a wrong answer comes first, where the environment lets the policy answer again."""
+    """Fraction of demonstrations that begin with a wrong answer, where the environment allows another attempt."""
     tasks: PositiveInt | None = None
-    """Demonstrations are of this many tasks, again and again. None: of a new task each, which is slow for agents."""
+    """Number of tasks that demonstrations repeat; null takes a new task for each, which is slow for agents."""
