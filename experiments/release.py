@@ -13,7 +13,7 @@ from loomrl.experiments.gate.party import Parties, party_of, standing_verdict
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.load import parse_assignments, read_yaml
 from loomrl.release.ledger import Release, ReleaseDraft, begin_release, draft_of, releasable
-from loomrl.release.plan import choose_strategy
+from loomrl.release.passage import choose_strategy
 from loomrl.schema import merge
 from loomrl.serving.deployment.source import PolicySource, source_of
 from loomrl.store import LoomDB

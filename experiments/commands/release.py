@@ -224,8 +224,8 @@ def _tell(release: "Release", *, as_json: bool) -> None:
 
 def _warn(release: "Release", db: "LoomDB") -> None:
     """Name the guards that this endpoint has had no observations of lately, on the error output."""
-    from loomrl.release.plan import guards_of
-    from loomrl.release.silence import unheard
+    from loomrl.release.guard import unheard
+    from loomrl.release.passage import guards_of
     from loomrl.store.observations import latest_observations
 
     heard = {each.metric for each in latest_observations(db, release.row.endpoint, rows=RECENT)}

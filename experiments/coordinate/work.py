@@ -1,6 +1,6 @@
-"""Work that outlives whoever started it: processes of this machine, and jobs of a Ray cluster.
+"""Work that outlives its coordinator: processes of this machine, and jobs of a Ray cluster.
 
-Each piece of work has a name, is started once however often that is asked for, and is found again by any coordinator.
+Each piece of work has a name, is started once however often it is requested, and is found again by any coordinator.
 """
 
 import fcntl

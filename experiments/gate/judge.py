@@ -14,9 +14,7 @@ from loomrl.experiments.gate.language import Played, play_language
 from loomrl.experiments.gate.party import Parties, find_parties
 from loomrl.gym.registry import Registry
 from loomrl.release.gate.benchmark import benchmark, improvement, regression
-from loomrl.release.gate.check import Check
-from loomrl.release.gate.provenance import Origin, provenance
-from loomrl.release.gate.verdict import improved, outcome_of, strategy_of
+from loomrl.release.gate.check import Check, Origin, improved, outcome_of, provenance, strategy_of
 from loomrl.store import LoomDB
 from loomrl.store.lineage import lineage
 from loomrl.store.runs import code_revision, recorded_experiment, run_id, show_run

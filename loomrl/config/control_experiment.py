@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Share
-from loomrl.config.control import SAC, ControlPPO
+from loomrl.config.control import BC, IQL, SAC, ControlPPO, LoggedData, offline_faults
 from loomrl.config.evaluation import PolicyEvaluation
-from loomrl.config.offline import BC, IQL, LoggedData, offline_faults
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.config.weave import Weave

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loomrl.config.basic import Episodes, Level, Positive, PositiveInt, Seed, Share
-from loomrl.config.rule import TextRuleChoice
+from loomrl.config.monitor import TextRuleChoice
 from loomrl.schema import Config
 
 Way = Literal["greedy", "sampled"]

@@ -8,11 +8,10 @@ from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, Field, model_validator
 
 from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt
-from loomrl.config.data import DataSelection
-from loomrl.config.experiment import Experiment
+from loomrl.config.experiment import DataSelection, Experiment
 from loomrl.config.language import LanguageAlgorithm
-from loomrl.config.pipeline import RewardPipeline
 from loomrl.config.release import ReleasePlan
+from loomrl.config.rewards import RewardPipeline
 from loomrl.config.root import Root
 from loomrl.config.serving import EndpointName
 from loomrl.schema import Config

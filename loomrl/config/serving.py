@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 
 from loomrl.config.basic import NonNegative, Positive, PositiveInt, Seconds, ServerUrl, Share
 from loomrl.config.monitor import Monitoring
-from loomrl.config.pipeline import RewardPipeline
 from loomrl.config.placement import GpuPlace
+from loomrl.config.rewards import RewardPipeline
 from loomrl.config.root import Root
 from loomrl.schema import Config
 from loomrl.threshold import reaches

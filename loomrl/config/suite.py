@@ -8,10 +8,10 @@ from pydantic import Field, model_validator
 
 from loomrl.canonical import content_hash
 from loomrl.config.basic import EntryPoint, Episodes, Level, NonNegative, Person, Positive, PositiveInt, Seed, Share
+from loomrl.config.control import LoggedData
 from loomrl.config.control_experiment import ControlEnvironment, GymnasiumEnvironment
 from loomrl.config.experiment import EnvironmentConfig
-from loomrl.config.judge import JudgeModel
-from loomrl.config.offline import LoggedData
+from loomrl.config.rewards import JudgeModel
 from loomrl.schema import Config
 
 Rate = Annotated[float, Field(gt=0, lt=0.5)]

@@ -18,8 +18,7 @@ from loomrl.http.refusal import Refused
 from loomrl.release.controller import Look, Moment, Observer, past
 from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, evidence_as_json, tell
-from loomrl.release.passage import Word, parse_word
-from loomrl.release.plan import steps_of
+from loomrl.release.passage import Word, parse_word, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.events import last_event
 from loomrl.store.releases import ReleaseRow, list_releases, newest_release, read_release

@@ -1,6 +1,6 @@
-"""Requests of others, by the contract `agent.rl.training.request.v1`: what a loop can do becomes a job.
+"""Jobs in the words of the contracts `agent.rl.training.request.v1` and `….status.v1`, out and in.
 
-What it cannot do, and what would have no effect, is refused by name.
+A request for something that the loop cannot do, or that would have no effect, is refused by name.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The training service of the contract: its questions, answered from the record."""
+"""The training service of the contract: answered from the record, over HTTP and over the bus."""
 
 import threading
 import time

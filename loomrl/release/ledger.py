@@ -14,11 +14,11 @@ from loomrl.release.passage import (
     Phase,
     Word,
     arms_of,
+    choose_strategy,
     is_step_heard,
     refuse_arms,
     told,
 )
-from loomrl.release.plan import choose_strategy
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Endpoint, State, show_endpoint
 from loomrl.store.releases import (

@@ -7,8 +7,8 @@ import pytest
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError
 from loomrl.experiments.release import Asked, release
+from loomrl.release.gate.check import improved
 from loomrl.release.gate.proof import Bounded
-from loomrl.release.gate.verdict import improved
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.releases import list_releases

@@ -19,12 +19,14 @@ from loomrl.release.passage import (
     Phase,
     Word,
     arms_of,
+    choose_strategy,
     decide,
+    guards_of,
     refuse_arms,
+    steps_of,
     told,
     waits_for,
 )
-from loomrl.release.plan import choose_strategy, guards_of, steps_of
 from loomrl.store.endpoints import Arm, Role
 
 BASE = Arm(name="stable", policy="run/1")
