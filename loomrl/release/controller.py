@@ -1,6 +1,7 @@
 """The evidence of a release, and the controller of an endpoint's releases.
 
-Any number of controllers may run at once, and each may be killed at any instant: all compute equal evidence from the log.
+Any number of controllers may run at once, and each may be killed at any instant: all compute equal evidence from the
+log.
 """
 
 import time
