@@ -109,6 +109,7 @@ def test_second_training_of_an_endpoint_cannot_begin(db: LoomDB) -> None:
     assert move(db, plan(), Move(job=beside)) is not None
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_two_who_decide_at_once_ask_for_one_job(db: LoomDB) -> None:
     position, jobs = jobs_of(db, ENDPOINT)
     steps = [decide(plan(), replace(seen_as(*jobs, collected=100), position=position), NOW + n) for n in (0, 1)]
