@@ -15,7 +15,7 @@ from loomrl.experiments.arms import parse_arms
 from loomrl.experiments.release import Asked, release
 from loomrl.release.ledger import latest, move, tell
 from loomrl.release.passage import Phase, Word
-from loomrl.serving.deployment.steward import arms_of, set_arms
+from loomrl.serving.deployment.station import arms_of, set_arms
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, start_test, stop_test
 from loomrl.store.deployments import Deployment, list_deployments
