@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from loomrl.console.release import limit_of
 from loomrl.release.controller import Look, past
 from loomrl.release.guard import Finding
-from loomrl.release.plan import PlanStep, steps_of
+from loomrl.release.passage import PlanStep, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.releases import ReleaseRow
 from loomrl.telemetry.plot import COLOURS, picture
