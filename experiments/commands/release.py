@@ -47,11 +47,11 @@ def run(  # noqa: PLR0913 - a command with its options
 ) -> None:
     """Begin the release of a version. The endpoint's service moves it on, or back, by itself."""
     from loomrl.errors import ConfigError
-    from loomrl.experiments.release import Asked, release, resolve_plan
+    from loomrl.experiments.release import ReleaseRequest, begin, resolve_plan
 
     if no_gate is not None and suite is not None:
         raise ConfigError("--suite has no effect with --no-gate: leave one out.")
-    request = Asked(
+    request = ReleaseRequest(
         version=version,
         endpoint=to,
         plan=resolve_plan(plan, settings or [], strategy),
@@ -61,7 +61,7 @@ def run(  # noqa: PLR0913 - a command with its options
         why=why,
     )
     with open_face_store() as db:
-        begun = release(request, db)
+        begun = begin(request, db)
         if not watch:
             _print_release(begun)
             _warn(begun, db)
@@ -156,8 +156,8 @@ def _print_release(release: "Release") -> None:
 
 def _warn(release: "Release", db: "LoomDB") -> None:
     """Name the guards that this endpoint has had no observations of lately, on the error output."""
-    from loomrl.release.plan import guards_of
-    from loomrl.release.silence import unheard
+    from loomrl.release.guard import unheard
+    from loomrl.release.passage import guards_of
     from loomrl.store.observations import latest_observations
 
     heard = {each.metric for each in latest_observations(db, release.row.endpoint, rows=RECENT)}

@@ -36,6 +36,7 @@ def counts(world: World) -> dict[str, int]:
     return {row["what"]: row["n"] for row in world.ask(parts)}
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_what_is_new_is_loaded_once(world: World) -> None:
     world.fill()
     every = {"trajectories": 19, "rewards": 13, "feedback": 4, "exposures": 11}
