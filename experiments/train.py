@@ -15,7 +15,6 @@ from loomrl.cluster.job import refuse_lost
 from loomrl.config import AnyExperiment
 from loomrl.config.layout import length
 from loomrl.console.saved import save_run
-from loomrl.console.word import lasting
 from loomrl.errors import ConfigError, RunTaken
 from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
@@ -28,6 +27,7 @@ from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.files import write_whole
 from loomrl.load import parse_assignments
+from loomrl.record.word import lasting
 from loomrl.run.record import run_folder
 from loomrl.run.version import latest_of
 from loomrl.schema import Tree, merge
@@ -278,7 +278,7 @@ def render(result: TrainResult, console: Console) -> None:
     elif result.best != result.policy:
         console.print(f"the best of those that were kept: {result.best}", highlight=False)
     console.print(f"curves and samples: {result.page}", highlight=False)
-    console.print(f"who made it from what: loomrl lineage {result.policy}", highlight=False)
+    console.print(f"who made it from what: loomrl policies show {result.policy}", highlight=False)
 
 
 def _rows(comparison: Comparison) -> tuple[str, Sequence[tuple[str, ...]]]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from loomrl.console import word
+from loomrl.record import word
 
 Form = Literal["number", "percent", "signed"]
 Columns = Mapping[str, Sequence[float | None]]
