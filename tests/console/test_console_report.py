@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from loomrl.console.comparison import comparison_table, headlines
 from loomrl.console.run import content
 from loomrl.console.saved import save_run, save_verdict
+from loomrl.experiments.cli import app
 from loomrl.store import LoomDB, open_store
 from loomrl.store.runs import Run, RunStatus, finish_run, show_run, start_run
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
@@ -253,3 +255,12 @@ def test_a_verdict_is_saved_with_its_evidence_and_examples(tmp_path: Path) -> No
     assert "length: examples" in page.text
     assert "owned" in page.text
     assert page.tags.count("script") == 1
+
+
+def test_the_command_line_saves_the_same_page(sqlite_url: str, tmp_path: Path) -> None:
+    with open_store(sqlite_url) as db:
+        page = saved(db, rows(3))
+    file = tmp_path / "run.html"
+    answer = CliRunner().invoke(app, ["--store", sqlite_url, "runs", "r", "--page", str(file)])
+    assert answer.exit_code == 0, answer.output
+    assert file.read_text(encoding="utf-8") == page
