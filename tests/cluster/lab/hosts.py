@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from loomrl.cluster.lab import Lab
 from loomrl.config import AnyExperiment, ServingExperiment
 from loomrl.errors import StoreError
 from loomrl.load import dump
@@ -16,6 +15,7 @@ from loomrl.store import open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import Run, ask_to_stop, find_run
 from tests.cluster.lab.lab_support import RAY, TOKEN, a_name, a_network
+from tests.lab import Lab
 from tests.needs import ROOT, postgres_binaries
 
 PASSWORD = "only-in-this-lab"
