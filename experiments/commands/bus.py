@@ -48,7 +48,7 @@ def run(
     from loomrl.observability.exposition import door_at, exposed, metrics_route, process_registry
     from loomrl.observability.presence import present
     from loomrl.store import open_store
-    from loomrl.store.service.replicas import ReplicaRole
+    from loomrl.store.replicas import ReplicaRole
 
     registry = process_registry()
     address = ""
@@ -71,7 +71,7 @@ def status(store: StoreUrl = "sqlite:///loom.db", bus: BusUrl = None, as_json: A
     from loomrl.bus.open import open_bus
     from loomrl.bus.outbox import Outbox
     from loomrl.store import open_store
-    from loomrl.store.events import last_event
+    from loomrl.store.events import EVENTS
 
     with open_store(store) as db, open_bus(bus or store) as opened:
         streams = opened.stats()
@@ -79,7 +79,7 @@ def status(store: StoreUrl = "sqlite:///loom.db", bus: BusUrl = None, as_json: A
         rejected = _rejected(db)
         outbox = Outbox(db, store, opened)
         cursors = outbox.cursors()
-        last = last_event(db)
+        last = EVENTS.last(db)
         outbox.close()
         place = opened.place
 
@@ -189,11 +189,11 @@ def nats(
 def _rejected(db: "LoomDB") -> dict[str, int]:
     """The dead letters on record, by cause."""
     from loomrl.bus.sink import REJECTED
-    from loomrl.store.events import read_events
+    from loomrl.store.events import EVENTS
 
     counts: dict[str, int] = {}
     after = 0
-    while page := read_events(db, after=after, kind=REJECTED):
+    while page := EVENTS.read(db, after=after, kind=REJECTED):
         after = page[-1][0]
         for _, event in page:
             for cause, number in event.data.items():

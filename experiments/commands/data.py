@@ -145,7 +145,7 @@ def show(
     from loomrl.experiments.data import described
     from loomrl.store import open_store
     from loomrl.store.datasets import find_dataset, read_rows
-    from loomrl.store.rows import columns_of
+    from loomrl.store.log import columns_of
 
     with open_store(store) as db:
         found = find_dataset(db, id)

@@ -24,11 +24,11 @@ def events(
     Each line has its position in the log: after a restart go on with --after.
     """
     from loomrl.store import open_store
-    from loomrl.store.events import read_events
+    from loomrl.store.events import EVENTS
 
     with open_store(store) as db:
         while True:
-            page = read_events(db, after=after, kind=kind, subject=subject)
+            page = EVENTS.read(db, after=after, kind=kind, subject=subject)
             for position, event in page:
                 about = {"kind": event.kind, "subject": event.subject, "at": event.created_at, "data": event.data}
                 print(json.dumps({"position": position, **about}, ensure_ascii=False))

@@ -115,10 +115,10 @@ def list_given(
 ) -> None:
     """List feedback on what was served, newest first."""
     from loomrl.store import open_store
-    from loomrl.store.feedback import latest_feedback
+    from loomrl.store.feedback import FEEDBACK
 
     with open_store(store) as db:
-        found = latest_feedback(db, limit=limit, trajectory=trajectory)
+        found = FEEDBACK.latest(db, limit=limit, trajectory=trajectory)
     rows = [
         (
             f"{datetime.fromtimestamp(each.created_at):%Y-%m-%d %H:%M:%S}",

@@ -64,10 +64,10 @@ def run(
 def show(id: Id, page: PageFile = None, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
     """Show a verdict with its evidence."""
     from loomrl.store import open_store
-    from loomrl.store.verdicts import show_verdict
+    from loomrl.store.verdicts import VERDICTS
 
     with open_store(store) as db:
-        verdict = show_verdict(db, id)
+        verdict = VERDICTS.require(db, id)
     _write(verdict, page)
     _tell(verdict, as_json=as_json)
 
@@ -81,10 +81,10 @@ def list_all(
 ) -> None:
     """List the latest verdicts."""
     from loomrl.store import open_store
-    from loomrl.store.verdicts import list_verdicts
+    from loomrl.store.verdicts import VERDICTS
 
     with open_store(store) as db:
-        found = list_verdicts(db, limit=limit, policy=policy)
+        found = VERDICTS.latest(db, limit=limit, policy=policy)
     rows = [(v.id, _outcome(v), v.policy, v.against or "", v.suite, _at(v.created_at)) for v in found]
     columns = ("verdict", "outcome", "policy", "against", "suite", "at")
     emit(

@@ -29,7 +29,7 @@ def create(
 ) -> None:
     """Create a key and print it. It cannot be shown again: LoomDB has its hash only."""
     from loomrl.store import open_store
-    from loomrl.store.service.keys import create_key
+    from loomrl.store.keys import create_key
 
     now = time.time()
     expires_at = None if days is None else now + DAY_S * days
@@ -43,10 +43,10 @@ def create(
 def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
     """List the keys, newest first, without what opens."""
     from loomrl.store import open_store
-    from loomrl.store.service.keys import list_keys
+    from loomrl.store.keys import KEYS
 
     with open_store(store) as db:
-        found = list_keys(db)
+        found = KEYS.latest(db, limit=1000)
     now = time.time()
 
     def state(revoked_at: float | None, holds: bool) -> str:
@@ -75,7 +75,7 @@ def revoke(
 ) -> None:
     """Revoke a key: within a second it opens nothing."""
     from loomrl.store import open_store
-    from loomrl.store.service.keys import revoke_key
+    from loomrl.store.keys import revoke_key
 
     with open_store(store) as db:
         revoked = revoke_key(db, key, at=time.time(), reason=reason)

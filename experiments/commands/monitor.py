@@ -38,7 +38,7 @@ def hits(
 def quarantine(endpoint: Endpoint = "", store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
     """List the sessions whose calls are refused, oldest first."""
     from loomrl.store import open_store
-    from loomrl.store.quarantine import quarantined
+    from loomrl.store.sessions import quarantined
 
     with open_store(store) as db:
         found = [asdict(each) for each in quarantined(db, endpoint=endpoint)]
@@ -60,7 +60,7 @@ def free(
     """Free a session: its calls are answered again within a second."""
     from loomrl.errors import StoreError
     from loomrl.store import open_store
-    from loomrl.store.quarantine import Quarantine, quarantined, record_quarantine
+    from loomrl.store.sessions import Quarantine, quarantined, record_quarantine
 
     with open_store(store) as db:
         held = [each for each in quarantined(db) if each.session == session]

@@ -32,10 +32,10 @@ def runs(store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJs
     """List the latest runs, with what they measured last."""
     from loomrl.console.run_table import results_of
     from loomrl.store import open_store
-    from loomrl.store.runs import list_runs
+    from loomrl.store.runs import RUNS
 
     with open_store(store) as db:
-        found = list_runs(db, limit=limit)
+        found = RUNS.latest(db, limit=limit)
         results = results_of(db, [run.id for run in found])
     rows = [
         (
@@ -83,7 +83,7 @@ def lineage(
     """Show a policy version's origins, back to the first, and its descendants."""
     from loomrl.run.version import find_version
     from loomrl.store import open_store
-    from loomrl.store.lineage import lineage as trace
+    from loomrl.store.policies import lineage as trace
 
     with open_store(store) as db:
         last = find_version(policy, db)
@@ -248,7 +248,7 @@ def tensorzero(
     from loomrl.experiments.tensorzero import configuration
     from loomrl.store import open_store
     from loomrl.store.endpoints import show_endpoint
-    from loomrl.store.service.replicas import front_of
+    from loomrl.store.replicas import front_of
 
     with open_store(store) as db:
         present = show_endpoint(db, endpoint)

@@ -110,10 +110,10 @@ def list_all(
 ) -> None:
     """List the latest rewards, newest first."""
     from loomrl.store import open_store
-    from loomrl.store.rewards import list_rewards
+    from loomrl.store.rewards import REWARDS
 
     with open_store(store) as db:
-        found = list_rewards(db, limit=limit, endpoint=endpoint)
+        found = REWARDS.latest(db, limit=limit, endpoint=endpoint)
     rows = [(one.trajectory, one.endpoint, f"{one.total:.3f}", f"{one.confidence:.2f}", *_scores(one)) for one in found]
     columns = ("trajectory", "endpoint", "total>", "confidence>", "scores")
     emit(
@@ -129,10 +129,10 @@ def alarms(
 ) -> None:
     """List what the watch for reward hacking found: components that part ways."""
     from loomrl.store import open_store
-    from loomrl.store.events import read_events
+    from loomrl.store.events import EVENTS
 
     with open_store(store) as db:
-        found = [event for _, event in read_events(db, kind="reward.alarm", subject=endpoint, limit=limit)]
+        found = [event for _, event in EVENTS.read(db, kind="reward.alarm", subject=endpoint, limit=limit)]
     rows = [(f"{event.created_at:.0f}", event.subject, event.data["window"], event.data["reason"]) for event in found]
     columns = ("at", "endpoint", "window>", "reason")
     emit(
@@ -212,11 +212,11 @@ def _hub_of(db: "LoomDB", contents: "Contents", name: str) -> "Hub":
     from loomrl.bus.agent import hub_name, known_agents
     from loomrl.errors import ConfigError, unknown
     from loomrl.store.endpoints import list_endpoints
-    from loomrl.store.runs import list_runs
+    from loomrl.store.runs import RUNS
 
     endpoints = [one.name for one in list_endpoints(db)]
     agents = known_agents(db)
-    runs = [one.id for one in list_runs(db, limit=1000)]
+    runs = [one.id for one in RUNS.latest(db, limit=1000)]
     hubs = {
         **{one: one for one in runs},
         **{one: hub_name(one) for one in agents},

@@ -65,7 +65,7 @@ def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> 
     """List the endpoints, with their arms and how many replicas answer."""
     from loomrl.store import open_store
     from loomrl.store.endpoints import list_endpoints
-    from loomrl.store.service.replicas import live_replicas
+    from loomrl.store.replicas import live_replicas
 
     with open_store(store) as db:
         found = list_endpoints(db)
@@ -87,12 +87,12 @@ def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> 
 def show(name: Name, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
     """Show an endpoint: its arms, the replicas behind it, and its latest revisions."""
     from loomrl.store import open_store
-    from loomrl.store.endpoints import history_of, show_endpoint
-    from loomrl.store.service.replicas import live_replicas
+    from loomrl.store.endpoints import ENDPOINTS, show_endpoint
+    from loomrl.store.replicas import live_replicas
 
     with open_store(store) as db:
         found = show_endpoint(db, name)
-        past = history_of(db, name, limit=10)
+        past = ENDPOINTS.latest(db, name=name, limit=10)
         replicas = live_replicas(db, endpoint=name)
 
     def render(console: Console) -> None:

@@ -29,12 +29,12 @@ from loomrl.release.controller import Clock
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB
 from loomrl.store.datasets import read_rows
-from loomrl.store.endpoints import Endpoint, history_of
-from loomrl.store.events import Event, read_events
+from loomrl.store.endpoints import ENDPOINTS, Endpoint
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.notes import Notes
 from loomrl.store.releases import read_release
 from loomrl.store.rewards import reward_before, rewards_since
-from loomrl.store.runs import RunStatus, find_run
+from loomrl.store.runs import RUNS, RunStatus
 from loomrl.store.sessions import count_lost
 from loomrl.store.verdicts import find_verdict
 from loomrl.telemetry.metric import Metric
@@ -152,7 +152,7 @@ class Observer:
 
     def _of_training(self, job: Job) -> Evidence:
         found = self.found(job)
-        run = find_run(self._db, job.run)
+        run = RUNS.find(self._db, job.run)
         if found.work is not Work.ENDED:
             rows, total = self._metrics(job)
             return Evidence(work=found.work, progress=min(1.0, rows[-1]["step"] / total) if rows else 0.0)
@@ -188,7 +188,7 @@ class Observer:
         return tuple(found)
 
     def _verdict(self, job: Job) -> Judged | None:
-        (present,) = history_of(self._db, self._plan.endpoint, limit=1)
+        (present,) = ENDPOINTS.latest(self._db, name=self._plan.endpoint, limit=1)
         baseline = source_of(present.stable.policy, self._db)
         found = find_verdict(
             self._db,
@@ -247,16 +247,16 @@ class Observer:
         found: list[Event] = []
         for kind in (ALERT, REWARD_ALARM):
             after = 0
-            while page := read_events(self._db, after=after, kind=kind, subject=self._plan.endpoint):
+            while page := EVENTS.read(self._db, after=after, kind=kind, subject=self._plan.endpoint):
                 after = page[-1][0]
                 found += [event for _, event in page if event.created_at > since]
         return sorted(found, key=lambda event: event.created_at)
 
     def _stable(self) -> tuple[int, str, float, int]:
         """The version in production, since when it is the stable one, and the position of the rewards up to then."""
-        (newest,) = history_of(self._db, self._plan.endpoint, limit=1)
+        (newest,) = ENDPOINTS.latest(self._db, name=self._plan.endpoint, limit=1)
         if newest.revision != self._production[0]:
-            since = _stable_since(history_of(self._db, self._plan.endpoint, limit=MOST_REVISIONS))
+            since = _stable_since(ENDPOINTS.latest(self._db, name=self._plan.endpoint, limit=MOST_REVISIONS))
             version = self._version(newest.stable.policy)
             after = reward_before(self._db, self._plan.endpoint, since)
             self._production = (newest.revision, version, since, after)

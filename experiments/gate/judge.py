@@ -19,8 +19,8 @@ from loomrl.release.gate.check import Check
 from loomrl.release.gate.provenance import Origin, provenance
 from loomrl.release.gate.verdict import improved, outcome_of, strategy_of
 from loomrl.store import LoomDB
-from loomrl.store.lineage import lineage
-from loomrl.store.runs import code_revision, recorded_experiment, run_id, show_run
+from loomrl.store.policies import lineage
+from loomrl.store.runs import RUNS, code_revision, recorded_experiment, run_id
 from loomrl.store.verdicts import StoredVerdict, find_verdict, record_verdict
 
 SEEDS = 2**31
@@ -120,7 +120,7 @@ def _origin(suite: Suite, parties: Parties, db: LoomDB) -> list[Check]:
 
 def _gone(id: str, db: LoomDB) -> list[str]:
     """Environment versions of a run that cannot be opened as they were recorded."""
-    run = show_run(db, id)
+    run = RUNS.require(db, id)
     experiment = recorded_experiment(run)
     if isinstance(experiment, ControlExperiment):
         there = _snapshot(experiment)

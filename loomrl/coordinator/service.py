@@ -17,7 +17,7 @@ from loomrl.coordinator.request import job_from
 from loomrl.coordinator.telling import status_of
 from loomrl.errors import ConfigError, EventError, IdTaken, LoomError, StoreError, unknown
 from loomrl.store import LoomDB
-from loomrl.store.deployments import list_deployments
+from loomrl.store.deployments import DEPLOYMENTS
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.events import Event
 from loomrl.store.trainings import list_trainings
@@ -96,7 +96,7 @@ class TrainingService:
         since = _seconds("deployed_since", deployed_since) or 0.0
         told = [
             deployed_event(**deployment_on_record(self.db, Event(kind="", subject=one.id, created_at=one.created_at)))
-            for one in list_deployments(self.db, endpoint=self.plan.endpoint, limit=MOST)
+            for one in DEPLOYMENTS.latest(self.db, endpoint=self.plan.endpoint, limit=MOST)
             if one.created_at >= since and is_told({"stage": one.stage.value, "share": one.share})
         ]
         return {"models": told[: _limit(limit)]}

@@ -14,7 +14,7 @@ from loomrl.experiments.commands.events import events
 from loomrl.experiments.shipped import names
 from loomrl.observability.log import JsonFormatter
 from loomrl.store import open_store
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import EVENTS, Event
 from tests.cluster.cluster_support import assert_parses
 
 FILE = Path(__file__).parent.parent.parent / "cluster/compose.yaml"
@@ -171,7 +171,7 @@ def test_the_agent_reads_what_our_lines_have(tmp_path: Path, capsys: pytest.Capt
     log = json.loads(JsonFormatter().format(logging.makeLogRecord({"name": "loomrl.bus", "msg": "up"})))
     url = f"sqlite:///{tmp_path}/loom.db"
     with open_store(url) as db:
-        append_events(db, [Event(kind="job.moved", subject="1", created_at=1.0)])
+        EVENTS.append(db, [Event(kind="job.moved", subject="1", created_at=1.0)])
     events(store=url, after=0, kind=None, subject=None, follow=False)
     audit = json.loads(capsys.readouterr().out)
     (read,) = re.findall(r"expressions\s+= \{(.*)\}", agent)

@@ -7,7 +7,7 @@ from loomrl.config import ServingExperiment
 from loomrl.http.listen import authority, is_loopback
 from loomrl.http.tls import Certificate
 from loomrl.serving.deployment.front import find_haproxy
-from loomrl.store.service.replicas import url_of
+from loomrl.store.replicas import url_of
 
 WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 

@@ -1,4 +1,4 @@
-"""Retention: trajectories leave their endpoint's hub for files, and the files are deleted.
+"""Retention: trajectories forget_participants their endpoint's hub for files, and the files are deleted.
 
 Each step is on record before it is taken: cut off anywhere, the next round finishes it.
 """
@@ -14,7 +14,7 @@ from loomrl.serving.retention.file import delete_file, exists, ids_in, read_file
 from loomrl.store import LoomDB
 from loomrl.store.archives import ArchiveFile, begin_file, drop_file, list_files, move_file
 from loomrl.store.erasures import delete_judgements, erased, purge_erasures
-from loomrl.store.participants import leave
+from loomrl.store.sessions import forget_participants
 from loomrl.types import Trajectory
 
 DAY_S = 86_400.0
@@ -32,7 +32,7 @@ class Ages:
     """The times that trajectories stay."""
 
     hot_days: float = 30.0
-    """In the hub. They leave it a day's worth at a time, so that files are few."""
+    """In the hub. They forget_participants it a day's worth at a time, so that files are few."""
     archive_days: float = 90.0
     """In files, after that."""
 
@@ -102,7 +102,7 @@ class Retention:
             ids = ids_in(file.url) if exists(file.url) else []
             with self._db.write() as connection:
                 delete_judgements(connection, ids)
-                leave(connection, ids)
+                forget_participants(connection, ids)
                 move_file(connection, file.id, "leaving")
             end_file(self._db, file)
             deleted += len(ids)
