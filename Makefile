@@ -5,6 +5,8 @@ INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
+# What was changed: since the last commit that is upstream too, or since the last commit.
+SINCE ?= $(shell git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD)
 LAB := $(wildcard tests/cluster/lab/test_*.py)
 LONGEST := %/test_lab_serving.py %/test_lab_vllm.py
 
@@ -70,8 +72,8 @@ lint: setup tree ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint ## lint, types, architecture, fast tests
-	$(BIN)/python -m pytest -q -m "not slow and not system and not lab"
+check: lint ## style, types, and the quick tests that what was changed since SINCE can reach
+	$(BIN)/python -m pytest -q -m "not slow and not system and not lab" --reached-since $(SINCE)
 
 # Three for two cores: what waits for a server or a deadline leaves its core to another.
 test: setup ## all tests that take seconds

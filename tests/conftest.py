@@ -31,7 +31,7 @@ from loomrl.own_ray import own_ray
 from loomrl.store import LoomDB, db, open_store
 from tests.needs import need, postgres_binaries
 
-pytest_plugins = ["tests.costs"]
+pytest_plugins = ["tests.costs", "tests.imports"]
 
 PASSWORD = "only-on-loopback"
 SLOW_MOST_S = 1800

@@ -96,7 +96,7 @@ class Records(Generic[T]):
 
     def row(self, one: T, **more: Any) -> dict[str, Any]:
         """The row of a record; StoreError for what no database or no JSON can hold."""
-        row = {name: self._plain(name, getattr(one, name)) for name in self._names} | more
+        row = {name: self._plain(name, one) for name in self._names} | more
         for name, value in row.items():
             if isinstance(value, str) and "\0" in value:
                 raise StoreError(f"{self._named(one)}: {name}={value!r:.200} has a NUL character. Remove it.")
@@ -173,9 +173,10 @@ class Records(Generic[T]):
         """True for equal JSON, whose keys may come in another order."""
         return name in self._json and None not in (stored, new) and json.loads(stored or "") == json.loads(new or "")
 
-    def _plain(self, name: str, value: Any) -> Any:
+    def _plain(self, name: str, one: T) -> Any:
+        value = getattr(one, name)
         if name in self._json:
-            return None if value is None else to_json(value, what=f"{self.table.name}: {name}")
+            return None if value is None else to_json(value, what=f"{self._named(one)}: {name}")
         return value.value if isinstance(value, Enum) else value
 
     def _named(self, one: T) -> str:

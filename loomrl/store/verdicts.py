@@ -46,6 +46,11 @@ class StoredVerdict:
     """People who approved it since."""
 
     @property
+    def failed_checks(self) -> list[str]:
+        """Names of the checks that failed or had no result."""
+        return [check["name"] for check in self.report["checks"] if check["state"] in ("failed", "error")]
+
+    @property
     def is_allowed(self) -> bool:
         """True if the policy may go to production, by the evidence and, where needed, a person's approval."""
         return self.outcome is VerdictOutcome.ALLOWED or (

@@ -66,7 +66,7 @@ def test_a_repeated_id_changes_nothing_and_makes_no_event(store: LoomDB) -> None
 
 
 def test_content_that_is_no_json_is_refused_whole_and_named(store: LoomDB) -> None:
-    with pytest.raises(StoreError, match="reward 'r1': content"):
+    with pytest.raises(StoreError, match="rewards 'r1': content"):
         store_rewards(store, [FIRST, replace(FIRST, id="r1", content={"value": float("nan")})])
     assert REWARDS.read(store) == []
     assert EVENTS.read(store) == []

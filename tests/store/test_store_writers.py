@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, make_url, text
 
 from loomrl.errors import StoreError
 from loomrl.store import LoomDB, open_store
-from loomrl.store.events import EVENTS, Event, record
+from loomrl.store.events import EVENTS, Event
 
 pytestmark = pytest.mark.system
 
@@ -29,7 +29,7 @@ def append_slowly(url: str, writer: int, count: int) -> None:
     db, rng = open_store(url), random.Random(writer)
     for number in range(count):
         with db.write() as connection:
-            record(connection, event(f"{writer}:{number}"))
+            EVENTS.append(connection, [event(f"{writer}:{number}")])
             time.sleep(rng.uniform(0, 0.01))
     db.close()
 
@@ -62,7 +62,7 @@ def test_a_writer_who_came_later_commits_later(store: LoomDB) -> None:
     other = open_store(store.engine.url.render_as_string(hide_password=False))
     with ThreadPoolExecutor(1) as thread:
         with store.write() as connection:
-            record(connection, event("first"))
+            EVENTS.append(connection, [event("first")])
             second = thread.submit(EVENTS.append, other, [event("second")])
             time.sleep(0.3)
             assert not second.done()
@@ -127,7 +127,8 @@ def test_reads_inside_one_block_see_one_moment(store: LoomDB) -> None:
 
 def test_an_exception_inside_a_write_keeps_nothing(store: LoomDB) -> None:
     with pytest.raises(ZeroDivisionError), store.write() as connection:
-        record(connection, event(str(record(connection, event("never")) / 0)))
+        EVENTS.append(connection, [event("never")])
+        raise ZeroDivisionError
     assert EVENTS.read(store) == []
 
 
@@ -156,9 +157,9 @@ def test_what_a_writer_that_was_ended_began_can_be_repeated(postgres_url: str) -
         pause = pauses.pop(0)
         with db.write() as connection:
             connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '50ms'")
-            record(connection, event(str(pause)))
+            EVENTS.append(connection, [event(str(pause))])
             time.sleep(pause)
-            record(connection, event("whole"))
+            EVENTS.append(connection, [event("whole")])
 
     db.again(append)
     assert [found.subject for _, found in EVENTS.read(db)] == ["0.0", "whole"]
@@ -182,7 +183,7 @@ def test_sqlite_has_a_commit_on_the_disk_when_it_returns(sqlite_url: str) -> Non
 def test_postgresql_refuses_a_write_that_goes_past_the_lock(postgres_url: str) -> None:
     db = open_store(postgres_url)
     with pytest.raises(StoreError, match="read-only"), db.read() as connection:
-        record(connection, event("unlocked"))
+        EVENTS.append(connection, [event("unlocked")])
     EVENTS.append(db, [event("locked")])
     db.close()
 
