@@ -1,4 +1,4 @@
-"""Retention: trajectories forget_participants their endpoint's hub for files, and the files are deleted.
+"""Retention: trajectories leave their endpoint's hub for files, and the files are deleted.
 
 Each step is on record before it is taken: cut off anywhere, the next round finishes it.
 """
@@ -32,7 +32,7 @@ class Ages:
     """The times that trajectories stay."""
 
     hot_days: float = 30.0
-    """In the hub. They forget_participants it a day's worth at a time, so that files are few."""
+    """In the hub. They leave it a day's worth at a time, so that files are few."""
     archive_days: float = 90.0
     """In files, after that."""
 
