@@ -160,6 +160,6 @@ def test_jobs_are_found_by_run_by_state_and_by_their_first_letters(db: LoomDB) -
     assert TRAININGS.newest(db, run="nobody") is None
     assert [row.id for row in list_trainings(db, states=["queued"])] == [waiting.id]
     assert [row.id for row in list_trainings(db, since=NOW + 1)] == [running.id]
-    with pytest.raises(StoreError, match="there is no training 'nowhere'"):
+    with pytest.raises(StoreError, match="trainings has no id 'nowhere'"):
         find_job(db, "nowhere")
     assert find_job(db, running.id).id == running.id

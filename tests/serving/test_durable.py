@@ -202,7 +202,9 @@ async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
         assert "example" not in str(found["told"].extra)
         assert (found["idle"].end, found["idle"].source) == (End.TRUNCATED, Source.PRODUCTION)
         with store._db.write() as connection:  # as after a kill between the hub and here
-            connection.execute(SESSIONS.update().where(SESSIONS.c.id == "told").values(state="ended", trajectory=None))
+            connection.execute(
+                SESSIONS.table.update().where(SESSIONS.c.id == "told").values(state="ended", trajectory=None)
+            )
         assert archive.sweep(now=clock.now).stored == 1
         clock.now += 10_000
         assert archive.sweep(now=clock.now).ended == 1
@@ -234,7 +236,7 @@ async def test_a_damaged_session_does_not_stop_the_others(
         await desk.call(name, ask(user("x")))
         await store.complete(name)
     with store._db.write() as connection:
-        connection.execute(CALLS.update().where(CALLS.c.session == "a").values(payload=b"damaged"))
+        connection.execute(CALLS.table.update().where(CALLS.c.session == "a").values(payload=b"damaged"))
     with open_endpoint_hub(store_url, "end", HubConfig()) as hub:
         assert Archive(store._db, hub, "end").sweep(now=clock.now).stored == 1
         assert [one.id for _, one in hub.read()] == ["b"]

@@ -370,6 +370,6 @@ async def test_implicit_feedback_is_derived_once_when_a_session_is_archived(serv
     (found,) = served.stored()
     assert (found.trajectory, found.source, found.kind, found.value) == ("s", "implicit", "asked_again", 0.2)
     with served.db.write() as connection:  # as after a kill between the feedback and the session
-        connection.execute(SESSIONS.update().values(state="ended"))
+        connection.execute(SESSIONS.table.update().values(state="ended"))
     assert served.archive().derived == 0
     assert len(served.stored()) == 1

@@ -226,7 +226,7 @@ async def test_everything_of_a_person_is_deleted_and_the_record_of_it_stays(hous
     await house.talk("elsewhere", "ada")
     with house.db.write() as connection:  # the same name at another endpoint is somebody else
         connection.execute(participants.update().where(participants.c.session == "elsewhere").values(endpoint="x"))
-        connection.execute(SESSIONS.update().where(SESSIONS.c.id == "elsewhere").values(endpoint="x"))
+        connection.execute(SESSIONS.table.update().where(SESSIONS.c.id == "elsewhere").values(endpoint="x"))
     house.judge("filed", "hot", "his", "nobodys")
     observe(house.db, "ada", "hot", "bob")
     done = forget(house.db, house.hub, "end", "ada", at=house.now)
