@@ -14,9 +14,8 @@ from itertools import islice, zip_longest
 from random import Random
 
 from loomrl.envs.code.mutation import mutants, remains
-from loomrl.envs.code.problem import Arguments, Problem
+from loomrl.envs.code.problem import CRASH, Arguments, Problem, run
 from loomrl.envs.code.simple import simple_programs
-from loomrl.envs.code.trial import CRASH, run
 from loomrl.envs.code.value import Value, same
 
 FEWEST = 6

@@ -11,11 +11,9 @@ from pydantic import Field
 from loomrl.envs.code.admission import Test, fresh_tests
 from loomrl.envs.code.grade import LIMITS, Grader, Reply, preload
 from loomrl.envs.code.hack import guesses, hacked_code, hacked_lines
-from loomrl.envs.code.lint import readability
 from loomrl.envs.code.review import FAMILY as REVIEW
 from loomrl.envs.code.review import Review, make_review
-from loomrl.envs.code.submission import CODE_FORMAT, NO_CODE, parse_code, with_function
-from loomrl.envs.code.subset import countable, refusal
+from loomrl.envs.code.submission import CODE_FORMAT, NO_CODE, countable, parse_code, readability, refusal, with_function
 from loomrl.envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge, make_challenge, shown_call
 from loomrl.envs.code.value import shown
 from loomrl.gym.answer import parse_submission, undress

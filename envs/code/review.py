@@ -7,9 +7,8 @@ from random import Random
 from loomrl.envs.code.admission import Test
 from loomrl.envs.code.compose.expression import formula, two_ways
 from loomrl.envs.code.compose.pipeline import pipeline
-from loomrl.envs.code.problem import Problem
+from loomrl.envs.code.problem import Problem, run
 from loomrl.envs.code.task import any_pattern, bug, bugs
-from loomrl.envs.code.trial import run
 
 FAMILY = "review"
 _TESTS = 12

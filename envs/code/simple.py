@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from loomrl.envs.code.problem import Arguments, Problem
-from loomrl.envs.code.trial import CRASH
+from loomrl.envs.code.problem import CRASH, Arguments, Problem
 from loomrl.envs.code.value import Value
 
 Term = tuple[str, str]

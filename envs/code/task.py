@@ -9,8 +9,7 @@ from loomrl.envs.code.admission import Suite, Test, make_suite
 from loomrl.envs.code.bank import PATTERNS
 from loomrl.envs.code.compose import NAME, compose
 from loomrl.envs.code.mutation import Mutant, is_omission, mutants
-from loomrl.envs.code.problem import Arguments, Pattern, Problem, normal
-from loomrl.envs.code.trial import run
+from loomrl.envs.code.problem import Arguments, Pattern, Problem, normal, run
 from loomrl.envs.code.value import same, shown
 
 TRIES = 20

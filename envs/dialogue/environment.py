@@ -15,10 +15,9 @@ from loomrl.envs.dialogue.support import Support
 from loomrl.errors import did_you_mean
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS
-from loomrl.gym.generate import rng_of
+from loomrl.gym.generate import TemplateParameters, rng_of
 from loomrl.gym.judge.judge import Inquiry
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
-from loomrl.schema import Config
 from loomrl.types import Message, Observation, Reward, Task
 
 SCENES: Mapping[str, Callable[[int, Random], Scene]] = {
@@ -58,13 +57,12 @@ def _scene_of(type: str) -> str:
     return TYPES[plain]
 
 
-class _Scenario(Config):
+class Scenario(TemplateParameters):
     """The parameters in a template of that family."""
 
     type: Annotated[str, AfterValidator(_scene_of)]
     """The scene: one of the four families, or another word for it."""
     context: str = Field(min_length=1, max_length=4000)
-    template: str = ""
 
 
 class DialogueSettings(EnvironmentSettings):
@@ -84,7 +82,7 @@ class DialogueEnvironment(BaseEnvironment):
     name = "Dialogue"
     version = "1.2.0"
     families = tuple(SCENES)
-    template_families: ClassVar[Mapping[str, Sequence[str]]] = {SCENARIO: ("type", "context")}
+    template_families: ClassVar[Mapping[str, Sequence[str]]] = {SCENARIO: Scenario.names()}
     settings_class = DialogueSettings
     reward_range = (0.0, 1.0 + sum(WEIGHTS.values()))
     reward_parts = ("correctness", *WEIGHTS)
@@ -107,7 +105,7 @@ class DialogueEnvironment(BaseEnvironment):
         family = task.family
         context = ""
         if family == SCENARIO:
-            given = _Scenario.parse(dict(task.parameters), origin="parameters of a task template of Dialogue")
+            given = Scenario.of(task)
             family = given.type
             context = f"{given.context}\n"
         self._scene = SCENES[family](task.level, rng)

@@ -5,10 +5,8 @@ from random import Random
 from typing import Any, ClassVar
 
 from loomrl.envs.game.begin import FAMILIES, begin, can_be_foretold, missing_families
-from loomrl.envs.game.hack import hacked
-from loomrl.envs.game.play import COMMAND, LISTED, Play, listed
-from loomrl.envs.game.prediction import FORMAT, VERB, log_score, read_prediction
-from loomrl.envs.game.puzzle import PUZZLES
+from loomrl.envs.game.play import COMMAND, FORMAT, LISTED, VERB, Play, hacked, listed, log_score, read_prediction
+from loomrl.envs.game.puzzles import PUZZLES
 from loomrl.envs.game.setting import GameSettings, LeagueOpponent
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS, command_format, parse_command

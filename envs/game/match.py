@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from random import Random
 
 from loomrl.envs.game.board import Board
-from loomrl.envs.game.judge import Judge
 from loomrl.envs.game.notation import plain
 from loomrl.envs.game.opponent import Opponent, Turn
 from loomrl.envs.game.play import FEW, Answer, listed
-from loomrl.envs.game.solver import outcome
+from loomrl.envs.game.solver import Judge, outcome
 from loomrl.envs.game.spiel import State
 
 

@@ -5,8 +5,7 @@ from random import Random
 from typing import ClassVar
 
 from loomrl.envs.language import locale, question, summary, tongue
-from loomrl.envs.language.hack import hacked_answers, hacked_texts
-from loomrl.envs.language.problem import Generator, Grade, Problem
+from loomrl.envs.language.problem import Generator, Grade, Problem, hacked_answers, hacked_texts
 from loomrl.gym.answer import CLOSING, OPENING, Submission, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry, Opinion

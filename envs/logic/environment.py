@@ -6,17 +6,18 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from loomrl.envs.logic.deduction import deduction
+from loomrl.envs.logic.formula import deduction, knights
 from loomrl.envs.logic.grid import grid
-from loomrl.envs.logic.hack import hacked_attempts
-from loomrl.envs.logic.knights import knights
 from loomrl.envs.logic.ordering import ordering
-from loomrl.envs.logic.outside import FAMILY as OUTSIDE
-from loomrl.envs.logic.outside import PARAMETERS, outside_puzzle
-from loomrl.envs.logic.puzzle import Puzzle, WordPuzzle
-from loomrl.envs.logic.statements import FAMILY as STATEMENTS
-from loomrl.envs.logic.statements import PARAMETERS as STATEMENT_PARAMETERS
-from loomrl.envs.logic.statements import statements
+from loomrl.envs.logic.puzzle import Puzzle, WordPuzzle, hacked_attempts
+from loomrl.envs.logic.template import (
+    OUTSIDE,
+    STATEMENTS,
+    OutsideParameters,
+    StatementParameters,
+    outside_puzzle,
+    statements,
+)
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.generate import rng_of
@@ -54,8 +55,8 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     version = "1.2.0"
     families = tuple(FAMILIES)
     template_families: ClassVar[Mapping[str, Sequence[str]]] = {
-        OUTSIDE: PARAMETERS,
-        STATEMENTS: STATEMENT_PARAMETERS,
+        OUTSIDE: OutsideParameters.names(),
+        STATEMENTS: StatementParameters.names(),
     }
     settings_class = LogicPuzzleSettings
     reward_range = (-PRICE * MOST_QUERIES, 1.0)

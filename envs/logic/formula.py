@@ -1,15 +1,15 @@
-"""Statements about yes-or-no facts, as sentences and as sets of worlds."""
+"""Statements about yes-or-no facts, as sentences and as sets of worlds: deductions, and knights and knaves."""
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import chain
 from operator import and_, or_
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.logic.clue import Clue
-from loomrl.envs.logic.puzzle import sentence
-from loomrl.envs.logic.world import everything, facts
-from loomrl.gym.generate import listed
+from loomrl.envs.logic.clue import Clue, choose, everything, facts
+from loomrl.envs.logic.puzzle import NAMES, WordPuzzle, sentence
+from loomrl.gym.generate import between, listed
 
 
 class Theme(NamedTuple):
@@ -115,3 +115,75 @@ TIERS = (
 def tier(level: int) -> tuple[str, ...]:
     """The kinds of statements of a level."""
     return TIERS[(level - 1) * len(TIERS) // 10]
+
+
+COLOURS = ("red", "blue", "green", "white", "black", "pink", "grey", "brown", "gold", "violet", "orange", "cyan")
+THEMES = (
+    Theme("lamps", COLOURS, "is on", "is off", "are on"),
+    Theme("guests", NAMES, "comes", "stays away", "come"),
+    Theme("suspects", NAMES, "is guilty", "is innocent", "are guilty"),
+)
+TRIES = 20
+"""Statements to draw, for each fact, before facts are told as they are."""
+
+
+def deduction(level: int, rng: Random, queries: int) -> WordPuzzle:
+    """Each of some lamps is on or off, and the premises say which."""
+    theme = rng.choice(THEMES)
+    count = between(level, 4, 12)
+    names = tuple(rng.sample(theme.names, count))
+    truth = [rng.random() < 0.5 for _ in names]
+    truth[rng.randrange(count)] = True
+    world = 1 << sum(1 << item for item, true in enumerate(truth) if true)
+    speech = Speech(theme, names, rng)
+    said = (speech.say(rng.choice(tier(level))) for _ in range(TRIES * count))
+    facts = [Clue(sentence(f"{fact.text}."), fact.worlds) for fact in map(speech.literal, range(count), truth)]
+    clues = choose(said, rng.sample(facts, count), world)
+    rng.shuffle(clues)
+    premises = "\n".join(clue.text for clue in clues)
+    return WordPuzzle(
+        story=f"{sentence(theme.kind)}: {', '.join(names)}.\n{premises}\nWhich {theme.true_of_many}?",
+        solution=", ".join(name for name, true in zip(names, truth, strict=True) if true),
+        solve=f"all that {theme.true_of_many}, with commas",
+        query="name",
+        queries=queries,
+        facts={name.lower(): fact.text for name, fact in zip(names, facts, strict=True)},
+        places=False,
+        shape=(names,),
+    )
+
+
+THEME = Theme("people", NAMES, "is a knight", "is a knave", "are knights")
+TOLD = 3
+"""Up to this level, the kind of one person is given."""
+
+
+def knights(level: int, rng: Random, queries: int) -> WordPuzzle:
+    """Who of these people, who speak about each other, are knights?"""
+    count = between(level, 4, 10)
+    names = tuple(rng.sample(NAMES, count))
+    truth = [rng.random() < 0.5 for _ in names]
+    truth[rng.randrange(count)] = True
+    world = 1 << sum(1 << item for item, true in enumerate(truth) if true)
+    speech = Speech(THEME, names, rng)
+    facts = [Clue(f"{fact.text}.", fact.worlds) for fact in map(speech.literal, range(count), truth)]
+    told = rng.sample(facts, count)
+    said = (_said(speech, rng.randrange(count), rng.choice(tier(level))) for _ in range(TRIES * count))
+    clues = choose(chain(told[:1] if level <= TOLD else [], said), told, world)
+    heard = "\n".join(clue.text for clue in rng.sample(clues, len(clues)))
+    return WordPuzzle(
+        story=f"Knights say what is true, knaves what is false.\n{heard}\nWhich of {', '.join(names)} are knights?",
+        solution=", ".join(name for name, true in zip(names, truth, strict=True) if true),
+        solve="all knights, with commas",
+        query="name",
+        queries=queries,
+        facts={name.lower(): fact.text for name, fact in zip(names, facts, strict=True)},
+        places=False,
+        shape=(names,),
+    )
+
+
+def _said(speech: Speech, speaker: int, kind: str) -> Clue:
+    """A statement in somebody's mouth: it is true where the speaker is a knight, and only there."""
+    said = speech.say(kind, without=speaker)
+    return Clue(f'{speech.names[speaker]}: "{said.text}"', speech.every ^ speech.facts[speaker] ^ said.worlds)

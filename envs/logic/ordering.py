@@ -5,9 +5,8 @@ from operator import or_
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.logic.clue import Clue, choose
+from loomrl.envs.logic.clue import Clue, choose, everything, orders
 from loomrl.envs.logic.puzzle import NAMES, WordPuzzle
-from loomrl.envs.logic.world import everything, orders
 from loomrl.gym.generate import between
 
 

@@ -10,9 +10,8 @@ from typing import Literal, NamedTuple
 from loomrl.envs.math.form import Form, is_finished, is_finished_equation
 from loomrl.envs.math.interval import MAX_ITEMS, read_intervals
 from loomrl.envs.math.label import bare, stated, without_constant
-from loomrl.envs.math.polynomial import Unreadable
 from loomrl.envs.math.syntax import MAX_LENGTH, Node, evaluate, join_thin, join_thousands, read, unwrap_text
-from loomrl.envs.math.value import Calculator, Value, atoms, rational
+from loomrl.envs.math.value import Calculator, Unreadable, Value, atoms, rational
 
 Kind = Literal["value", "set", "tuple", "interval", "equation", "antiderivative"]
 

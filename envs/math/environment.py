@@ -5,14 +5,14 @@ from random import Random
 from typing import ClassVar
 
 from loomrl.envs.math.answer import Answer, Match, compare
-from loomrl.envs.math.custom import FAMILY as CUSTOM
-from loomrl.envs.math.custom import PARAMETERS, custom_problem
-from loomrl.envs.math.family import FAMILIES, make_problem
+from loomrl.envs.math.family import FAMILIES
 from loomrl.envs.math.hack import hacked_answers, hacked_texts
-from loomrl.envs.math.problem import Problem
+from loomrl.envs.math.problem import FAMILY as CUSTOM
+from loomrl.envs.math.problem import CustomParameters, Problem, custom_problem
 from loomrl.envs.math.step import progress
 from loomrl.envs.math.verify import may_verify, verify
 from loomrl.gym.answer import Submission
+from loomrl.gym.generate import rng_of
 from loomrl.gym.question import QuestionEnvironment
 from loomrl.types import Reward, Task
 
@@ -30,7 +30,7 @@ class MathEnvironment(QuestionEnvironment):
     name = "Math"
     version = "1.2.0"
     families = tuple(FAMILIES)
-    template_families: ClassVar[Mapping[str, Sequence[str]]] = {CUSTOM: PARAMETERS}
+    template_families: ClassVar[Mapping[str, Sequence[str]]] = {CUSTOM: CustomParameters.names()}
     reward_range = (0.0, 1.0 + PROGRESS_WEIGHT + FORMAT_WEIGHT)
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
     guess_floor: ClassVar[Mapping[str, float]] = {
@@ -55,8 +55,9 @@ class MathEnvironment(QuestionEnvironment):
 
     def ask(self, task: Task) -> str:
         """The problem's prompt."""
-        custom = task.family == CUSTOM
-        self._problem = custom_problem(task.parameters) if custom else make_problem(task.family, task.level, task.seed)
+        self._problem = (
+            custom_problem(task) if task.family == CUSTOM else FAMILIES[task.family](task.level, rng_of(task))
+        )
         return self._problem.prompt
 
     async def judge(self, submission: Submission) -> Reward:

@@ -10,9 +10,19 @@ from fractions import Fraction
 from math import gcd
 from typing import NamedTuple
 
-from loomrl.envs.math.polynomial import MAX_EXPONENT, ONE, Unreadable, content, parts
 from loomrl.envs.math.syntax import FUNCTIONS, UNCOMPUTED, Node, combine, evaluate, without_bars
-from loomrl.envs.math.value import Calculator, Value, atom, atoms, rational
+from loomrl.envs.math.value import (
+    MAX_EXPONENT,
+    ONE,
+    Calculator,
+    Unreadable,
+    Value,
+    atom,
+    atoms,
+    content,
+    parts,
+    rational,
+)
 
 
 class Form(Enum):

@@ -9,11 +9,10 @@ from random import Random
 
 from loomrl.envs.math.answer import Answer
 from loomrl.envs.math.notation import number
-from loomrl.envs.math.polynomial import Unreadable
 from loomrl.envs.math.problem import Problem
 from loomrl.envs.math.step import sides
 from loomrl.envs.math.syntax import evaluate, read
-from loomrl.envs.math.value import Calculator, Value, rational
+from loomrl.envs.math.value import Calculator, Unreadable, Value, rational
 
 RESTATED = 4
 """The number of random ones in `hacked_answers`."""

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from loomrl.envs.math.form import Form, is_finished
 from loomrl.envs.math.label import is_label
-from loomrl.envs.math.polynomial import Unreadable
 from loomrl.envs.math.syntax import Reader, evaluate, tokens
-from loomrl.envs.math.value import Calculator, rational
+from loomrl.envs.math.value import Calculator, Unreadable, rational
 
 MAX_ITEMS = 12
 """Intervals of a union, and items of a list."""

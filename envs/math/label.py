@@ -6,7 +6,7 @@ Only the answer is left, as it was written: whether it is finished is judged wit
 import re
 from typing import NamedTuple
 
-from loomrl.envs.math.polynomial import Unreadable
+from loomrl.envs.math.value import Unreadable
 from loomrl.gym.answer import undress
 
 ROUNDS = 8

@@ -22,10 +22,9 @@ from math import ceil
 from typing import NamedTuple
 
 from loomrl.envs.math.form import Form, is_finished, is_literal
-from loomrl.envs.math.polynomial import Unreadable
 from loomrl.envs.math.problem import Problem
 from loomrl.envs.math.syntax import Node, evaluate, read
-from loomrl.envs.math.value import Calculator
+from loomrl.envs.math.value import Calculator, Unreadable
 
 MAX_REASONING = 8_000
 MAX_CLAIMS = 40

@@ -9,8 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from loomrl.envs.math.polynomial import Unreadable
-from loomrl.envs.math.value import Calculator, Value, atom, constant, rational
+from loomrl.envs.math.value import Calculator, Unreadable, Value, atom, constant, rational
 
 MAX_LENGTH = 400
 MAX_DIGITS = 30

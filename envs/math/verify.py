@@ -10,8 +10,8 @@ from functools import lru_cache
 from loomrl.envs.math.answer import Answer, expression
 from loomrl.envs.math.form import Form, is_finished
 from loomrl.envs.math.notation import latex
-from loomrl.envs.math.polynomial import Unreadable
 from loomrl.envs.math.syntax import read
+from loomrl.envs.math.value import Unreadable
 from loomrl.gym.scorer import Scorer
 
 MAX_LENGTH = 120

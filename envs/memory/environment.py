@@ -13,11 +13,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from loomrl.envs.memory.fact import VALUES
 from loomrl.envs.memory.family import FAMILIES
 from loomrl.envs.memory.note import MOST_SHOWN, Memory, Refused, memory_of, read
 from loomrl.envs.memory.persistent import PERSISTENT, persistent_story, snapshot_of
-from loomrl.envs.memory.story import Question, Story
+from loomrl.envs.memory.story import VALUES, Question, Story
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS, parse_commands

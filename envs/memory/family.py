@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.memory.fact import PEOPLE, PLAIN, VALUES, Chronicle
 from loomrl.envs.memory.note import Wanted
 from loomrl.envs.memory.story import (
+    PEOPLE,
+    PLAIN,
+    VALUES,
+    Chronicle,
     Day,
     Generator,
     Question,

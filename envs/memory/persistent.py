@@ -12,10 +12,9 @@ from typing import Any
 
 from pydantic import Field
 
-from loomrl.envs.memory.fact import PEOPLE, PLAIN, VALUES, Chronicle
 from loomrl.envs.memory.family import LONGEST
 from loomrl.envs.memory.note import LONGEST_NAME, Memory, Note, memory_of
-from loomrl.envs.memory.story import Day, Story, ask_now, wanted_now
+from loomrl.envs.memory.story import PEOPLE, PLAIN, VALUES, Chronicle, Day, Story, ask_now, wanted_now
 from loomrl.errors import ConfigError
 from loomrl.gym.generate import between
 from loomrl.schema import Config

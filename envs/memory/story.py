@@ -1,12 +1,88 @@
 """An episode's story: days with their news, then questions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.memory.fact import VALUES, Chronicle
 from loomrl.envs.memory.note import Memory, Note, Wanted
+
+PEOPLE = ("Ana", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jan", "Kim", "Leo", "Mia", "Noa", "Ole",
+          "Pia", "Rio", "Sam", "Tom", "Uma", "Vic", "Wes", "Yan", "Zoe")  # fmt: skip
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "pet": ("cat", "dog", "fox", "owl", "hen", "pig", "cow", "bee", "rat", "ape", "elk", "emu"),
+    "city": ("rome", "oslo", "lima", "bern", "kiev", "riga", "doha", "cork", "graz", "nice", "bonn", "pisa"),
+    "job": ("baker", "nurse", "pilot", "judge", "miner", "actor", "tailor", "farmer", "waiter", "diver", "clerk",
+            "guard"),
+    "drink": ("tea", "milk", "cola", "beer", "wine", "cider", "mocha", "water", "rum", "cocoa", "juice", "soda"),
+    "game": ("chess", "golf", "poker", "darts", "rugby", "judo", "polo", "yoga", "tennis", "bingo", "cards", "dice"),
+}  # fmt: skip
+"""Attribute → its values. No word is in two of them."""
+WORDINGS: Mapping[str, tuple[str, ...]] = {
+    "pet": ("{who} got a new pet: {a} {value}", "At {who}'s home there lives only {a} {value} now"),
+    "city": ("{who} moved to {value}", "{who} lives in {value} from today on"),
+    "job": ("{who} began to work as {a} {value}", "{who} is {a} {value} from today on"),
+    "drink": ("{who} drinks nothing but {value} now", "{who} orders only {value} from today on"),
+    "game": ("{who} plays only {value} now", "{who} gave up everything else for {value}"),
+}
+"""For those who know what a cat is; up to level 3 it is said plainly."""
+PLAIN = 3
+
+
+class Chronicle:
+    """All facts with their days, and the sentences about them."""
+
+    def __init__(self, rng: Random, *, plain: bool, values: Mapping[str, Sequence[str]] = VALUES) -> None:
+        self.rng = rng
+        self.plain = plain
+        self._values = values
+        self.day = 0
+        self.history: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        """(who, attribute) → (since which day, what), in order; the last one is so now."""
+
+    def now(self, who: str, attribute: str) -> str | None:
+        """The current value."""
+        past = self.history.get((who, attribute))
+        return past[-1][1] if past else None
+
+    def news(self, who: str, attribute: str) -> str:
+        """Something changes; the sentence that tells it."""
+        before = self.now(who, attribute)
+        value = self.rng.choice([value for value in self._values[attribute] if value != before])
+        self.set(who, attribute, value)
+        if self.plain:
+            return f"{who}'s {attribute}: {value}."
+        shown = value.capitalize() if attribute == "city" else value
+        article = "an" if value[0] in "aeiou" else "a"
+        return self.rng.choice(WORDINGS[attribute]).format(who=who, a=article, value=shown) + "."
+
+    def swap(self, one: str, other: str, attribute: str) -> str:
+        """Two people change places."""
+        first = self.now(one, attribute)
+        second = self.now(other, attribute)
+        assert first is not None
+        assert second is not None
+        self.set(one, attribute, second)
+        self.set(other, attribute, first)
+        return f"{one} and {other} exchanged their {attribute}."
+
+    def follow(self, who: str, model: str, attribute: str) -> str:
+        """Somebody now has what another one has."""
+        value = self.now(model, attribute)
+        assert value is not None
+        self.set(who, attribute, value)
+        return f"{who}'s {attribute} is now the same as {model}'s."
+
+    def set(self, who: str, attribute: str, value: str) -> None:
+        """Let it be so from today on."""
+        past = self.history.setdefault((who, attribute), [])
+        if past and past[-1][0] == self.day:
+            past.pop()
+        past.append((self.day, value))
+
+    def on(self, who: str, attribute: str, day: int) -> str:
+        """The value on a day."""
+        return [value for since, value in self.history[who, attribute] if since <= day][-1]
 
 
 class Question(NamedTuple):

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from loomrl.envs.meta.assumption import underspecified
 from loomrl.envs.meta.calibration import calibration, evidence
-from loomrl.envs.meta.hack import hacked_answers
-from loomrl.envs.meta.question import LONGEST, Question, Questions
+from loomrl.envs.meta.question import LONGEST, Question, Questions, hacked_answers
 from loomrl.envs.meta.twin import bias
 from loomrl.envs.meta.verification import verification
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step

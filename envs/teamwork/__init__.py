@@ -6,7 +6,7 @@ from loomrl.envs.teamwork.settings import ID
 from loomrl.named import lazily
 
 _DOORS = {
-    "TeamEnvironment": "loomrl.envs.teamwork.environment",
+    "TeamEnvironment": "loomrl.envs.teamwork.vector",
     "TeamParallel": "loomrl.envs.teamwork.parallel",
     "TeamReport": "loomrl.envs.teamwork.report",
     "TeamSettings": "loomrl.envs.teamwork.settings",
@@ -25,7 +25,7 @@ __all__ = ["ID", *_DOORS]
 
 gymnasium.register(
     ID,
-    entry_point="loomrl.envs.teamwork.environment:TeamEnvironment",
+    entry_point="loomrl.envs.teamwork.vector:TeamEnvironment",
     vector_entry_point="loomrl.envs.teamwork.vector:TeamVector",
 )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped,unused-ignore]
 
 from loomrl.envs.teamwork import dynamics
-from loomrl.envs.teamwork.chance import STRENGTH
+from loomrl.envs.teamwork.dynamics import STRENGTH
 from loomrl.envs.teamwork.observation import (
     CAPACITY,
     EXPERTISE,

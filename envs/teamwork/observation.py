@@ -10,8 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from loomrl.envs.teamwork.chance import STRENGTH
-from loomrl.envs.teamwork.dynamics import Teams
+from loomrl.envs.teamwork.dynamics import STRENGTH, Teams
 from loomrl.envs.teamwork.settings import TeamSettings
 from loomrl.errors import ConfigError
 

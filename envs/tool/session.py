@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from loomrl.envs.tool.call import Call, Malformed, read_call
-from loomrl.envs.tool.fault import LOGIN, UNCERTAIN, WAIT, Turnstile
-from loomrl.envs.tool.kit import Tool
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.schema import Invalid, checked
+from loomrl.envs.tool.kit import Invalid, Tool, checked
+from loomrl.envs.tool.problem import LOGIN, UNCERTAIN, WAIT, Problem, Turnstile
 from loomrl.envs.tool.world import ToolError, World
 
 MOST_SHOWN = 4500

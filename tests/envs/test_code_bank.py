@@ -11,10 +11,9 @@ from loomrl.envs.code.admission import FEWEST, MOST, draw_tests, fresh_tests, ki
 from loomrl.envs.code.bank import PATTERNS
 from loomrl.envs.code.compose import compose
 from loomrl.envs.code.mutation import mutants, remains
-from loomrl.envs.code.problem import Problem, filled
+from loomrl.envs.code.problem import CRASH, Problem, filled, run
 from loomrl.envs.code.simple import simple_programs
 from loomrl.envs.code.task import bug
-from loomrl.envs.code.trial import CRASH, run
 from loomrl.envs.code.value import same
 
 MANY_TURNS = 200_000

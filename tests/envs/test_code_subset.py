@@ -7,9 +7,7 @@ import pytest
 
 from loomrl.envs.code.bank import PATTERNS
 from loomrl.envs.code.compose.operation import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
-from loomrl.envs.code.lint import findings, readability
-from loomrl.envs.code.submission import parse_code, with_function
-from loomrl.envs.code.subset import countable, parse, refusal
+from loomrl.envs.code.submission import countable, findings, parse, parse_code, readability, refusal, with_function
 
 ESCAPES = [
     "import sys",

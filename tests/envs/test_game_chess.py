@@ -8,10 +8,9 @@ import pytest
 
 from loomrl.config import EnvironmentConfig
 from loomrl.envs.game import GameEnvironment, chess
-from loomrl.envs.game.chess import KINDS, diagram, find_problem
+from loomrl.envs.game.chess import KINDS, diagram, draw_position, find_problem
 from loomrl.envs.game.match import Match, Setup
 from loomrl.envs.game.opponent import RandomMover
-from loomrl.envs.game.placement import draw_position
 from loomrl.envs.game.spiel import line, open_state
 from loomrl.envs.game.stockfish import FALLBACK, Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError

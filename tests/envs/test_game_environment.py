@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from loomrl.envs.game import GameEnvironment
+from loomrl.envs.game.begin import find_opening
 from loomrl.envs.game.board import BOARDS, rules_of
 from loomrl.envs.game.chess import FAMILY as CHESS
 from loomrl.envs.game.notation import plain
-from loomrl.envs.game.opening import find_opening
-from loomrl.envs.game.puzzle import PUZZLES
+from loomrl.envs.game.puzzles import PUZZLES
 from loomrl.envs.game.spiel import open_state
 from loomrl.errors import ConfigError
 from loomrl.gym.base import Step

@@ -5,11 +5,7 @@ from random import Random
 
 import pytest
 
-from loomrl.envs.game.puzzle import PUZZLES, Puzzle, Riddle
-from loomrl.envs.game.puzzle.hanoi import Hanoi
-from loomrl.envs.game.puzzle.jugs import Jugs
-from loomrl.envs.game.puzzle.lights import SHAPES, Lights
-from loomrl.envs.game.puzzle.sliding import distances
+from loomrl.envs.game.puzzles import PUZZLES, SHAPES, Hanoi, Jugs, Lights, Puzzle, Riddle, distances
 
 
 def steps_to(puzzle: Puzzle, most: int) -> int | None:

@@ -6,14 +6,16 @@ import pytest
 
 from loomrl.envs.math import MathEnvironment
 from loomrl.envs.math.answer import Answer, Match, compare
-from loomrl.envs.math.custom import custom_problem
-from loomrl.envs.math.family import FAMILIES, make_problem
+from loomrl.envs.math.family import FAMILIES
 from loomrl.envs.math.form import Form
 from loomrl.envs.math.hack import restated
 from loomrl.envs.math.notation import latex
+from loomrl.envs.math.problem import custom_problem
 from loomrl.envs.math.syntax import Node, read
 from loomrl.errors import ConfigError
 from loomrl.gym.answer import Submission
+from loomrl.types import Task
+from tests.envs.play_support import make_problem
 
 PRODUCT = Answer("13870")
 FRACTION = Answer("29/8", form=Form.LOWEST)
@@ -186,11 +188,16 @@ def plain(node):
     ],
 )
 def test_an_answer_of_a_template_is_finished_when_it_is_no_longer_than_given(answer, kind, right, wrong):
-    problem = custom_problem({"prompt": "?", "answer": answer, "kind": kind, "variables": "x"})
+    problem = custom_problem(_of_template(answer, kind))
     assert [text for text in right if compare(problem.answer, text) is not Match.EQUAL] == []
     assert [text for text in wrong if compare(problem.answer, text) is Match.EQUAL] == []
 
 
 def test_a_template_that_leaves_its_answer_unfinished_is_refused():
     with pytest.raises(ConfigError, match="every number worked out"):
-        custom_problem({"prompt": "?", "answer": "1+1, 3", "kind": "tuple"})
+        custom_problem(_of_template("1+1, 3", "tuple"))
+
+
+def _of_template(answer, kind):
+    parameters = {"prompt": "?", "answer": answer, "kind": kind, "variables": "x"}
+    return Task("Math", "1.2.0", "custom", 1, 0, parameters)

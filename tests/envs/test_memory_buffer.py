@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from play_support import to_the_end
 
 from loomrl.envs.memory import MemoryBufferEnvironment
-from loomrl.envs.memory.fact import VALUES
 from loomrl.envs.memory.note import Refused, memory_of, read
 from loomrl.envs.memory.persistent import CAPACITY
+from loomrl.envs.memory.story import VALUES
 from loomrl.errors import ConfigError
 from loomrl.gym.memory import with_memory
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loomrl.envs.tool.amount import Unreadable, same_answer, spelt, value_of
 from loomrl.envs.tool.call import LONGEST, MOST, Call, Malformed, read_call, split_calls
-from loomrl.envs.tool.schema import Invalid, checked, fields, text, whole
+from loomrl.envs.tool.kit import Invalid, checked, fields, text, whole
 
 SCHEMA = fields(room=text("which", longest=5), hour=whole("when", 8, 17), optional=("hour",))
 

@@ -10,8 +10,7 @@ from loomrl.envs.tool import ToolCallEnvironment
 from loomrl.envs.tool.call import Call
 from loomrl.envs.tool.corpus import find_pages, pages, text_of, told
 from loomrl.envs.tool.family.bank import DECOYS, TOOLS, TRANSFER
-from loomrl.envs.tool.fault import Faults, Turnstile, faults_for
-from loomrl.envs.tool.problem import Problem
+from loomrl.envs.tool.problem import Faults, Problem, Turnstile, faults_for
 from loomrl.envs.tool.session import Session, calls_needed, goal_of
 from loomrl.envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, World
 from loomrl.errors import ConfigError

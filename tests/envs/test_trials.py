@@ -10,8 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 from loomrl.control.environment import TRIAL_RETURNS
 from loomrl.envs.trials import BANDIT, GRID, PHYSICS, TRIALS
-from loomrl.envs.trials.distribution import Tasks, part_of
-from loomrl.envs.trials.environment import Trials
+from loomrl.envs.trials.environment import Tasks, Trials, part_of
 from loomrl.envs.trials.task import STEP_COST, Bandit, Grid, Physics
 from loomrl.errors import ConfigError
 

@@ -6,8 +6,7 @@ from random import Random
 
 from loomrl.envs.code.compose.operation import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS, Operation
 from loomrl.envs.code.draw import numbers
-from loomrl.envs.code.problem import Problem, normal
-from loomrl.envs.code.trial import run
+from loomrl.envs.code.problem import Problem, normal, run
 from loomrl.envs.code.value import same
 
 _FIRST_LEVEL = 3

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from loomrl.envs.math.answer import Answer
 from loomrl.envs.math.form import Form
 from loomrl.envs.math.notation import bracketed, decimal, number
-from loomrl.envs.math.problem import Problem, phrase
+from loomrl.envs.math.problem import Problem, phrase, pose
 from loomrl.gym.generate import between
 
 
@@ -26,14 +26,15 @@ def sums(level: int, rng: Random) -> Problem:
         following = running + sign * value
         steps.append(f"{bracketed(running)} {'+' if sign > 0 else '-'} {value} = {following}")
         running = following
-    prompt = phrase(
+    return pose(
         rng,
+        running,
+        steps,
         f"Compute {text}.",
         f"What is {text}?",
         f"Work out the value of {text}.",
         f"Add and subtract from left to right: {text}. What is the result?",
     )
-    return Problem(prompt, Answer(str(running)), tuple(steps))
 
 
 def product(level: int, rng: Random) -> Problem:
@@ -58,14 +59,15 @@ def product(level: int, rng: Random) -> Problem:
     if sign < 0:
         steps.append(f"The factors have different signs: {-a} * {b} = {-running}")
     text = f"{sign * a} × {b}"
-    prompt = phrase(
+    return pose(
         rng,
+        sign * running,
+        steps,
         f"Compute {text}.",
         f"What is the product {text}?",
         f"Multiply: {text}.",
         f"Find the exact value of {text}.",
     )
-    return Problem(prompt, Answer(str(sign * running)), tuple(steps))
 
 
 def expression(level: int, rng: Random) -> Problem:
@@ -75,14 +77,15 @@ def expression(level: int, rng: Random) -> Problem:
     steps: list[str] = []
     _work_out(tree, steps)
     text = _show(tree)
-    prompt = phrase(
+    return pose(
         rng,
+        target,
+        steps,
         f"Evaluate {text}.",
         f"Compute the value of {text}.",
         f"Using the order of operations, work out {text}.",
         f"What number is {text}?",
     )
-    return Problem(prompt, Answer(str(target)), tuple(steps))
 
 
 class Tree(NamedTuple):
@@ -150,13 +153,14 @@ def fraction(level: int, rng: Random) -> Problem:
         steps += _fraction_steps(running, sign, value, following)
         text = f"{text} {sign} {number(value)}" if sign in "+-" else f"({text}) {sign} ({number(value)})"
         running = following
-    prompt = phrase(
+    return pose(
         rng,
+        Answer(number(running), form=Form.LOWEST),
+        steps,
         f"Compute {text}. Give a fraction in lowest terms, or a whole number.",
         f"What is {text} as a fraction in lowest terms?",
         f"Work out {text} and reduce the result to lowest terms.",
     )
-    return Problem(prompt, Answer(number(running), form=Form.LOWEST), tuple(steps))
 
 
 def _proper(rng: Random, size: int) -> Fraction:
@@ -198,11 +202,11 @@ def _part(level: int, rng: Random) -> Problem:
     wordings = [f"What is {rate}% of {whole}?", f"Find {rate} percent of {whole}."]
     if result.denominator == 1:
         wordings.append(f"A school has {whole} students, and {rate}% of them walk to school. How many students walk?")
-    prompt = phrase(rng, *wordings)
-    return Problem(
-        prompt,
-        Answer(decimal(result)),
+    return pose(
+        rng,
+        decimal(result),
         (f"{rate} * {whole} = {rate * whole}", f"{rate * whole} / 100 = {decimal(result)}"),
+        *wordings,
     )
 
 
@@ -213,19 +217,20 @@ def _change(level: int, rng: Random) -> Problem:
     part = Fraction(price * rate, 100)
     result = price + part if up else price - part
     thing = rng.choice(("bicycle", "jacket", "lamp", "printer", "guitar", "tent", "watch"))
-    prompt = phrase(
-        rng,
-        f"The price of a {thing} is ${price}. It {'rises' if up else 'falls'} by {rate}%. What is the new "
-        "price in dollars?",
-        f"A {thing} costs ${price}. A shop {'adds' if up else 'takes off'} {rate}%. How many dollars does the "
-        f"{thing} cost now?",
-    )
     sign = "+" if up else "-"
     steps = (
         f"{price} * {rate} / 100 = {decimal(part)}",
         f"{price} {sign} {decimal(part)} = {decimal(result)}",
     )
-    return Problem(prompt, Answer(decimal(result), unit="dollars"), steps)
+    return pose(
+        rng,
+        Answer(decimal(result), unit="dollars"),
+        steps,
+        f"The price of a {thing} is ${price}. It {'rises' if up else 'falls'} by {rate}%. What is the new "
+        "price in dollars?",
+        f"A {thing} costs ${price}. A shop {'adds' if up else 'takes off'} {rate}%. How many dollars does the "
+        f"{thing} cost now?",
+    )
 
 
 def _successive(level: int, rng: Random) -> Problem:
@@ -263,12 +268,13 @@ def _backwards(level: int, rng: Random) -> Problem:
         value = before
     thing = rng.choice(("sofa", "camera", "phone", "piano", "desk", "boat"))
     story = " and then ".join(f"{'raised' if rate > 0 else 'reduced'} by {abs(rate)}%" for rate in rates)
-    prompt = phrase(
+    return pose(
         rng,
+        Answer(decimal(original), unit="dollars"),
+        steps,
         f"The price of a {thing} was {story}. Now it is ${decimal(final)}. What was the original price in dollars?",
         f"After the price of a {thing} was {story}, it costs ${decimal(final)}. Find the price before, in dollars.",
     )
-    return Problem(prompt, Answer(decimal(original), unit="dollars"), tuple(steps))
 
 
 def division(level: int, rng: Random) -> Problem:
@@ -277,16 +283,17 @@ def division(level: int, rng: Random) -> Problem:
     quotient = rng.randint(4 * level, 12 * level * level)
     remainder = rng.randrange(1, divisor)
     dividend = divisor * quotient + remainder
-    prompt = phrase(
+    steps = (
+        f"{divisor} * {quotient} = {divisor * quotient}, and {divisor} more would be too many",
+        f"{dividend} - {divisor * quotient} = {remainder}",
+    )
+    return pose(
         rng,
+        Answer(f"{quotient}, {remainder}", "tuple"),
+        steps,
         f"Divide {dividend} by {divisor}. Answer with the pair (quotient, remainder).",
         f"What are the quotient and the remainder when {dividend} is divided by {divisor}? Answer as "
         "(quotient, remainder).",
         f"{dividend} stickers are shared equally among {divisor} children, as many as possible each. "
         "How many does each child get and how many are left over? Answer as (each, left over).",
     )
-    steps = (
-        f"{divisor} * {quotient} = {divisor * quotient}, and {divisor} more would be too many",
-        f"{dividend} - {divisor * quotient} = {remainder}",
-    )
-    return Problem(prompt, Answer(f"{quotient}, {remainder}", "tuple"), steps)

@@ -5,11 +5,9 @@ from random import Random
 from typing import Any
 
 from loomrl.envs.tool.call import Call
-from loomrl.envs.tool.fault import faults_for
-from loomrl.envs.tool.kit import Tool, all_pages, paged
-from loomrl.envs.tool.name import FIRST
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.schema import fields, text, whole
+from loomrl.envs.tool.corpus import FIRST
+from loomrl.envs.tool.kit import Tool, all_pages, fields, paged, text, whole
+from loomrl.envs.tool.problem import Problem, faults_for
 from loomrl.envs.tool.world import Row, ToolError, World
 from loomrl.gym.generate import between
 

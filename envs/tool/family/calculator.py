@@ -7,11 +7,9 @@ from typing import Any
 
 from loomrl.envs.tool.amount import Unreadable, spelt, value_of
 from loomrl.envs.tool.call import Call
-from loomrl.envs.tool.fault import faults_for
-from loomrl.envs.tool.kit import Run, Tool
-from loomrl.envs.tool.name import THINGS
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.schema import fields, text
+from loomrl.envs.tool.corpus import THINGS
+from loomrl.envs.tool.kit import Run, Tool, fields, text
+from loomrl.envs.tool.problem import Problem, faults_for
 from loomrl.envs.tool.world import ToolError, World
 from loomrl.gym.generate import between
 

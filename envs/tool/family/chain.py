@@ -6,9 +6,8 @@ from random import Random
 from loomrl.envs.tool.amount import spelt, value_of
 from loomrl.envs.tool.call import Call
 from loomrl.envs.tool.family import booking, calculator, file, search
-from loomrl.envs.tool.fault import faults_for
 from loomrl.envs.tool.kit import Tool
-from loomrl.envs.tool.problem import Problem
+from loomrl.envs.tool.problem import Problem, faults_for
 from loomrl.envs.tool.world import World
 from loomrl.gym.generate import between
 

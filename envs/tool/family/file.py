@@ -5,11 +5,9 @@ from random import Random
 from typing import Any
 
 from loomrl.envs.tool.call import Call
-from loomrl.envs.tool.fault import faults_for
-from loomrl.envs.tool.kit import Tool
-from loomrl.envs.tool.name import FIRST, THINGS, WORDS
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.schema import fields, text
+from loomrl.envs.tool.corpus import FIRST, THINGS, WORDS
+from loomrl.envs.tool.kit import Tool, fields, text
+from loomrl.envs.tool.problem import Problem, faults_for
 from loomrl.envs.tool.world import MOST_CHARACTERS, ToolError, World
 from loomrl.gym.generate import between
 

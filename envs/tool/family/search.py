@@ -6,10 +6,8 @@ from typing import Any
 
 from loomrl.envs.tool.call import Call
 from loomrl.envs.tool.corpus import RELATIONS, SIZES, Page, find_pages, pages, text_of, told
-from loomrl.envs.tool.fault import faults_for
-from loomrl.envs.tool.kit import Tool
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.schema import fields, text
+from loomrl.envs.tool.kit import Tool, fields, text
+from loomrl.envs.tool.problem import Problem, faults_for
 from loomrl.envs.tool.world import ToolError, World
 from loomrl.gym.generate import between
 
