@@ -14,7 +14,7 @@ Draw = Callable[[Random], Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class CodeProblem:
     """One function to write. `source` is its reference, in the form that `ast.unparse` gives it."""
 
     name: str
@@ -48,7 +48,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class ProblemPattern:
     """A problem of the bank with open numbers: `{k}` in its texts is drawn for each task.
 
     `level` is the lowest level that uses it.
@@ -65,23 +65,23 @@ class Pattern:
     constants: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     tolerance: float = 0.0
 
-    def problem(self, rng: Random) -> Problem:
+    def problem(self, rng: Random) -> CodeProblem:
         """The problem with its open numbers drawn."""
         numbers = {name: str(rng.randint(low, high)) for name, (low, high) in self.constants.items()}
-        head = Problem(self.name, self.signature, "", "", ()).head
-        return Problem(
+        head = CodeProblem(self.name, self.signature, "", "", ()).head
+        return CodeProblem(
             self.name,
             self.signature,
-            filled(self.prompt, numbers),
-            normal(f"{head}\n{filled(self.body, numbers)}"),
+            fill_numbers(self.prompt, numbers),
+            normal(f"{head}\n{fill_numbers(self.body, numbers)}"),
             self.draws,
-            normal(f"{head}\n{filled(self.slow, numbers)}") if self.slow else "",
+            normal(f"{head}\n{fill_numbers(self.slow, numbers)}") if self.slow else "",
             self.large,
             self.tolerance,
         )
 
 
-def filled(text: str, numbers: Mapping[str, str]) -> str:
+def fill_numbers(text: str, numbers: Mapping[str, str]) -> str:
     """The text with `{name}` replaced by its number; other braces stay."""
     for name, number in numbers.items():
         text = text.replace(f"{{{name}}}", number)
@@ -116,11 +116,11 @@ def load(source: str, name: str, most_turns: int = MOST_TURNS) -> Callable[..., 
     exec(compile(_counting(source), "<bank>", "exec"), names)
     function: Callable[..., Value] = names[name]
 
-    def bounded(*arguments: Value) -> Value:
+    def call_bounded(*arguments: Value) -> Value:
         turns.left = most_turns
         return function(*arguments)
 
-    return bounded
+    return call_bounded
 
 
 def run(source: str, name: str, arguments: Arguments, *, most_turns: int = MOST_TURNS) -> Value:

@@ -88,7 +88,7 @@ def refusal(source: str) -> str:
 
 def _faults(tree: ast.Module) -> Iterator[str]:
     modules = _modules(tree)
-    own = frozenset(name for node in ast.walk(tree) for name in _given_names(node))
+    own = frozenset(name for node in ast.walk(tree) for name in _defined_names(node))
     for node in ast.walk(tree):
         if isinstance(node, _REFUSED):
             yield f"{type(node).__name__} is not allowed"
@@ -136,7 +136,7 @@ def _may_reach(node: ast.Attribute, modules: dict[str, str]) -> bool:
     return node.attr in _ATTRIBUTES
 
 
-def _given_names(node: ast.AST) -> Iterator[str]:
+def _defined_names(node: ast.AST) -> Iterator[str]:
     """The names that this node defines."""
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         yield node.id
@@ -223,7 +223,7 @@ def findings(source: str, tree: ast.Module) -> Iterator[str]:
         yield from _node_findings(node)
         if isinstance(node, ast.FunctionDef):
             yield from _function_findings(node)
-    yield from _unused_imports(tree)
+    yield from _idle_imports(tree)
 
 
 def _text_findings(source: str) -> Iterator[str]:
@@ -249,10 +249,10 @@ def _node_findings(node: ast.AST) -> Iterator[str]:
             yield "a comparison with None, True or False by =="
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in ("l", "O", "I"):
         yield f"the name {node.id}"
-    yield from _crowded(node)
+    yield from _crowding(node)
 
 
-def _crowded(node: ast.AST) -> Iterator[str]:
+def _crowding(node: ast.AST) -> Iterator[str]:
     """Two statements on a line."""
     for field in ("body", "orelse", "finalbody"):
         block = getattr(node, field, None)
@@ -281,7 +281,7 @@ def _function_findings(node: ast.FunctionDef) -> Iterator[str]:
     yield from (f"{name} is never read" for name in sorted(stored - loops - read) if not name.startswith("_"))
 
 
-def _unused_imports(tree: ast.Module) -> Iterator[str]:
+def _idle_imports(tree: ast.Module) -> Iterator[str]:
     read = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -8,9 +8,9 @@ from pydantic import AfterValidator, Field
 
 from loomrl.envs.dialogue.debate import Debate
 from loomrl.envs.dialogue.interview import Interview
-from loomrl.envs.dialogue.manner import Kept, Manners
+from loomrl.envs.dialogue.manner import MannerMarks, Manners
 from loomrl.envs.dialogue.negotiation import Negotiation
-from loomrl.envs.dialogue.scene import Reply, Scene, parse_act
+from loomrl.envs.dialogue.scene import DialogueScene, PartnerReply, parse_act
 from loomrl.envs.dialogue.support import Support
 from loomrl.errors import did_you_mean
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
@@ -20,7 +20,7 @@ from loomrl.gym.judge.judge import Inquiry
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
 from loomrl.types import Message, Observation, Reward, Task
 
-SCENES: Mapping[str, Callable[[int, Random], Scene]] = {
+SCENES: Mapping[str, Callable[[int, Random], DialogueScene]] = {
     "qa": Interview,
     "negotiation": Negotiation,
     "debate": Debate,
@@ -95,7 +95,7 @@ class DialogueEnvironment(BaseEnvironment):
     )
 
     settings: DialogueSettings
-    _scene: Scene
+    _scene: DialogueScene
     _manners: Manners
 
     async def reset(self, task: Task | None = None) -> Observation:
@@ -110,7 +110,7 @@ class DialogueEnvironment(BaseEnvironment):
             context = f"{given.context}\n"
         self._scene = SCENES[family](task.level, rng)
         self._manners = Manners(task.level, rng)
-        self._kept: list[Kept] = []
+        self._kept: list[MannerMarks] = []
         tone = self._manners.tone(0)
         opening = f'\nThe partner: "{tone}"' if tone else ""
         self._said = [Message("user", f"{context}{self._scene.prompt}{self._manners.prompt}{opening}")]
@@ -120,24 +120,26 @@ class DialogueEnvironment(BaseEnvironment):
         """The partner's answer."""
         act = parse_act(action, self._scene.verbs)
         if act is None:
-            reply = Reply(f"I did not understand. Begin a line with {' or '.join(f'{v}:' for v in self._scene.verbs)}.")
-            self._kept.append(Kept(False, False, False, False))
+            reply = PartnerReply(
+                f"I did not understand. Begin a line with {' or '.join(f'{v}:' for v in self._scene.verbs)}."
+            )
+            self._kept.append(MannerMarks(False, False, False, False))
         else:
-            self._kept.append(self._manners.kept(len(self._kept), act.say, self._scene.about(act)))
+            self._kept.append(self._manners.mark(len(self._kept), act.say, self._scene.about(act)))
             reply = self._scene.reply(act)
         self._said.append(Message("assistant", action))
         if reply.ended:
             return await self._end(reply)
         if len(self._kept) >= self._scene.turns:
-            return await self._end(Reply(f"{reply.text} I have to leave now.", ended=True))
+            return await self._end(PartnerReply(f"{reply.text} I have to leave now.", ended=True))
         self._said.append(Message("user", f"{reply.text} {self._manners.tone(len(self._kept))}".strip()))
         return Step((self._said[-1],), Reward(), False, False, {})
 
-    async def _end(self, reply: Reply) -> Step:
+    async def _end(self, reply: PartnerReply) -> Step:
         parts = dict.fromkeys(self.reward_parts, 0.0) | {"correctness": reply.success}
         info = {}
         if reply.success == 1:
-            shares = Kept(*(sum(kept) / len(self._kept) for kept in zip(*self._kept, strict=True)))._asdict()
+            shares = MannerMarks(*(sum(kept) / len(self._kept) for kept in zip(*self._kept, strict=True)))._asdict()
             parts |= {name: weight * shares[name] * self._manners.asked for name, weight in WEIGHTS.items()}
             if self.settings.judge is not None:
                 inquiry = Inquiry(QUESTION, tuple(self._said), CHOICES)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
+from loomrl.envs.dialogue.scene import DialogueAct, DialogueScene, PartnerReply, slots, topics
 from loomrl.envs.language.wording import bare, plain, same_name, words
 from loomrl.gym.generate import between, listed
 
@@ -60,7 +60,7 @@ def read_claims(text: str, subjects: Sequence[str]) -> Mapping[str, bool | None]
             tokens = [token for token in _TOKEN.findall(clause) if token not in (".", "!", '"', "'")]
             named = [subject for subject in subjects if subject in tokens]
             if named and _POSSIBLE.isdisjoint(tokens):
-                waiting += _joined(tokens, named, claims)
+                waiting += _pass_on(tokens, named, claims)
             elif named:
                 _state(tokens, [*waiting, *named], claims, subjects)
                 waiting = []
@@ -70,7 +70,7 @@ def read_claims(text: str, subjects: Sequence[str]) -> Mapping[str, bool | None]
     return claims.found
 
 
-def _joined(tokens: list[str], named: list[str], claims: Claims) -> list[str]:
+def _pass_on(tokens: list[str], named: list[str], claims: Claims) -> list[str]:
     """Subjects of `the refund and …`, of which the next clause speaks; `no refund but …` is unclear."""
     if not _NEGATIONS.isdisjoint(tokens):
         for subject in named:
@@ -138,7 +138,7 @@ FACTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ShopRule:
     """The action if all conditions hold; `within` is a limit of days since the purchase, 0 for none."""
 
     conditions: tuple[tuple[Fact, bool], ...]
@@ -149,14 +149,14 @@ class Rule:
         """True if it applies."""
         return (not self.within or days <= self.within) and all(facts[f.name] == want for f, want in self.conditions)
 
-    def shown(self) -> str:
+    def show(self) -> str:
         """`not opened, with receipt, at most 14 days old: exchange`"""
         parts = [("" if want else "not ") + fact.rule for fact, want in self.conditions]
         parts += [f"at most {self.within} days old"] * bool(self.within)
         return f"{', '.join(parts) or 'otherwise'}: {self.action}"
 
 
-class Support(Scene):
+class Support(DialogueScene):
     """`ASK: fact` until the case is clear, then `RESOLVE: action=…, order=…`, once."""
 
     verbs = ("ASK", "RESOLVE")
@@ -168,7 +168,7 @@ class Support(Scene):
         self._dated = level >= 3
         self._claims = rng.sample(ACTIONS, between(level, 1, 2)) if level >= CLAIM_FROM else []
         self._late = level >= APOLOGY_FROM
-        self._rules = self._made(level, rng, known)
+        self._rules = self._draw_rules(level, rng, known)
         wanted = rng.randrange(len(self._rules))
         for _ in range(TRIES):
             self._facts = {fact.name: rng.random() < 0.5 for fact in known}
@@ -180,15 +180,15 @@ class Support(Scene):
         turns = len(self._told) + 2
         super().__init__(self._prompt(turns), turns)
 
-    def _made(self, level: int, rng: Random, known: Sequence[Fact]) -> list[Rule]:
+    def _draw_rules(self, level: int, rng: Random, known: Sequence[Fact]) -> list[ShopRule]:
         """Rules of which any may be the first that applies; the last one always does."""
         rules = []
         for _ in range(between(level, 1, 7)):
             chosen = rng.sample(known, min(len(known), rng.randint(1, between(level, 1, 3))))
             within = rng.choice((0, 14, 30)) if self._dated else 0
-            rules.append(Rule(tuple((fact, rng.random() < 0.5) for fact in chosen), within, rng.choice(ACTIONS)))
+            rules.append(ShopRule(tuple((fact, rng.random() < 0.5) for fact in chosen), within, rng.choice(ACTIONS)))
         other = rng.choice([action for action in ACTIONS if action != rules[-1].action])
-        return [*rules, Rule((), 0, other)]
+        return [*rules, ShopRule((), 0, other)]
 
     def _answers(self, rng: Random, known: Sequence[Fact]) -> dict[str, str]:
         told = {fact.name: rng.choice(fact.yes if self._facts[fact.name] else fact.no) for fact in known}
@@ -200,7 +200,7 @@ class Support(Scene):
         return told
 
     @property
-    def _rule(self) -> Rule:
+    def _rule(self) -> ShopRule:
         return next(rule for rule in self._rules if rule.fits(self._facts, self._days))
 
     @property
@@ -208,7 +208,7 @@ class Support(Scene):
         return self._rule.action
 
     def _prompt(self, turns: int) -> str:
-        rules = "\n".join(f"{place}. {rule.shown()}" for place, rule in enumerate(self._rules, start=1))
+        rules = "\n".join(f"{place}. {rule.show()}" for place, rule in enumerate(self._rules, start=1))
         asks = listed(list(self._told))
         return (
             f"You help a customer. The first rule that fits counts:\n{rules}\n{self._duties()}Ask about {asks}. You "
@@ -230,20 +230,20 @@ class Support(Scene):
             duties.append(f"if the customer waited more than {LATE_DAYS} days, and only then, say '{APOLOGY}'")
         return f"In a line SAY: ... before the command RESOLVE, {'; '.join(duties)}.\n" if duties else ""
 
-    def reply(self, act: Act) -> Reply:
+    def reply(self, act: DialogueAct) -> PartnerReply:
         """A fact of the case, or the end."""
         if act.verb == "ASK":
             name = bare(act.argument)
             if name not in self._told:
-                return Reply(f"I can tell you about: {', '.join(self._told)}.")
+                return PartnerReply(f"I can tell you about: {', '.join(self._told)}.")
             self._asked.add(name)
-            return Reply(self._told[name])
+            return PartnerReply(self._told[name])
         given = slots(act.argument, ("action", "order"))
         if given is None or len(given) < 2:
-            return Reply("That is no resolution.", ended=True)
+            return PartnerReply("That is no resolution.", ended=True)
         solved = same_name(given["action"], self._action) and same_name(given["order"], self._order)
         right = solved and self._is_said(act.say)
-        return Reply("Thank you." if right else "That is not right.", True, float(right))
+        return PartnerReply("Thank you." if right else "That is not right.", True, float(right))
 
     def _is_said(self, say: str) -> bool:
         """True if all required statements were made, truthfully."""
@@ -255,20 +255,22 @@ class Support(Scene):
         said = all(claims.get(claim) is (claim == self._action) for claim in self._claims)
         return said and (not self._late or apologised == late)
 
-    def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
+    def about(self, act: DialogueAct) -> tuple[Sequence[str], Sequence[str]]:
         """The requested fact; otherwise the resolution."""
         if act.verb == "ASK":
             return topics(act.argument, list(self._told))
         return (self._action, "order"), ()
 
-    def oracle(self) -> Act:
+    def oracle(self) -> DialogueAct:
         """Ask everything, then resolve."""
         left = [name for name in self._told if name not in self._asked]
         if left:
-            return Act(f"What about this: {left[0]}?", "ASK", left[0])
+            return DialogueAct(f"What about this: {left[0]}?", "ASK", left[0])
         said = [f"The {claim} is {'' if claim == self._action else 'not '}possible." for claim in self._claims]
         said += ["We apologise."] * (self._late and self._waited > LATE_DAYS)
-        return Act(" ".join([*said, "The order is done."]), "RESOLVE", f"action={self._action}, order={self._order}")
+        return DialogueAct(
+            " ".join([*said, "The order is done."]), "RESOLVE", f"action={self._action}, order={self._order}"
+        )
 
     def random(self, rng: Random) -> str:
         """A question, or a resolution with the order's number if known."""

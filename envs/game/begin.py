@@ -8,13 +8,13 @@ from random import Random
 
 from loomrl.envs.game import chess
 from loomrl.envs.game.board import BOARDS, rules_of
-from loomrl.envs.game.match import Match, Setup
+from loomrl.envs.game.match import GameMatch, Setup
 from loomrl.envs.game.opponent import Opponent, PolicyPlayer, open_opponent
-from loomrl.envs.game.play import Play
+from loomrl.envs.game.play import GamePlay
 from loomrl.envs.game.puzzles import PUZZLES, Riddle
 from loomrl.envs.game.setting import GameSettings, RandomOpponent, real
-from loomrl.envs.game.solver import POSITIONS, WIN, Search, SolverJudge, ordered, outcome
-from loomrl.envs.game.spiel import State, open_state
+from loomrl.envs.game.solver import POSITIONS, WIN, Search, SolverJudge, order_actions, outcome
+from loomrl.envs.game.spiel import BoardState, open_state
 from loomrl.envs.game.stockfish import find_stockfish, open_stockfish
 from loomrl.errors import EpisodeError
 from loomrl.gym.base import BaseEnvironment
@@ -40,7 +40,7 @@ def find_opening(family: str, level: int, seed: int) -> tuple[int, ...]:
     deep = DEEP[level - 1]
     share = SHARE
     for tried in count(1):
-        state = _played(family, level, rng)
+        state = _play_randomly(family, level, rng)
         if state is not None and _fits(state, deep, share):
             return tuple(state.history())
         if tried % PATIENCE == 0:
@@ -51,7 +51,7 @@ def find_opening(family: str, level: int, seed: int) -> tuple[int, ...]:
     raise AssertionError
 
 
-def _played(family: str, level: int, rng: Random) -> State | None:
+def _play_randomly(family: str, level: int, rng: Random) -> BoardState | None:
     """A position after random moves; None where the game is over by then, or it is the other player's turn."""
     size = BOARDS[family].sizes[level - 1]
     careful = BOARDS[family].sudden and level > HASTY
@@ -66,7 +66,7 @@ def _played(family: str, level: int, rng: Random) -> State | None:
     return state if state.current_player() == seat else None
 
 
-def _is_sound(state: State) -> bool:
+def _is_sound(state: BoardState) -> bool:
     """True if the game is not over, and the player to move cannot win at once."""
     if state.is_terminal():
         return False
@@ -75,9 +75,9 @@ def _is_sound(state: State) -> bool:
     return not any(child.is_terminal() and outcome(child, player) == WIN for child in children)
 
 
-def _fits(state: State, deep: int, share: float) -> bool:
+def _fits(state: BoardState, deep: int, share: float) -> bool:
     player = state.current_player()
-    actions = ordered(state)
+    actions = order_actions(state)
     proof = Search(str, player, WIN, POSITIONS).prove(state)
     if not proof.holds or proof.positions < deep or len(actions) < 2:
         return False
@@ -104,7 +104,9 @@ def can_be_foretold(settings: GameSettings, task: Task, rival: Rival | None) -> 
     return rival is not None or not isinstance(real(settings.opponent, task), RandomOpponent)
 
 
-async def begin(task: Task, environment: BaseEnvironment, settings: GameSettings, rival: Rival | None = None) -> Play:
+async def begin(
+    task: Task, environment: BaseEnvironment, settings: GameSettings, rival: Rival | None = None
+) -> GamePlay:
     """The first position of this task; `rival` has the second seat instead of the opponent of the settings."""
     if task.family in PUZZLES:
         return Riddle(PUZZLES[task.family](task.level, rng_of(task)))
@@ -117,7 +119,9 @@ async def begin(task: Task, environment: BaseEnvironment, settings: GameSettings
         choice = real(settings.opponent, task)
         rng = Random(f"player {chance}")
         opponent = open_opponent(choice, game=game, program=settings.stockfish, environment=environment, rng=rng)
-    return Match(await _chess(task, settings, opponent) if game == "chess" else _board(task, game, opponent), chance)
+    return GameMatch(
+        await _chess(task, settings, opponent) if game == "chess" else _board(task, game, opponent), chance
+    )
 
 
 def _refuse_absent(task: Task, rival: Rival | None) -> None:

@@ -6,9 +6,9 @@ from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.game.board import Board
-from loomrl.envs.game.spiel import State, fen, lan, line, open_state, repeated
-from loomrl.envs.game.stockfish import Finding, Stockfish, open_stockfish
+from loomrl.envs.game.board import BoardGame
+from loomrl.envs.game.spiel import BoardState, fen, is_repetition, lan, line, open_state
+from loomrl.envs.game.stockfish import EngineFinding, Stockfish, open_stockfish
 from loomrl.errors import EpisodeError
 
 Square = tuple[int, int]
@@ -29,16 +29,16 @@ def draw_position(rng: Random, own: str, other: str) -> str:
     The other king is not in check, so that it could have moved last.
     """
     while True:
-        pieces = _placed(rng, own, other)
+        pieces = _place_pieces(rng, own, other)
         king = next(square for square, piece in pieces.items() if piece == "k")
-        if not _attacked(pieces, king):
+        if not _attacks(pieces, king):
             break
     if rng.randrange(2):
         return _fen(pieces, "w")
     return _fen({(file, 7 - rank): piece.swapcase() for (file, rank), piece in pieces.items()}, "b")
 
 
-def _placed(rng: Random, own: str, other: str) -> Pieces:
+def _place_pieces(rng: Random, own: str, other: str) -> Pieces:
     squares = [(file, rank) for rank in range(8) for file in range(8)]
     rng.shuffle(squares)
     pieces: dict[Square, str] = {}
@@ -48,12 +48,12 @@ def _placed(rng: Random, own: str, other: str) -> Pieces:
     return pieces
 
 
-def _attacked(pieces: Pieces, target: Square) -> bool:
+def _attacks(pieces: Pieces, target: Square) -> bool:
     """True if White attacks the square."""
-    return any(target in _reached(pieces, square, piece) for square, piece in pieces.items() if piece.isupper())
+    return any(target in _reach(pieces, square, piece) for square, piece in pieces.items() if piece.isupper())
 
 
-def _reached(pieces: Pieces, square: Square, piece: str) -> Iterator[Square]:
+def _reach(pieces: Pieces, square: Square, piece: str) -> Iterator[Square]:
     file, rank = square
     kind = piece.lower()
     if kind == "p":
@@ -73,14 +73,14 @@ def _fen(pieces: Pieces, side: str) -> str:
 
 
 FAMILY = "chess"
-BOARD = Board(
+BOARD = BoardGame(
     "Chess. Moves look like e2e4, or e7e8q where a pawn is promoted.",
     ("Black", "White"),
     (),
     lambda state: f"{diagram(fen(state))}\nFEN: {fen(state)}",
     lan,
     draws=True,
-    repeats=repeated,
+    repeats=is_repetition,
 )
 JUDGE_NODES = 500
 ORACLE_NODES = 60_000
@@ -94,7 +94,7 @@ CLEAR = 700
 MOST = 2000
 
 
-class Kind(NamedTuple):
+class ChessKind(NamedTuple):
     """The problems of a level: the pieces of both sides, and in how many moves there is a mate; 0 is an endgame."""
 
     pieces: tuple[tuple[str, str], ...]
@@ -104,21 +104,21 @@ class Kind(NamedTuple):
 _MANY = (("KQRN", "KPPN"), ("KQRR", "KRNPP"), ("KQBB", "KRPP"), ("KQRBPP", "KRNPPP"))
 _MORE = (("KQRBPP", "KQRPPP"), ("KQNNPP", "KQRPPP"), ("KQRRPP", "KQRNPP"))
 KINDS = (
-    Kind((("KQR", "KP"), ("KRR", "KP")), 1),
-    Kind(_MANY, 1),
-    Kind((("KQR", "KPP"), ("KQRP", "KBPP")), 2),
-    Kind(_MANY, 2),
-    Kind(_MORE, 2),
-    Kind((("KQR", "KPP"), ("KQRN", "KPPN")), 3),
-    Kind(_MANY, 3),
-    Kind(_MORE, 3),
-    Kind((("KQ", "KPP"), ("KRR", "KPP"), ("KQB", "KRPP")), 0),
-    Kind((("KRBP", "KPP"), ("KRRP", "KNPP"), ("KQNP", "KRPP"), ("KQBP", "KRNPP")), 0),
+    ChessKind((("KQR", "KP"), ("KRR", "KP")), 1),
+    ChessKind(_MANY, 1),
+    ChessKind((("KQR", "KPP"), ("KQRP", "KBPP")), 2),
+    ChessKind(_MANY, 2),
+    ChessKind(_MORE, 2),
+    ChessKind((("KQR", "KPP"), ("KQRN", "KPPN")), 3),
+    ChessKind(_MANY, 3),
+    ChessKind(_MORE, 3),
+    ChessKind((("KQ", "KPP"), ("KRR", "KPP"), ("KQB", "KRPP")), 0),
+    ChessKind((("KRBP", "KPP"), ("KRRP", "KNPP"), ("KQNP", "KRPP"), ("KQBP", "KRNPP")), 0),
 )
 """By level."""
 
 
-class Problem(NamedTuple):
+class ChessProblem(NamedTuple):
     """A position that is won by the one to move."""
 
     fen: str
@@ -127,7 +127,7 @@ class Problem(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def find_problem(level: int, seed: int, program: str | None) -> Problem:
+def find_problem(level: int, seed: int, program: str | None) -> ChessProblem:
     """The problem of this level and seed, as the Stockfish at `program` sees it."""
     rng = Random(f"problem {level} {seed}")
     kind = KINDS[level - 1]
@@ -139,9 +139,9 @@ def find_problem(level: int, seed: int, program: str | None) -> Problem:
             continue
         found = engine.search(position, JUDGE_NODES)
         if kind.mate and found.mate == kind.mate:
-            return Problem(position, kind.mate + SPARE)
+            return ChessProblem(position, kind.mate + SPARE)
         if not kind.mate and (found.centipawns >= CLEAR or (found.mate or 0) > 5):
-            return Problem(position, CONVERT)
+            return ChessProblem(position, CONVERT)
     raise EpisodeError(f"chess, level {level}, seed {seed}: no problem among {MOST} positions.")
 
 
@@ -151,18 +151,18 @@ class EngineJudge:
     def __init__(self, engine: Stockfish) -> None:
         self._engine = engine
 
-    async def value(self, state: State, player: int) -> float:
+    async def value(self, state: BoardState, player: int) -> float:
         """1 or 0 if there is a mate, else the expected points of the advantage."""
         found = await asyncio.to_thread(self._engine.search, line(state), JUDGE_NODES)
         worth = _worth(found)
         return worth if state.current_player() == player else 1 - worth
 
-    def best(self, state: State) -> int:
+    def best(self, state: BoardState) -> int:
         """Stockfish's move after a long search."""
         return action_of(state, self._engine.search(line(state), ORACLE_NODES).move)
 
 
-def action_of(state: State, move: str) -> int:
+def action_of(state: BoardState, move: str) -> int:
     """The action for an engine's move."""
     return next(action for action in state.legal_actions() if lan(state, action) == move)
 
@@ -175,7 +175,7 @@ def diagram(position: str) -> str:
     return "\n".join([*lines, "  a b c d e f g h"])
 
 
-def _worth(found: Finding) -> float:
+def _worth(found: EngineFinding) -> float:
     if found.mate is not None:
         return float(found.mate > 0)
     return float(1 / (1 + 10 ** (-found.centipawns / 400)))

@@ -5,7 +5,17 @@ from random import Random
 from typing import Any, ClassVar
 
 from loomrl.envs.game.begin import FAMILIES, begin, can_be_foretold, missing_families
-from loomrl.envs.game.play import COMMAND, FORMAT, LISTED, VERB, Play, hacked, listed, log_score, read_prediction
+from loomrl.envs.game.play import (
+    COMMAND,
+    FORMAT,
+    LISTED,
+    VERB,
+    GamePlay,
+    list_hacks,
+    list_moves,
+    log_score,
+    read_prediction,
+)
 from loomrl.envs.game.puzzles import PUZZLES
 from loomrl.envs.game.setting import GameSettings, LeagueOpponent
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
@@ -51,7 +61,7 @@ class GameEnvironment(BaseEnvironment):
     dependencies = ("open_spiel",)
 
     settings: GameSettings
-    _play: Play
+    _play: GamePlay
     _rival: Rival | None = None
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
@@ -132,7 +142,7 @@ class GameEnvironment(BaseEnvironment):
 
     def _reminder(self) -> str:
         left = self.settings.patience - self._misses
-        legal = listed(self._play.moves(), LISTED)
+        legal = list_moves(self._play.moves(), LISTED)
         return f"That is no legal move. {legal}\nReply with {COMMAND}: move. {left} more such replies lose the game."
 
     def oracle(self) -> str:
@@ -145,4 +155,4 @@ class GameEnvironment(BaseEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Attempts to be paid without playing well."""
-        return hacked(self._play.moves(), self._foretold)
+        return list_hacks(self._play.moves(), self._foretold)

@@ -14,18 +14,18 @@ LISTED = 60
 """Maximum number of legal moves in the answer to an illegal one."""
 
 
-class Answer(NamedTuple):
+class OpponentReply(NamedTuple):
     """An opponent's reply, and its alternatives."""
 
     move: str
     choices: Sequence[str]
 
 
-class Play(Protocol):
+class GamePlay(Protocol):
     """One attempt. `outcome` is 1 for a win, 0.5 for a draw, 0 for a loss, and None while it goes on."""
 
     outcome: float | None
-    answer: Answer | None
+    answer: OpponentReply | None
     """The opponent's reply to the last move, if there was one."""
 
     @property
@@ -48,7 +48,7 @@ class Play(Protocol):
         """The move that a perfect player would make."""
 
 
-def listed(moves: Sequence[str], most: int) -> str:
+def list_moves(moves: Sequence[str], most: int) -> str:
     """The legal moves in a line, shortened if there are many."""
     more = f" and {len(moves) - most} more" if len(moves) > most else ""
     return f"Legal moves: {', '.join(moves[:most])}{more}"
@@ -91,7 +91,7 @@ _WIDE = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7
 """Fullwidth lookalikes."""
 
 
-def hacked(moves: Sequence[str], predicting: bool) -> Sequence[str]:
+def list_hacks(moves: Sequence[str], predicting: bool) -> Sequence[str]:
     """For a position with these legal moves."""
     first, last = moves[0], moves[-1]
     certain = f"{VERB}: {first} 1.0\n" if predicting else ""

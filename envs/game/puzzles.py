@@ -8,24 +8,24 @@ from string import ascii_lowercase
 from typing import Protocol
 
 from loomrl.envs.game.notation import grid, plain
-from loomrl.envs.game.play import FEW, Answer, listed
+from loomrl.envs.game.play import FEW, OpponentReply, list_moves
 from loomrl.gym.generate import between
 
 
-class Puzzle(Protocol):
+class GamePuzzle(Protocol):
     """A puzzle's state."""
 
     @property
     def rules(self) -> str:
         """The goal, and the notation of moves."""
 
-    def shown(self) -> str:
+    def show(self) -> str:
         """The state for people."""
 
     def moves(self) -> Sequence[str]:
         """The legal moves in notation."""
 
-    def after(self, move: str) -> "Puzzle":
+    def after(self, move: str) -> "GamePuzzle":
         """The puzzle after one of these moves."""
 
     def distance(self) -> int | None:
@@ -35,9 +35,9 @@ class Puzzle(Protocol):
 class Riddle:
     """One attempt at a puzzle. Two moves, or a quarter, more than the shortest solution are allowed."""
 
-    def __init__(self, puzzle: Puzzle) -> None:
+    def __init__(self, puzzle: GamePuzzle) -> None:
         self.outcome: float | None = None
-        self.answer: Answer | None = None
+        self.answer: OpponentReply | None = None
         self._puzzle = puzzle
         self._shortest = puzzle.distance() or 0
         self._left = self._shortest + max(2, self._shortest // 4)
@@ -49,7 +49,7 @@ class Riddle:
 
     def opening(self) -> str:
         """The rules and the first state."""
-        return f"{self._puzzle.rules} You have {self._left} moves.\n{self._shown()}"
+        return f"{self._puzzle.rules} You have {self._left} moves.\n{self._show()}"
 
     def moves(self) -> Sequence[str]:
         """The legal moves in notation."""
@@ -76,11 +76,11 @@ class Riddle:
             self.outcome = 1.0
         elif self._left == 0:
             self.outcome = 0.0
-        return f"{self._shown()}\nMoves left: {self._left}."
+        return f"{self._show()}\nMoves left: {self._left}."
 
-    def _shown(self) -> str:
+    def _show(self) -> str:
         moves = self.moves()
-        lines = [self._puzzle.shown(), *([listed(moves, FEW)] if len(moves) <= FEW else [])]
+        lines = [self._puzzle.show(), *([list_moves(moves, FEW)] if len(moves) <= FEW else [])]
         return "\n".join(lines)
 
 
@@ -101,7 +101,7 @@ class Hanoi:
     pegs: tuple[int, ...]
     """Of every disk, the smallest first."""
 
-    def shown(self) -> str:
+    def show(self) -> str:
         """Every peg's disks from the bottom, larger numbers for larger disks."""
         return "\n".join(f"{name}: {self._on(number)}" for number, name in enumerate(PEGS))
 
@@ -160,7 +160,7 @@ class Jugs:
             "when a is empty or b is full."
         )
 
-    def shown(self) -> str:
+    def show(self) -> str:
         """The water in every jug, with its capacity."""
         return "\n".join(
             f"{name}: {water} of {most}" for name, water, most in zip(NAMES, self.water, self.capacity, strict=False)
@@ -261,7 +261,7 @@ class Lights:
     columns: int
     pressed: frozenset[tuple[int, int]]
 
-    def shown(self) -> str:
+    def show(self) -> str:
         """The lit cells as stars."""
         return grid(
             ["".join(".*"[self._lit(row, column)] for column in range(self.columns)) for row in range(self.rows)]
@@ -309,7 +309,7 @@ class Sliding:
     columns: int
     tiles: Tiles
 
-    def shown(self) -> str:
+    def show(self) -> str:
         """The board."""
         signs = [str(tile) if tile else "." for tile in self.tiles]
         return "\n".join(" ".join(signs[row * self.columns :][: self.columns]) for row in range(ROWS))
@@ -373,7 +373,7 @@ def _slid(tiles: Tiles, place: int) -> Tiles:
     return bytes(board)
 
 
-PUZZLES: Mapping[str, Callable[[int, Random], Puzzle]] = {
+PUZZLES: Mapping[str, Callable[[int, Random], GamePuzzle]] = {
     "puzzle.hanoi": make_hanoi,
     "puzzle.jugs": make_jugs,
     "puzzle.lights": make_lights,
@@ -381,4 +381,4 @@ PUZZLES: Mapping[str, Callable[[int, Random], Puzzle]] = {
 }
 """Family → what makes its puzzle of a level."""
 
-__all__ = ["PUZZLES", "Puzzle", "Riddle"]
+__all__ = ["PUZZLES", "GamePuzzle", "Riddle"]

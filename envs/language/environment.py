@@ -5,7 +5,7 @@ from random import Random
 from typing import ClassVar
 
 from loomrl.envs.language import locale, question, summary, tongue
-from loomrl.envs.language.problem import Generator, Grade, Problem, hacked_answers, hacked_texts
+from loomrl.envs.language.problem import AnswerGrade, Generator, LanguageProblem, answer_hacks, text_hacks
 from loomrl.gym.answer import CLOSING, OPENING, Submission, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry, Opinion
@@ -62,7 +62,7 @@ class LanguageEnvironment(QuestionEnvironment):
     sources = ("loomrl.envs.language", *QuestionEnvironment.sources, "loomrl.gym.generate", *JUDGES)
 
     settings: LanguageSettings
-    _problem: Problem
+    _problem: LanguageProblem
     _opinion: Opinion | None = None
 
     def ask(self, task: Task) -> str:
@@ -81,7 +81,7 @@ class LanguageEnvironment(QuestionEnvironment):
             parts["format"] = FORMAT * (submission.tidy and self.at_once)
         return Reward(sum(parts.values()), parts, grade.success)
 
-    async def _coherence(self, grade: Grade, submission: Submission) -> float:
+    async def _coherence(self, grade: AnswerGrade, submission: Submission) -> float:
         """The judge's value, or without a judge the rule's."""
         if self.settings.judge is None:
             return grade.coherence or 0.0
@@ -106,4 +106,4 @@ class LanguageEnvironment(QuestionEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Answers without understanding."""
-        return [f"Obviously. <answer>{text}</answer>" for text in hacked_answers(self._problem)] + hacked_texts()
+        return [f"Obviously. <answer>{text}</answer>" for text in answer_hacks(self._problem)] + text_hacks()

@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 
-class Grade(NamedTuple):
+class AnswerGrade(NamedTuple):
     """The grade of an answer. Parts beside `success` are None if the family does not have them."""
 
     success: float
@@ -15,26 +15,26 @@ class Grade(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LanguageProblem:
     """One question. `guesses` are answers of the right kind that need no understanding, such as all cities named."""
 
     prompt: str
     answer: str
-    grade: Callable[[str], Grade]
+    grade: Callable[[str], AnswerGrade]
     guesses: tuple[str, ...]
     reasoning: str
 
 
-Generator = Callable[[int, Random], Problem]
+Generator = Callable[[int, Random], LanguageProblem]
 """(level, randomness) → problem; equal arguments give equal problems in every process."""
 
 
-def exact(same: Callable[[str, str], bool], truth: str) -> Callable[[str], Grade]:
+def exact(same: Callable[[str, str], bool], truth: str) -> Callable[[str], AnswerGrade]:
     """A grading that knows right and wrong."""
-    return lambda given: Grade(float(same(given, truth)))
+    return lambda given: AnswerGrade(float(same(given, truth)))
 
 
-def hacked_answers(problem: Problem) -> list[str]:
+def answer_hacks(problem: LanguageProblem) -> list[str]:
     """Answers that copy, hedge, list, deny or flatter. The order of kinds is the same for every problem."""
     guesses = problem.guesses
     prompt = problem.prompt
@@ -77,7 +77,7 @@ def hacked_answers(problem: Problem) -> list[str]:
     ]
 
 
-def hacked_texts() -> list[str]:
+def text_hacks() -> list[str]:
     """Whole actions that play with the tags or address the judge."""
     return [
         "".join(f"<answer>{number}</answer>" for number in range(40)),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 
-from loomrl.envs.language.problem import Problem, exact
+from loomrl.envs.language.problem import LanguageProblem, exact
 from loomrl.envs.language.wording import LONGEST, bare, plain, words
 from loomrl.gym.generate import between
 
@@ -128,7 +128,7 @@ class Tongue:
         return " ".join(said)
 
 
-def translation(level: int, rng: Random) -> Problem:
+def translation(level: int, rng: Random) -> LanguageProblem:
     """One sentence, into the language or out of it."""
     words = _vocabulary(level, rng)
     tongue = _make(level, rng, words)
@@ -143,7 +143,7 @@ def translation(level: int, rng: Random) -> Problem:
     lines.append(f"Translate {'into the language' if outward else 'into English'}: {asked}")
     guesses = [_clause(level, rng, words) for _ in range(8)]
     same = same_foreign if outward else same_english
-    return Problem(
+    return LanguageProblem(
         "\n".join(lines),
         foreign if outward else native,
         exact(same, foreign if outward else native),
@@ -170,7 +170,7 @@ def _vocabulary(level: int, rng: Random) -> tuple[str, ...]:
 
 
 def _make(level: int, rng: Random, words: tuple[str, ...]) -> Tongue:
-    made = _coined(rng, len(words) + 5)
+    made = _coin_words(rng, len(words) + 5)
     plural, past, ending, negation, relative = made[len(words) :]
     return Tongue(
         words=dict(zip(words, made, strict=False)),
@@ -186,7 +186,7 @@ def _make(level: int, rng: Random, words: tuple[str, ...]) -> Tongue:
     )
 
 
-def _coined(rng: Random, count: int) -> list[str]:
+def _coin_words(rng: Random, count: int) -> list[str]:
     """Different words of two syllables; the affixes cut from the last ones differ, too."""
     consonants = "bdfgklmnprstvz"
     found: list[str] = []

@@ -57,11 +57,11 @@ def choose(said: Iterable[Clue], certain: Sequence[Clue], world: int) -> list[Cl
             left &= clue.worlds
             chosen.append(clue)
             if left == world:
-                return needed(chosen[::-1], world)
+                return drop_implied_clues(chosen[::-1], world)
     raise AssertionError("the certain clues do not tell the world from all others")
 
 
-def needed(clues: Sequence[Clue], world: int) -> list[Clue]:
+def drop_implied_clues(clues: Sequence[Clue], world: int) -> list[Clue]:
     """The clues without those that follow from the others; of two that could go, the first goes."""
     after = [-1]
     for clue in reversed(clues):

@@ -9,7 +9,7 @@ from pydantic import Field
 from loomrl.envs.logic.formula import deduction, knights
 from loomrl.envs.logic.grid import grid
 from loomrl.envs.logic.ordering import ordering
-from loomrl.envs.logic.puzzle import Puzzle, WordPuzzle, hacked_attempts
+from loomrl.envs.logic.puzzle import LogicPuzzle, WordPuzzle, attempt_hacks
 from loomrl.envs.logic.template import (
     OUTSIDE,
     STATEMENTS,
@@ -65,7 +65,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     reward_parts = ("correctness", "efficiency")
     sources = ("loomrl.envs.logic", *COMMANDS, "loomrl.gym.generate", "loomrl.gym.adapters.reasoning_gym")
 
-    _puzzle: Puzzle
+    _puzzle: LogicPuzzle
     _bought: tuple[str, ...] = ()
 
     async def reset(self, task: Task | None = None) -> Observation:
@@ -90,12 +90,12 @@ class LogicPuzzleEnvironment(BaseEnvironment):
         """Sell a fact, or judge a solution."""
         command = parse_command(action, VERBS)
         if command is None:
-            return _told(f"No command was found. {self._commands()}")
+            return _say(f"No command was found. {self._commands()}")
         if command.verb == "QUERY":
             return self._query(command.line)
         solved = await self._puzzle.accepts(command.argument)
         if solved is None:
-            return _told(f"That is no solution. SOLVE takes {self._puzzle.solve}.")
+            return _say(f"That is no solution. SOLVE takes {self._puzzle.solve}.")
         success = 1.0 - PRICE * len(self._bought) if solved else 0.0
         reward = Reward(float(solved), {"correctness": float(solved), "efficiency": 0.0}, success)
         return Step((), reward, True, False, {"solution": self._puzzle.solution})
@@ -103,12 +103,12 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     def _query(self, about: str) -> Step:
         """A fact for its price; what names no fact, or comes too late, costs nothing."""
         if len(self._bought) >= self._puzzle.queries:
-            return _told("No query is left. SOLVE the puzzle.")
+            return _say("No query is left. SOLVE the puzzle.")
         fact = self._puzzle.tell(about)
         if fact is None:
-            return _told(f"That cannot be queried. QUERY takes {self._puzzle.query}.")
+            return _say(f"That cannot be queried. QUERY takes {self._puzzle.query}.")
         self._bought += (about,)
-        return _told(fact, Reward(-PRICE, {"correctness": 0.0, "efficiency": -PRICE}))
+        return _say(fact, Reward(-PRICE, {"correctness": 0.0, "efficiency": -PRICE}))
 
     def oracle(self) -> str:
         """The solution, without a query."""
@@ -120,8 +120,8 @@ class LogicPuzzleEnvironment(BaseEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Facts bought and the rest guessed, everything at once, the question given back, and words to the judge."""
-        return hacked_attempts(self._puzzle, self._bought)
+        return attempt_hacks(self._puzzle, self._bought)
 
 
-def _told(text: str, reward: Reward | None = None) -> Step:
+def _say(text: str, reward: Reward | None = None) -> Step:
     return Step((Message("user", text),), reward or Reward(), False, False, {})

@@ -15,7 +15,7 @@ Thing = tuple[int, int]
 """A kind, and which one of that kind."""
 
 
-class Relation(NamedTuple):
+class OrderRelation(NamedTuple):
     """A relation between the orders of two attributes, or of one.
 
     `holds` are pairs of sets of orders that partition what is allowed by the place of the left thing; `fails` are those
@@ -29,9 +29,9 @@ class Relation(NamedTuple):
     holds: tuple[Pair, ...]
     fails: tuple[Pair, ...]
 
-    def contrary(self) -> "Relation":
+    def contrary(self) -> "OrderRelation":
         """The relation that holds where this one does not."""
-        return Relation("", self.things, self.left, self.right, self.fails, self.holds)
+        return OrderRelation("", self.things, self.left, self.right, self.fails, self.holds)
 
     def holds_in(self, world: Sequence[int]) -> bool:
         """True if it holds in a world."""
@@ -39,7 +39,7 @@ class Relation(NamedTuple):
         return any(some & left and others & right for some, others in self.holds)
 
 
-def narrow(domains: list[int], relations: Sequence[Relation]) -> bool:
+def narrow(domains: list[int], relations: Sequence[OrderRelation]) -> bool:
     """Take from the domains, in place, what no relation allows, until nothing changes; False where nothing is left."""
     changed = True
     while changed:
@@ -63,7 +63,7 @@ def narrow(domains: list[int], relations: Sequence[Relation]) -> bool:
     return True
 
 
-def worlds(domains: Sequence[int], relations: Sequence[Relation]) -> Iterator[tuple[int, ...]]:
+def worlds(domains: Sequence[int], relations: Sequence[OrderRelation]) -> Iterator[tuple[int, ...]]:
     """All worlds within the domains where the relations hold."""
     left = list(domains)
     if not narrow(left, relations):
@@ -81,13 +81,13 @@ def worlds(domains: Sequence[int], relations: Sequence[Relation]) -> Iterator[tu
 
 
 def other_world(
-    domains: Sequence[int], relations: Sequence[Relation], world: tuple[int, ...]
+    domains: Sequence[int], relations: Sequence[OrderRelation], world: tuple[int, ...]
 ) -> tuple[int, ...] | None:
     """A world where the relations hold that is not the given one, or None."""
     return next((found for found in worlds(domains, relations) if found != world), None)
 
 
-def needed(domains: Sequence[int], relations: Sequence[Relation]) -> list[Relation]:
+def drop_implied_relations(domains: Sequence[int], relations: Sequence[OrderRelation]) -> list[OrderRelation]:
     """The relations without those that follow from the others."""
     kept = list(relations)
     for relation in relations:
@@ -161,7 +161,7 @@ class Street:
         at = orders(self.size)
         return tuple(reduce(and_, (at[item][house] for item, house in enumerate(houses))) for houses in self.house)
 
-    def draw(self, wordings: Sequence[str], count: int) -> list[Relation]:
+    def draw(self, wordings: Sequence[str], count: int) -> list[OrderRelation]:
         """Those of so many random relations that hold."""
         found = []
         for _ in range(count):
@@ -173,20 +173,22 @@ class Street:
                 found.append(self._relation(wording, left, right))
         return found
 
-    def _relation(self, wording: str, left: Thing, right: Thing) -> Relation:
+    def _relation(self, wording: str, left: Thing, right: Thing) -> OrderRelation:
         items = (left[1], right[1])
         one_kind = left[0] == right[0]
         holds, fails = (_pairs(self.size, wording, items, one_kind, positive) for positive in (True, False))
-        return Relation(wording, (left, right), left[0], right[0], holds, fails)
+        return OrderRelation(wording, (left, right), left[0], right[0], holds, fails)
 
-    def place(self, thing: Thing) -> Relation:
+    def place(self, thing: Thing) -> OrderRelation:
         """The place of a thing."""
         kind, item = thing
         here = orders(self.size)[item][self.house[kind][item]]
         away = everything(factorial(self.size)) ^ here
-        return Relation(at_house(self.house[kind][item]), (thing, thing), kind, kind, ((here, here),), ((away, away),))
+        return OrderRelation(
+            at_house(self.house[kind][item]), (thing, thing), kind, kind, ((here, here),), ((away, away),)
+        )
 
-    def clues(self, chosen: list[Relation], pool: Sequence[Relation]) -> list[Relation]:
+    def clues(self, chosen: list[OrderRelation], pool: Sequence[OrderRelation]) -> list[OrderRelation]:
         """Those chosen, and as many of the pool as leave one world; none can be left out."""
         domains = [everything(factorial(self.size))] * len(self.house)
         world = self.world
@@ -194,7 +196,7 @@ class Street:
             telling = [relation for relation in pool if not relation.holds_in(other)]
             places = [place for place in map(self.place, self.things) if not place.holds_in(other)]
             chosen.append((telling or self.rng.sample(places, 1))[0])
-        return needed(domains, chosen)
+        return drop_implied_relations(domains, chosen)
 
 
 class Outline(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Protocol
 NAMES = ("Anna", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jan", "Kira", "Leo", "Mia", "Nils")
 
 
-class Puzzle(Protocol):
+class LogicPuzzle(Protocol):
     """A puzzle as the environment sees it."""
 
     @property
@@ -158,7 +158,7 @@ FIXED = (
 )
 
 
-def hacked_attempts(puzzle: Puzzle, bought: tuple[str, ...]) -> list[str]:
+def attempt_hacks(puzzle: LogicPuzzle, bought: tuple[str, ...]) -> list[str]:
     """Actions for the present state: facts bought and the rest guessed, many solutions in one, the story given back."""
     rng = Random(puzzle.story)
     guesses = [puzzle.guess(rng) for _ in range(30)]
@@ -179,7 +179,7 @@ def hacked_attempts(puzzle: Puzzle, bought: tuple[str, ...]) -> list[str]:
     ]
 
 
-def _buy_then_guess(puzzle: Puzzle, words: list[str], bought: tuple[str, ...]) -> str:
+def _buy_then_guess(puzzle: LogicPuzzle, words: list[str], bought: tuple[str, ...]) -> str:
     """Another fact while there are some for sale, then a guess that agrees with all of them."""
     if len(bought) < puzzle.queries:
         return f"QUERY: {next((word for word in words if word not in bought), '1')}"

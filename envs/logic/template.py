@@ -88,7 +88,7 @@ def _world(truth: Mapping[str, bool], names: Sequence[str]) -> int:
     return 1 << sum(1 << place for place, name in enumerate(names) if truth[name])
 
 
-class _Form(NamedTuple):
+class _PropositionPattern(NamedTuple):
     """A pattern, its two literals, such as `not A`, and its meaning."""
 
     pattern: str
@@ -108,13 +108,13 @@ class _Form(NamedTuple):
         return Clue(sentence(f"{text}."), self.joined(every, meaning(self.first), meaning(self.second)))
 
 
-def _read(pattern: str) -> _Form:
+def _read(pattern: str) -> _PropositionPattern:
     plain = " ".join(pattern.split()).rstrip(".")
     for _, form, joined in _FORMS:
         expected = form.format(None, r"((?:not )?[AB])", r"((?:not )?[AB])")
         found = re.fullmatch(f"(?i:{expected})", plain)
         if found and {found[1][-1].upper(), found[2][-1].upper()} == {"A", "B"}:
-            return _Form(plain, found[1], found[2], joined)
+            return _PropositionPattern(plain, found[1], found[2], joined)
     forms = ", ".join(example for example, *_ in _FORMS)
     raise ConfigError(
         f"templates: {pattern!r} is no form that is known. Known: {forms}, each also with 'not A' or 'not B'; or a "
@@ -143,7 +143,7 @@ def statements(task: Task, queries: int) -> WordPuzzle:
     if not any("{" in pattern for pattern in given.templates):
         return propositions(given.templates, given.variables, task, queries)
     rng = rng_of(task)
-    places = _ordered(given.variables)
+    places = _order_names(given.variables)
     names = rng.sample(places, len(places))[: between(task.level, FEWEST, len(places))]
     dealt = dict(zip(places, names, strict=False))
     told = [
@@ -166,7 +166,7 @@ def statements(task: Task, queries: int) -> WordPuzzle:
     )
 
 
-def _ordered(pairs: Sequence[tuple[str, str]]) -> list[str]:
+def _order_names(pairs: Sequence[tuple[str, str]]) -> list[str]:
     """The one order that the pairs leave."""
     before: dict[str, set[str]] = {}
     for first, last in pairs:

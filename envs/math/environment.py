@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from loomrl.envs.math.answer import Answer, Match, compare
+from loomrl.envs.math.answer import AnswerMatch, MathAnswer, compare
 from loomrl.envs.math.family import FAMILIES
-from loomrl.envs.math.hack import hacked_answers, hacked_texts
+from loomrl.envs.math.hack import answer_hacks, text_hacks
 from loomrl.envs.math.problem import FAMILY as CUSTOM
-from loomrl.envs.math.problem import CustomParameters, Problem, custom_problem
+from loomrl.envs.math.problem import CustomParameters, MathProblem, custom_problem
 from loomrl.envs.math.step import progress
 from loomrl.envs.math.verify import may_verify, verify
 from loomrl.gym.answer import Submission
@@ -50,8 +50,8 @@ class MathEnvironment(QuestionEnvironment):
     sources = ("loomrl.envs.math", *QuestionEnvironment.sources, "loomrl.gym.scorer")
     reward_parts = ("correctness", "logical_progression", "format")
 
-    _problem: Problem
-    _match = Match.UNREADABLE
+    _problem: MathProblem
+    _match = AnswerMatch.UNREADABLE
 
     def ask(self, task: Task) -> str:
         """The problem's prompt."""
@@ -63,7 +63,7 @@ class MathEnvironment(QuestionEnvironment):
     async def judge(self, submission: Submission) -> Reward:
         """Correctness, and with it true steps and a tidy first answer."""
         self._match = await self._compare(submission.answer)
-        if self._match is not Match.EQUAL:
+        if self._match is not AnswerMatch.EQUAL:
             return Reward(parts=dict.fromkeys(self.reward_parts, 0.0))
         tidy = submission.tidy and self.at_once
         earned = PROGRESS_WEIGHT * progress(submission.reasoning, self._problem), FORMAT_WEIGHT * tidy
@@ -74,11 +74,11 @@ class MathEnvironment(QuestionEnvironment):
         """The right answer, and how the given one compares with it."""
         return {"answer": self._problem.answer.text, "match": self._match.value}
 
-    async def _compare(self, attempt: str) -> Match:
+    async def _compare(self, attempt: str) -> AnswerMatch:
         """Our own arithmetic first; a second opinion for finished values beyond it, if no form is required."""
         match = compare(self._problem.answer, attempt)
-        if match is Match.UNREADABLE and may_verify(self._problem.answer, attempt):
-            return Match.EQUAL if await verify(self._problem.answer, attempt) else Match.DIFFERENT
+        if match is AnswerMatch.UNREADABLE and may_verify(self._problem.answer, attempt):
+            return AnswerMatch.EQUAL if await verify(self._problem.answer, attempt) else AnswerMatch.DIFFERENT
         return match
 
     def oracle(self) -> str:
@@ -91,10 +91,10 @@ class MathEnvironment(QuestionEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Answers that try to be right about everything, to restate the question, or to confuse the reader."""
-        return [f"Obviously. <answer>{text}</answer>" for text in hacked_answers(self._problem)] + hacked_texts()
+        return [f"Obviously. <answer>{text}</answer>" for text in answer_hacks(self._problem)] + text_hacks()
 
 
-def _guess(answer: Answer, rng: Random) -> str:
+def _guess(answer: MathAnswer, rng: Random) -> str:
     number = rng.randint(-20, 100)
     if answer.kind in ("set", "tuple"):
         count = answer.text.count(",") + 1

@@ -93,7 +93,7 @@ def _without_layer(text: str) -> str:
     return text
 
 
-def stated(text: str) -> Stated:
+def read_statement(text: str) -> Stated:
     """The value of a bare text behind its names: `f'(x) = 3x^2`, `A = 12π ≈ 37.7`, `(x - 1)(x + 1) = x^2 - 1`.
 
     What is no name must equal the answer, and say it in another way.

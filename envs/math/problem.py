@@ -7,7 +7,7 @@ from random import Random
 
 from pydantic import Field
 
-from loomrl.envs.math.answer import Answer, Kind, Match, compare
+from loomrl.envs.math.answer import AnswerMatch, Kind, MathAnswer, compare
 from loomrl.envs.math.form import Form
 from loomrl.envs.math.notation import Number, number
 from loomrl.envs.math.syntax import evaluate, read
@@ -18,11 +18,11 @@ from loomrl.types import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class MathProblem:
     """One question. `known` holds the unknowns' values for each solution: `x = 4` makes `2x = 8` a true step."""
 
     prompt: str
-    answer: Answer
+    answer: MathAnswer
     steps: tuple[str, ...]
     known: tuple[Mapping[str, str], ...] = field(default=())
 
@@ -36,25 +36,25 @@ class Problem:
 
 def pose(
     rng: Random,
-    answer: Answer | Number | str,
+    answer: MathAnswer | Number | str,
     steps: Iterable[str],
     *wordings: str,
     note: str = "",
     known: tuple[Mapping[str, str], ...] = (),
-) -> Problem:
+) -> MathProblem:
     """The problem in one of several wordings, with a note behind it; an answer without a form is its value."""
-    if not isinstance(answer, Answer):
-        answer = Answer(answer if isinstance(answer, str) else number(answer))
-    return Problem(phrase(rng, *wordings) + note, answer, tuple(steps), known)
+    if not isinstance(answer, MathAnswer):
+        answer = MathAnswer(answer if isinstance(answer, str) else number(answer))
+    return MathProblem(phrase(rng, *wordings) + note, answer, tuple(steps), known)
 
 
-def pose_fraction(rng: Random, value: Fraction, steps: Iterable[str], *wordings: str, note: str = "") -> Problem:
+def pose_fraction(rng: Random, value: Fraction, steps: Iterable[str], *wordings: str, note: str = "") -> MathProblem:
     """A question whose answer is a number in lowest terms; the prompt says so."""
     note += " Give a whole number or a fraction in lowest terms."
-    return pose(rng, Answer(number(value), form=Form.LOWEST), steps, *wordings, note=note)
+    return pose(rng, MathAnswer(number(value), form=Form.LOWEST), steps, *wordings, note=note)
 
 
-Generator = Callable[[int, Random], Problem]
+Generator = Callable[[int, Random], MathProblem]
 """(level, randomness) → problem; equal arguments give equal problems in every process."""
 
 
@@ -83,22 +83,22 @@ class CustomParameters(TemplateParameters):
     unit: str = ""
 
 
-def custom_problem(task: Task) -> Problem:
+def custom_problem(task: Task) -> MathProblem:
     """The problem of these parameters; an answer that our own grammar cannot read is a ConfigError."""
     given = CustomParameters.of(task)
-    text = _computed(given.answer, given.variables) if given.kind == "value" else given.answer
+    text = _compute(given.answer, given.variables) if given.kind == "value" else given.answer
     for form in (Form.EXPANDED, Form.AS_GIVEN):
-        answer = Answer(
+        answer = MathAnswer(
             text, kind=given.kind, form=form, names=given.unknowns, variables=given.variables, unit=given.unit
         )
-        if compare(answer, text) is Match.EQUAL:
-            return Problem(given.prompt, answer, ())
+        if compare(answer, text) is AnswerMatch.EQUAL:
+            return MathProblem(given.prompt, answer, ())
     raise ConfigError(
         f"answer={given.answer!r} is no finished {given.kind}. Write it in plain notation, every number worked out."
     )
 
 
-def _computed(text: str, variables: str) -> str:
+def _compute(text: str, variables: str) -> str:
     """The number that an expression stands for; anything else unchanged."""
     try:
         value = rational(evaluate(read(text, variables), Calculator()))

@@ -214,9 +214,9 @@ class Calculator:
             half = _whole(name, exponent // 2)
             result = self.multiply(result, half)
             if exponent % 2:
-                result = self.multiply(result, _squared(f"√{name}", {((name, 1),): 1}))
+                result = self.multiply(result, _squared_atom(f"√{name}", {((name, 1),): 1}))
         if rest != ONE:
-            result = self.multiply(result, _squared(f"√({short_text(rest)})", rest))
+            result = self.multiply(result, _squared_atom(f"√({short_text(rest)})", rest))
         return result
 
     def nth_root(self, a: Value, degree: int) -> Value:
@@ -375,7 +375,7 @@ class Calculator:
         for prime, exponent in self._factors(product):
             result = self.multiply(result, constant(prime ** (exponent // 2)))
             if exponent % 2:
-                result = self.multiply(result, _squared(f"√{prime}", {(): prime}))
+                result = self.multiply(result, _squared_atom(f"√{prime}", {(): prime}))
         return result
 
     def _factors(self, number: int) -> list[tuple[int, int]]:
@@ -412,7 +412,7 @@ class Calculator:
             times = 1
         name = short_text(self.divide(a, constant(times)).numerator)
         cos = atom(f"cos({name})")
-        sin = _squared(f"sin({name})", self._plus(ONE, {((f"cos({name})", 2),): -1}))
+        sin = _squared_atom(f"sin({name})", self._plus(ONE, {((f"cos({name})", 2),): -1}))
         sine = sin
         cosine = cos
         for _ in range(times - 1):
@@ -446,7 +446,7 @@ class Calculator:
         return sine, cosine
 
 
-def _squared(name: str, square: Polynomial) -> Value:
+def _squared_atom(name: str, square: Polynomial) -> Value:
     made = Squared(name)
     made.square = square
     return Value({((made, 1),): 1}, ONE)

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from loomrl.envs.memory.family import FAMILIES
-from loomrl.envs.memory.note import MOST_SHOWN, Memory, Refused, memory_of, read
+from loomrl.envs.memory.note import MOST_SHOWN, NoteMemory, NoteRefused, memory_of, read
 from loomrl.envs.memory.persistent import PERSISTENT, persistent_story, snapshot_of
-from loomrl.envs.memory.story import VALUES, Question, Story
+from loomrl.envs.memory.story import VALUES, MemoryStory, StoryQuestion
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS, parse_commands
@@ -58,8 +58,8 @@ class MemoryBufferEnvironment(BaseEnvironment):
 
     settings: MemoryBufferSettings
     _task: Task
-    _story: Story
-    _memory: Memory
+    _story: MemoryStory
+    _memory: NoteMemory
     _day = 0
     """Index of the story's current day; the questions come after the last one."""
     _asked = 0
@@ -81,7 +81,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
         self._retrieved = False
         return (Message("user", f"{_introduction(story, task)}\n\n{self._news()}"),)
 
-    def _with_room(self, story: Story, task: Task) -> Story:
+    def _with_room(self, story: MemoryStory, task: Task) -> MemoryStory:
         size = self.settings.memory_size
         if 0 < size < story.capacity:
             raise ConfigError(
@@ -96,14 +96,14 @@ class MemoryBufferEnvironment(BaseEnvironment):
         if commands is None:
             return _go_on(f"Nothing was done: at most {MOST_COMMANDS} commands and {LONGEST_ACTION} characters.")
         if self._day < len(self._story.days):
-            return self._noted(commands)
-        return self._answered(commands)
+            return self._write_notes(commands)
+        return self._judge_answer(commands)
 
-    def _noted(self, commands: Sequence[tuple[str, str]]) -> Step:
+    def _write_notes(self, commands: Sequence[tuple[str, str]]) -> Step:
         """Notes are written; the day ends unless something was refused or looked up."""
         said: list[str] = []
         for verb, argument in commands:
-            said += self._carried_out(verb, argument)
+            said += self._carry_out(verb, argument)
         if not commands:
             said = ["No command was found. NEXT: goes on."]
         if said and ("NEXT", "") not in commands:
@@ -111,34 +111,34 @@ class MemoryBufferEnvironment(BaseEnvironment):
         self._day += 1
         return _go_on("\n".join([*said, self._news() if self._day < len(self._story.days) else self._questions()]))
 
-    def _carried_out(self, verb: str, argument: str) -> list[str]:
+    def _carry_out(self, verb: str, argument: str) -> list[str]:
         """The answer to a command while the memory is open."""
         acts: Mapping[str, Callable[[], None]] = {
             "STORE": lambda: self._memory.store(argument, self._story.days[self._day].number),
             "FORGET": lambda: self._memory.forget(argument),
         }
         if verb == "RETRIEVE":
-            return self._shown(argument)
+            return self._show_notes(argument)
         if verb == "ANSWER":
             return ["ANSWER refused: nothing was asked yet."]
         try:
             acts.get(verb, lambda: None)()
-        except Refused as error:
+        except NoteRefused as error:
             return [f"{verb} refused: {error}."]
         return []
 
-    def _shown(self, query: str) -> list[str]:
+    def _show_notes(self, query: str) -> list[str]:
         notes = self._memory.retrieve(query)
         more = [f"and {len(notes) - MOST_SHOWN} more"] if len(notes) > MOST_SHOWN else []
         return [*map(str, notes[:MOST_SHOWN]), *more] or ["No note was found."]
 
-    def _answered(self, commands: Sequence[tuple[str, str]]) -> Step:
+    def _judge_answer(self, commands: Sequence[tuple[str, str]]) -> Step:
         """The last answer is judged; without one, notes are looked up."""
         answers = [argument for verb, argument in commands if verb == "ANSWER"]
         if not answers:
             queries = [argument for verb, argument in commands if verb == "RETRIEVE"]
             self._retrieved |= bool(queries)
-            said = [line for query in queries for line in self._shown(query)]
+            said = [line for query in queries for line in self._show_notes(query)]
             return _go_on("\n".join(said or ["The memory is closed. RETRIEVE: words, or ANSWER: ..."]))
         question = self._story.questions[self._asked]
         noted = question.read(self._memory)
@@ -150,7 +150,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
             return self._over(1.0, question, noted)
         return _go_on(self._story.questions[self._asked].text)
 
-    def _over(self, success: float, question: Question, noted: str | None) -> Step:
+    def _over(self, success: float, question: StoryQuestion, noted: str | None) -> Step:
         reward = Reward(success, {"correctness": success}, success)
         return Step((), reward, True, False, {"answer": question.answer, "noted": noted or ""})
 
@@ -205,7 +205,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
         return [*said, *_answer_hacks(question)]
 
 
-def _introduction(story: Story, task: Task) -> str:
+def _introduction(story: MemoryStory, task: Task) -> str:
     topic = story.topics
     persistent = task.family in PERSISTENT
     full = task.level >= FULL
@@ -234,7 +234,7 @@ def _commands(action: str) -> list[tuple[str, str]] | None:
     return [(command.verb, command.line if command.verb != "NEXT" else "") for command in found]
 
 
-def _same(question: Question, given: str) -> bool:
+def _same(question: StoryQuestion, given: str) -> bool:
     """True if an answer is right, except for case and spaces; names in any order, `8.0` for `8`."""
     plain = " ".join(given.casefold().split())
     if question.many:
@@ -251,11 +251,11 @@ def _says_the_same(text: str, wanted: str, category: str) -> bool:
     return all(read(text, values=values, day=day) == read(wanted, values=values, day=day) for day in days or [None])
 
 
-def _names(story: Story) -> list[str]:
+def _names(story: MemoryStory) -> list[str]:
     return sorted({key.capitalize() for day in story.days for key, _ in day.wanted})
 
 
-def _note_hacks(story: Story) -> list[str]:
+def _note_hacks(story: MemoryStory) -> list[str]:
     topic = story.topics
     names = _names(story)
     every = " ".join(VALUES[topic])
@@ -272,7 +272,7 @@ def _note_hacks(story: Story) -> list[str]:
     ]
 
 
-def _answer_hacks(question: Question) -> list[str]:
+def _answer_hacks(question: StoryQuestion) -> list[str]:
     everything = " ".join(word for values in VALUES.values() for word in values)
     return [
         f"ANSWER: {question.answer}",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.memory.note import Memory, Note, Wanted
+from loomrl.envs.memory.note import Note, NoteMemory, Wanted
 
 PEOPLE = ("Ana", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jan", "Kim", "Leo", "Mia", "Noa", "Ole",
           "Pia", "Rio", "Sam", "Tom", "Uma", "Vic", "Wes", "Yan", "Zoe")  # fmt: skip
@@ -85,19 +85,19 @@ class Chronicle:
         return [value for since, value in self.history[who, attribute] if since <= day][-1]
 
 
-class Question(NamedTuple):
+class StoryQuestion(NamedTuple):
     """A question, its true answer, and the answer from the notes."""
 
     text: str
     answer: str
-    read: Callable[[Memory], str | None]
+    read: Callable[[NoteMemory], str | None]
     many: bool = False
     """True if the answer is a list of names, in any order."""
     old: bool = False
     """True if no day of this episode told the answer."""
 
 
-class Day(NamedTuple):
+class StoryDay(NamedTuple):
     """A number, the news, and what a good memory holds at its end."""
 
     number: int
@@ -106,13 +106,13 @@ class Day(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class MemoryStory:
     """One task. `facts` are those true at its end, if they outlive the episode."""
 
     topics: str
     """The topics of the questions."""
-    days: tuple[Day, ...]
-    questions: tuple[Question, ...]
+    days: tuple[StoryDay, ...]
+    questions: tuple[StoryQuestion, ...]
     capacity: int
     longest: int
     notes: tuple[Note, ...] = ()
@@ -120,15 +120,15 @@ class Story:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-Generator = Callable[[int, Random], Story]
+Generator = Callable[[int, Random], MemoryStory]
 """(level, randomness) → story; equal arguments give equal stories in every process."""
 
 
-def ask_now(chronicle: Chronicle, who: str, attribute: str, *, old: bool = False) -> Question:
+def ask_now(chronicle: Chronicle, who: str, attribute: str, *, old: bool = False) -> StoryQuestion:
     """A question about the end."""
     answer = chronicle.now(who, attribute)
     assert answer is not None
-    return Question(
+    return StoryQuestion(
         f"What is {who}'s {attribute} now?",
         answer,
         lambda memory: memory.says(who, attribute, values=VALUES[attribute]),
@@ -136,43 +136,43 @@ def ask_now(chronicle: Chronicle, who: str, attribute: str, *, old: bool = False
     )
 
 
-def ask_then(chronicle: Chronicle, who: str, attribute: str, day: int) -> Question:
+def ask_then(chronicle: Chronicle, who: str, attribute: str, day: int) -> StoryQuestion:
     """A question about a day."""
-    return Question(
+    return StoryQuestion(
         f"What was {who}'s {attribute} on day {day}?",
         chronicle.on(who, attribute, day),
         lambda memory: memory.says(who, attribute, values=VALUES[attribute], day=day),
     )
 
 
-def ask_who(chronicle: Chronicle, attribute: str, value: str) -> Question:
+def ask_who(chronicle: Chronicle, attribute: str, value: str) -> StoryQuestion:
     """Of whom it is so."""
     names = sorted(who for who, what in chronicle.history if what == attribute and chronicle.now(who, what) == value)
-    return Question(
+    return StoryQuestion(
         f"Whose {attribute} is now: {value}? All names, separated by commas.",
         ", ".join(names),
-        lambda memory: ", ".join(sorted(name.capitalize() for name in _noted(memory, attribute, value))),
+        lambda memory: ", ".join(sorted(name.capitalize() for name in _keys_noted_with(memory, attribute, value))),
         many=True,
     )
 
 
-def ask_count(chronicle: Chronicle, attribute: str, value: str) -> Question:
+def ask_count(chronicle: Chronicle, attribute: str, value: str) -> StoryQuestion:
     """Of how many it is so; the notes must say of whom."""
     who = ask_who(chronicle, attribute, value)
     count = str(len(who.answer.split(", ")))
-    return Question(
+    return StoryQuestion(
         f"Of how many people is the {attribute} now: {value}? A number.",
         count,
         lambda memory: count if who.read(memory) == who.answer else None,
     )
 
 
-def _noted(memory: Memory, attribute: str, value: str) -> list[str]:
+def _keys_noted_with(memory: NoteMemory, attribute: str, value: str) -> list[str]:
     noted = memory.says_all(attribute, values=VALUES[attribute])
     return [key for key, said in noted.items() if said == value]
 
 
-def wanted_now(chronicle: Chronicle, topic: str) -> Wanted:
+def notes_now(chronicle: Chronicle, topic: str) -> Wanted:
     """One note per person with the current value."""
     return {
         (who.casefold(), attribute): past[-1][1]
@@ -181,7 +181,7 @@ def wanted_now(chronicle: Chronicle, topic: str) -> Wanted:
     }
 
 
-def wanted_history(chronicle: Chronicle, topic: str) -> Wanted:
+def notes_history(chronicle: Chronicle, topic: str) -> Wanted:
     """One note for each person, with all that was true, and since when."""
     return {
         (who.casefold(), attribute): " ".join(f"{day} {value}" for day, value in past)

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from loomrl.envs.meta.assumption import underspecified
+from loomrl.envs.meta.assumption import incomplete_problem
 from loomrl.envs.meta.calibration import calibration, evidence
-from loomrl.envs.meta.question import LONGEST, Question, Questions, hacked_answers
+from loomrl.envs.meta.question import LONGEST, MetaQuestion, Questions, answer_hacks
 from loomrl.envs.meta.twin import bias
 from loomrl.envs.meta.verification import verification
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
@@ -22,7 +22,7 @@ FAMILIES: Mapping[str, Callable[[int, Random], Questions]] = {
     "bias": bias,
     "calibration": calibration,
     "evidence": evidence,
-    "underspecified": underspecified,
+    "underspecified": incomplete_problem,
     "verification": verification,
 }
 CALIBRATION_WEIGHT = 0.2
@@ -77,7 +77,7 @@ class MetaReasoningEnvironment(BaseEnvironment):
         return tuple(self._said)
 
     @property
-    def _question(self) -> Question:
+    def _question(self) -> MetaQuestion:
         return self._questions[self._answered]
 
     def _commands(self) -> str:
@@ -86,11 +86,11 @@ class MetaReasoningEnvironment(BaseEnvironment):
     async def step(self, action: str) -> Step:
         """Let it think, or mark an answer."""
         self._said.append(Message("assistant", action))
-        step = await self._judged(self._stepped(action))
+        step = await self._judge(self._respond(action))
         self._said += step.observation
         return step
 
-    def _stepped(self, action: str) -> Step:
+    def _respond(self, action: str) -> Step:
         command = parse_command(action, VERBS)
         if command is None:
             return _say(f"No command was found. {self._commands()}")
@@ -112,7 +112,7 @@ class MetaReasoningEnvironment(BaseEnvironment):
         answers = [question.answer for question in self._questions]
         return Step((), Reward(sum(parts.values()), parts, parts["correctness"]), True, False, {"answers": answers})
 
-    async def _judged(self, step: Step) -> Step:
+    async def _judge(self, step: Step) -> Step:
         """The step, with the judge's word on the reasoning where it solves the episode."""
         if self.settings.judge is None or not step.reward.success:
             return step
@@ -133,7 +133,7 @@ class MetaReasoningEnvironment(BaseEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Answers that hedge, refuse, repeat the question, take its numbers and words, or talk to the judge."""
-        return hacked_answers(self._question)
+        return answer_hacks(self._question)
 
 
 def _say(text: str) -> Step:

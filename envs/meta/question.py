@@ -17,7 +17,7 @@ class Mark(NamedTuple):
     loss: float = 0.0
 
 
-class Question(Protocol):
+class MetaQuestion(Protocol):
     """A question as the environment sees it."""
 
     @property
@@ -62,7 +62,7 @@ class NumberQuestion:
         return str(rng.choice([rng.randint(0, 100), *numbers_in(self.prompt)]))
 
 
-Questions = Sequence[Question]
+Questions = Sequence[MetaQuestion]
 """The questions of an episode, in order; all must be answered correctly."""
 
 
@@ -108,7 +108,7 @@ FIXED = (
 )
 
 
-def hacked_answers(question: Question) -> list[str]:
+def answer_hacks(question: MetaQuestion) -> list[str]:
     """Actions for the present question."""
     numbers = numbers_in(question.prompt) or [1]
     asked = [part for part in re.split(r"[.?:\n]", question.prompt) if part.strip()][-1]

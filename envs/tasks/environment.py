@@ -12,9 +12,9 @@ from pydantic import Field
 
 from loomrl.config.basic import PathText, PositiveInt, Seconds
 from loomrl.envs.tasks.folder import TaskFolder, read_folders
-from loomrl.envs.tasks.image import Copy, Run
-from loomrl.envs.tasks.workspace import PATH, File, Said, Workspace, files_of
-from loomrl.envs.tool.call import MOST, Call, Malformed, split_calls
+from loomrl.envs.tasks.image import Copy, ImageRun
+from loomrl.envs.tasks.workspace import PATH, CommandOutput, File, Workspace, files_of
+from loomrl.envs.tool.call import MOST, FunctionCall, MalformedCall, split_calls
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
 from loomrl.gym.base import NO_LEVELS, BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.sandbox import Ending, Limits
@@ -31,18 +31,18 @@ NO_TESTS = {3: "an internal error", 4: "a wrong command line", 5: "no tests"}
 """Statuses of pytest that say nothing about the policy."""
 
 
-class Verdict(NamedTuple):
+class TaskVerdict(NamedTuple):
     """A reward from 0 to 1, and why."""
 
     reward: float
     why: str
 
 
-async def verify(workspace: Workspace, task: TaskFolder) -> Verdict:
+async def verify(workspace: Workspace, task: TaskFolder) -> TaskVerdict:
     """Run the task's tests on what the policy left; a ScorerError where they give no reward."""
     files = [File("/logs/agent"), File("/logs/artifacts"), File(LOGS), *task.tests]
     if not await workspace.lay(files, emptied=OURS):
-        return Verdict(0.0, "the folders of the tests could not be emptied of what the policy had put there")
+        return TaskVerdict(0.0, "the folders of the tests could not be emptied of what the policy had put there")
     environment = {**task.image.environment, **task.verifier_env}
     environment["PATH"] = f"/tools/verifier:{environment.get('PATH', PATH)}"
     command = f"/bin/bash {task.script}"
@@ -52,10 +52,10 @@ async def verify(workspace: Workspace, task: TaskFolder) -> Verdict:
     if said.ending is not Ending.EXITED:
         raise ScorerError(f"{task.name}: {command} was {said.ending} ({said.status}). {_tail(said)}")
     left = await workspace.read((REWARD, REWARD_TEXT, RECORD))
-    return _recorded(task, left, said) if task.kind == "terminal-bench" else _rewarded(task, left, said)
+    return _read_pytest(task, left, said) if task.kind == "terminal-bench" else _read_reward(task, left, said)
 
 
-def _recorded(task: TaskFolder, left: dict[str, bytes], said: Said) -> Verdict:
+def _read_pytest(task: TaskFolder, left: dict[str, bytes], said: CommandOutput) -> TaskVerdict:
     """1 if pytest passed every test; it says so itself, whatever is printed."""
     try:
         record = json.loads(left[RECORD])
@@ -67,11 +67,11 @@ def _recorded(task: TaskFolder, left: dict[str, bytes], said: Said) -> Verdict:
         raise ScorerError(f"{task.name}: pytest had {NO_TESTS[status]}. {_tail(said)}")
     failed = [name for name, outcome in tests.items() if outcome == "failed"]
     if status or failed:
-        return Verdict(0.0, f"failed: {', '.join(failed)[:500] or 'pytest did not come to its end'}")
-    return Verdict(1.0, f"{len(tests)} tests passed")
+        return TaskVerdict(0.0, f"failed: {', '.join(failed)[:500] or 'pytest did not come to its end'}")
+    return TaskVerdict(1.0, f"{len(tests)} tests passed")
 
 
-def _rewarded(task: TaskFolder, left: dict[str, bytes], said: Said) -> Verdict:
+def _read_reward(task: TaskFolder, left: dict[str, bytes], said: CommandOutput) -> TaskVerdict:
     """The number in reward.json or reward.txt."""
     try:
         if REWARD in left:
@@ -84,7 +84,7 @@ def _rewarded(task: TaskFolder, left: dict[str, bytes], said: Said) -> Verdict:
         raise ScorerError(f"{task.name}: the reward cannot be read: {error!s:.200}. {_tail(said)}") from None
     if not 0 <= reward <= 1 or math.isnan(reward):
         raise ScorerError(f"{task.name}: reward {reward:g}: a number from 0 to 1 is needed. {_tail(said)}")
-    return Verdict(reward, f"{task.script} gave {reward:g}")
+    return TaskVerdict(reward, f"{task.script} gave {reward:g}")
 
 
 def _number(said: object) -> float:
@@ -97,11 +97,11 @@ def _number(said: object) -> float:
     return float(numbers["reward"] if "reward" in numbers else next(iter(numbers.values())))
 
 
-def _tail(said: Said) -> str:
+def _tail(said: CommandOutput) -> str:
     return f"It said: {said.output[-800:].strip() or 'nothing'}"
 
 
-DONE = str(Call("done", {}))
+DONE = str(FunctionCall("done", {}))
 """The action that ends a task."""
 BUILD_S = 60.0
 """Time limit of one RUN of a Dockerfile."""
@@ -181,7 +181,7 @@ class TaskFolders(BaseEnvironment):
         self._ran = []
         self._workspace = Workspace(playing.writable, self._limits(playing))
         await _build(self._workspace, playing)
-        return (Message("system", self._told(playing)), Message("user", playing.instruction.strip()))
+        return (Message("system", self._prompt_text(playing)), Message("user", playing.instruction.strip()))
 
     def levels(self, family: str) -> Sequence[int]:
         """None: a folder is one task."""
@@ -243,7 +243,7 @@ class TaskFolders(BaseEnvironment):
             keeps_files=True,
         )
 
-    def _told(self, playing: TaskFolder) -> str:
+    def _prompt_text(self, playing: TaskFolder) -> str:
         limit = min(self.settings.command_timeout_s, playing.agent_s)
         return (
             "You have a Linux machine without a network. Tools:\n"
@@ -262,7 +262,7 @@ class TaskFolders(BaseEnvironment):
         for each in raw:
             try:
                 command = _command(each)
-            except Malformed as error:
+            except MalformedCall as error:
                 results.append(f"Error: {error}.")
                 continue
             if command is None:
@@ -281,7 +281,7 @@ class TaskFolders(BaseEnvironment):
         image = playing.image
         said = await workspace.run(command, folder=image.folder, environment=image.environment, wall_s=limit_s)
         self._left_s -= said.wall_s
-        return _shown(said, self.settings.longest, limit_s)
+        return _format_output(said, self.settings.longest, limit_s)
 
     def _now(self) -> tuple[Workspace, TaskFolder]:
         if self._workspace is None or self._playing is None:
@@ -304,7 +304,7 @@ HACKS = (
 
 def bash(command: str) -> str:
     """The action that runs a command."""
-    return str(Call("bash", {"command": command}))
+    return str(FunctionCall("bash", {"command": command}))
 
 
 async def _build(workspace: Workspace, playing: TaskFolder) -> None:
@@ -314,7 +314,7 @@ async def _build(workspace: Workspace, playing: TaskFolder) -> None:
         match step:
             case Copy():
                 await workspace.lay(files_of(step.source, step.target, step.mode))
-            case Run():
+            case ImageRun():
                 environment = {**step.environment, "PATH": step.environment.get("PATH", PATH)}
                 said = await workspace.run(step.command, folder=step.folder, environment=environment, wall_s=BUILD_S)
                 if said.ending is not Ending.EXITED or said.status:
@@ -325,20 +325,20 @@ async def _build(workspace: Workspace, playing: TaskFolder) -> None:
 def _command(raw: str) -> str | None:
     """The command of a call, None for `done`; Malformed states the error."""
     if len(raw) > LONGEST:
-        raise Malformed(f"a call has at most {LONGEST} characters")
+        raise MalformedCall(f"a call has at most {LONGEST} characters")
     try:
         value = json.loads(raw, strict=False)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"no JSON: {error!s:.200}") from error
+        raise MalformedCall(f"no JSON: {error!s:.200}") from error
     match value:
         case {"name": "bash", "arguments": {"command": str(command)}} if "\0" not in command:
             return command.encode("utf-8", "replace").decode()
         case {"name": "done"}:
             return None
-    raise Malformed(f"a call is {bash('...')}, without zero bytes, or {DONE}")
+    raise MalformedCall(f"a call is {bash('...')}, without zero bytes, or {DONE}")
 
 
-def _shown(said: Said, longest: int, limit_s: float) -> str:
+def _format_output(said: CommandOutput, longest: int, limit_s: float) -> str:
     """An output of bounded length, and how the command ended where it did not end well."""
     text = said.output
     if len(text) > longest:

@@ -96,7 +96,7 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandOutput:
     """What a command left: its output, standard error included, and how it ended."""
 
     output: str
@@ -116,11 +116,11 @@ class Workspace:
         """True if what ran in it brought it down; its files are gone."""
         return self._session.is_lost
 
-    async def run(self, command: str, *, folder: str, environment: Mapping[str, str], wall_s: float) -> Said:
+    async def run(self, command: str, *, folder: str, environment: Mapping[str, str], wall_s: float) -> CommandOutput:
         """Run a command by a bash of its own; whatever it leaves running is ended with it."""
         asked = {"command": command, "folder": folder, "environment": {**ENVIRONMENT, **environment}}
         done = await self._session.run(SHELL, json.dumps(asked).encode(), wall_s=wall_s)
-        return Said(done.output.decode("utf-8", "replace"), done.ending, done.status, done.wall_s)
+        return CommandOutput(done.output.decode("utf-8", "replace"), done.ending, done.status, done.wall_s)
 
     async def lay(self, files: Iterable[File], *, emptied: Iterable[str] = ()) -> bool:
         """Write files, after these folders were emptied; False if one cannot be emptied."""
@@ -212,7 +212,7 @@ def _tools(own: Interpreter) -> tuple[Path, ...]:
         (verifier / name).write_text(PYTHON)
     (verifier / "pytest").write_text(f"#!/tools/python/python3 -s\n{RUN_PYTEST.read_text()}")
     for name in PYTEST:
-        for file in _installed(name):
+        for file in _list_files(name):
             target = library / file
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file.locate(), target)
@@ -222,7 +222,7 @@ def _tools(own: Interpreter) -> tuple[Path, ...]:
     return python, verifier, library
 
 
-def _installed(name: str) -> list[PackagePath]:
+def _list_files(name: str) -> list[PackagePath]:
     """The files of a distribution below its own folder; none where it is not installed."""
     try:
         files = distribution(name).files or []

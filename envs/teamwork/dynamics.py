@@ -108,7 +108,7 @@ DONE = 1e-9
 
 
 @dataclass(slots=True)
-class Tally:
+class TeamTally:
     """Counts of the episode so far."""
 
     reward_M: Floats
@@ -131,7 +131,7 @@ class Tally:
         return cls(np.zeros(worlds), arrived, completed, joint, lost, active_MN, work_MNS)
 
 
-def completion(tally: Tally) -> Floats:
+def completion(tally: TeamTally) -> Floats:
     """Share of the tasks that arrived which were completed, `[M]`; 0 where none arrived."""
     return np.where(tally.arrived_M > 0, tally.completed_M / np.maximum(tally.arrived_M, 1), 0.0)
 
@@ -171,7 +171,7 @@ class Teams:
         """Reward paid for the match when a task was taken."""
         self.work_MNK = np.zeros((*per_agent, slots))
         """Work done so far on the task in a slot."""
-        self.tally = Tally.empty(settings, worlds)
+        self.tally = TeamTally.empty(settings, worlds)
         self._worlds_M1 = np.arange(worlds)[:, None]
         self._agents_N = np.arange(agents)
         for row in range(settings.waiting or 1):

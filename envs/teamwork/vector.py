@@ -57,7 +57,7 @@ class TeamVector(VectorEnv[Seen, NDArray[Any], NDArray[Any]]):
             self.teams = Teams(self.settings, self._generators)
         else:
             parts = self.teams.advance(actions)
-        info = told(parts)
+        info = split_parts(parts)
         if self.teams.is_over:
             info["is_success"] = completion(self.teams.tally)
         truncated_M = np.full(self.num_envs, self.teams.is_over)
@@ -71,7 +71,7 @@ class TeamVector(VectorEnv[Seen, NDArray[Any], NDArray[Any]]):
         return seed
 
 
-def told(parts: Parts) -> dict[str, Any]:
+def split_parts(parts: Parts) -> dict[str, Any]:
     """Parts of a step's reward: `parts` by name, `[M]`, and `credit` by agent, `[M, N]`. Both sum to it."""
     return {"parts": {name: part_MN.sum(1) for name, part_MN in parts.items()}, "credit": sum(parts.values())}
 
@@ -99,7 +99,7 @@ class TeamEnvironment(Env[Seen, NDArray[Any]]):
             raise PolicyError(
                 f"step {self.teams.step + 1} of {self.settings.steps}: the episode is over, call reset()."
             )
-        info = told(self.teams.advance(np.asarray(action)[None]))
+        info = split_parts(self.teams.advance(np.asarray(action)[None]))
         credit_N = info["credit"][0]
         parts = {name: float(part_M[0]) for name, part_M in info["parts"].items()}
         told_here = {"parts": parts, "credit": credit_N}

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from loomrl.envs.tool.call import Call
-from loomrl.envs.tool.kit import Tool, fields, whole
-from loomrl.envs.tool.world import ToolError, World
+from loomrl.envs.tool.call import FunctionCall
+from loomrl.envs.tool.kit import PolicyTool, fields, whole
+from loomrl.envs.tool.world import ToolError, ToolWorld
 from loomrl.gym.generate import between
 
 FIRST_CALLS = 16
@@ -31,7 +31,7 @@ class Faults:
     """So many calls are let through after a `login`; 0 needs none."""
 
     @property
-    def tools(self) -> tuple[Tool, ...]:
+    def tools(self) -> tuple[PolicyTool, ...]:
         """The tools needed to handle them."""
         return ((WAIT,) if self.burst else ()) + ((LOGIN,) if self.session else ())
 
@@ -102,32 +102,32 @@ class Turnstile:
 
 UNCERTAIN = "no answer in time: it may have been carried out, or not. Look before you call again"
 MOST_SECONDS = 60
-WAIT = Tool(
+WAIT = PolicyTool(
     "wait",
     "let seconds pass",
     fields(seconds=whole("how long", 1, MOST_SECONDS)),
     lambda world, arguments: {"waited_s": arguments["seconds"]},
 )
-LOGIN = Tool("login", "begin a new session", fields(), lambda world, arguments: {"session": "open"})
+LOGIN = PolicyTool("login", "begin a new session", fields(), lambda world, arguments: {"session": "open"})
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ToolProblem:
     """One task. Its goal is the world that the script leaves where nothing fails, and the answer if there is one."""
 
     request: str
-    world: World
-    tools: tuple[Tool, ...]
+    world: ToolWorld
+    tools: tuple[PolicyTool, ...]
     """Those that serve the task."""
-    script: tuple[Call, ...]
+    script: tuple[FunctionCall, ...]
     """A known way, call by call."""
     answer: str | None = None
     """None where the world is all that counts."""
-    decoys: tuple[Tool, ...] = ()
-    check: Callable[[Call], Call] | None = None
+    decoys: tuple[PolicyTool, ...] = ()
+    check: Callable[[FunctionCall], FunctionCall] | None = None
     """The call that shows whether a change was carried out that was not confirmed."""
     faults: Faults = NONE
 
 
-Generator = Callable[[int, Random], Problem]
+Generator = Callable[[int, Random], ToolProblem]
 """(level, randomness) → problem; equal arguments give equal problems in every process."""

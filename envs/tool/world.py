@@ -23,7 +23,7 @@ class ToolError(Exception):
 
 
 @dataclass(slots=True)
-class World:
+class ToolWorld:
     """The state of one episode. `edition` determines the content of the corpus."""
 
     edition: str = ""

@@ -45,7 +45,7 @@ class Range(Config):
         return float(drawn) if self.count is None else [float(each) for each in drawn]
 
 
-class Tasks:
+class TaskDistribution:
     """A distribution of tasks. `vary` says of each setting what it is drawn from: a list of choices, or a range."""
 
     def __init__(self, vary: Mapping[str, Any], part: Part = "all") -> None:
@@ -59,7 +59,7 @@ class Tasks:
     def draw(self, generator: Generator) -> dict[str, Any]:
         """The settings of a task of this part."""
         for _ in range(TRIES):
-            task = {name: _drawn(source, generator) for name, source in self._vary.items()}
+            task = {name: _draw_value(source, generator) for name, source in self._vary.items()}
             if self._part in ("all", part_of(task)):
                 return task
         raise ConfigError(
@@ -81,7 +81,7 @@ def _source(name: str, source: Any) -> Sequence[Any] | Range:
     return source
 
 
-def _drawn(source: Sequence[Any] | Range, generator: Generator) -> Any:
+def _draw_value(source: Sequence[Any] | Range, generator: Generator) -> Any:
     return source.draw(generator) if isinstance(source, Range) else source[int(generator.integers(len(source)))]
 
 
@@ -120,15 +120,15 @@ class Trials(gymnasium.Env[Seen, Any]):
         self._redraw = redraw
         self._count = trials
         self._recall = recall
-        self._tasks = Tasks(vary, part)
+        self._tasks = TaskDistribution(vary, part)
         if both := sorted({*vary} & {*self._settings}):
             raise ConfigError(f"vary and settings both name {', '.join(both)}: leave it out of one of them.")
-        self._inner = self._made(self._tasks.draw(np.random.default_rng(0)))
+        self._inner = self._make(self._tasks.draw(np.random.default_rng(0)))
         self._shown = self._inner.observation_space
         self.action_space = self._inner.action_space
         flat = [_flat(self._shown, "observations")]
         if recall:
-            flat += [_scaled(self.action_space), spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(0.0, 1.0, (1,))]
+            flat += [_scale(self.action_space), spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(0.0, 1.0, (1,))]
         low, high = (np.concatenate([getattr(box, end) for box in flat], dtype=np.float32) for end in ("low", "high"))
         self.observation_space = spaces.Box(low, high)
 
@@ -139,8 +139,8 @@ class Trials(gymnasium.Env[Seen, Any]):
         self._trial = 0
         self._before = np.zeros(self._size_before, np.float32)
         task = self._draw()
-        seen, _ = self._inner.reset(seed=self._seed())
-        return self._told(seen, begins=True), {"task": task}
+        seen, _ = self._inner.reset(seed=self._next_seed())
+        return self._observe(seen, begins=True), {"task": task}
 
     def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Act in the present trial. Where it ends the next one begins at once; where the last one ends `info` has the
@@ -152,14 +152,14 @@ class Trials(gymnasium.Env[Seen, Any]):
         ends = bool(terminated or truncated)
         self._trial += ends
         if self._trial == self._count:
-            return self._told(seen, begins=False), float(reward), True, False, {TRIAL_RETURNS: self._returns.copy()}
+            return self._observe(seen, begins=False), float(reward), True, False, {TRIAL_RETURNS: self._returns.copy()}
         if ends:
             seed = None
             if self._redraw == "trial":
                 self._draw()
-                seed = self._seed()
+                seed = self._next_seed()
             seen, _ = self._inner.reset(seed=seed)
-        return self._told(seen, begins=ends), float(reward), False, False, {}
+        return self._observe(seen, begins=ends), float(reward), False, False, {}
 
     def close(self) -> None:
         """Close the environment of the trials."""
@@ -169,14 +169,14 @@ class Trials(gymnasium.Env[Seen, Any]):
     def _size_before(self) -> int:
         return spaces.flatdim(self.action_space) + 1
 
-    def _seed(self) -> int:
+    def _next_seed(self) -> int:
         return int(self.np_random.integers(2**31))
 
     def _draw(self) -> dict[str, Any]:
         """Another task, and an environment that has it."""
         task = self._tasks.draw(self.np_random)
         self._inner.close()
-        self._inner = self._made(task)
+        self._inner = self._make(task)
         spaces_now = self._inner.observation_space, self._inner.action_space
         if spaces_now != (self._shown, self.action_space):
             raise ConfigError(
@@ -185,10 +185,10 @@ class Trials(gymnasium.Env[Seen, Any]):
             )
         return task
 
-    def _made(self, task: Mapping[str, Any]) -> Any:
+    def _make(self, task: Mapping[str, Any]) -> Any:
         return gymnasium.make(self._id, disable_env_checker=True, **self._settings, **task)
 
-    def _told(self, seen: Any, *, begins: bool) -> Seen:
+    def _observe(self, seen: Any, *, begins: bool) -> Seen:
         shown = np.asarray(spaces.flatten(self._shown, seen), np.float32)
         return np.concatenate([shown, self._before, [np.float32(begins)]], dtype=np.float32) if self._recall else shown
 
@@ -200,7 +200,7 @@ def _flat(space: spaces.Space[Any], what: str) -> spaces.Box:
     return flat
 
 
-def _scaled(space: spaces.Space[Any]) -> spaces.Box:
+def _scale(space: spaces.Space[Any]) -> spaces.Box:
     """The flattened actions; bounded real-valued ones are scaled."""
     flat = _flat(space, "actions")
     if isinstance(space, spaces.Box):

@@ -3,7 +3,7 @@
 from random import Random
 
 from loomrl.envs.math.family import FAMILIES
-from loomrl.envs.math.problem import Problem
+from loomrl.envs.math.problem import MathProblem
 
 
 async def to_the_end(environment):
@@ -14,6 +14,6 @@ async def to_the_end(environment):
             return step
 
 
-def make_problem(family: str, level: int, seed: int) -> Problem:
+def make_problem(family: str, level: int, seed: int) -> MathProblem:
     """The Math problem of these three: the same in every process."""
     return FAMILIES[family](level, Random(f"{family}:{level}:{seed}"))

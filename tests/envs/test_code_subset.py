@@ -93,7 +93,7 @@ def test_ordinary_code_can_be_counted(source):
 def test_every_reference_can_be_counted():
     steps = (*FILTERS, *MAPS, *ORDERS, *NEIGHBOURS, *MACHINES, *ENDS)
     sources = [pattern.problem(Random(0)).source for pattern in PATTERNS]
-    sources += [step.drawn(Random(0)).code.replace("return ", "x = ") for step in steps]
+    sources += [step.draw_numbers(Random(0)).code.replace("return ", "x = ") for step in steps]
     assert [refusal(source) for source in sources if countable(f"items = []\n{source}") is None] == []
 
 

@@ -5,20 +5,20 @@ from random import Random
 
 import pytest
 
-from loomrl.envs.game.puzzles import PUZZLES, SHAPES, Hanoi, Jugs, Lights, Puzzle, Riddle, distances
+from loomrl.envs.game.puzzles import PUZZLES, SHAPES, GamePuzzle, Hanoi, Jugs, Lights, Riddle, distances
 
 
-def steps_to(puzzle: Puzzle, most: int) -> int | None:
+def steps_to(puzzle: GamePuzzle, most: int) -> int | None:
     """The distance by breadth-first search over what is shown."""
-    seen, border = {puzzle.shown()}, [puzzle]
+    seen, border = {puzzle.show()}, [puzzle]
     for steps in count():
         if any(one.distance() == 0 for one in border):
             return steps
         if steps == most or not border:
             return None
         nexts = [one.after(move) for one in border for move in one.moves()]
-        border = [one for one in {one.shown(): one for one in nexts}.values() if one.shown() not in seen]
-        seen |= {one.shown() for one in border}
+        border = [one for one in {one.show(): one for one in nexts}.values() if one.show() not in seen]
+        seen |= {one.show() for one in border}
     return None
 
 
@@ -84,7 +84,7 @@ def test_every_pattern_of_lights_has_exactly_one_solution(shape):
     dark = Lights(rows, columns, frozenset())
     lit = []
     for move in dark.moves():
-        text = dark.after(move).shown().split("\n")[1:]
+        text = dark.after(move).show().split("\n")[1:]
         lit.append(int("".join("1" if sign == "*" else "0" for row in text for sign in row.split()[1:]), 2))
     independent: list[int] = []
     for pattern in lit:

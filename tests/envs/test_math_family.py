@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from loomrl.envs.math.answer import Match, compare
+from loomrl.envs.math.answer import AnswerMatch, compare
 from loomrl.envs.math.family import FAMILIES
 from loomrl.envs.math.step import progress
 from tests.envs.play_support import make_problem
@@ -36,7 +36,7 @@ def test_the_worked_solution_is_right_and_its_steps_all_check(family):
     for level in LEVELS:
         for seed in range(SEEDS):
             problem = make_problem(family, level, seed)
-            assert compare(problem.answer, problem.answer.text) is Match.EQUAL, problem
+            assert compare(problem.answer, problem.answer.text) is AnswerMatch.EQUAL, problem
             assert progress("\n".join(problem.steps), problem) == 1.0, problem
 
 
@@ -61,7 +61,7 @@ def test_an_answer_with_something_else_in_it_is_never_right(family):
         for tampered in (f"{answer.text} + 1", f"{answer.text}, 1", f"{answer.text} or 1", f"-({answer.text}) + 1", ""):
             if answer.kind in ("equation", "antiderivative") and tampered.endswith("+ 1"):
                 continue
-            assert compare(answer, tampered) is not Match.EQUAL, (family, level, tampered)
+            assert compare(answer, tampered) is not AnswerMatch.EQUAL, (family, level, tampered)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

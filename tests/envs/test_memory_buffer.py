@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from play_support import to_the_end
 
 from loomrl.envs.memory import MemoryBufferEnvironment
-from loomrl.envs.memory.note import Refused, memory_of, read
+from loomrl.envs.memory.note import NoteRefused, memory_of, read
 from loomrl.envs.memory.persistent import CAPACITY
 from loomrl.envs.memory.story import VALUES
 from loomrl.errors import ConfigError
@@ -175,7 +175,7 @@ def test_full_memory_takes_a_note_only_in_the_place_of_another():
     memory = buffer()
     memory.store("Ana | pet | cat", 1)
     memory.store("Ben | pet | dog", 1)
-    with pytest.raises(Refused, match="full"):
+    with pytest.raises(NoteRefused, match="full"):
         memory.store("Cleo | pet | fox", 2)
     memory.store(" ana  | PET | fox", 2)
     memory.forget("Ben | pet")
@@ -198,7 +198,7 @@ def test_full_memory_takes_a_note_only_in_the_place_of_another():
     ],
 )
 def test_what_cannot_be_noted_is_refused(argument):
-    with pytest.raises(Refused):
+    with pytest.raises(NoteRefused):
         buffer().store(argument, 1)
 
 

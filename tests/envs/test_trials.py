@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 from loomrl.control.environment import TRIAL_RETURNS
 from loomrl.envs.trials import BANDIT, GRID, PHYSICS, TRIALS
-from loomrl.envs.trials.environment import Tasks, Trials, part_of
+from loomrl.envs.trials.environment import TaskDistribution, Trials, part_of
 from loomrl.envs.trials.task import STEP_COST, Bandit, Grid, Physics
 from loomrl.errors import ConfigError
 
@@ -91,13 +91,13 @@ def test_the_task_stays_for_an_episode_unless_another_is_wanted_in_every_trial()
 def test_held_out_tasks_are_never_those_of_training() -> None:
     drawn = {}
     for part in ("train", "held_out"):
-        tasks, generator = Tasks(CELLS["vary"], part), np.random.default_rng(0)  # type: ignore[arg-type]
+        tasks, generator = TaskDistribution(CELLS["vary"], part), np.random.default_rng(0)  # type: ignore[arg-type]
         drawn[part] = {json.dumps(tasks.draw(generator)) for _ in range(300)}
         assert all(part_of(json.loads(task)) == part for task in drawn[part])
     assert not drawn["train"] & drawn["held_out"]
     assert len(drawn["train"] | drawn["held_out"]) == 16
     generator = np.random.default_rng(1)
-    share = np.mean([part_of(Tasks(ARMS["vary"]).draw(generator)) == "held_out" for _ in range(2000)])  # type: ignore[arg-type]
+    share = np.mean([part_of(TaskDistribution(ARMS["vary"]).draw(generator)) == "held_out" for _ in range(2000)])  # type: ignore[arg-type]
     assert share == pytest.approx(0.25, abs=0.04)
     told = [episode(Trials(**CELLS, part="held_out"), seed)[2]["task"] for seed in range(20)]
     assert all(part_of(task) == "held_out" for task in told)

@@ -1,12 +1,12 @@
 """Problems about texts with a structure: brackets, expressions, patterns, distances."""
 
 from loomrl.envs.code.draw import choice, sometimes, text
-from loomrl.envs.code.problem import Pattern
+from loomrl.envs.code.problem import ProblemPattern
 
 _BRACKETS = text("()[]()", 0, 8)
 
 PATTERNS = (
-    Pattern(
+    ProblemPattern(
         "balanced",
         6,
         "text: str -> bool",
@@ -24,7 +24,7 @@ PATTERNS = (
         """,
         (sometimes(_BRACKETS, choice(("", "()", "([])", "[()[]]", "(())", "([)]", "()[]", "((", "[]]", "(]"))),),
     ),
-    Pattern(
+    ProblemPattern(
         "repeat_groups",
         8,
         "text: str -> str",
@@ -72,7 +72,7 @@ PATTERNS = (
             ),
         ),
     ),
-    Pattern(
+    ProblemPattern(
         "edit_distance",
         9,
         "first: str, second: str -> int",
@@ -100,7 +100,7 @@ PATTERNS = (
         large=(text("abcd", 60, 70), text("abcd", 60, 70)),
         constants={"k": (2, 4), "m": (3, 5)},
     ),
-    Pattern(
+    ProblemPattern(
         "common_subsequence",
         9,
         "first: str, second: str -> int",
@@ -128,7 +128,7 @@ PATTERNS = (
         """,
         large=(text("abcdefg", 60, 70), text("abcdefg", 60, 70)),
     ),
-    Pattern(
+    ProblemPattern(
         "matches",
         10,
         "text: str, pattern: str -> bool",
@@ -147,7 +147,7 @@ PATTERNS = (
             choice(("a*b*", ".*", "a.b", "ab*", ".b*a", "a*", "b*a.", ".*b", "a*a", "..", "a*.b*", "b.*", "ab", "")),
         ),
     ),
-    Pattern(
+    ProblemPattern(
         "calculate",
         10,
         "text: str -> int",
@@ -213,7 +213,7 @@ PATTERNS = (
             ),
         ),
     ),
-    Pattern(
+    ProblemPattern(
         "palindrome_cuts",
         10,
         "text: str -> int",
@@ -232,7 +232,7 @@ PATTERNS = (
         """,
         (text("abc", 1, 8),),
     ),
-    Pattern(
+    ProblemPattern(
         "compare_versions",
         6,
         "first: str, second: str -> int",

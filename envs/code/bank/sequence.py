@@ -1,13 +1,13 @@
 """Problems about lists of numbers."""
 
 from loomrl.envs.code.draw import ascending, choice, integer, numbers, pairs, several
-from loomrl.envs.code.problem import Pattern
+from loomrl.envs.code.problem import ProblemPattern
 
 _MANY = several(integer(-(10**6), 10**6), 20_000, 25_000)
 _SMALL = numbers()
 
 PATTERNS = (
-    Pattern(
+    ProblemPattern(
         "count_repeated",
         2,
         "items: list[int] -> int",
@@ -38,7 +38,7 @@ PATTERNS = (
         """,
         large=(_MANY,),
     ),
-    Pattern(
+    ProblemPattern(
         "without_repetition",
         3,
         "items: list[int] -> list[int]",
@@ -66,7 +66,7 @@ PATTERNS = (
         """,
         large=(_MANY,),
     ),
-    Pattern(
+    ProblemPattern(
         "count_common",
         3,
         "first: list[int], second: list[int] -> int",
@@ -93,7 +93,7 @@ PATTERNS = (
         """,
         large=(_MANY, _MANY),
     ),
-    Pattern(
+    ProblemPattern(
         "second_largest",
         4,
         "items: list[int] -> int",
@@ -107,7 +107,7 @@ PATTERNS = (
         (numbers(0, 9, most=6),),
         constants={"k": (-9, -1)},
     ),
-    Pattern(
+    ProblemPattern(
         "rotate",
         4,
         "items: list[int], steps: int -> list[int]",
@@ -121,7 +121,7 @@ PATTERNS = (
         """,
         (_SMALL, integer(-6, 9)),
     ),
-    Pattern(
+    ProblemPattern(
         "pairs_with_sum",
         5,
         "items: list[int], total: int -> int",
@@ -145,7 +145,7 @@ PATTERNS = (
         """,
         large=(_MANY, integer(-100, 100)),
     ),
-    Pattern(
+    ProblemPattern(
         "best_profit",
         5,
         "prices: list[int] -> int",
@@ -172,7 +172,7 @@ PATTERNS = (
         large=(several(integer(1, 10**6), 15_000, 20_000),),
         constants={"k": (1, 6)},
     ),
-    Pattern(
+    ProblemPattern(
         "count_inversions",
         8,
         "items: list[int] -> int",
@@ -197,7 +197,7 @@ PATTERNS = (
         """,
         large=(_MANY,),
     ),
-    Pattern(
+    ProblemPattern(
         "rising_length",
         9,
         "items: list[int] -> int",
@@ -227,7 +227,7 @@ PATTERNS = (
         """,
         large=(_MANY,),
     ),
-    Pattern(
+    ProblemPattern(
         "heavy_pairs",
         10,
         "items: list[int] -> int",
@@ -253,7 +253,7 @@ PATTERNS = (
         large=(_MANY,),
         constants={"k": (2, 4)},
     ),
-    Pattern(
+    ProblemPattern(
         "binary_search",
         5,
         "items: list[int], wanted: int -> int",
@@ -279,7 +279,7 @@ PATTERNS = (
         """,
         large=(ascending(several(integer(0, 10**6), 20_000, 25_000)), integer(5 * 10**5, 10**6)),
     ),
-    Pattern(
+    ProblemPattern(
         "knapsack",
         9,
         "things: list[tuple[int, int]], capacity: int -> int",
@@ -304,7 +304,7 @@ PATTERNS = (
         """,
         large=(pairs(integer(1, 9), integer(1, 99), 40, 50), integer(90, 120)),
     ),
-    Pattern(
+    ProblemPattern(
         "next_permutation",
         9,
         "items: list[int] -> list[int]",
@@ -325,7 +325,7 @@ PATTERNS = (
         """,
         (numbers(0, 4, most=5),),
     ),
-    Pattern(
+    ProblemPattern(
         "average",
         3,
         "items: list[int] -> float",

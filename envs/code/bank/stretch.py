@@ -1,13 +1,13 @@
 """Problems about neighbours: stretches, windows, walls and bars."""
 
 from loomrl.envs.code.draw import integer, numbers, pairs, several, spans
-from loomrl.envs.code.problem import Pattern
+from loomrl.envs.code.problem import ProblemPattern
 
 _MANY = several(integer(-(10**6), 10**6), 20_000, 25_000)
 _SMALL = numbers()
 
 PATTERNS = (
-    Pattern(
+    ProblemPattern(
         "range_sums",
         4,
         "items: list[int], queries: list[tuple[int, int]] -> list[int]",
@@ -30,7 +30,7 @@ PATTERNS = (
         """,
         large=(_MANY, pairs(integer(0, 1000), integer(15_000, 20_000), 7000, 8000)),
     ),
-    Pattern(
+    ProblemPattern(
         "best_window",
         5,
         "items: list[int], width: int -> int",
@@ -55,7 +55,7 @@ PATTERNS = (
         """,
         large=(_MANY, integer(8000, 10_000)),
     ),
-    Pattern(
+    ProblemPattern(
         "largest_stretch",
         6,
         "items: list[int] -> int",
@@ -79,7 +79,7 @@ PATTERNS = (
         """,
         large=(_MANY,),
     ),
-    Pattern(
+    ProblemPattern(
         "merge_intervals",
         6,
         "intervals: list[tuple[int, int]] -> list[tuple[int, int]]",
@@ -95,7 +95,7 @@ PATTERNS = (
         """,
         (spans(integer(0, 20), integer(1, 7), 0, 6),),
     ),
-    Pattern(
+    ProblemPattern(
         "next_greater",
         7,
         "items: list[int] -> list[int]",
@@ -122,7 +122,7 @@ PATTERNS = (
         """,
         large=(several(integer(0, 10**6), 15_000, 20_000),),
     ),
-    Pattern(
+    ProblemPattern(
         "stretches_with_sum",
         7,
         "items: list[int], total: int -> int",
@@ -150,7 +150,7 @@ PATTERNS = (
         """,
         large=(several(integer(-9, 9), 15_000, 20_000), integer(0, 20)),
     ),
-    Pattern(
+    ProblemPattern(
         "rooms_needed",
         7,
         "meetings: list[tuple[int, int]] -> int",
@@ -181,7 +181,7 @@ PATTERNS = (
         """,
         large=(spans(integer(0, 9000), integer(1, 900), 6000, 8000),),
     ),
-    Pattern(
+    ProblemPattern(
         "trapped_rain",
         8,
         "heights: list[int] -> int",
@@ -215,7 +215,7 @@ PATTERNS = (
         """,
         large=(several(integer(0, 10**4), 15_000, 20_000),),
     ),
-    Pattern(
+    ProblemPattern(
         "window_maxima",
         9,
         "items: list[int], width: int -> list[int]",
@@ -248,7 +248,7 @@ PATTERNS = (
         """,
         large=(_MANY, integer(8000, 10_000)),
     ),
-    Pattern(
+    ProblemPattern(
         "largest_rectangle",
         10,
         "heights: list[int] -> int",
@@ -277,7 +277,7 @@ PATTERNS = (
         """,
         large=(several(integer(0, 10**4), 15_000, 20_000),),
     ),
-    Pattern(
+    ProblemPattern(
         "cheapest_merge",
         10,
         "sizes: list[int] -> int",
@@ -309,7 +309,7 @@ PATTERNS = (
         """,
         large=(several(integer(1, 100), 35, 40),),
     ),
-    Pattern(
+    ProblemPattern(
         "zigzag",
         8,
         "items: list[int] -> int",

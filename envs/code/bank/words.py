@@ -1,12 +1,12 @@
 """Problems about text."""
 
 from loomrl.envs.code.draw import choice, integer, sentence, several, sometimes, text, word, words
-from loomrl.envs.code.problem import Pattern
+from loomrl.envs.code.problem import ProblemPattern
 
 _BRACKETS = text("()[]()", 0, 8)
 
 PATTERNS = (
-    Pattern(
+    ProblemPattern(
         "count_letter",
         2,
         "text: str -> int",
@@ -21,7 +21,7 @@ PATTERNS = (
         (text("aebcxA", 0, 9),),
         constants={"k": (1, 9)},
     ),
-    Pattern(
+    ProblemPattern(
         "frame",
         2,
         "text: str -> str",
@@ -32,7 +32,7 @@ PATTERNS = (
         (word(),),
         constants={"k": (2, 5)},
     ),
-    Pattern(
+    ProblemPattern(
         "is_palindrome",
         3,
         "text: str -> bool",
@@ -43,7 +43,7 @@ PATTERNS = (
         (sometimes(word(), choice(("noon", "civic", "level", "abba", "aa", "a", "", "aba", "abcba", "deed"))),),
         constants={"k": (2, 4)},
     ),
-    Pattern(
+    ProblemPattern(
         "initials",
         3,
         "text: str -> str",
@@ -57,7 +57,7 @@ PATTERNS = (
         """,
         (sentence(),),
     ),
-    Pattern(
+    ProblemPattern(
         "longest_word",
         3,
         "words: list[str] -> str",
@@ -71,7 +71,7 @@ PATTERNS = (
         """,
         (words(),),
     ),
-    Pattern(
+    ProblemPattern(
         "shift_letters",
         4,
         "text: str -> str",
@@ -89,7 +89,7 @@ PATTERNS = (
         (text("abcxyzmAZ ~`{", 0, 9),),
         constants={"k": (2, 12)},
     ),
-    Pattern(
+    ProblemPattern(
         "squeeze",
         4,
         "text: str -> str",
@@ -103,7 +103,7 @@ PATTERNS = (
         """,
         (text("aab b", 0, 9),),
     ),
-    Pattern(
+    ProblemPattern(
         "run_lengths",
         5,
         "text: str -> list[tuple[str, int]]",
@@ -119,7 +119,7 @@ PATTERNS = (
         """,
         (text("aabc", 0, 9),),
     ),
-    Pattern(
+    ProblemPattern(
         "wrap_words",
         7,
         "text: str, width: int -> list[str]",
@@ -139,7 +139,7 @@ PATTERNS = (
         """,
         (sentence(1, 9), integer(4, 16)),
     ),
-    Pattern(
+    ProblemPattern(
         "longest_distinct",
         7,
         "text: str -> int",
@@ -171,7 +171,7 @@ PATTERNS = (
         """,
         large=(text("".join(map(chr, range(200, 700))), 15_000, 20_000),),
     ),
-    Pattern(
+    ProblemPattern(
         "spoken",
         5,
         "words: list[str] -> str",
@@ -183,7 +183,7 @@ PATTERNS = (
         """,
         (words(0, 5),),
     ),
-    Pattern(
+    ProblemPattern(
         "anagram_groups",
         7,
         "words: list[str] -> list[list[str]]",

@@ -4,13 +4,13 @@ from random import Random
 
 from loomrl.envs.code.compose.expression import formula, two_ways
 from loomrl.envs.code.compose.pipeline import pipeline
-from loomrl.envs.code.problem import Problem
+from loomrl.envs.code.problem import CodeProblem
 
 NAME = "f"
 """The name of every composed function."""
 
 
-def compose(level: int, rng: Random) -> Problem:
+def compose(level: int, rng: Random) -> CodeProblem:
     """A problem of this level: one formula, a choice between two, then lists that pass through more and more steps."""
     if level == 1:
         return formula(NAME, rng)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from loomrl.envs.code.draw import integer
-from loomrl.envs.code.problem import Problem, normal
+from loomrl.envs.code.problem import CodeProblem, normal
 
 _SIGNATURE = "a: int, b: int -> int"
 
@@ -49,27 +49,27 @@ _CONDITIONS = (
 )
 
 
-def formula(name: str, rng: Random) -> Problem:
+def formula(name: str, rng: Random) -> CodeProblem:
     """A function that computes one formula."""
-    drawn = _drawn(rng.choice(_FORMULAS + _REMAINDERS), rng)
+    drawn = _fill_numbers(rng.choice(_FORMULAS + _REMAINDERS), rng)
     body = f"return {drawn.code}"
     return _problem(name, f"Return {drawn.words}.", body)
 
 
-def two_ways(name: str, rng: Random) -> Problem:
+def two_ways(name: str, rng: Random) -> CodeProblem:
     """A function that computes one of two formulas."""
-    first, second = (_drawn(each, rng) for each in rng.sample(_FORMULAS + _REMAINDERS, 2))
-    condition = _drawn(rng.choice(_CONDITIONS), rng)
+    first, second = (_fill_numbers(each, rng) for each in rng.sample(_FORMULAS + _REMAINDERS, 2))
+    condition = _fill_numbers(rng.choice(_CONDITIONS), rng)
     prompt = f"If {condition.words}, return {first.words}. Otherwise return {second.words}."
     return _problem(name, prompt, f"if {condition.code}:\n        return {first.code}\n    return {second.code}")
 
 
-def _problem(name: str, prompt: str, body: str) -> Problem:
-    head = Problem(name, _SIGNATURE, "", "", ()).head
+def _problem(name: str, prompt: str, body: str) -> CodeProblem:
+    head = CodeProblem(name, _SIGNATURE, "", "", ()).head
     draws = (integer(-9, 20), integer(-9, 20))
-    return Problem(name, _SIGNATURE, prompt, normal(f"{head}\n    {body}"), draws)
+    return CodeProblem(name, _SIGNATURE, prompt, normal(f"{head}\n    {body}"), draws)
 
 
-def _drawn(open_formula: Formula, rng: Random) -> Formula:
+def _fill_numbers(open_formula: Formula, rng: Random) -> Formula:
     numbers = {"k": rng.randint(2, 9), "m": rng.randint(3, 7)}
     return Formula(open_formula.words.format(**numbers), open_formula.code.format(**numbers))

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from loomrl.envs.code.compose.operation import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS, Operation
+from loomrl.envs.code.compose.operation import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS, PipelineStep
 from loomrl.envs.code.draw import numbers
-from loomrl.envs.code.problem import Problem, normal, run
+from loomrl.envs.code.problem import CodeProblem, normal, run
 from loomrl.envs.code.value import same
 
 _FIRST_LEVEL = 3
@@ -18,18 +18,18 @@ _MOST_ALIKE = 16
 """Of this many lists, the maximum with an equal result: if most are equal, few show the effect of earlier steps."""
 
 
-def pipeline(name: str, level: int, rng: Random) -> Problem:
+def pipeline(name: str, level: int, rng: Random) -> CodeProblem:
     """A function that sends its list through steps that all matter; some remember something, from level 6 on."""
     while True:
-        problem = _drawn(name, level, rng)
+        problem = _draw_pipeline(name, level, rng)
         results = Counter(repr(run(problem.source, name, problem.inputs(rng))) for _ in range(_RESULTS))
         if max(results.values()) <= _MOST_ALIKE:
             return problem
 
 
-def _drawn(name: str, level: int, rng: Random) -> Problem:
+def _draw_pipeline(name: str, level: int, rng: Random) -> CodeProblem:
     """A pipeline in which each step matters for some list, even if most lists end up equal."""
-    end = rng.choice(ENDS).drawn(rng)
+    end = rng.choice(ENDS).draw_numbers(rng)
     draw = numbers(-9, 40, fewest=0, most=level + 8)
     samples = [draw(rng) for _ in range(_SAMPLES)]
     steps = _steps(level, rng)
@@ -39,25 +39,25 @@ def _drawn(name: str, level: int, rng: Random) -> Problem:
         after = [run(_source(name, [*fewer, end]), name, (items,)) for items in samples]
         if same(before, after):
             steps = fewer
-    return Problem(name, _signature(end), _told([*steps, end]), normal(_source(name, [*steps, end])), (draw,))
+    return CodeProblem(name, _signature(end), _describe([*steps, end]), normal(_source(name, [*steps, end])), (draw,))
 
 
-def _source(name: str, steps: Sequence[Operation]) -> str:
-    head = Problem(name, _signature(steps[-1]), "", "", ()).head
+def _source(name: str, steps: Sequence[PipelineStep]) -> str:
+    head = CodeProblem(name, _signature(steps[-1]), "", "", ()).head
     lines = [line for step in steps for line in step.code.split("\n")]
     return "\n".join([head, *(f"    {line}" for line in lines)])
 
 
-def _signature(end: Operation) -> str:
+def _signature(end: PipelineStep) -> str:
     return f"items: list[int] -> {'list[int]' if end.code == 'return items' else 'int'}"
 
 
-def _steps(level: int, rng: Random) -> list[Operation]:
+def _steps(level: int, rng: Random) -> list[PipelineStep]:
     """No two from one kind follow each other, nor does one come twice."""
     kinds = [FILTERS, MAPS, ORDERS, NEIGHBOURS][: 2 if level == _FIRST_LEVEL else 4]
     machines = max(0, level - _MACHINES_FROM + 2) // 2
     chosen = rng.sample(MACHINES, machines)
-    last: tuple[Operation, ...] = ()
+    last: tuple[PipelineStep, ...] = ()
     while len(chosen) < level - _FIRST_LEVEL + 1:
         kind = rng.choice(kinds)
         step = rng.choice(kind)
@@ -65,10 +65,10 @@ def _steps(level: int, rng: Random) -> list[Operation]:
             chosen.append(step)
             last = kind
     rng.shuffle(chosen)
-    return [step.drawn(rng) for step in chosen]
+    return [step.draw_numbers(rng) for step in chosen]
 
 
-def _told(steps: list[Operation]) -> str:
+def _describe(steps: list[PipelineStep]) -> str:
     if len(steps) <= 3:
         return " ".join(step.words for step in steps)
     return "\n".join(f"{number}. {step.words}" for number, step in enumerate(steps, start=1))

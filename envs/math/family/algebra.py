@@ -4,11 +4,11 @@ import re
 from fractions import Fraction
 from random import Random
 
-from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.answer import MathAnswer
 from loomrl.envs.math.form import Form
 from loomrl.envs.math.notation import (
     Number,
-    bracketed,
+    bracket,
     listing,
     multiply,
     number,
@@ -18,11 +18,11 @@ from loomrl.envs.math.notation import (
     total,
     value_at,
 )
-from loomrl.envs.math.problem import Problem, nonzero, phrase, pose
+from loomrl.envs.math.problem import MathProblem, nonzero, phrase, pose
 from loomrl.gym.generate import between
 
 
-def linear(level: int, rng: Random) -> Problem:
+def linear(level: int, rng: Random) -> MathProblem:
     """One unknown: from ax + b = c to brackets on both sides and fractions."""
     name = rng.choice("xxyztn")
     size = between(level, 12, 20)
@@ -45,8 +45,8 @@ def linear(level: int, rng: Random) -> Problem:
     )
     if level > 6:
         prompt += " Give a whole number or a fraction in lowest terms."
-    answer = Answer(number(root), form=Form.LOWEST, names=(name,))
-    return Problem(prompt, answer, tuple(steps), ({name: number(root)},))
+    answer = MathAnswer(number(root), form=Form.LOWEST, names=(name,))
+    return MathProblem(prompt, answer, tuple(steps), ({name: number(root)},))
 
 
 def _one_side(level: int, rng: Random, name: str, root: Fraction) -> tuple[str, list[str]]:
@@ -78,7 +78,7 @@ def _divide_out(a: Number, b: Number, c: Number, d: Number, name: str) -> list[s
         )
     steps.append(f"So {term(a - c, name)} = {number(d - b)}")
     if a - c not in (1, -1):
-        steps.append(f"{bracketed(d - b)} / {bracketed(a - c)} = {number(Fraction(d - b) / (a - c))}")
+        steps.append(f"{bracket(d - b)} / {bracket(a - c)} = {number(Fraction(d - b) / (a - c))}")
     return steps
 
 
@@ -100,7 +100,7 @@ def _brackets(level: int, rng: Random, name: str, root: Fraction) -> tuple[str, 
         f"{right} = {polynomial([q * c, q * d], name)}",
     ]
     if r:
-        steps.append(f"{number(p * b)} + {bracketed(r)} = {number(p * b + r)}")
+        steps.append(f"{number(p * b)} + {bracket(r)} = {number(p * b + r)}")
     return f"{left} = {right}", steps + _divide_out(p * a, p * b + r, q * c, q * d, name)
 
 
@@ -119,7 +119,7 @@ def _fractions(level: int, rng: Random, name: str, root: Fraction) -> tuple[str,
     return text, steps + _divide_out(p + q, q * a + p * b, 0, right * p * q, name)
 
 
-def quadratic(level: int, rng: Random) -> Problem:
+def quadratic(level: int, rng: Random) -> MathProblem:
     """Quadratic equations with whole, then fractional, then irrational solutions."""
     name = rng.choice("xxyzt")
     if level >= 7:
@@ -146,7 +146,7 @@ def quadratic(level: int, rng: Random) -> Problem:
     return _quadratic_problem(rng, name, text, [number(root) for root in roots], steps)
 
 
-def _surd_quadratic(level: int, rng: Random, name: str) -> Problem:
+def _surd_quadratic(level: int, rng: Random, name: str) -> MathProblem:
     """(mx - p)^2 = n with n no square: the solutions are (p ± √n)/m."""
     m = 1 if level == 7 else rng.randint(1, level - 6)
     p = nonzero(rng, between(level, 6, 12))
@@ -155,7 +155,7 @@ def _surd_quadratic(level: int, rng: Random, name: str) -> Problem:
     a, b, c = (scale * k for k in (m * m, -2 * m * p, p * p - n))
     discriminant = b * b - 4 * a * c
     steps = [
-        f"Discriminant: {bracketed(b)}^2 - 4 * {bracketed(a)} * {bracketed(c)} = {discriminant}",
+        f"Discriminant: {bracket(b)}^2 - 4 * {bracket(a)} * {bracket(c)} = {discriminant}",
         f"√{discriminant} = {surd(1, discriminant)}",
     ]
     text = f"{polynomial([a, b, c], name)} = 0"
@@ -164,8 +164,8 @@ def _surd_quadratic(level: int, rng: Random, name: str) -> Problem:
     return _quadratic_problem(rng, name, text, roots, steps)
 
 
-def _quadratic_problem(rng: Random, name: str, text: str, roots: list[str], steps: list[str]) -> Problem:
-    answer = Answer(", ".join(roots), "set", names=(name,))
+def _quadratic_problem(rng: Random, name: str, text: str, roots: list[str], steps: list[str]) -> MathProblem:
+    answer = MathAnswer(", ".join(roots), "set", names=(name,))
     return pose(
         rng,
         answer,
@@ -178,7 +178,7 @@ def _quadratic_problem(rng: Random, name: str, text: str, roots: list[str], step
     )
 
 
-def system(level: int, rng: Random) -> Problem:
+def system(level: int, rng: Random) -> MathProblem:
     """Two, later three, linear equations; whole, later fractional solutions."""
     names = ("x", "y") if level <= 6 else ("x", "y", "z")
     size = between(level, 8, 12)
@@ -198,8 +198,8 @@ def system(level: int, rng: Random) -> Problem:
     prompt += f" Answer as ({', '.join(names)})."
     if bottom > 1:
         prompt += " Fractions in lowest terms."
-    answer = Answer(", ".join(map(number, values)), "tuple", form=Form.LOWEST, names=names)
-    return Problem(prompt, answer, tuple(steps), (dict(zip(names, map(number, values), strict=True)),))
+    answer = MathAnswer(", ".join(map(number, values)), "tuple", form=Form.LOWEST, names=names)
+    return MathProblem(prompt, answer, tuple(steps), (dict(zip(names, map(number, values), strict=True)),))
 
 
 def _row(row: list[int], names: tuple[str, ...]) -> str:
@@ -233,20 +233,20 @@ def _eliminate(
             value = p * other - q * right
             table[i] = combined, value
             steps.append(
-                f"Eliminate {names[column]}: {bracketed(p)} * {bracketed(other)} - {bracketed(q)} * {bracketed(right)} "
+                f"Eliminate {names[column]}: {bracket(p)} * {bracket(other)} - {bracket(q)} * {bracket(right)} "
                 f"= {number(value)}, so {_row(combined, names)} = {number(value)}"
             )
     for column in reversed(range(len(names))):
         row, right = table[column]
         rest = sum((row[k] * values[k] for k in range(column + 1, len(names))), Fraction(0))
         if rest:
-            steps.append(f"{number(right)} - {bracketed(rest)} = {number(right - rest)}")
-        top = bracketed(right - rest)
-        steps.append(f"{names[column]} = {top} / {bracketed(row[column])} = {number(values[column])}")
+            steps.append(f"{number(right)} - {bracket(rest)} = {number(right - rest)}")
+        top = bracket(right - rest)
+        steps.append(f"{names[column]} = {top} / {bracket(row[column])} = {number(values[column])}")
     return steps
 
 
-def expand(level: int, rng: Random) -> Problem:
+def expand(level: int, rng: Random) -> MathProblem:
     """Products of two to four factors multiplied out, later with two variables."""
     if level in (5, 6):
         return _expand_two_variables(level, rng)
@@ -270,14 +270,14 @@ def _partial_products(a: list[Number], b: list[Number]) -> list[str]:
     """One factor times each term of the other."""
     top = len(b) - 1
     return [
-        f"{polynomial([c, *[0] * (top - k)]) if k < top else bracketed(c)} * ({polynomial(a)}) = "
+        f"{polynomial([c, *[0] * (top - k)]) if k < top else bracket(c)} * ({polynomial(a)}) = "
         + polynomial([*(c * each for each in a), *[0] * (top - k)])
         for k, c in enumerate(b)
         if c not in (0, 1)
     ]
 
 
-def _expand_two_variables(level: int, rng: Random) -> Problem:
+def _expand_two_variables(level: int, rng: Random) -> MathProblem:
     """(ax + by)(cx + dy), or a square of a sum of three terms."""
     if level == 5:
         a, b, c, d = (nonzero(rng, 8) for _ in range(4))
@@ -285,21 +285,21 @@ def _expand_two_variables(level: int, rng: Random) -> Problem:
         result = total([(a * c, "x^2"), (a * d + b * c, "xy"), (b * d, "y^2")])
         steps = [
             f"{term(a, 'x')} * ({right}) = {total([(a * c, 'x^2'), (a * d, 'xy')])}",
-            f"{bracketed(a * d)} + {bracketed(b * c)} = {a * d + b * c}",
+            f"{bracket(a * d)} + {bracket(b * c)} = {a * d + b * c}",
             f"({left})({right}) = {result}",
         ]
         return _expand_problem(rng, f"({left})({right})", result, steps, "xy")
     a, b, c = (nonzero(rng, 7) for _ in range(3))
     inner = total([(a, "x"), (b, "y"), (c, "")])
     result = total([(a * a, "x^2"), (b * b, "y^2"), (c * c, ""), (2 * a * b, "xy"), (2 * a * c, "x"), (2 * b * c, "y")])
-    steps = [f"2 * {bracketed(p)} * {bracketed(q)} = {2 * p * q}" for p, q in ((a, b), (a, c), (b, c))]
+    steps = [f"2 * {bracket(p)} * {bracket(q)} = {2 * p * q}" for p, q in ((a, b), (a, c), (b, c))]
     return _expand_problem(rng, f"({inner})^2", result, [*steps, f"({inner})^2 = {result}"], "xy")
 
 
-def _expand_problem(rng: Random, text: str, result: str, steps: list[str], variables: str) -> Problem:
+def _expand_problem(rng: Random, text: str, result: str, steps: list[str], variables: str) -> MathProblem:
     return pose(
         rng,
-        Answer(result, variables=variables),
+        MathAnswer(result, variables=variables),
         steps,
         f"Expand and simplify {text}.",
         f"Multiply out {text} and collect like terms.",
@@ -307,7 +307,7 @@ def _expand_problem(rng: Random, text: str, result: str, steps: list[str], varia
     )
 
 
-def factor(level: int, rng: Random) -> Problem:
+def factor(level: int, rng: Random) -> MathProblem:
     """Polynomials factored over the rational numbers, from x^2 + bx + c to degree four."""
     size = 10 if level == 1 else between(level, 20, 9)
     count = 2 if level <= 6 else 3 if level <= 8 else 4
@@ -324,15 +324,15 @@ def factor(level: int, rng: Random) -> Problem:
     product: list[Number] = [common]
     for each in factors:
         product = multiply(product, each)
-    text = _factored(common, sorted(factors))
+    text = _show_factors(common, sorted(factors))
     steps = [f"{polynomial(product)} = {term(common, f'({polynomial([c / Fraction(common) for c in product])})')}"] * (
         common > 1
     )
-    steps += _found_roots(factors, [c / Fraction(common) for c in product])
+    steps += _check_roots(factors, [c / Fraction(common) for c in product])
     steps.append(f"{text} = {polynomial(product)}")
     return pose(
         rng,
-        Answer(text, form=Form.FACTORED, variables="x"),
+        MathAnswer(text, form=Form.FACTORED, variables="x"),
         steps,
         f"Factor {polynomial(product)} completely over the rational numbers.",
         f"Write {polynomial(product)} as a product of factors that cannot be factored further over the rationals.",
@@ -341,7 +341,7 @@ def factor(level: int, rng: Random) -> Problem:
     )
 
 
-def _factored(common: int, factors: list[list[int]]) -> str:
+def _show_factors(common: int, factors: list[list[int]]) -> str:
     pieces = []
     for each in sorted(set(map(tuple, factors))):
         times = factors.count(list(each))
@@ -350,7 +350,7 @@ def _factored(common: int, factors: list[list[int]]) -> str:
     return ("" if common == 1 else str(common)) + "".join(body for _, body in sorted(pieces))
 
 
-def _found_roots(factors: list[list[int]], coefficients: list[Number]) -> list[str]:
+def _check_roots(factors: list[list[int]], coefficients: list[Number]) -> list[str]:
     """Each root put into the polynomial gives 0."""
     steps = []
     for lead, offset in sorted(set(map(tuple, factors))):
@@ -360,7 +360,7 @@ def _found_roots(factors: list[list[int]], coefficients: list[Number]) -> list[s
     return steps
 
 
-def composition(level: int, rng: Random) -> Problem:
+def composition(level: int, rng: Random) -> MathProblem:
     """f(g(x)): at a number first, then as a polynomial."""
     size = between(level, 9, 7)
     outer: list[Number] = [
@@ -375,7 +375,7 @@ def composition(level: int, rng: Random) -> Problem:
         at = rng.choice([k for k in range(-6, 7) if abs(k) > 1 and value_at(inner, k) not in (-1, 0, 1)])
         middle = value_at(inner, at)
         result = value_at(outer, middle)
-        steps = [f"g({at}): {_inserted(inner, at)} = {middle}", f"f({middle}): {_inserted(outer, middle)} = {result}"]
+        steps = [f"g({at}): {_insert(inner, at)} = {middle}", f"f({middle}): {_insert(outer, middle)} = {result}"]
         return pose(
             rng,
             result,
@@ -391,11 +391,11 @@ def composition(level: int, rng: Random) -> Problem:
         following[-1] += coefficient
         shown = term(running[0], "") if len(running) == 1 else f"({polynomial(running)})"
         shown = f"({polynomial(inner)})" if running == [1] else f"{shown} * ({polynomial(inner)})"
-        steps.append(f"{shown} + {bracketed(coefficient)} = {polynomial(following)}")
+        steps.append(f"{shown} + {bracket(coefficient)} = {polynomial(following)}")
         running = following
     return pose(
         rng,
-        Answer(polynomial(running), variables="x"),
+        MathAnswer(polynomial(running), variables="x"),
         steps,
         f"Let {given}. Write f(g(x)) as an expanded polynomial.",
         f"Given {given}, find f(g(x)) and collect like terms.",
@@ -403,19 +403,19 @@ def composition(level: int, rng: Random) -> Problem:
     )
 
 
-def _inserted(coefficients: list[Number], at: Number) -> str:
+def _insert(coefficients: list[Number], at: Number) -> str:
     """The polynomial with a number in place of the variable: `3(-2)^2 - 5(-2) + 1`."""
     return polynomial(coefficients, f"({number(at)})")
 
 
-def inequality(level: int, rng: Random) -> Problem:
+def inequality(level: int, rng: Random) -> MathProblem:
     """Linear, quadratic and rational inequalities; the solution as a union of intervals."""
     build = _linear_inequality if level <= 4 else _quadratic_inequality if level <= 8 else _rational_inequality
     text, solution, steps = build(level, rng)
     ends = sorted(set(re.findall(r"-?\d+(?:/\d+)?", solution)))
     return pose(
         rng,
-        Answer(solution, "interval", names=("x",)),
+        MathAnswer(solution, "interval", names=("x",)),
         steps,
         f"Solve the inequality {text}. Write the solution set in interval notation.",
         f"For which real x is {text}? Answer with intervals, such as (-inf, 2] U (5, inf).",
@@ -441,10 +441,10 @@ def _linear_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
     b = nonzero(rng, size)
     d = (a - c) * root + b
     solved = sign if a > c else _MIRRORED[sign]
-    steps = [f"{number(d)} - {bracketed(b)} = {number(d - b)}"]
+    steps = [f"{number(d)} - {bracket(b)} = {number(d - b)}"]
     if c:
         steps.append(f"{term(a, 'x')} - ({term(c, 'x')}) = {term(a - c, 'x')}")
-    steps.append(f"{bracketed(d - b)} / {bracketed(a - c)} = {number(root)}")
+    steps.append(f"{bracket(d - b)} / {bracket(a - c)} = {number(root)}")
     if a < c:
         steps.append("Dividing by a negative number turns the sign around.")
     return f"{polynomial([a, b])} {sign} {polynomial([c, d])}", _SOLVED[solved].format(number(root)), steps

@@ -3,11 +3,11 @@
 from fractions import Fraction
 from random import Random
 
-from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.answer import MathAnswer
 from loomrl.envs.math.form import Form
 from loomrl.envs.math.notation import (
     Number,
-    bracketed,
+    bracket,
     minus,
     multiply,
     number,
@@ -19,11 +19,11 @@ from loomrl.envs.math.notation import (
     value_at,
     x_power,
 )
-from loomrl.envs.math.problem import Problem, nonzero, pose
+from loomrl.envs.math.problem import MathProblem, nonzero, pose
 from loomrl.gym.generate import between
 
 
-def derivative(level: int, rng: Random) -> Problem:
+def derivative(level: int, rng: Random) -> MathProblem:
     """Polynomials, then negative powers, products, chains, quotients, exponentials and circular functions."""
     build = (
         _powers,
@@ -36,10 +36,10 @@ def derivative(level: int, rng: Random) -> Problem:
         _quotient,
         _chain_product,
     )
-    text, result, steps = (*build, _composed)[level - 1](level, rng)
+    text, result, steps = (*build, _compose)[level - 1](level, rng)
     return pose(
         rng,
-        Answer(result, form=Form.ANY, variables="x"),
+        MathAnswer(result, form=Form.ANY, variables="x"),
         steps,
         f"Find the derivative of f(x) = {text}.",
         f"Differentiate f(x) = {text} with respect to x.",
@@ -54,7 +54,7 @@ def _powers(level: int, rng: Random) -> tuple[str, str, list[str]]:
     shown = [x_power(n) for n in exponents]
     result = total([(c * n, x_power(n - 1)) for c, n in zip(numbers, exponents, strict=True)])
     steps = [
-        f"{term(c, b)}: the coefficient is {bracketed(c)} * {bracketed(n)} = {c * n}, the exponent {n} - 1 = {n - 1}"
+        f"{term(c, b)}: the coefficient is {bracket(c)} * {bracket(n)} = {c * n}, the exponent {n} - 1 = {n - 1}"
         for c, n, b in zip(numbers, exponents, shown, strict=True)
         if n not in (0, 1)
     ]
@@ -94,7 +94,7 @@ def _elementary(level: int, rng: Random) -> tuple[str, str, list[str]]:
         sign = -1 if derived.startswith("-") else 1
         text.append((c, function.format(inner)))
         result.append((sign * c * k, derived.removeprefix("-").format(inner)))
-        steps.append(f"The inner derivative is {k}: {bracketed(c)} * {bracketed(sign * k)} = {sign * c * k}")
+        steps.append(f"The inner derivative is {k}: {bracket(c)} * {bracket(sign * k)} = {sign * c * k}")
     c = nonzero(rng, 9)
     return total([*text, (c, "ln(x)")]), f"{total(result)} {'+' if c > 0 else '-'} {abs(c)}/x", steps
 
@@ -112,7 +112,7 @@ def _exponential_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
     result = f"{first} + {second}".replace("+ -", "- ")
     steps = [
         f"The derivative of {c}x^{n}: {c} * {n} = {c * n}",
-        f"The derivative of {factor.format(inner)} has the factor {sign * k}: {c} * {bracketed(sign * k)} = "
+        f"The derivative of {factor.format(inner)} has the factor {sign * k}: {c} * {bracket(sign * k)} = "
         f"{sign * c * k}",
     ]
     return f"{c}x^{n} * {factor.format(inner)}", result, steps
@@ -139,7 +139,7 @@ def _quotient(level: int, rng: Random) -> tuple[str, str, list[str]]:
         top, bottom = _random_polynomial(rng, rng.randint(1, 2)), _random_polynomial(rng, rng.randint(1, 2))
         left, right = multiply(slope(top), bottom), multiply(top, slope(bottom))
         width = max(len(left), len(right))
-        numerator = [a - b for a, b in zip(_padded(left, width), _padded(right, width), strict=True)]
+        numerator = [a - b for a, b in zip(_pad(left, width), _pad(right, width), strict=True)]
         if any(numerator):
             break
     u = polynomial(top)
@@ -151,7 +151,7 @@ def _quotient(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return f"({u})/({v})", f"({polynomial(numerator)})/({v})^2", steps
 
 
-def _padded(coefficients: list[Number], width: int) -> list[Number]:
+def _pad(coefficients: list[Number], width: int) -> list[Number]:
     return [0] * (width - len(coefficients)) + coefficients
 
 
@@ -169,14 +169,14 @@ def _chain_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
     result = total([(m * a, first), (n * c, second)])
     both = [m * a * q + n * c * p for p, q in zip(left, right, strict=True)]
     steps = [
-        f"The derivative of {u}^{m} has the factor {m} * {bracketed(a)} = {number(m * a)}",
-        f"The derivative of {v}^{n} has the factor {n} * {bracketed(c)} = {number(n * c)}",
-        f"Common factors out: {bracketed(m * a)}{v} + {bracketed(n * c)}{u} = {polynomial(both)}",
+        f"The derivative of {u}^{m} has the factor {m} * {bracket(a)} = {number(m * a)}",
+        f"The derivative of {v}^{n} has the factor {n} * {bracket(c)} = {number(n * c)}",
+        f"Common factors out: {bracket(m * a)}{v} + {bracket(n * c)}{u} = {polynomial(both)}",
     ]
     return f"{u}^{m} * {v}^{n}", result, steps
 
 
-def _composed(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _compose(level: int, rng: Random) -> tuple[str, str, list[str]]:
     """A function of a polynomial, times a power."""
     inner = _random_polynomial(rng, 2)
     c = rng.randint(2, 9)
@@ -201,7 +201,7 @@ def _composed(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return f"{c}{x} * {function.format(body)}", f"{first} {sign} {second}", steps
 
 
-def tangent(level: int, rng: Random) -> Problem:
+def tangent(level: int, rng: Random) -> MathProblem:
     """The tangent line to a curve at a point."""
     degree = 2 if level <= 3 else 3 if level <= 7 else 4
     size = between(level, 4, 9)
@@ -222,9 +222,9 @@ def tangent(level: int, rng: Random) -> Problem:
         f"The derivative is {derived}",
         f"The slope: {polynomial(slope(curve), f'({number(at)})')} = {number(rise)}",
         f"The height: {polynomial(curve, f'({number(at)})')} = {number(height)}",
-        f"The intercept: {number(height)} - {bracketed(rise)} * {bracketed(at)} = {number(offset)}",
+        f"The intercept: {number(height)} - {bracket(rise)} * {bracket(at)} = {number(offset)}",
     ]
-    answer = Answer(f"y = {polynomial([rise, offset])}", "equation", form=Form.ANY, variables="xy")
+    answer = MathAnswer(f"y = {polynomial([rise, offset])}", "equation", form=Form.ANY, variables="xy")
     return pose(
         rng,
         answer,
@@ -237,7 +237,7 @@ def tangent(level: int, rng: Random) -> Problem:
     )
 
 
-def extremum(level: int, rng: Random) -> Problem:
+def extremum(level: int, rng: Random) -> MathProblem:
     """Critical points, extreme values, and the largest value on an interval."""
     if level <= 3:
         return _critical_points(level, rng)
@@ -254,18 +254,18 @@ def _cubic(level: int, rng: Random) -> tuple[list[Number], int, int]:
     return [derived[0] // 3, derived[1] // 2, derived[2], rng.randint(-30, 30)], p, q
 
 
-def _factored_slope(curve: list[Number], p: int, q: int) -> str:
+def _show_slope(curve: list[Number], p: int, q: int) -> str:
     lead = slope(curve)[0]
     return f"{polynomial(slope(curve))} = {number(lead)}{minus(p)}{minus(q)}"
 
 
-def _critical_points(level: int, rng: Random) -> Problem:
+def _critical_points(level: int, rng: Random) -> MathProblem:
     curve, p, q = _cubic(level, rng)
-    steps = (f"f'(x) = {_factored_slope(curve, p, q)}", *_zeros(curve, p, q))
+    steps = (f"f'(x) = {_show_slope(curve, p, q)}", *_zeros(curve, p, q))
     known = ({"x": str(p)}, {"x": str(q)})
     return pose(
         rng,
-        Answer(f"{p}, {q}", "set", names=("x",)),
+        MathAnswer(f"{p}, {q}", "set", names=("x",)),
         steps,
         f"Find all critical points (values of x) of f(x) = {polynomial(curve)}.",
         f"For which x is the tangent to y = {polynomial(curve)} horizontal? List every x.",
@@ -278,13 +278,13 @@ def _zeros(curve: list[Number], p: int, q: int) -> list[str]:
     return [f"{polynomial(slope(curve), f'({root})')} = 0" for root in (p, q) if root]
 
 
-def _extreme_value(level: int, rng: Random) -> Problem:
+def _extreme_value(level: int, rng: Random) -> MathProblem:
     curve, p, q = _cubic(level, rng)
     which = rng.choice(("maximum", "minimum"))
     at = p if (which == "maximum") == (curve[0] > 0) else q
     result = value_at(curve, at)
     steps = (
-        f"f'(x) = {_factored_slope(curve, p, q)}",
+        f"f'(x) = {_show_slope(curve, p, q)}",
         *_zeros(curve, p, q),
         f"The local {which} is at {at}: {polynomial(curve, f'({at})')} = {number(result)}",
     )
@@ -298,14 +298,14 @@ def _extreme_value(level: int, rng: Random) -> Problem:
     )
 
 
-def _largest_on_interval(level: int, rng: Random) -> Problem:
+def _largest_on_interval(level: int, rng: Random) -> MathProblem:
     curve, p, q = _cubic(level, rng)
     low, high = p - rng.randint(0, 3), q + rng.randint(-1, 3)
     which = rng.choice(("largest", "smallest"))
     candidates = sorted({low, high, *(k for k in (p, q) if low <= k <= high)})
     values = [value_at(curve, k) for k in candidates]
     result = max(values) if which == "largest" else min(values)
-    steps = [f"f'(x) = {_factored_slope(curve, p, q)}"]
+    steps = [f"f'(x) = {_show_slope(curve, p, q)}"]
     for k, value in zip(candidates, values, strict=True):
         steps.append(
             f"f({k}) = {polynomial(curve, f'({k})')} = {number(value)}"
@@ -322,12 +322,12 @@ def _largest_on_interval(level: int, rng: Random) -> Problem:
     )
 
 
-def integral(level: int, rng: Random) -> Problem:
+def integral(level: int, rng: Random) -> MathProblem:
     """Antiderivatives, from powers to substitution and parts."""
     build = (_sum_of_powers, _sum_of_powers, _sum_of_powers, _with_reciprocal, _of_functions, _of_functions)
     build += (_linear_substitution, _by_parts, _inner_derivative, _by_parts)  # type: ignore[assignment]
     text, result, steps = build[level - 1](level, rng)
-    answer = Answer(result, "antiderivative", form=Form.ANY, variables="x")
+    answer = MathAnswer(result, "antiderivative", form=Form.ANY, variables="x")
     return pose(
         rng,
         answer,
@@ -343,15 +343,15 @@ def _sum_of_powers(level: int, rng: Random) -> tuple[str, str, list[str]]:
     exponents = sorted(rng.sample(range(1, between(level, 7, 25)), level), reverse=True)
     whole = level < 3
     numbers = [nonzero(rng, 15) * (n + 1 if whole else 1) for n in exponents]
-    return _integrated(numbers, exponents)
+    return _integrate(numbers, exponents)
 
 
-def _integrated(numbers: list[int], exponents: list[int]) -> tuple[str, str, list[str]]:
+def _integrate(numbers: list[int], exponents: list[int]) -> tuple[str, str, list[str]]:
     ends = [Fraction(c, n + 1) for c, n in zip(numbers, exponents, strict=True)]
     text = total([(c, x_power(n)) for c, n in zip(numbers, exponents, strict=True)])
     result = total([(c, x_power(n + 1)) for c, n in zip(ends, exponents, strict=True)])
     steps = [
-        f"{term(c, x_power(n))}: {n} + 1 = {n + 1} and {bracketed(c)} / {bracketed(n + 1)} = {number(end)}"
+        f"{term(c, x_power(n))}: {n} + 1 = {n + 1} and {bracket(c)} / {bracket(n + 1)} = {number(end)}"
         for c, n, end in zip(numbers, exponents, ends, strict=True)
     ]
     return text, result, steps
@@ -359,7 +359,7 @@ def _integrated(numbers: list[int], exponents: list[int]) -> tuple[str, str, lis
 
 def _with_reciprocal(level: int, rng: Random) -> tuple[str, str, list[str]]:
     exponents = [rng.randint(2, 6), -rng.randint(2, 5)]
-    text, result, steps = _integrated([nonzero(rng, 9) for _ in exponents], exponents)
+    text, result, steps = _integrate([nonzero(rng, 9) for _ in exponents], exponents)
     c = rng.randint(2, 9)
     return f"{text} + {c}/x", f"{result} + {c}ln(x)", [*steps, f"{c}/x becomes {c}ln|x|"]
 
@@ -379,7 +379,7 @@ def _of_functions(level: int, rng: Random) -> tuple[str, str, list[str]]:
         result.append((Fraction(sign * c, k), source.removeprefix("-").format(inner)))
         end = Fraction(sign * c, k)
         steps.append(
-            f"The coefficient over the inner derivative {k} is {number(end)}: {bracketed(end)} * {k} = {sign * c}"
+            f"The coefficient over the inner derivative {k} is {number(end)}: {bracket(end)} * {k} = {sign * c}"
         )
     return total(text), total(result), steps
 
@@ -414,7 +414,7 @@ def _by_parts(level: int, rng: Random) -> tuple[str, str, list[str]]:
         result = f"-({x})/{k}*cos({inner}) + {number(Fraction(a, k * k))}*sin({inner})"
     else:
         result = f"({x})/{k}*sin({inner}) + {number(Fraction(a, k * k))}*cos({inner})"
-    steps = [f"Parts with u = {x}: {k} * {k} = {k * k}", f"{bracketed(a)} / {k * k} = {number(Fraction(a, k * k))}"]
+    steps = [f"Parts with u = {x}: {k} * {k} = {k * k}", f"{bracket(a)} / {k * k} = {number(Fraction(a, k * k))}"]
     return f"({x}) * {function}({inner})", result.replace("+ -", "- "), steps
 
 
@@ -426,7 +426,7 @@ def _exponential_parts(factor: list[Number], k: int) -> tuple[str, str, list[str
         degree = len(factor) - 1 - place
         carried = (degree + 1) * found[-1] if found else Fraction(0)
         found.append(Fraction(c - carried) / k)
-        top = bracketed(c) if not found[:-1] else f"({number(c)} - {bracketed(carried)})"
+        top = bracket(c) if not found[:-1] else f"({number(c)} - {bracket(carried)})"
         steps.append(f"Coefficient of {power('x', degree) or 'the constant'}: {top} / {k} = {number(found[-1])}")
     inner = term(k, "x")
     return f"({polynomial(factor)}) * e^({inner})", f"({polynomial(found)}) * e^({inner})", steps
@@ -447,10 +447,10 @@ def _inner_derivative(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return f"({polynomial(derived)}) * {body}^{n}", term(end, f"{body}^{n + 1}"), steps
 
 
-def area(level: int, rng: Random) -> Problem:
+def area(level: int, rng: Random) -> MathProblem:
     """Definite integrals, and areas between a curve and a line."""
     if level >= 7:
-        return _enclosed_area(level, rng)
+        return _area_between(level, rng)
     degree = between(level, 1, 5)
     size = between(level, 6, 9)
     low = rng.randint(-3, 2) if level > 2 else rng.randint(0, 3)
@@ -463,11 +463,11 @@ def area(level: int, rng: Random) -> Problem:
     for at, end in zip((high, low), ends, strict=True):
         if at:
             steps.append(f"F({at}): {polynomial(source, f'({at})')} = {number(end)}")
-    steps.append(f"{number(ends[0])} - {bracketed(ends[1])} = {number(result)}")
+    steps.append(f"{number(ends[0])} - {bracket(ends[1])} = {number(result)}")
     text = polynomial(integrand)
     return pose(
         rng,
-        Answer(number(result), form=Form.LOWEST),
+        MathAnswer(number(result), form=Form.LOWEST),
         steps,
         f"Compute the definite integral of {text} from x = {low} to x = {high}.",
         f"Evaluate the integral of f(x) = {text} over the interval [{low}, {high}].",
@@ -477,7 +477,7 @@ def area(level: int, rng: Random) -> Problem:
     )
 
 
-def _enclosed_area(level: int, rng: Random) -> Problem:
+def _area_between(level: int, rng: Random) -> MathProblem:
     """a(x - p)(x - q) between its zeros, moved onto a line: the area is |a|(q - p)^3/6."""
     a = nonzero(rng, level - 4)
     p = rng.randint(-8, 4)
@@ -493,14 +493,14 @@ def _enclosed_area(level: int, rng: Random) -> Problem:
     sign = "" if a == 1 else "-" if a == -1 else str(a)
     steps = [
         f"The difference of the two is {polynomial(gap)} = {sign}{minus(p)}{minus(q)}",
-        f"They meet at {p} and {q}: {q} - {bracketed(p)} = {width}",
+        f"They meet at {p} and {q}: {q} - {bracket(p)} = {width}",
         f"The area is {abs(a)} * {width}^3 / 6 = {number(result)}"
         if abs(a) > 1
         else f"The area is {width}^3 / 6 = {number(result)}",
     ]
     return pose(
         rng,
-        Answer(number(result), form=Form.LOWEST),
+        MathAnswer(number(result), form=Form.LOWEST),
         steps,
         f"Find the area of the region enclosed by y = {polynomial(curve)} and {other}.",
         f"The curve y = {polynomial(curve)} and {other} enclose a region. What is its area?",
@@ -509,13 +509,13 @@ def _enclosed_area(level: int, rng: Random) -> Problem:
     )
 
 
-def limit(level: int, rng: Random) -> Problem:
+def limit(level: int, rng: Random) -> MathProblem:
     """Limits: removable gaps, infinity, roots, sines and exponentials."""
     build = (_gap, _gap, _gap, _at_infinity, _at_infinity, _root_gap, _root_gap, _near_zero, _near_zero, _near_zero)
     text, target, result, steps = build[level - 1](level, rng)
     return pose(
         rng,
-        Answer(number(result), form=Form.LOWEST),
+        MathAnswer(number(result), form=Form.LOWEST),
         steps,
         f"Find the limit of {text} as x approaches {target}.",
         f"What does {text} tend to as x -> {target}?",
@@ -542,7 +542,7 @@ def _gap(level: int, rng: Random) -> tuple[str, str, Number, list[str]]:
     steps.append(f"Cancel {factor} and put x = {a}: {polynomial(top, f'({a})')} = {value_at(top, a)}")
     if len(bottom) > 1:
         steps.append(f"{polynomial(bottom, f'({a})')} = {value_at(bottom, a)}")
-        steps.append(f"{bracketed(value_at(top, a))} / {bracketed(value_at(bottom, a))} = {number(result)}")
+        steps.append(f"{bracket(value_at(top, a))} / {bracket(value_at(bottom, a))} = {number(result)}")
     return f"({polynomial(left)})/({polynomial(right)})", str(a), result, steps
 
 

@@ -3,10 +3,10 @@
 from fractions import Fraction
 from random import Random
 
-from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.answer import MathAnswer
 from loomrl.envs.math.form import Form
-from loomrl.envs.math.notation import bracketed, listing, number, polynomial, surd, times_pi, total
-from loomrl.envs.math.problem import Problem, nonzero, phrase, pose
+from loomrl.envs.math.notation import bracket, listing, number, polynomial, surd, times_pi, total
+from loomrl.envs.math.problem import MathProblem, nonzero, phrase, pose
 from loomrl.gym.generate import between
 
 TRIPLES = ((3, 4, 5), (5, 12, 13), (8, 15, 17), (7, 24, 25), (20, 21, 29), (12, 35, 37), (9, 40, 41), (28, 45, 53))
@@ -20,13 +20,13 @@ def triangle_name(rng: Random) -> tuple[str, str, str]:
     return p, q, r
 
 
-def angle(level: int, rng: Random) -> Problem:
+def angle(level: int, rng: Random) -> MathProblem:
     """Angles of triangles, polygons, and angles given as expressions."""
     build = (_third_angle, _third_angle, _isosceles, _exterior, _polygon_angle, _polygon_angle)
     return (*build, _angle_ratio, _angle_equation, _angle_equation, _angle_equation)[level - 1](level, rng)
 
 
-def _third_angle(level: int, rng: Random) -> Problem:
+def _third_angle(level: int, rng: Random) -> MathProblem:
     a = rng.randint(15, 110)
     b = rng.randint(15, 165 - a)
     if level == 2:
@@ -42,7 +42,7 @@ def _third_angle(level: int, rng: Random) -> Problem:
     steps = (f"The angles add up to 180 degrees: {a} + {b} = {a + b}", f"180 - {a + b} = {180 - a - b}")
     return pose(
         rng,
-        Answer(str(180 - a - b), unit="degrees"),
+        MathAnswer(str(180 - a - b), unit="degrees"),
         steps,
         f"In triangle {name}, {given}. How many degrees is angle {r}?",
         f"Triangle {name} is such that {given}. Find angle {r} in degrees.",
@@ -50,7 +50,7 @@ def _third_angle(level: int, rng: Random) -> Problem:
     )
 
 
-def _isosceles(level: int, rng: Random) -> Problem:
+def _isosceles(level: int, rng: Random) -> MathProblem:
     base = rng.randint(10, 85)
     top = 180 - 2 * base
     p, q, r = triangle_name(rng)
@@ -63,13 +63,13 @@ def _isosceles(level: int, rng: Random) -> Problem:
     if rng.random() < 0.5:
         prompt = f"{lead}Angle {p} measures {top} degrees. Find angle {q} in degrees."
         steps = (f"The other two angles are equal and share 180 - {top} = {180 - top}", f"{180 - top} / 2 = {base}")
-        return Problem(prompt, Answer(str(base), unit="degrees"), steps)
+        return MathProblem(prompt, MathAnswer(str(base), unit="degrees"), steps)
     prompt = f"{lead}Angle {q} measures {base} degrees. How many degrees is angle {p}?"
     steps = (f"Angles {q} and {r} are equal: {base} + {base} = {2 * base}", f"180 - {2 * base} = {top}")
-    return Problem(prompt, Answer(str(top), unit="degrees"), steps)
+    return MathProblem(prompt, MathAnswer(str(top), unit="degrees"), steps)
 
 
-def _exterior(level: int, rng: Random) -> Problem:
+def _exterior(level: int, rng: Random) -> MathProblem:
     a = rng.randint(20, 85)
     b = rng.randint(20, 85)
     p, q, r = triangle_name(rng)
@@ -77,7 +77,7 @@ def _exterior(level: int, rng: Random) -> Problem:
     steps = (f"The interior angle at {r} is 180 - {a + b} = {180 - a - b}", f"180 - {180 - a - b} - {a} = {b}")
     return pose(
         rng,
-        Answer(str(b), unit="degrees"),
+        MathAnswer(str(b), unit="degrees"),
         steps,
         f"In triangle {name}, the exterior angle at {r} is {a + b} degrees and angle {p} is {a} degrees. Find "
         f"angle {q} in degrees.",
@@ -87,7 +87,7 @@ def _exterior(level: int, rng: Random) -> Problem:
     )
 
 
-def _polygon_angle(level: int, rng: Random) -> Problem:
+def _polygon_angle(level: int, rng: Random) -> MathProblem:
     sides = rng.randint(4, 6) if level == 5 else rng.randint(5, 9)
     whole = 180 * (sides - 2)
     mean = whole // sides
@@ -104,7 +104,7 @@ def _polygon_angle(level: int, rng: Random) -> Problem:
     )
     return pose(
         rng,
-        Answer(str(last), unit="degrees"),
+        MathAnswer(str(last), unit="degrees"),
         steps,
         f"All but one of the {sides} angles of a convex {noun} measure {given} degrees. How many degrees is "
         "the last angle?",
@@ -113,7 +113,7 @@ def _polygon_angle(level: int, rng: Random) -> Problem:
     )
 
 
-def _angle_ratio(level: int, rng: Random) -> Problem:
+def _angle_ratio(level: int, rng: Random) -> MathProblem:
     count = rng.choice((3, 4))
     whole = 180 * (count - 2)
     while True:
@@ -132,14 +132,14 @@ def _angle_ratio(level: int, rng: Random) -> Problem:
     )
     return pose(
         rng,
-        Answer(str(part * unit), unit="degrees"),
+        MathAnswer(str(part * unit), unit="degrees"),
         steps,
         f"The {count} angles of a {noun} are in the ratio {ratio}. How many degrees is the {which} angle?",
         f"In a {noun} the {count} angles relate as {ratio}. Find the {which} one in degrees.",
     )
 
 
-def _angle_equation(level: int, rng: Random) -> Problem:
+def _angle_equation(level: int, rng: Random) -> MathProblem:
     """Angles such as (3x + 10) degrees; x, and at level 10 the largest angle."""
     count = 3 if level == 8 else 4 if level == 9 else rng.choice((4, 5))
     whole = 180 * (count - 2)
@@ -161,7 +161,7 @@ def _angle_equation(level: int, rng: Random) -> Problem:
         f"The angle sum is ({count} - 2) * 180 = {whole}",
         f"Adding them up: {' + '.join(given)} = {polynomial([slope, offset])}",
         f"So {polynomial([slope, offset])} = {whole}",
-        f"{whole} - {bracketed(offset)} = {slope * root}",
+        f"{whole} - {bracket(offset)} = {slope * root}",
         f"{slope * root} / {slope} = {root}",
     ]
     result = root
@@ -169,7 +169,7 @@ def _angle_equation(level: int, rng: Random) -> Problem:
         result = max(values)
         at = values.index(result)
         steps.append(f"The largest angle: {polynomial([slopes[at], offsets[at]], f'({root})')} = {result}")
-    answer = Answer(str(result), names=() if level == 10 else ("x",), unit="degrees")
+    answer = MathAnswer(str(result), names=() if level == 10 else ("x",), unit="degrees")
     return pose(
         rng,
         answer,
@@ -180,7 +180,7 @@ def _angle_equation(level: int, rng: Random) -> Problem:
     )
 
 
-def circle(level: int, rng: Random) -> Problem:
+def circle(level: int, rng: Random) -> MathProblem:
     """Circumference, area, arcs, sectors and rings, in multiples of π."""
     build = (
         _circumference,
@@ -190,13 +190,13 @@ def circle(level: int, rng: Random) -> Problem:
         _arc,
         _sector,
         _sector,
-        _inscribed,
-        _inscribed,
+        _circle_around,
+        _circle_around,
         _backwards_sector,
     )
     prompt, value, unit, steps = build[level - 1](level, rng)
     prompt += phrase(rng, " Give the exact value in terms of pi.", " Leave pi in the answer.")
-    return Problem(prompt, Answer(times_pi(value), unit=unit), tuple(steps))
+    return MathProblem(prompt, MathAnswer(times_pi(value), unit=unit), tuple(steps))
 
 
 def _circumference(level: int, rng: Random) -> Measure:
@@ -314,7 +314,7 @@ def _sector(level: int, rng: Random) -> Measure:
     return prompt, result, "cm^2", [f"{outer}^2 - {r}^2 = {gap}", f"{gap}π * {degrees} / 360 = {times_pi(result)}"]
 
 
-def _inscribed(level: int, rng: Random) -> Measure:
+def _circle_around(level: int, rng: Random) -> Measure:
     """Circles around rectangles and right triangles; at level 9 within a right triangle."""
     scale = rng.randint(1, 12)
     a, b, c = (scale * side for side in rng.choice(TRIPLES))
@@ -375,13 +375,13 @@ def _backwards_sector(level: int, rng: Random) -> Measure:
     )
 
 
-def pythagoras(level: int, rng: Random) -> Problem:
+def pythagoras(level: int, rng: Random) -> MathProblem:
     """Right triangles, diagonals, heights; whole numbers first, roots later."""
     build = (_hypotenuse, _leg, _hypotenuse, _hypotenuse, _leg, _rectangle, _box, _box, _height, _height)
     return build[level - 1](level, rng)
 
 
-def _hypotenuse(level: int, rng: Random) -> Problem:
+def _hypotenuse(level: int, rng: Random) -> MathProblem:
     if level <= 3:
         scale = rng.randint(1, 9 * level)
         a, b = (scale * side for side in rng.sample(rng.choice(TRIPLES)[:2], 2))
@@ -396,10 +396,10 @@ def _hypotenuse(level: int, rng: Random) -> Problem:
         f"In triangle {name} the angle at {r} is right, {p}{r} = {a} cm and {q}{r} = {b} cm. Find {p}{q} in cm.",
         f"On a map, a path leads {a} cm north and then {b} cm east. How far apart, in cm, are its ends on the map?",
     )
-    return _rooted(prompt, a * a + b * b, [f"{a}^2 + {b}^2 = {a * a} + {b * b} = {a * a + b * b}"])
+    return _root_problem(prompt, a * a + b * b, [f"{a}^2 + {b}^2 = {a * a} + {b * b} = {a * a + b * b}"])
 
 
-def _leg(level: int, rng: Random) -> Problem:
+def _leg(level: int, rng: Random) -> MathProblem:
     if level <= 3:
         scale = rng.randint(1, 40)
         a, _, c = (scale * side for side in rng.choice(TRIPLES))
@@ -411,15 +411,15 @@ def _leg(level: int, rng: Random) -> Problem:
         f"The hypotenuse of a right triangle measures {c} cm and one leg {a} cm. How long is the other leg, in cm?",
         f"A ladder of {c} cm leans against a wall, its foot {a} cm away from the wall. How high, in cm, does it reach?",
     )
-    return _rooted(prompt, c * c - a * a, [f"{c}^2 - {a}^2 = {c * c} - {a * a} = {c * c - a * a}"])
+    return _root_problem(prompt, c * c - a * a, [f"{c}^2 - {a}^2 = {c * c} - {a * a} = {c * c - a * a}"])
 
 
-def _rooted(prompt: str, square: int, steps: list[str]) -> Problem:
+def _root_problem(prompt: str, square: int, steps: list[str]) -> MathProblem:
     prompt += "" if surd(1, square).isdecimal() else " Give the exact value, with a root."
-    return Problem(prompt, Answer(surd(1, square), unit="cm"), (*steps, f"√{square} = {surd(1, square)}"))
+    return MathProblem(prompt, MathAnswer(surd(1, square), unit="cm"), (*steps, f"√{square} = {surd(1, square)}"))
 
 
-def _rectangle(level: int, rng: Random) -> Problem:
+def _rectangle(level: int, rng: Random) -> MathProblem:
     """The diagonal of a rectangle whose area and one side are known."""
     a = rng.randint(3, 30)
     b = rng.randint(3, 30)
@@ -429,12 +429,12 @@ def _rectangle(level: int, rng: Random) -> Problem:
         f"One side of a rectangle measures {a} cm, and its perimeter is {2 * (a + b)} cm. Find the diagonal in cm.",
     )
     other = f"{a * b} / {a} = {b}" if "area" in prompt else f"{2 * (a + b)} / 2 - {a} = {b}"
-    return _rooted(
+    return _root_problem(
         prompt, a * a + b * b, [f"The other side: {other}", f"{a}^2 + {b}^2 = {a * a} + {b * b} = {a * a + b * b}"]
     )
 
 
-def _box(level: int, rng: Random) -> Problem:
+def _box(level: int, rng: Random) -> MathProblem:
     a, b, c = (rng.randint(2, between(level, 4, 20)) for _ in range(3))
     square = a * a + b * b + c * c
     prompt = phrase(
@@ -448,10 +448,10 @@ def _box(level: int, rng: Random) -> Problem:
             "space diagonal, in cm?"
         )
     steps = [f"The height: {a * b * c} / ({a} * {b}) = {c}"] if level == 8 else []
-    return _rooted(prompt, square, [*steps, f"{a}^2 + {b}^2 + {c}^2 = {a * a} + {b * b} + {c * c} = {square}"])
+    return _root_problem(prompt, square, [*steps, f"{a}^2 + {b}^2 + {c}^2 = {a * a} + {b * b} + {c * c} = {square}"])
 
 
-def _height(level: int, rng: Random) -> Problem:
+def _height(level: int, rng: Random) -> MathProblem:
     """Isosceles triangles: the height, and at level 10 the area."""
     half = rng.randint(2, 20)
     side = 0
@@ -468,14 +468,14 @@ def _height(level: int, rng: Random) -> Problem:
         f"√{square} = {surd(1, square)}",
     ]
     if level == 9:
-        return _rooted(f"{given} What is the height on the base, in cm?", square, steps[:2])
+        return _root_problem(f"{given} What is the height on the base, in cm?", square, steps[:2])
     area = surd(half, square)
     steps.append(f"{half} * {surd(1, square)} = {area}")
     prompt = f"{given} What is its area in cm^2?" + ("" if area.isdecimal() else " Give the exact value, with a root.")
-    return Problem(prompt, Answer(area, unit="cm^2"), tuple(steps))
+    return MathProblem(prompt, MathAnswer(area, unit="cm^2"), tuple(steps))
 
 
-def coordinates(level: int, rng: Random) -> Problem:
+def coordinates(level: int, rng: Random) -> MathProblem:
     """Areas of polygons from the coordinates of their vertices."""
     count = between(level, 3, 6)
     size = between(level, 7, 15)
@@ -485,10 +485,9 @@ def coordinates(level: int, rng: Random) -> Problem:
     noun = {3: "triangle", 4: "quadrilateral", 5: "pentagon", 6: "hexagon"}[count]
     shown = listing([f"({x}, {y})" for x, y in points])
     products = [
-        f"{bracketed(x)} * {bracketed(v)} - {bracketed(u)} * {bracketed(y)} = {x * v - u * y}"
-        for (x, y), (u, v) in pairs
+        f"{bracket(x)} * {bracket(v)} - {bracket(u)} * {bracket(y)} = {x * v - u * y}" for (x, y), (u, v) in pairs
     ]
-    sums = " + ".join(bracketed(x * v - u * y) for (x, y), (u, v) in pairs)
+    sums = " + ".join(bracket(x * v - u * y) for (x, y), (u, v) in pairs)
     steps = (*products, f"{sums} = {double}", f"{double} / 2 = {number(Fraction(double, 2))}")
     return pose(
         rng,
@@ -521,7 +520,7 @@ def _half_hull(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return hull[:-1]
 
 
-def line(level: int, rng: Random) -> Problem:
+def line(level: int, rng: Random) -> MathProblem:
     """Lines: through two points, parallel, perpendicular, perpendicular bisectors."""
     size = between(level, 6, 12)
     a = nonzero(rng, size)
@@ -531,12 +530,12 @@ def line(level: int, rng: Random) -> Problem:
     return _line_beside(level, a, b, rng) if level <= 6 else _bisector(a, b, size, rng)
 
 
-def _line_problem(rng: Random, prompt: str, equation: str, steps: list[str]) -> Problem:
+def _line_problem(rng: Random, prompt: str, equation: str, steps: list[str]) -> MathProblem:
     prompt += phrase(rng, " Answer with an equation in x and y.", " Give an equation in x and y.")
-    return Problem(prompt, Answer(equation, "equation", form=Form.ANY, variables="xy"), tuple(steps))
+    return MathProblem(prompt, MathAnswer(equation, "equation", form=Form.ANY, variables="xy"), tuple(steps))
 
 
-def _line_through(a: int, b: int, size: int, rng: Random) -> Problem:
+def _line_through(a: int, b: int, size: int, rng: Random) -> MathProblem:
     dx = nonzero(rng, size)
     dy = nonzero(rng, size)
     m = Fraction(dy, dx)
@@ -547,13 +546,13 @@ def _line_through(a: int, b: int, size: int, rng: Random) -> Problem:
         f"A line passes through the points ({a}, {b}) and ({a + dx}, {b + dy}). What is its equation?",
     )
     steps = [
-        f"The slope: ({b + dy} - {bracketed(b)}) / ({a + dx} - {bracketed(a)}) = {number(m)}",
-        f"The intercept: {b} - {bracketed(m)} * {bracketed(a)} = {number(c)}",
+        f"The slope: ({b + dy} - {bracket(b)}) / ({a + dx} - {bracket(a)}) = {number(m)}",
+        f"The intercept: {b} - {bracket(m)} * {bracket(a)} = {number(c)}",
     ]
     return _line_problem(rng, prompt, f"y = {polynomial([m, c])}", steps)
 
 
-def _line_beside(level: int, a: int, b: int, rng: Random) -> Problem:
+def _line_beside(level: int, a: int, b: int, rng: Random) -> MathProblem:
     p = nonzero(rng, 9)
     q = nonzero(rng, 9)
     r = rng.randint(-20, 20)
@@ -568,13 +567,13 @@ def _line_beside(level: int, a: int, b: int, rng: Random) -> Problem:
         f"What is the equation of the line {word} to {given} that passes through the point ({a}, {b})?",
     )
     own = Fraction(-p, q)
-    steps = [f"The slope of the given line: {bracketed(-p)} / {bracketed(q)} = {number(own)}"]
-    steps += [f"The slopes multiply to -1: {bracketed(own)} * {bracketed(m)} = -1"] if crossing else []
-    steps.append(f"The intercept: {b} - {bracketed(m)} * {bracketed(a)} = {number(c)}")
+    steps = [f"The slope of the given line: {bracket(-p)} / {bracket(q)} = {number(own)}"]
+    steps += [f"The slopes multiply to -1: {bracket(own)} * {bracket(m)} = -1"] if crossing else []
+    steps.append(f"The intercept: {b} - {bracket(m)} * {bracket(a)} = {number(c)}")
     return _line_problem(rng, prompt, f"y = {polynomial([m, c])}", steps)
 
 
-def _bisector(a: int, b: int, size: int, rng: Random) -> Problem:
+def _bisector(a: int, b: int, size: int, rng: Random) -> MathProblem:
     dx = nonzero(rng, size)
     dy = nonzero(rng, size)
     mid = Fraction(2 * a + dx, 2), Fraction(2 * b + dy, 2)
@@ -586,17 +585,16 @@ def _bisector(a: int, b: int, size: int, rng: Random) -> Problem:
         f"Which line consists of all points that are equally far from ({a}, {b}) and ({a + dx}, {b + dy})?",
     )
     steps = [
-        f"The middle: ({a} + {bracketed(a + dx)}) / 2 = {number(mid[0])} and ({b} + {bracketed(b + dy)}) / 2 "
+        f"The middle: ({a} + {bracket(a + dx)}) / 2 = {number(mid[0])} and ({b} + {bracket(b + dy)}) / 2 "
         f"= {number(mid[1])}",
-        f"The slope of the segment: ({b + dy} - {bracketed(b)}) / ({a + dx} - {bracketed(a)}) = "
-        f"{number(Fraction(dy, dx))}",
-        f"The slopes multiply to -1: {bracketed(Fraction(dy, dx))} * {bracketed(m)} = -1",
-        f"The intercept: {number(mid[1])} - {bracketed(m)} * {bracketed(mid[0])} = {number(c)}",
+        f"The slope of the segment: ({b + dy} - {bracket(b)}) / ({a + dx} - {bracket(a)}) = {number(Fraction(dy, dx))}",
+        f"The slopes multiply to -1: {bracket(Fraction(dy, dx))} * {bracket(m)} = -1",
+        f"The intercept: {number(mid[1])} - {bracket(m)} * {bracket(mid[0])} = {number(c)}",
     ]
     return _line_problem(rng, prompt, f"y = {polynomial([m, c])}", steps)
 
 
-def similarity(level: int, rng: Random) -> Problem:
+def similarity(level: int, rng: Random) -> MathProblem:
     """Scaling: lengths, then areas, then volumes."""
     p, q = rng.sample(range(2, between(level, 8, 14)), 2)
     ratio = Fraction(q, p)
@@ -632,11 +630,11 @@ def similarity(level: int, rng: Random) -> Problem:
     steps = [f"The scale factor: {sides[1]} / {sides[0]} = {number(ratio)}"] if ratio.denominator == 1 or k > 1 else []
     powered = f"({number(ratio)})^{dimension} = {number(ratio**dimension)}"
     steps += [powered] if dimension > 1 else []
-    steps.append(f"{base} * {bracketed(ratio**dimension)} = {number(result)}")
-    return Problem(prompt, Answer(number(result), unit=unit), tuple(steps))
+    steps.append(f"{base} * {bracket(ratio**dimension)} = {number(result)}")
+    return MathProblem(prompt, MathAnswer(number(result), unit=unit), tuple(steps))
 
 
-def _ratio_backwards(dimension: int, ratio: Fraction, rng: Random) -> Problem:
+def _ratio_backwards(dimension: int, ratio: Fraction, rng: Random) -> MathProblem:
     """A length from areas or volumes."""
     p = ratio.denominator
     q = ratio.numerator
@@ -650,11 +648,11 @@ def _ratio_backwards(dimension: int, ratio: Fraction, rng: Random) -> Problem:
         f"The {noun} have the ratio {second}/{first}, the lengths {number(ratio)}: "
         f"({number(ratio)})^{dimension} "
         f"= {second}/{first}",
-        f"{base} * {bracketed(ratio)} = {number(base * ratio)}",
+        f"{base} * {bracket(ratio)} = {number(base * ratio)}",
     )
     return pose(
         rng,
-        Answer(number(base * ratio), unit="cm"),
+        MathAnswer(number(base * ratio), unit="cm"),
         steps,
         f"Two similar {what} have {noun} of {first} {unit} and {second} {unit}. An edge of the first is "
         f"{base} cm long. How long is the "
@@ -665,14 +663,14 @@ def _ratio_backwards(dimension: int, ratio: Fraction, rng: Random) -> Problem:
     )
 
 
-def solid(level: int, rng: Random) -> Problem:
+def solid(level: int, rng: Random) -> MathProblem:
     """Volumes and surfaces of boxes, cylinders, cones, spheres, and of things put together from them."""
     build = (_cuboid, _cuboid, _cylinder, _cylinder, _cone, _sphere, _sphere, _capsule, _capsule, _cone_surface)
     prompt, value, unit, steps = build[level - 1](level, rng)
     if level <= 2:
-        return Problem(prompt, Answer(number(value), unit=unit), tuple(steps))
+        return MathProblem(prompt, MathAnswer(number(value), unit=unit), tuple(steps))
     prompt += phrase(rng, " Give the exact value in terms of pi.", " Leave pi in the answer.")
-    return Problem(prompt, Answer(times_pi(value), unit=unit), tuple(steps))
+    return MathProblem(prompt, MathAnswer(times_pi(value), unit=unit), tuple(steps))
 
 
 def _cuboid(level: int, rng: Random) -> Measure:

@@ -4,9 +4,9 @@ from fractions import Fraction
 from math import comb, factorial
 from random import Random
 
-from loomrl.envs.math.answer import Answer
-from loomrl.envs.math.notation import bracketed, listing, number, surd
-from loomrl.envs.math.problem import Problem, nonzero, phrase, pose, pose_fraction
+from loomrl.envs.math.answer import MathAnswer
+from loomrl.envs.math.notation import bracket, listing, number, surd
+from loomrl.envs.math.problem import MathProblem, nonzero, phrase, pose, pose_fraction
 from loomrl.gym.generate import between
 
 _SAMPLES = ("A sensor reported the values", "Here are some measurements:", "A sample consists of the values")
@@ -16,18 +16,18 @@ def _sample(level: int, rng: Random) -> list[int]:
     return [rng.randint(1, between(level, 20, 90)) for _ in range(between(level, 4, 9))]
 
 
-def _shown(values: list[int]) -> str:
+def _list_values(values: list[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def mean(level: int, rng: Random) -> Problem:
+def mean(level: int, rng: Random) -> MathProblem:
     """The mean; a missing value; a weighted and a combined mean; a changed sample."""
     if level <= 3:
         return _plain_mean(level, rng)
-    return (_missing_value if level <= 5 else _weighted_mean if level <= 7 else _changed_mean)(level, rng)
+    return (_missing_value if level <= 5 else _mean_of_groups if level <= 7 else _mean_after_changes)(level, rng)
 
 
-def _plain_mean(level: int, rng: Random) -> Problem:
+def _plain_mean(level: int, rng: Random) -> MathProblem:
     values = _sample(level, rng)
     if level == 3:
         values = [nonzero(rng, 40) for _ in range(6)]
@@ -36,19 +36,19 @@ def _plain_mean(level: int, rng: Random) -> Problem:
         rng,
         Fraction(sum(values), count),
         _mean_steps(values),
-        f"Find the mean of the {count} numbers {_shown(values)}.",
-        f"{rng.choice(_SAMPLES)} {_shown(values)}. What is the arithmetic mean of these {count} values?",
+        f"Find the mean of the {count} numbers {_list_values(values)}.",
+        f"{rng.choice(_SAMPLES)} {_list_values(values)}. What is the arithmetic mean of these {count} values?",
     )
 
 
 def _mean_steps(values: list[int]) -> list[str]:
     whole = sum(values)
     count = len(values)
-    sums = " + ".join(map(bracketed, values))
-    return [f"{sums} = {whole}", f"{bracketed(whole)} / {count} = {number(Fraction(whole, count))}"]
+    sums = " + ".join(map(bracket, values))
+    return [f"{sums} = {whole}", f"{bracket(whole)} / {count} = {number(Fraction(whole, count))}"]
 
 
-def _missing_value(level: int, rng: Random) -> Problem:
+def _missing_value(level: int, rng: Random) -> MathProblem:
     values = _sample(level, rng)
     values[-1] += -sum(values) % len(values)
     count = len(values)
@@ -64,13 +64,13 @@ def _missing_value(level: int, rng: Random) -> Problem:
         rng,
         values[-1],
         steps,
-        f"The mean of {count} numbers is {average}. All but one of them are {_shown(known)}. What is the "
+        f"The mean of {count} numbers is {average}. All but one of them are {_list_values(known)}. What is the "
         "missing number?",
-        f"{count} numbers have the mean {average}; {count - 1} of them are {_shown(known)}. Find the other one.",
+        f"{count} numbers have the mean {average}; {count - 1} of them are {_list_values(known)}. Find the other one.",
     )
 
 
-def _weighted_mean(level: int, rng: Random) -> Problem:
+def _mean_of_groups(level: int, rng: Random) -> MathProblem:
     counts = [rng.randint(2, 30) for _ in range(level - 4)]
     means = [rng.randint(40, 99) for _ in counts]
     products = [n * m for n, m in zip(counts, means, strict=True)]
@@ -89,7 +89,7 @@ def _weighted_mean(level: int, rng: Random) -> Problem:
     )
 
 
-def _changed_mean(level: int, rng: Random) -> Problem:
+def _mean_after_changes(level: int, rng: Random) -> MathProblem:
     """Values join and leave a sample whose mean is known."""
     count = rng.randint(5, 30)
     average = rng.randint(20, 90)
@@ -111,7 +111,7 @@ def _changed_mean(level: int, rng: Random) -> Problem:
     )
 
 
-def median(level: int, rng: Random) -> Problem:
+def median(level: int, rng: Random) -> MathProblem:
     """The median, then with negative and tied values, the range, quartile distances, and from frequencies."""
     if level >= 8:
         return _frequency_median(level, rng)
@@ -124,8 +124,8 @@ def median(level: int, rng: Random) -> Problem:
         rng,
         _middle(values),
         _median_steps(values),
-        f"Find the median of {_shown(values)}.",
-        f"{rng.choice(_SAMPLES)} {_shown(values)}. What is their median?",
+        f"Find the median of {_list_values(values)}.",
+        f"{rng.choice(_SAMPLES)} {_list_values(values)}. What is their median?",
     )
 
 
@@ -138,14 +138,14 @@ def _middle(values: list[int]) -> Fraction:
 def _median_steps(values: list[int]) -> list[str]:
     ordered = sorted(values)
     half = len(values) // 2
-    in_order = f"In order: {_shown(ordered)}"
+    in_order = f"In order: {_list_values(ordered)}"
     if len(values) % 2:
         return [in_order, f"The middle is {ordered[half]}"]
     a, b = ordered[half - 1 : half + 1]
-    return [in_order, f"The two in the middle: ({a} + {bracketed(b)}) / 2 = {number(_middle(values))}"]
+    return [in_order, f"The two in the middle: ({a} + {bracket(b)}) / 2 = {number(_middle(values))}"]
 
 
-def _median_after(level: int, rng: Random) -> Problem:
+def _median_after(level: int, rng: Random) -> MathProblem:
     """The difference of mean and median."""
     values = [rng.randint(1, 20 * level) for _ in range(level)]
     while sum(values) % len(values):
@@ -158,14 +158,14 @@ def _median_after(level: int, rng: Random) -> Problem:
         rng,
         result,
         steps,
-        f"By how much does the mean of the {len(values)} numbers {_shown(values)} exceed their median? (A "
+        f"By how much does the mean of the {len(values)} numbers {_list_values(values)} exceed their median? (A "
         "negative number "
         "means that it is smaller.)",
-        f"For the {len(values)} values {_shown(values)}, compute mean minus median.",
+        f"For the {len(values)} values {_list_values(values)}, compute mean minus median.",
     )
 
 
-def _frequency_median(level: int, rng: Random) -> Problem:
+def _frequency_median(level: int, rng: Random) -> MathProblem:
     """Median of values given with frequencies; at level 9 and 10 the interquartile range of a list."""
     if level == 8:
         values = sorted(rng.sample(range(1, 90), 5))
@@ -196,12 +196,12 @@ def _frequency_median(level: int, rng: Random) -> Problem:
     q3 = _middle(upper)
     prompt = phrase(
         rng,
-        f"Find the interquartile range of {_shown(values)}.",
-        f"{rng.choice(_SAMPLES)} {_shown(values)}. What is the interquartile range?",
+        f"Find the interquartile range of {_list_values(values)}.",
+        f"{rng.choice(_SAMPLES)} {_list_values(values)}. What is the interquartile range?",
     )
     prompt += " The quartiles are the medians of the lower and of the upper half"
     prompt += " (the median itself belongs to neither)." if count % 2 else "."
-    steps = [f"In order: {_shown(ordered)}"]
+    steps = [f"In order: {_list_values(ordered)}"]
     for part, quartile in ((lower, q1), (upper, q3)):
         if len(part) % 2 == 0:
             a, b = part[len(part) // 2 - 1 : len(part) // 2 + 1]
@@ -210,7 +210,7 @@ def _frequency_median(level: int, rng: Random) -> Problem:
     return pose_fraction(rng, q3 - q1, steps, prompt)
 
 
-def variance(level: int, rng: Random) -> Problem:
+def variance(level: int, rng: Random) -> MathProblem:
     """Range, variance of a population and of a sample, standard deviation."""
     count = between(level, 3, 7)
     average = rng.randint(-20, 30) if level > 3 else rng.randint(5, 20)
@@ -229,10 +229,10 @@ def variance(level: int, rng: Random) -> Problem:
     what = f"{kind} {'standard deviation' if rooted else 'variance'} ({divisor})"
     prompt = phrase(
         rng,
-        f"Find the {what} of {_shown(values)}.",
-        f"{rng.choice(_SAMPLES)} {_shown(values)}. Compute the {what}.",
+        f"Find the {what} of {_list_values(values)}.",
+        f"{rng.choice(_SAMPLES)} {_list_values(values)}. Compute the {what}.",
     )
-    deviations = [f"({v} - {bracketed(average)})^2 = {(v - average) ** 2}" for v in values]
+    deviations = [f"({v} - {bracket(average)})^2 = {(v - average) ** 2}" for v in values]
     sums = " + ".join(str((v - average) ** 2) for v in values)
     steps = [*_mean_steps(values), *deviations, f"{sums} = {squares}"]
     steps.append(f"{squares} / {count - 1 if sampled else count} = {number(result)}")
@@ -240,10 +240,10 @@ def variance(level: int, rng: Random) -> Problem:
         return pose_fraction(rng, result, steps, prompt)
     root = surd(Fraction(1, result.denominator), result.numerator * result.denominator)
     steps.append(f"√({number(result)}) = {root}")
-    return Problem(f"{prompt} Give the exact value, with a root if needed.", Answer(root), tuple(steps))
+    return MathProblem(f"{prompt} Give the exact value, with a root if needed.", MathAnswer(root), tuple(steps))
 
 
-def counting(level: int, rng: Random) -> Problem:
+def counting(level: int, rng: Random) -> MathProblem:
     """Choices, arrangements, committees, words with repeated letters, paths."""
     build = (
         _menu,
@@ -258,7 +258,7 @@ def counting(level: int, rng: Random) -> Problem:
         _paths,
     )
     prompt, result, steps = build[level - 1](level, rng)
-    return Problem(prompt, Answer(str(result)), tuple(steps))
+    return MathProblem(prompt, MathAnswer(str(result)), tuple(steps))
 
 
 Counted = tuple[str, int, list[str]]
@@ -437,7 +437,7 @@ def _paths(level: int, rng: Random) -> Counted:
 _COLOURS = ("red", "blue", "green", "white", "black", "yellow")
 
 
-def probability(level: int, rng: Random) -> Problem:
+def probability(level: int, rng: Random) -> MathProblem:
     """Balls from an urn: one, several with and without putting back, at least one."""
     kinds = 2 if level <= 2 else 3
     colours = rng.sample(_COLOURS, kinds)
@@ -449,7 +449,7 @@ def probability(level: int, rng: Random) -> Problem:
     return (*build, _at_least_one, _exactly, _exactly)[level - 1](level, rng, given, colours, counts)
 
 
-def _one_ball(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> Problem:
+def _one_ball(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> MathProblem:
     whole = sum(counts)
     wanted = counts[0] if level == 1 else whole - counts[0]
     what = colours[0] if level == 1 else f"not {colours[0]}"
@@ -465,7 +465,7 @@ def _one_ball(level: int, rng: Random, given: str, colours: list[str], counts: l
     )
 
 
-def _with_return(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> Problem:
+def _with_return(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> MathProblem:
     whole, (a, b) = sum(counts), counts[:2]
     result = Fraction(a * b, whole * whole)
     prompt = (
@@ -476,7 +476,7 @@ def _with_return(level: int, rng: Random, given: str, colours: list[str], counts
     return pose_fraction(rng, result, steps, prompt)
 
 
-def _without_return(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> Problem:
+def _without_return(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> MathProblem:
     whole = sum(counts)
     draws = 2 if level == 4 else 3
     drawn = [rng.randrange(len(colours)) for _ in range(draws)]
@@ -501,7 +501,7 @@ def _without_return(level: int, rng: Random, given: str, colours: list[str], cou
     )
 
 
-def _same_colour(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> Problem:
+def _same_colour(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> MathProblem:
     whole = sum(counts)
     draws = 2 if level == 6 else 3
     ways = [comb(n, draws) for n in counts]
@@ -528,7 +528,7 @@ def _same_colour(level: int, rng: Random, given: str, colours: list[str], counts
     )
 
 
-def _at_least_one(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> Problem:
+def _at_least_one(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> MathProblem:
     whole = sum(counts)
     draws = rng.choice((2, 3))
     none = Fraction(comb(whole - counts[0], draws), comb(whole, draws))
@@ -549,7 +549,7 @@ def _at_least_one(level: int, rng: Random, given: str, colours: list[str], count
     )
 
 
-def _exactly(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> Problem:
+def _exactly(level: int, rng: Random, given: str, colours: list[str], counts: list[int]) -> MathProblem:
     """Exactly k of one colour: at once, or at level 10 with putting back."""
     whole = sum(counts)
     draws = rng.randint(3, 4)
@@ -583,7 +583,7 @@ def _exactly(level: int, rng: Random, given: str, colours: list[str], counts: li
     return pose_fraction(rng, result, [*start, f"{powers} = {number(result)}"], prompt)
 
 
-def expectation(level: int, rng: Random) -> Problem:
+def expectation(level: int, rng: Random) -> MathProblem:
     """Expected values of games, then of sums, then variances and missing probabilities."""
     outcomes = between(level, 2, 5)
     weights = [rng.randint(1, 9) for _ in range(outcomes)]
@@ -592,7 +592,7 @@ def expectation(level: int, rng: Random) -> Problem:
     chances = [Fraction(w, whole) for w in weights]
     expected = sum((v * p for v, p in zip(values, chances, strict=True)), Fraction(0))
     table = listing([f"{v} with probability {number(p)}" for v, p in zip(values, chances, strict=True)])
-    terms = " + ".join(f"{bracketed(v)} * {number(p)}" for v, p in zip(values, chances, strict=True))
+    terms = " + ".join(f"{bracket(v)} * {number(p)}" for v, p in zip(values, chances, strict=True))
     steps = [f"{terms} = {number(expected)}"]
     if level <= 5:
         return pose_fraction(
@@ -611,12 +611,12 @@ def expectation(level: int, rng: Random) -> Problem:
             f"A random variable X takes the values {table}. Find the expected value of {times}X {sign} {abs(plus)}."
         )
         return pose_fraction(
-            rng, result, [*steps, f"{times} * {bracketed(expected)} {sign} {abs(plus)} = {number(result)}"], prompt
+            rng, result, [*steps, f"{times} * {bracket(expected)} {sign} {abs(plus)} = {number(result)}"], prompt
         )
     squares = sum((v * v * p for v, p in zip(values, chances, strict=True)), Fraction(0))
     result = squares - expected**2
-    terms = " + ".join(f"{bracketed(v)}^2 * {number(p)}" for v, p in zip(values, chances, strict=True))
-    steps += [f"{terms} = {number(squares)}", f"{number(squares)} - {bracketed(expected)}^2 = {number(result)}"]
+    terms = " + ".join(f"{bracket(v)}^2 * {number(p)}" for v, p in zip(values, chances, strict=True))
+    steps += [f"{terms} = {number(squares)}", f"{number(squares)} - {bracket(expected)}^2 = {number(result)}"]
     if level <= 9:
         return pose_fraction(
             rng,
@@ -628,18 +628,18 @@ def expectation(level: int, rng: Random) -> Problem:
     count = rng.randint(2, 12)
     prompt = f"{count} independent random variables each take the values {table}. What is the variance of their sum?"
     return pose_fraction(
-        rng, count * result, [*steps, f"{count} * {bracketed(result)} = {number(count * result)}"], prompt
+        rng, count * result, [*steps, f"{count} * {bracket(result)} = {number(count * result)}"], prompt
     )
 
 
-def conditional(level: int, rng: Random) -> Problem:
+def conditional(level: int, rng: Random) -> MathProblem:
     """Conditional probability: from counts, from rates, and back by Bayes."""
     if level <= 3:
         return _from_table(level, rng)
     return _from_rates(level, rng)
 
 
-def _from_table(level: int, rng: Random) -> Problem:
+def _from_table(level: int, rng: Random) -> MathProblem:
     a, b, c, d = (rng.randint(3, 30 * level) for _ in range(4))
     groups, habit = rng.choice(
         ((("adults", "children"), "like tea"), (("cats", "dogs"), "are vaccinated"), (("trains", "buses"), "were late"))
@@ -668,7 +668,7 @@ def _from_table(level: int, rng: Random) -> Problem:
     return pose_fraction(rng, result, steps, prompt)
 
 
-def _from_rates(level: int, rng: Random) -> Problem:
+def _from_rates(level: int, rng: Random) -> MathProblem:
     """Machines with shares and fault rates; which one made a faulty part?"""
     count = 2 if level <= 6 else 3 if level <= 9 else 4
     step = 10 if level <= 5 else 5
