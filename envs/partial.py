@@ -113,10 +113,10 @@ class TMaze(gymnasium.Env[Seen, np.int64]):
 class Keys(gymnasium.Env[Any, np.int64]):
     """Doors in a row, each opened by one of many keys. The right ones are shown one after the other at the beginning.
 
-    Action 0 looks at the next one shown, and is all that is allowed there; at a door each key that was not yet used
-    is. A key used breaks, right or wrong, and the door is passed; the right one pays its share of 1. Without a memory
-    nobody knows which key is right. What is not allowed costs 0.05 and a step; with `is_masked: false` the observation
-    does not say what that is.
+    Action 0 looks at the next key shown, and is the only action allowed there; at a door every unused key is allowed.
+    A used key breaks, right or wrong, and the door is passed; the right one pays its share of 1. Without a memory no
+    observation tells which key is right. An action that is not allowed costs 0.05 and a step; with `is_masked: false`
+    the observation does not say which are allowed.
     """
 
     def __init__(self, keys: int = 8, doors: int = 3, is_masked: bool = True) -> None:

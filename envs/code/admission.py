@@ -101,7 +101,7 @@ def make_suite(problem: CodeProblem, rng: Random, *, pool_size: int = POOL) -> S
 
 
 def _chosen(wrong: Sequence[_Wrong], most: int) -> Iterator[int]:
-    """As few tests as possible for the required kills; programs not killed yet come first."""
+    """A near-minimal set of tests for the required kills; programs not killed yet come first."""
     for _ in range(most):
         worth: Counter[int] = Counter()
         for each in wrong:
@@ -117,7 +117,7 @@ def _chosen(wrong: Sequence[_Wrong], most: int) -> Iterator[int]:
 
 
 def fresh_tests(problem: CodeProblem, submission: str) -> list[Test]:
-    """Tests of this submission alone: equal for equal submissions, and known to nobody who has not submitted it."""
+    """Tests of this submission alone: equal for equal submissions, and unknown before it is submitted."""
     seed = sha256(f"{problem.source}\0{submission}".encode("utf-8", "surrogatepass")).hexdigest()
     return draw_tests(problem, Random(seed), FRESH)
 

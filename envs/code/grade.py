@@ -80,7 +80,7 @@ class Grader:
         return read_reply(execution, nonce)
 
     async def attempt(self, source: str, *calls: Arguments, budget: int = 0) -> CallResult:
-        """As `call`, for a submission: all its calls together have a deadline."""
+        """Like `call`, for a submission: all its calls share one deadline."""
         if self._spent_s > TOTAL_S:
             return CallResult(error=_ENDED[Ending.TIMEOUT])
         return await self.call(source, *calls, budget=budget)

@@ -127,7 +127,7 @@ def run(source: str, name: str, arguments: Arguments, *, most_turns: int = MOST_
     """The function's value for copies of the arguments; CRASH if it raises or never ends."""
     try:
         return load(source, name, most_turns)(*(fresh(argument) for argument in arguments))
-    except (Exception, Endless):  # noqa: BLE001 - mutants raise whatever they like
+    except (Exception, Endless):  # noqa: BLE001 - mutants raise anything
         return CRASH
 
 

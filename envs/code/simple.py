@@ -129,7 +129,7 @@ _OF_TWO = {
     },
     ("str", "int"): {"str": "x[:y]; x[y:]; x[-y:]; x * min(y, 9)", "list[str]": "[x[:y], x[y:]]; [x]"},
 }
-"""As `_OF_ONE`, for a parameter or a number y beside x."""
+"""Like `_OF_ONE`, with a second parameter or number y beside x."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a submission may be: its code block, the part of Python that it may use, and its readability."""
+"""Submissions: the code block, the part of Python that it may use, and its readability."""
 
 import ast
 import builtins

@@ -40,7 +40,7 @@ class Argument:
 
     @property
     def strength(self) -> int:
-        """Of two arguments on one topic the stronger one rebuts the other; no two are equally strong."""
+        """Rank among the arguments on one topic: the stronger one rebuts the weaker; no two are equal."""
         return 10_000 * SOURCES.index(self.source) + self.year
 
     def show(self, with_source: bool) -> str:

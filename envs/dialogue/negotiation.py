@@ -13,7 +13,7 @@ from loomrl.gym.generate import between, listed
 
 WORTHLESS = 0.85
 FULL = 0.97
-"""Up to the first share of the possible gain a deal earns nothing, and from the second on everything."""
+"""Shares of the possible gain: a deal at or below the first earns nothing, one at or above the second everything."""
 ASK_FROM = 3
 FALL_FROM = 5
 MUTUAL_FROM = 8

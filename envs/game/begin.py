@@ -27,7 +27,7 @@ DEEP = (1, 1, 2, 3, 5, 8, 12, 16, 24, 32)
 SHARE = 0.4
 """Maximum share of legal moves that keep the win."""
 HASTY = 2
-"""Up to this level openings may have moves in them that let the other player win at once."""
+"""Highest level whose openings may contain moves that let the other player win at once."""
 PATIENCE = 8
 """After this many candidates the requirements are lowered."""
 MOST = 2000
@@ -129,7 +129,7 @@ def _refuse_absent(task: Task, rival: Rival | None) -> None:
     opponent = opponent_of(task)
     if rival is None and opponent is not None and opponent["kind"] != SCRIPTED:
         raise EpisodeError(
-            f"the task is against {opponent}, and nobody has seated it: only the run's own runners have its weights. "
+            f"the task is against {opponent}, which has not been seated: only the run's own runners have its weights. "
             "Leave the opponent out of the task's parameters, and it is against the one of the settings."
         )
 

@@ -26,7 +26,7 @@ from loomrl.types import Message, Observation, Reward, Task
 STRATEGY_WEIGHT = 0.1
 PREDICTION_WEIGHT = 0.1
 TERSE = 2
-"""Up to this level predictions are not mentioned."""
+"""Highest level whose prompts do not mention predictions."""
 
 
 class GameEnvironment(BaseEnvironment):
@@ -71,7 +71,7 @@ class GameEnvironment(BaseEnvironment):
 
     @property
     def league(self) -> LeagueSettings | None:
-        """That of the settings."""
+        """The league of the settings, if the opponent is one."""
         return self.settings.opponent if isinstance(self.settings.opponent, LeagueOpponent) else None
 
     def has_opponent(self, family: str) -> bool:

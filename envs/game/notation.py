@@ -75,7 +75,7 @@ def fences(state: BoardState) -> str:
 
 
 def boxes(state: BoardState, player: int) -> int:
-    """This player's number of boxes: the tensor has each cell's three parts for nobody and both players."""
+    """This player's number of boxes: the tensor has each cell's three parts: unowned, first and second player."""
     tensor = state.observation_tensor(0)
     size = len(tensor) // 3
     return round(sum(tensor[(player + 1) * size + 2 : (player + 2) * size : 3]))

@@ -9,7 +9,7 @@ from loomrl.envs.game.notation import plain
 
 COMMAND = "MOVE"
 FEW = 12
-"""Up to so many legal moves are listed with every position."""
+"""Maximum number of legal moves listed with a position."""
 LISTED = 60
 """Maximum number of legal moves in the answer to an illegal one."""
 

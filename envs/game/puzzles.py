@@ -99,7 +99,7 @@ class Hanoi:
     )
 
     pegs: tuple[int, ...]
-    """Of every disk, the smallest first."""
+    """The peg of each disk, smallest disk first."""
 
     def show(self) -> str:
         """Every peg's disks from the bottom, larger numbers for larger disks."""
@@ -192,7 +192,7 @@ def make_jugs(level: int, rng: Random) -> Jugs:
 
 @lru_cache(maxsize=4096)
 def _targets(capacity: Litres) -> Mapping[int, int]:
-    """Of every amount that can be measured, how many moves it takes from empty jugs at least."""
+    """Minimum number of moves from empty jugs, for each amount that can be measured."""
     known = {(0,) * len(capacity): 0}
     border = [(0,) * len(capacity)]
     found = {0: 0}
@@ -225,7 +225,7 @@ def _with(water: Litres, changed: Mapping[int, int]) -> Litres:
 
 @lru_cache(maxsize=256)
 def _distances(capacity: Litres, target: int) -> Mapping[Litres, int]:
-    """Of every state that can be reached from empty jugs, the moves to the target; those without a way are missing."""
+    """Moves to the target, for each state that empty jugs can reach; states without a way are missing."""
     before: dict[Litres, list[Litres]] = {(0,) * len(capacity): []}
     border = list(before)
     for water in border:
@@ -329,7 +329,7 @@ class Sliding:
 
 @lru_cache(maxsize=4)
 def distances(columns: int) -> Mapping[Tiles, int]:
-    """Of every position that can be reached, how far it is from order."""
+    """Distance to the ordered position, for each position that can be reached."""
     order = bytes([*range(1, ROWS * columns), 0])
     known = {order: 0}
     border = [order]

@@ -70,7 +70,7 @@ class Search:
 
 
 def outcome(state: BoardState, player: int) -> int:
-    """Of a game that is over: 1 won, 0 drawn, -1 lost."""
+    """Result of a finished game: 1 won, 0 drawn, -1 lost."""
     result = state.player_return(player)
     return (result > 0) - (result < 0)
 

@@ -14,7 +14,7 @@ from loomrl.gym.generate import between
 
 DateForm = Literal["short", "long", "full"]
 FIRST_DATE = datetime.date(1970, 1, 1)
-"""Of 55 years in which two digits are enough to know a year."""
+"""55 years, among which two digits identify a year."""
 SAMPLE_NUMBER = Decimal("9876543.2")
 SAMPLE_DATE = datetime.date(1999, 12, 31)
 PLAIN = words("en_US de_DE fr_FR sv_SE pt_BR it_IT es_ES nl_NL da_DK")

@@ -53,7 +53,7 @@ def lookup(level: int, rng: Random) -> LanguageProblem:
 
 
 def chain(level: int, rng: Random) -> LanguageProblem:
-    """A fact about somebody who is found through several other people."""
+    """A fact about a person who is found through several other people."""
     hops = between(level, 1, 8)
     changes = 0 if level < 6 else between(level, 0, 3)
     people = rng.sample(NAMES, between(level, 4, 20))
@@ -106,7 +106,7 @@ def counting(level: int, rng: Random) -> LanguageProblem:
     count = rng.randint(0, len(people))
     chosen = rng.sample(people, count)
     for who in people:
-        # somebody who does not count misses one of the conditions
+        # a person who does not count misses one of the conditions
         missed = -1 if who in chosen else rng.randrange(len(relations))
         for place, (relation, value) in enumerate(zip(relations, wanted, strict=True)):
             told += _fates(rng, who, relation, value, holds=place != missed, changes=changes)
@@ -122,7 +122,7 @@ def counting(level: int, rng: Random) -> LanguageProblem:
 
 
 def _fates(rng: Random, who: str, relation: FactRelation, value: str, *, holds: bool, changes: int) -> list[str]:
-    """Sentences after which `value` is, or is not, somebody's current one."""
+    """Sentences after which `value` is, or is not, a person's current one."""
     others = [other for other in relation.values if other != value]
     if not changes:
         return [relation.now(who, value if holds else rng.choice(others[:8]))]

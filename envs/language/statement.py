@@ -85,7 +85,7 @@ def sentences(text: str) -> list[tuple[str, ...]]:
 
 
 def count_words(text: str) -> int:
-    """The number of words in a text, whatever separates them."""
+    """The number of words in a text, with any separators."""
     return sum(map(_count, sentences(text)))
 
 

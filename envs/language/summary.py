@@ -132,7 +132,7 @@ def _rumours(world: FactWorld, rng: Random, count: int) -> list[str]:
 
 
 def _parts(told: Sequence[str], limit: int, rng: Random) -> list[str]:
-    """Pieces of the text that are short enough: what somebody who only copies would send."""
+    """Pieces of the text that are short enough: the answers of a policy that only copies."""
     found = []
     for start in (0, *(rng.randrange(len(told)) for _ in range(5))):
         piece: list[str] = []

@@ -92,7 +92,7 @@ RELATIONS = (HOME, JOB, TEAM, PET)
 
 
 class Period(NamedTuple):
-    """A value, and the year from which it is true; None where nobody says."""
+    """A value, and the year from which it is true; None where the text does not say."""
 
     since: int | None
     value: str

@@ -155,7 +155,7 @@ def deduction(level: int, rng: Random, queries: int) -> WordPuzzle:
 
 THEME = FactTheme("people", NAMES, "is a knight", "is a knave", "are knights")
 TOLD = 3
-"""Up to this level, the kind of one person is given."""
+"""Highest level that gives the kind of one person."""
 
 
 def knights(level: int, rng: Random, queries: int) -> WordPuzzle:
@@ -184,6 +184,6 @@ def knights(level: int, rng: Random, queries: int) -> WordPuzzle:
 
 
 def _said(speech: FactSpeaker, speaker: int, kind: str) -> Clue:
-    """A statement in somebody's mouth: it is true where the speaker is a knight, and only there."""
+    """A statement by a speaker: it is true exactly where the speaker is a knight."""
     said = speech.say(kind, without=speaker)
     return Clue(f'{speech.names[speaker]}: "{said.text}"', speech.every ^ speech.facts[speaker] ^ said.worlds)

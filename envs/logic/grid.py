@@ -127,7 +127,7 @@ OF_TWO_KINDS = (SAME, APART, FAR)
 TRIES = 5
 """Relations to draw for each thing."""
 TOLD = 3
-"""Up to this level, the house of one thing is given."""
+"""Highest level that gives the house of one thing."""
 OUTLINES = 128
 """For each level. Proving one can take some hundredths of a second; with words drawn anew it is a new puzzle."""
 
@@ -162,7 +162,7 @@ class Street:
         return tuple(reduce(and_, (at[item][house] for item, house in enumerate(houses))) for houses in self.house)
 
     def draw(self, wordings: Sequence[str], count: int) -> list[OrderRelation]:
-        """Those of so many random relations that hold."""
+        """Relations that hold, out of a number of random ones."""
         found = []
         for _ in range(count):
             wording = self.rng.choice(wordings)
@@ -189,7 +189,7 @@ class Street:
         )
 
     def clues(self, chosen: list[OrderRelation], pool: Sequence[OrderRelation]) -> list[OrderRelation]:
-        """Those chosen, and as many of the pool as leave one world; none can be left out."""
+        """The chosen relations, and enough of the pool to leave one world; none can be left out."""
         domains = [everything(factorial(self.size))] * len(self.house)
         world = self.world
         while (other := other_world(domains, chosen, world)) is not None:

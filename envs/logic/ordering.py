@@ -123,7 +123,7 @@ class OrderSpeaker:
 
 
 def ordering(level: int, rng: Random, queries: int) -> WordPuzzle:
-    """In which order do these people stand?"""
+    """A puzzle about the order of some people."""
     names = tuple(rng.sample(NAMES, between(level, 4, 8)))
     arrangement = OrderSpeaker(names, theme := rng.choice(THEMES), rng)
     order = rng.sample(range(len(names)), len(names))

@@ -196,7 +196,7 @@ def _sentence(pattern: str, first: str, last: str) -> str:
 
 OUTSIDE = "reasoning_gym"
 DATASETS: Sequence[str] = ("cryptarithm", "futoshiki", "kakurasu", "mini_sudoku", "sudoku")
-"""Those whose answer is a filled grid or an assignment, each part of which is a fact."""
+"""Data sets whose answer is a filled grid or an assignment, each part of which is a fact."""
 
 
 class OutsideParameters(TemplateParameters):

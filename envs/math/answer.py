@@ -112,7 +112,7 @@ def _same_tuple(answer: MathAnswer, attempt: str, calculator: Calculator) -> boo
 
 
 PLACES = ("quotient", "remainder")
-"""What a pair without unknowns may call its numbers."""
+"""Names for the numbers of a pair without unknowns."""
 _REMAINDER = re.compile(
     r"(?:(\d+)|(quotient\b[^a-z]*\d+)),? *(?:with |and )?(?:a )?(?:R|r|remainder) *(?:of |=|:)? *(\d+)", re.I
 )

@@ -37,7 +37,7 @@ class Form(Enum):
     LOWEST = "lowest"
     """A whole number or a fraction in lowest terms."""
     FACTORED = "factored"
-    """As many factors as the truth has, each with coprime whole coefficients."""
+    """The same number of factors as the truth, each with coprime whole coefficients."""
 
 
 def is_finished(node: SyntaxNode, truth: SyntaxNode, form: Form) -> bool:
@@ -342,7 +342,7 @@ def _has_idle_terms(node: SyntaxNode) -> bool:
 
 
 MOST_SUMS = 255
-"""Of eight terms all sums are looked at; further ones are held against these, and each other."""
+"""All sums of the first eight terms are tried; later terms are compared with these and with each other."""
 
 
 def _terms_with_signs(node: SyntaxNode, sign: int = 1) -> Iterator[tuple[int, SyntaxNode]]:

@@ -1,4 +1,4 @@
-"""What stands around an answer of mathematics: words and names before it, LaTeX and marks around it, a rounding after.
+"""Text around an answer of mathematics: words and names before it, LaTeX and marks around it, a rounding after it.
 
 Only the answer is left, as it was written: whether it is finished is judged without its dress.
 """

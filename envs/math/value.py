@@ -31,7 +31,7 @@ ONE: Polynomial = {(): 1}
 
 
 def text(polynomial: Polynomial) -> str:
-    """One name for one polynomial, whatever order it was built in."""
+    """One name for one polynomial, independent of the order in which it was built."""
     terms = sorted(polynomial.items())
     return "+".join("*".join([str(number), *(f"{n}^{e}" for n, e in monomial)]) for monomial, number in terms)
 
@@ -103,7 +103,7 @@ def accumulate(polynomial: Polynomial, monomial: Monomial, number: Rational) -> 
 
 
 def tidy(number: Rational) -> Rational:
-    """A whole number as an int, whatever it was; one with too many digits is Unreadable."""
+    """A whole number as an int; one with too many digits is Unreadable."""
     if number.numerator.bit_length() > MAX_BITS or number.denominator.bit_length() > MAX_BITS:
         raise Unreadable("a number with too many digits")
     return number.numerator if number.denominator == 1 else number

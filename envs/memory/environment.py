@@ -175,7 +175,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
         return f"ANSWER: {question.answer}"
 
     def _changes(self) -> list[str]:
-        """Notes that nobody will need go first."""
+        """Notes that are not needed any more go first."""
         wanted = self._story.days[self._day].wanted
         notes = self._memory.notes
         kept = {place: notes[place].text for place in wanted.keys() & notes.keys()}

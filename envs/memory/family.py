@@ -94,7 +94,7 @@ def _changing(
 
 
 def category_story(level: int, rng: Random) -> MemoryStory:
-    """Of whom is it so, and of how many: every note of a category counts."""
+    """Questions about all people with a value, and their number: every note of a category counts."""
     topic, *noise = rng.sample(tuple(VALUES), 3)
     people = rng.sample(PEOPLE, between(level, 2, 12))
     few = {**VALUES, topic: tuple(rng.sample(VALUES[topic], between(level, 3, 5)))}
@@ -141,7 +141,7 @@ def _some(rng: Random, among: Sequence[str], count: int) -> list[str]:
 
 
 def _noise(chronicle: Chronicle, level: int, people: Sequence[str], attributes: Sequence[str]) -> Iterator[str]:
-    """News that nobody will ask about."""
+    """News that no question is about."""
     for _ in range(between(level, 0, 4)):
         yield chronicle.news(chronicle.rng.choice(people), chronicle.rng.choice(attributes))
 
@@ -163,4 +163,4 @@ FAMILIES: Mapping[str, Generator] = {
     "update": update_story,
     "category": category_story,
 }
-"""Those that begin with an empty memory."""
+"""Families that begin with an empty memory."""

@@ -10,7 +10,7 @@ MOST_SHOWN = 8
 LONGEST_NAME = 30
 """Characters of a key or a category."""
 MOST_WORDS = 8
-"""Of a query; the rest is not looked for."""
+"""Words of a query that are searched for."""
 
 _WORD = re.compile(r"[^\W\d_]+|\d{1,4}", re.ASCII)
 

@@ -3,7 +3,7 @@
 A task of these families may carry, as `parameters["memory"]`, what an earlier attempt left: its notes, and what was
 true then. Without it the notes of an earlier self are invented from the seed, so that every task stands for itself.
 Asked is only what the notes say rightly when the episode begins, or what the episode tells itself. So every task can be
-solved, whatever an earlier attempt forgot.
+solved, even if an earlier attempt forgot some.
 """
 
 from collections.abc import Mapping

@@ -67,7 +67,7 @@ class Chronicle:
         return f"{one} and {other} exchanged their {attribute}."
 
     def follow(self, who: str, model: str, attribute: str) -> str:
-        """Somebody now has what another one has."""
+        """A person now has what another one has."""
         value = self.now(model, attribute)
         assert value is not None
         self.set(who, attribute, value)
@@ -146,7 +146,7 @@ def ask_then(chronicle: Chronicle, who: str, attribute: str, day: int) -> StoryQ
 
 
 def ask_who(chronicle: Chronicle, attribute: str, value: str) -> StoryQuestion:
-    """Of whom it is so."""
+    """Ask for everyone with this value."""
     names = sorted(who for who, what in chronicle.history if what == attribute and chronicle.now(who, what) == value)
     return StoryQuestion(
         f"Whose {attribute} is now: {value}? All names, separated by commas.",
@@ -157,7 +157,7 @@ def ask_who(chronicle: Chronicle, attribute: str, value: str) -> StoryQuestion:
 
 
 def ask_count(chronicle: Chronicle, attribute: str, value: str) -> StoryQuestion:
-    """Of how many it is so; the notes must say of whom."""
+    """Ask for the number of people with this value; the notes must name them."""
     who = ask_who(chronicle, attribute, value)
     count = str(len(who.answer.split(", ")))
     return StoryQuestion(

@@ -1,8 +1,8 @@
 """Questions that are answered with a confidence, knowable or only in part.
 
 What is shown gives every value a probability. The value with the largest is the right answer; the confidence c is held
-against the probability p of the value that was answered, by (c − p)²: Brier's score, less the part that nobody can
-avoid. So whatever somebody believes, to say what they believe is best.
+against the probability p of the value that was answered, by (c − p)²: Brier's score, less the part that is
+unavoidable. So stating an honest belief is always best.
 """
 
 import re

@@ -39,7 +39,7 @@ class MetaReasoningSettings(EnvironmentSettings):
     max_steps: int = Field(12, ge=1)
     """Actions of an episode: thoughts, answers, and those that were no command."""
     judge: JudgeConfig | None = None
-    """Judge of the reasoning in a solved episode; None asks nobody."""
+    """Judge of the reasoning in a solved episode; None asks no judge."""
 
 
 class MetaReasoningEnvironment(BaseEnvironment):

@@ -26,7 +26,7 @@ REWARD = f"{LOGS}/reward.json"
 REWARD_TEXT = f"{LOGS}/reward.txt"
 RECORD = f"{LOGS}/pytest.json"
 OURS = ("/tests", "/logs", "/solution", "/oracle")
-"""Folders of the harness: whatever a policy left there is gone before the tests come."""
+"""Folders of the harness: files that a policy left there are deleted before the tests run."""
 NO_TESTS = {3: "an internal error", 4: "a wrong command line", 5: "no tests"}
 """Statuses of pytest that say nothing about the policy."""
 
@@ -56,7 +56,7 @@ async def verify(workspace: Workspace, task: TaskFolder) -> TaskVerdict:
 
 
 def _read_pytest(task: TaskFolder, left: dict[str, bytes], said: CommandOutput) -> TaskVerdict:
-    """1 if pytest passed every test; it says so itself, whatever is printed."""
+    """1 if pytest itself reports that every test passed; output of the tests does not count."""
     try:
         record = json.loads(left[RECORD])
         status = int(record["status"])
@@ -118,7 +118,7 @@ class TaskFoldersSettings(EnvironmentSettings):
     folder: PathText | None = None
     """Needed: each folder in it with a task.toml (Harbor) or a task.yaml (Terminal-Bench) is a task, and a family."""
     names: tuple[str, ...] = ()
-    """Those that are played; empty means all."""
+    """Names of the tasks to play; empty means all."""
     command_timeout_s: Seconds = 60.0
     """Time limit of one command. All together have the task's own limit."""
     longest: PositiveInt = 8000
@@ -253,7 +253,7 @@ class TaskFolders(BaseEnvironment):
         )
 
     async def _results(self, workspace: Workspace, playing: TaskFolder, raw: list[str]) -> tuple[list[str], bool]:
-        """What the policy is told of its calls, and whether one of them was `done`."""
+        """The answers to the calls, and True if one of them was `done`."""
         if not raw:
             return [f"Error: no call was made. {DONE} ends the task."], False
         if len(raw) > MOST:

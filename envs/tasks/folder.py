@@ -34,7 +34,7 @@ HARNESS = re.compile(r"\$\{?(T_BENCH|CPUS|MEMORY|MAIN_IMAGE|HOST_|ENV_|TEST_DIR)
 LOGS = "/logs/verifier"
 PATHS = re.compile(r"(?<![\w./:~$}-])/([A-Za-z][\w-]*)(?=[/\s'\"`).,;:]|$)")
 MOST_FOLDERS = 24
-"""Of those that the texts of a task name."""
+"""Folders that the texts of a task name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Image:
     steps: list[Copy | ImageRun] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
-    """Of its WORKDIRs."""
+    """The WORKDIRs, in order."""
 
     @property
     def folder(self) -> str:

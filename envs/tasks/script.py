@@ -68,7 +68,7 @@ def lines_of(script: str) -> Iterator[ScriptLine]:
 
 
 def keep_commands(command: str, where: str) -> str:
-    """What is left of a RUN without packages that are here already; Refused if it fetches anything else."""
+    """The rest of a RUN without packages that are installed here; TaskRefused if it fetches anything else."""
     parts = [part.strip() for part in re.split(r"&&|;", command) if part.strip()]
     kept = [part for part in parts if not _installs_what_is_here(part, OF_THE_HARNESS)]
     if len(kept) < len(parts):

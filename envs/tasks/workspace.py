@@ -39,7 +39,7 @@ exec /tools/python/python3 "$@"
 LONG_S = 20.0
 """Time limit of our own programs in the box."""
 ENVIRONMENT = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": PATH, "PYTHONNOUSERSITE": "1", "USER": "root"}
-"""Of every command. A verifier would import packages of a user's own as well, which the policy could write."""
+"""Variables of every command. Without PYTHONNOUSERSITE a verifier would import user packages that the policy wrote."""
 
 SHELL = """
 import json, os, signal, sys
@@ -97,7 +97,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """What a command left: its output, standard error included, and how it ended."""
+    """The output of a command, standard error included, and how it ended."""
 
     output: str
     ending: Ending
@@ -117,7 +117,7 @@ class Workspace:
         return self._session.is_lost
 
     async def run(self, command: str, *, folder: str, environment: Mapping[str, str], wall_s: float) -> CommandOutput:
-        """Run a command by a bash of its own; whatever it leaves running is ended with it."""
+        """Run a command in its own bash; processes that it leaves running are ended with it."""
         asked = {"command": command, "folder": folder, "environment": {**ENVIRONMENT, **environment}}
         done = await self._session.run(SHELL, json.dumps(asked).encode(), wall_s=wall_s)
         return CommandOutput(done.output.decode("utf-8", "replace"), done.ending, done.status, done.wall_s)
@@ -156,7 +156,7 @@ def files_of(source: Path, target: str, mode: int | None = None) -> list[File]:
 
 
 def python_version() -> tuple[int, int]:
-    """Of the Python that tasks find in the box."""
+    """Version of the Python in the box."""
     found = re.search(r"(\d+)\.(\d+)", _bubblewrap().interpreter.executable.name)
     if found is None:
         raise ConfigError(f"{_bubblewrap().interpreter.executable} does not name its version, such as python3.12.")

@@ -241,7 +241,9 @@ class Teams:
         worlds = self._worlds_M1
         agents = self._agents_N
         holds_MN = self.held_MN >= 0
-        skill_MN = self.skill_MK[worlds, self.held_MN]  # of who holds nothing: any, and nobody comes to help
+        skill_MN = self.skill_MK[
+            worlds, self.held_MN
+        ]  # an agent without a task gets an arbitrary skill; no helper comes
         match_MNN = self.chance.expertise_MNS[worlds[:, :, None], agents[:, None], skill_MN[:, None, :]]
         help_MNN = HELP_PACE[0] + HELP_PACE[1] * self.trust_MNN
         call_MNN = match_MNN * help_MNN * np.where(holds_MN, np.maximum(join_MN, 0.0), 0.0)[:, None, :]

@@ -73,7 +73,7 @@ def observe(teams: Teams) -> Seen:
 
 
 def _observe_basics(teams: Teams) -> Seen:
-    """Of an agent: capacity, load, tasks completed per step, success rate, collaboration score, expertise in research
+    """An agent: capacity, load, tasks completed per step, success rate, collaboration score, expertise in research
     and in analysis. Of a task slot: complexity, priority, deadline, exists, assigned.
     """
     settings = teams.settings

@@ -34,7 +34,7 @@ class ParallelSettings(TeamSettings):
 class TeamParallel(ParallelEnv):  # type: ignore[misc]
     """Agents see the same as a central policy does, each itself first, so that one set of parameters serves all.
 
-    Rewards of all agents add up to that of the team, whatever `shared` is.
+    Rewards of all agents add up to that of the team, for any value of `shared`.
     """
 
     metadata = {"name": ID, "render_modes": []}  # noqa: RUF012 - PettingZoo's declaration

@@ -138,7 +138,7 @@ def _ratio(part_M: NDArray[Any], whole_M: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _specialisation(work_MNS: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Agents count by the work they did; with one skill nobody can specialise."""
+    """Agents count by the work they did; with one skill no agent can specialise."""
     skills = work_MNS.shape[2]
     if skills == 1:
         return np.zeros(len(work_MNS))

@@ -22,7 +22,7 @@ from loomrl.errors import ConfigError, PolicyError
 class TeamVector(VectorEnv[Seen, NDArray[Any], NDArray[Any]]):
     """`num_envs` teams. The step after an end ignores its actions and begins the next episode, with reward 0.
 
-    World i of a seed is the single environment of `seed + i`, step by step, whatever happens in the others.
+    World i of a seed is the single environment of `seed + i`, step by step, independent of the others.
     `info["parts"]` has what the reward is made of, `[M]` each; `info["credit"]` who earned it, `[M, N]`.
     """
 

@@ -18,7 +18,7 @@ LONGEST = 4000
 MOST_BRACKETS = 200
 """Opening brackets in a call: no call is nested deeper."""
 MOST_DIGITS = 18
-"""Of a number in a call."""
+"""Digits of a number in a call."""
 
 
 class MalformedCall(ValueError):

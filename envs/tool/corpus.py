@@ -48,7 +48,7 @@ RELATIONS: Mapping[str, Mapping[str, str]] = {
 YEARS = range(1100, 2000)
 COUNTS = range(200, 90_000)
 MOST_WORDS = 12
-"""Of a query; the rest is not looked for."""
+"""Words of a query that are searched for."""
 
 
 class CorpusPage(NamedTuple):
@@ -105,7 +105,7 @@ def find_pages(query: str, most: int) -> list[CorpusPage]:
 
 @lru_cache(maxsize=1)
 def _index() -> sqlite3.Connection:
-    """SQLite serialises what threads ask of it, and nobody writes."""
+    """SQLite serialises queries of several threads, and the index is read-only."""
     index = sqlite3.connect(":memory:", check_same_thread=False)
     index.execute("CREATE VIRTUAL TABLE page USING fts5(title, kind, topics)")
     rows = [(page.title, page.kind, " ".join(RELATIONS[kind])) for kind in SIZES for page in pages(kind)]

@@ -22,7 +22,7 @@ PART = 0.05
 """Reward of each part beside correctness."""
 LISTINGS: tuple[Listing, ...] = ("brief", "openai", "mcp")
 SIMPLE = 3
-"""Up to this level `varied` lists tools briefly."""
+"""Highest level at which `varied` lists tools briefly."""
 
 FORMAT = 'Call a tool: <tool_call>{"name": "...", "arguments": {...}}</tool_call>'
 ANSWERS = {True: "At the end: <answer>...</answer>", False: "When all is done: <answer>done</answer>"}

@@ -137,7 +137,7 @@ class McpTools(Prompts):
         return {"messages": said, "calls": self._calls}
 
     async def _result(self, session: "_McpSession", raw: str) -> str:
-        """What the policy is told of a call."""
+        """The answer to a call, for the policy."""
         try:
             call = read_call(raw)
         except MalformedCall as error:
@@ -158,7 +158,7 @@ class _McpSession:
         self._asked: asyncio.Queue[tuple[FunctionCall, asyncio.Future[tuple[str, bool]]] | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._log = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed with the session
-        """What the server says beside its answers; its end is told if it fails."""
+        """Standard error of the server; its last lines are part of the error if it fails."""
         self.names: tuple[str, ...] = ()
 
     async def open(self) -> "list[Offered]":

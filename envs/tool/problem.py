@@ -20,15 +20,15 @@ class Faults:
     broken: tuple[int, ...] = ()
     """These calls get a 503 and are not carried out."""
     lost: tuple[int, ...] = ()
-    """Of the calls that change something, these are carried out, but answered with a 504."""
+    """Changing calls that are carried out but answered with a 504."""
     dropped: tuple[int, ...] = ()
-    """And these are answered with a 504, and not carried out."""
+    """Changing calls that are answered with a 504 and not carried out."""
     burst: int = 0
-    """So many calls are let through …"""
+    """Maximum number of calls …"""
     window_s: int = 0
-    """… in so many seconds; 0 is no limit. A call takes a second."""
+    """… within this many seconds; 0 is no limit. A call takes a second."""
     session: int = 0
-    """So many calls are let through after a `login`; 0 needs none."""
+    """Number of calls allowed after a `login`; 0 needs no login."""
 
     @property
     def tools(self) -> tuple[PolicyTool, ...]:
@@ -118,7 +118,7 @@ class ToolProblem:
     request: str
     world: ToolWorld
     tools: tuple[PolicyTool, ...]
-    """Those that serve the task."""
+    """Tools that serve the task."""
     script: tuple[FunctionCall, ...]
     """A known way, call by call."""
     answer: str | None = None

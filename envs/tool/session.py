@@ -19,11 +19,11 @@ class Count:
 
     made: int = 0
     well_formed: int = 0
-    """Of a known tool, with arguments that fit its schema."""
+    """Calls of a known tool with arguments that fit its schema."""
     fitting: int = 0
-    """Of a tool that serves the task."""
+    """Calls of a tool that serves the task."""
     heedless: int = 0
-    """The same again, though it had its answer and no other call has succeeded since."""
+    """Calls repeated although they were answered and no other call has succeeded since."""
 
 
 class ToolSession:
@@ -40,7 +40,7 @@ class ToolSession:
         """Calls that had their answer, and how many had succeeded by then."""
         self._succeeded = 0
         self._done = 0
-        """Of the script."""
+        """Calls of the script that are done."""
         self._next: FunctionCall | None = None
         """The call that the last answer requires."""
         self._look: FunctionCall | None = None
@@ -100,7 +100,7 @@ class ToolSession:
         return tool.run(self.world, call.arguments)
 
     def _note(self, call: FunctionCall) -> None:
-        """It has succeeded."""
+        """Record that a call has succeeded."""
         self._succeeded += 1
         self._answered[call.key] = self._succeeded
         self._look = None if call == self._look else self._look

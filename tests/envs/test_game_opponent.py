@@ -173,7 +173,7 @@ async def test_without_anybody_seated_a_league_plays_its_scripted_opponent_and_n
         await place.reset(asked)
         games.append((await place.step(place.oracle())).observation)
     assert games[0] == games[1] == games[2]
-    with pytest.raises(EpisodeError, match="nobody has seated it"):
+    with pytest.raises(EpisodeError, match="has not been seated"):
         await environment.reset(with_opponent(task, PAST))
 
 

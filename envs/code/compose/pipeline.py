@@ -15,7 +15,7 @@ _SAMPLES = 16
 """Lists on which a step must make a difference to stay."""
 _RESULTS = 40
 _MOST_ALIKE = 16
-"""Of this many lists, the maximum with an equal result: if most are equal, few show the effect of earlier steps."""
+"""Maximum number of equal results among `_RESULTS` lists: if most are equal, few show the effect of earlier steps."""
 
 
 def pipeline(name: str, level: int, rng: Random) -> CodeProblem:

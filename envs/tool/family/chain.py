@@ -65,7 +65,7 @@ def _compare(level: int, rng: Random) -> ToolProblem:
 
 
 def _host(level: int, rng: Random) -> ToolProblem:
-    """Find somebody, book a room for them, and leave them a note."""
+    """Find a person, book a room for them, and leave them a note."""
     edition = f"{rng.getrandbits(48):x}"
     phrase, guest, script = search.question(rng, edition, hops=between(level, 1, 3), level=level, last="person")
     world = booking.rooms(rng, between(level, 4, 12), filled=between(level, 5, 40))

@@ -15,7 +15,7 @@ MOST = 10_000
 
 
 def inventory_problem(level: int, rng: Random) -> ToolProblem:
-    """One order dictated at level 1; at level 10 whatever one supplier's items lack, in full boxes."""
+    """One order dictated at level 1; at level 10 all that one supplier's items lack, in full boxes."""
     world = _stock(rng, between(level, 2, 18))
     if level <= 2:
         row = rng.choice(world.tables["items"])
