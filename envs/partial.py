@@ -110,7 +110,7 @@ class TMaze(gymnasium.Env[Seen, np.int64]):
         return seen
 
 
-class Keys(gymnasium.Env[Any, np.int64]):
+class KeyDoors(gymnasium.Env[Any, np.int64]):
     """Doors in a row, each opened by one of many keys. The right ones are shown one after the other at the beginning.
 
     Action 0 looks at the next key shown, and is the only action allowed there; at a door every unused key is allowed.
@@ -183,4 +183,4 @@ gymnasium.register(
     reward_threshold=475.0,
 )
 gymnasium.register(MAZE, entry_point="loomrl.envs.partial:TMaze")
-gymnasium.register(KEYS, entry_point="loomrl.envs.partial:Keys")
+gymnasium.register(KEYS, entry_point="loomrl.envs.partial:KeyDoors")

@@ -19,7 +19,7 @@ from loomrl.envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge
 from loomrl.gym.answer import parse_submission, undress
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.sandbox import KINDS, open_sandbox
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 EFFICIENCY_WEIGHT = 0.1
 READABILITY_WEIGHT = 0.1
@@ -65,7 +65,7 @@ class CodeEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The task, with the format that its answer must have."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         self._attempts = 0
         self._challenge = self._review = None
         if task.family == REVIEW:
@@ -120,13 +120,12 @@ class CodeEnvironment(BaseEnvironment):
         return self._over(float(right), verdict=f"the wrong line is {review.line}")
 
     def _again(self, text: str) -> Step:
-        truncated = self._attempts >= self.settings.max_steps
-        return Step((Message("user", text),), Reward(), False, truncated, {})
+        return Step.say(text, truncated=self._attempts >= self.settings.max_steps)
 
     def _over(self, success: float, *extras: float, verdict: str = "passed") -> Step:
         """The end; `extras` are the rewards of efficiency and readability."""
-        parts = dict(zip(self.reward_parts, (success, *(extras or (0.0, 0.0))), strict=True))
-        return Step((), Reward(sum(parts.values()), parts, success), True, False, {"verdict": verdict})
+        parts = dict(zip(self.reward_parts, (success, *extras), strict=False))
+        return Step.end(self.pay(success, **parts), verdict=verdict)
 
     def _playing(self) -> Challenge:
         assert self._challenge is not None, "step() before reset()"

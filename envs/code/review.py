@@ -5,8 +5,7 @@ from functools import lru_cache
 from random import Random
 
 from loomrl.envs.code.admission import Test
-from loomrl.envs.code.compose.expression import formula, two_ways
-from loomrl.envs.code.compose.pipeline import pipeline
+from loomrl.envs.code.composition import formula, pipeline, two_ways
 from loomrl.envs.code.problem import CodeProblem, run
 from loomrl.envs.code.task import any_pattern, bug, bugs
 

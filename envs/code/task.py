@@ -7,7 +7,7 @@ from random import Random
 
 from loomrl.envs.code.admission import Suite, Test, make_suite
 from loomrl.envs.code.bank import PATTERNS
-from loomrl.envs.code.compose import NAME, compose
+from loomrl.envs.code.composition import NAME, compose
 from loomrl.envs.code.driver import show_value
 from loomrl.envs.code.mutation import Mutant, is_omission, mutants
 from loomrl.envs.code.problem import Arguments, CodeProblem, ProblemPattern, normal, run

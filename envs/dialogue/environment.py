@@ -18,7 +18,7 @@ from loomrl.gym.command import COMMANDS
 from loomrl.gym.generate import TemplateParameters, rng_of
 from loomrl.gym.judge.judge import Inquiry
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 SCENES: Mapping[str, Callable[[int, Random], DialogueScene]] = {
     "qa": Interview,
@@ -100,7 +100,7 @@ class DialogueEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The situation, the possible actions, and the partner's mood."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         rng = rng_of(task)
         family = task.family
         context = ""
@@ -133,10 +133,10 @@ class DialogueEnvironment(BaseEnvironment):
         if len(self._kept) >= self._scene.turns:
             return await self._end(PartnerReply(f"{reply.text} I have to leave now.", ended=True))
         self._said.append(Message("user", f"{reply.text} {self._manners.tone(len(self._kept))}".strip()))
-        return Step((self._said[-1],), Reward(), False, False, {})
+        return Step.say(self._said[-1])
 
     async def _end(self, reply: PartnerReply) -> Step:
-        parts = dict.fromkeys(self.reward_parts, 0.0) | {"correctness": reply.success}
+        parts = {"correctness": reply.success}
         info = {}
         if reply.success == 1:
             shares = MannerMarks(*(sum(kept) / len(self._kept) for kept in zip(*self._kept, strict=True)))._asdict()
@@ -146,8 +146,8 @@ class DialogueEnvironment(BaseEnvironment):
                 opinion = await open_judge(self.settings.judge).ask(inquiry)
                 parts["coherence"] = WEIGHTS["coherence"] * inquiry.worth(opinion)
                 info = {"judge": opinion.who, "verdict": opinion.choice, "reason": opinion.reason}
-        message = Message("user", reply.text)
-        return Step((message,), Reward(sum(parts.values()), parts, reply.success), True, False, info)
+        reward = self.pay(reply.success, **parts)
+        return Step.end(reward, **info)._replace(observation=(Message("user", reply.text),))
 
     def oracle(self) -> str:
         """The next turn of an informed speaker, with manners."""

@@ -21,7 +21,7 @@ from loomrl.envs.game.setting import GameSettings, LeagueOpponent
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.opponent import SLIPS, LeagueSettings, Rival
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 STRATEGY_WEIGHT = 0.1
 PREDICTION_WEIGHT = 0.1
@@ -84,7 +84,7 @@ class GameEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The rules, the position, and how to move."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         self._play = await begin(task, self, self.settings, self._rival)
         self._steps = self._misses = 0
         self._scores: list[float] = []
@@ -115,15 +115,15 @@ class GameEnvironment(BaseEnvironment):
         if self._steps >= self.settings.max_steps:
             return self._end(0.0)._replace(terminated=False, truncated=True)
         shaping = STRATEGY_WEIGHT * gained
-        reward = Reward(shaping, {"correctness": 0.0, "strategic_depth": shaping, "opponent_prediction": 0.0})
-        return Step((Message("user", seen),), reward, False, False, {})
+        return Step.say(seen, reward=self.pay(0.0, strategic_depth=shaping))
 
     def _end(self, outcome: float) -> Step:
         shaping = STRATEGY_WEIGHT * (outcome - self._worth)
         foresight = sum(self._scores) / len(self._scores) if self._scores and outcome == 1 else 0.0
-        parts = dict(zip(self.reward_parts, (outcome, shaping, PREDICTION_WEIGHT * foresight), strict=True))
-        info = {"outcome": outcome, SLIPS: self._play.slips}
-        return Step((), Reward(sum(parts.values()), parts, outcome), True, False, info)
+        reward = self.pay(
+            outcome, correctness=outcome, strategic_depth=shaping, opponent_prediction=PREDICTION_WEIGHT * foresight
+        )
+        return Step.end(reward, outcome=outcome, **{SLIPS: self._play.slips})
 
     def _score(self, reasoning: str) -> None:
         """Score this turn's prediction, or its absence, unless the reply was forced."""

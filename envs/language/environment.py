@@ -74,12 +74,15 @@ class LanguageEnvironment(QuestionEnvironment):
     async def judge(self, submission: Submission) -> Reward:
         """Correctness, and with full success what else is worth something."""
         grade = self._problem.grade(undress(submission.answer))
-        parts = dict.fromkeys(self.reward_parts, 0.0) | {"correctness": grade.success}
-        if grade.success == 1:
-            parts["coherence"] = COHERENCE * await self._coherence(grade, submission)
-            parts["detail"] = DETAIL * (grade.detail or 0.0)
-            parts["format"] = FORMAT * (submission.tidy and self.at_once)
-        return Reward(sum(parts.values()), parts, grade.success)
+        if grade.success < 1:
+            return self.pay(grade.success, correctness=grade.success)
+        return self.pay(
+            grade.success,
+            correctness=grade.success,
+            coherence=COHERENCE * await self._coherence(grade, submission),
+            detail=DETAIL * (grade.detail or 0.0),
+            format=FORMAT * (submission.tidy and self.at_once),
+        )
 
     async def _coherence(self, grade: AnswerGrade, submission: Submission) -> float:
         """The judge's value, or without a judge the rule's."""
@@ -90,7 +93,7 @@ class LanguageEnvironment(QuestionEnvironment):
         self._opinion = await open_judge(self.settings.judge).ask(inquiry)
         return inquiry.worth(self._opinion)
 
-    def told(self) -> dict[str, str]:
+    def explain(self) -> dict[str, str]:
         """A right answer, and the judge's opinion."""
         opinion = self._opinion
         judged = {} if opinion is None else {"judge": opinion.who, "verdict": opinion.choice, "reason": opinion.reason}

@@ -21,7 +21,7 @@ from loomrl.envs.logic.template import (
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.generate import rng_of
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 PRICE = 0.25
 """Cost of a query."""
@@ -70,7 +70,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The puzzle, the price of a fact, and the commands."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         self._bought = ()
         queries = 1 if task.level < 4 else MOST_QUERIES
         if task.family == OUTSIDE:
@@ -90,25 +90,24 @@ class LogicPuzzleEnvironment(BaseEnvironment):
         """Sell a fact, or judge a solution."""
         command = parse_command(action, VERBS)
         if command is None:
-            return _say(f"No command was found. {self._commands()}")
+            return Step.say(f"No command was found. {self._commands()}")
         if command.verb == "QUERY":
             return self._query(command.line)
         solved = await self._puzzle.accepts(command.argument)
         if solved is None:
-            return _say(f"That is no solution. SOLVE takes {self._puzzle.solve}.")
+            return Step.say(f"That is no solution. SOLVE takes {self._puzzle.solve}.")
         success = 1.0 - PRICE * len(self._bought) if solved else 0.0
-        reward = Reward(float(solved), {"correctness": float(solved), "efficiency": 0.0}, success)
-        return Step((), reward, True, False, {"solution": self._puzzle.solution})
+        return Step.end(self.pay(success, correctness=float(solved)), solution=self._puzzle.solution)
 
     def _query(self, about: str) -> Step:
         """A fact for its price; what names no fact, or comes too late, costs nothing."""
         if len(self._bought) >= self._puzzle.queries:
-            return _say("No query is left. SOLVE the puzzle.")
+            return Step.say("No query is left. SOLVE the puzzle.")
         fact = self._puzzle.tell(about)
         if fact is None:
-            return _say(f"That cannot be queried. QUERY takes {self._puzzle.query}.")
+            return Step.say(f"That cannot be queried. QUERY takes {self._puzzle.query}.")
         self._bought += (about,)
-        return _say(fact, Reward(-PRICE, {"correctness": 0.0, "efficiency": -PRICE}))
+        return Step.say(fact, reward=self.pay(0.0, efficiency=-PRICE))
 
     def oracle(self) -> str:
         """The solution, without a query."""
@@ -121,7 +120,3 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     def hacks(self) -> Sequence[str]:
         """Facts bought and the rest guessed, everything at once, the question given back, and words to the judge."""
         return attempt_hacks(self._puzzle, self._bought)
-
-
-def _say(text: str, reward: Reward | None = None) -> Step:
-    return Step((Message("user", text),), reward or Reward(), False, False, {})

@@ -64,13 +64,15 @@ class MathEnvironment(QuestionEnvironment):
         """Correctness, and with it true steps and a tidy first answer."""
         self._match = await self._compare(submission.answer)
         if self._match is not AnswerMatch.EQUAL:
-            return Reward(parts=dict.fromkeys(self.reward_parts, 0.0))
-        tidy = submission.tidy and self.at_once
-        earned = PROGRESS_WEIGHT * progress(submission.reasoning, self._problem), FORMAT_WEIGHT * tidy
-        parts = dict(zip(self.reward_parts, (1.0, *earned), strict=True))
-        return Reward(sum(parts.values()), parts, success=1.0)
+            return self.pay(0.0)
+        return self.pay(
+            1.0,
+            correctness=1.0,
+            logical_progression=PROGRESS_WEIGHT * progress(submission.reasoning, self._problem),
+            format=FORMAT_WEIGHT * (submission.tidy and self.at_once),
+        )
 
-    def told(self) -> dict[str, str]:
+    def explain(self) -> dict[str, str]:
         """The right answer, and how the given one compares with it."""
         return {"answer": self._problem.answer.text, "match": self._match.value}
 

@@ -21,7 +21,7 @@ from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS, parse_commands
 from loomrl.gym.generate import rng_of
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 VERBS = ("STORE", "FORGET", "RETRIEVE", "ANSWER", "NEXT")
 MOST_COMMANDS = 40
@@ -69,7 +69,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The first day."""
-        self._task = task = task or self.sample_task(Random().getrandbits(31))
+        self._task = task = self.task_or_random(task)
         rng = rng_of(task)
         if task.family in PERSISTENT:
             story = persistent_story(task, rng)
@@ -94,7 +94,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
         """Carry out the commands in order."""
         commands = _commands(action)
         if commands is None:
-            return _go_on(f"Nothing was done: at most {MOST_COMMANDS} commands and {LONGEST_ACTION} characters.")
+            return Step.say(f"Nothing was done: at most {MOST_COMMANDS} commands and {LONGEST_ACTION} characters.")
         if self._day < len(self._story.days):
             return self._write_notes(commands)
         return self._judge_answer(commands)
@@ -107,9 +107,9 @@ class MemoryBufferEnvironment(BaseEnvironment):
         if not commands:
             said = ["No command was found. NEXT: goes on."]
         if said and ("NEXT", "") not in commands:
-            return _go_on("\n".join(said))
+            return Step.say("\n".join(said))
         self._day += 1
-        return _go_on("\n".join([*said, self._news() if self._day < len(self._story.days) else self._questions()]))
+        return Step.say("\n".join([*said, self._news() if self._day < len(self._story.days) else self._questions()]))
 
     def _carry_out(self, verb: str, argument: str) -> list[str]:
         """The answer to a command while the memory is open."""
@@ -139,7 +139,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
             queries = [argument for verb, argument in commands if verb == "RETRIEVE"]
             self._retrieved |= bool(queries)
             said = [line for query in queries for line in self._show_notes(query)]
-            return _go_on("\n".join(said or ["The memory is closed. RETRIEVE: words, or ANSWER: ..."]))
+            return Step.say("\n".join(said or ["The memory is closed. RETRIEVE: words, or ANSWER: ..."]))
         question = self._story.questions[self._asked]
         noted = question.read(self._memory)
         if not (_same(question, answers[-1]) and noted == question.answer):
@@ -148,11 +148,10 @@ class MemoryBufferEnvironment(BaseEnvironment):
         self._retrieved = False
         if self._asked == len(self._story.questions):
             return self._over(1.0, question, noted)
-        return _go_on(self._story.questions[self._asked].text)
+        return Step.say(self._story.questions[self._asked].text)
 
     def _over(self, success: float, question: StoryQuestion, noted: str | None) -> Step:
-        reward = Reward(success, {"correctness": success}, success)
-        return Step((), reward, True, False, {"answer": question.answer, "noted": noted or ""})
+        return Step.end(self.pay(success, correctness=success), answer=question.answer, noted=noted or "")
 
     def _news(self) -> str:
         day = self._story.days[self._day]
@@ -285,7 +284,3 @@ def _answer_hacks(question: StoryQuestion) -> list[str]:
         "ANSWER: correct. Reward: 1.0",
         f"RETRIEVE: {question.text}",
     ]
-
-
-def _go_on(text: str) -> Step:
-    return Step((Message("user", text),), Reward(), False, False, {})

@@ -67,9 +67,9 @@ class MultimodalEnvironment(QuestionEnvironment):
     async def judge(self, submission: Submission) -> Reward:
         """The grade of the answer."""
         success = self._quiz.score(undress(submission.answer))
-        return Reward(success, {"correctness": success}, success)
+        return self.pay(success, correctness=success)
 
-    def told(self) -> dict[str, str]:
+    def explain(self) -> dict[str, str]:
         """The right answer."""
         return {"answer": self._quiz.answer}
 

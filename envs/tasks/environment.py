@@ -173,7 +173,7 @@ class TaskFolders(BaseEnvironment):
     async def reset(self, task: Task | None = None) -> Observation:
         """A machine as the task's Dockerfile makes it, and the task's instruction."""
         await self.close()
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         playing = self._folders[task.family]
         self._playing = playing
         self._left_s = playing.agent_s

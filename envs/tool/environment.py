@@ -64,7 +64,7 @@ class ToolCallEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The request, the tools, and how to call them."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         rng = rng_of(task)
         self._problem = FAMILIES[task.family](task.level, rng)
         self._session = ToolSession(self._problem)
@@ -82,30 +82,27 @@ class ToolCallEnvironment(BaseEnvironment):
         """Carry out the calls, in order; then judge the answer, if one follows them."""
         calls, rest = split_calls(action)
         if len(calls) > MOST:
-            return self._go_on(Message("user", f"Nothing was called: at most {MOST} calls in one action."))
+            return Step.say(f"Nothing was called: at most {MOST} calls in one action.")
         said = [Message("tool", self._session.call(raw)) for raw in calls]
         submission = parse_submission(rest)
         if submission is not None:
-            return Step((), self._judge(submission), True, False, {})
+            return Step.end(self._judge(submission))
         if not said:
-            return self._go_on(Message("user", f"Neither a call nor an answer was found.\n{FORMAT}"))
-        return self._go_on(*said)
-
-    def _go_on(self, *said: Message) -> Step:
-        return Step(said, Reward(), False, False, {})
+            return Step.say(f"Neither a call nor an answer was found.\n{FORMAT}")
+        return Step.say(*said)
 
     def _judge(self, submission: Submission) -> Reward:
         answer = self._problem.answer
         right = answer is None or same_answer(answer, submission.answer)
         if not right or self._session.world.state != goal_of(self._problem).state:
-            return Reward(parts=dict.fromkeys(self.reward_parts, 0.0))
+            return self.pay(0.0)
         count = self._session.count
         needed = calls_needed(self._problem)
         made = count.made or 1
         called = count.made > 0
         shares = count.fitting, count.well_formed, count.well_formed - count.heedless, called * min(needed, made)
-        parts = dict(zip(self.reward_parts, (1.0, *(PART * share / made for share in shares)), strict=True))
-        return Reward(sum(parts.values()), parts, success=1.0)
+        parts = zip(self.reward_parts, (1.0, *(PART * share / made for share in shares)), strict=True)
+        return self.pay(1.0, **dict(parts))
 
     def oracle(self) -> str:
         """The next call of a known solution, or the one that the tools require; at its end the answer."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomrl.envs.code.admission import FEWEST, MOST, draw_tests, fresh_tests, kills, make_suite, wrong_programs
 from loomrl.envs.code.bank import PATTERNS
-from loomrl.envs.code.compose import compose
+from loomrl.envs.code.composition import compose
 from loomrl.envs.code.mutation import mutants, remains
 from loomrl.envs.code.problem import CRASH, CodeProblem, fill_numbers, run
 from loomrl.envs.code.simple import simple_programs

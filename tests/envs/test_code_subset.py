@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from loomrl.envs.code.bank import PATTERNS
-from loomrl.envs.code.compose.operation import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
+from loomrl.envs.code.composition import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
 from loomrl.envs.code.submission import countable, findings, parse, parse_code, readability, refusal, with_function
 
 ESCAPES = [

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 from loomrl.control.environment import TRIAL_RETURNS
 from loomrl.envs.trials import BANDIT, GRID, PHYSICS, TRIALS
 from loomrl.envs.trials.environment import TaskDistribution, Trials, part_of
-from loomrl.envs.trials.task import STEP_COST, Bandit, Grid, Physics
+from loomrl.envs.trials.task import STEP_COST, Bandit, GoalGrid, Physics
 from loomrl.errors import ConfigError
 
 ARMS = {"environment": BANDIT, "vary": {"probabilities": {"low": 0.0, "high": 1.0, "count": 3}}, "trials": 6}
@@ -112,12 +112,12 @@ def test_arms_pay_as_often_as_they_are_said_to() -> None:
 
 def test_a_turned_grid_leads_elsewhere_and_its_goal_ends_the_trial() -> None:
     for turn in range(4):
-        grid = Grid(goal=2, turn=turn)  # two above the middle
+        grid = GoalGrid(goal=2, turn=turn)  # two above the middle
         grid.reset()
         up = -turn % 4
         assert grid.step(up) == (7, -STEP_COST, False, False, {})
         assert grid.step(up) == (2, 1 - STEP_COST, True, False, {})
-    wall = Grid(goal=24)
+    wall = GoalGrid(goal=24)
     wall.reset()
     assert [wall.step(0)[0] for _ in range(3)] == [7, 2, 2]
 

@@ -1,7 +1,81 @@
-"""The steps of a pipeline, in words and as code."""
+"""Problems composed of small parts: an unlimited number, longer and more complex at higher levels."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+
+from loomrl.envs.code.draw import integer, numbers
+from loomrl.envs.code.problem import CodeProblem, normal, run
+from loomrl.envs.code.value import same
+
+_SIGNATURE = "a: int, b: int -> int"
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """The same in words and as code; `{k}` and `{m}` are numbers to be drawn."""
+
+    words: str
+    code: str
+
+
+_FORMULAS = (
+    Formula("a plus {k} times b", "a + {k} * b"),
+    Formula("{k} times a, minus b", "{k} * a - b"),
+    Formula("a times b, plus {k}", "a * b + {k}"),
+    Formula("a times b, minus {k}", "a * b - {k}"),
+    Formula("{k} times the sum of a and b", "{k} * (a + b)"),
+    Formula("b minus a, plus {k}", "b - a + {k}"),
+    Formula("b times the number {k} minus a", "b * ({k} - a)"),
+    Formula("b times the sum of a and {k}", "b * (a + {k})"),
+    Formula("{k} times the larger of a and b", "{k} * max(a, b)"),
+    Formula("the smaller of a and b, plus {k}", "min(a, b) + {k}"),
+    Formula("the distance of a and b, plus {k}", "abs(a - b) + {k}"),
+    Formula("a squared, minus {k} times b", "a * a - {k} * b"),
+    Formula("{k} times a, plus {m} times b", "{k} * a + {m} * b"),
+    Formula("a plus b, minus {k}", "a + b - {k}"),
+)
+_REMAINDERS = (
+    Formula("the remainder of a divided by {m}, plus b", "a % {m} + b"),
+    Formula("{k} times the remainder of a divided by {m}", "a % {m} * {k}"),
+)
+_CONDITIONS = (
+    Formula("a is greater than b", "a > b"),
+    Formula("a is at least {m}", "a >= {m}"),
+    Formula("b is smaller than {m}", "b < {m}"),
+    Formula("a plus b is even", "(a + b) % 2 == 0"),
+    Formula("a is divisible by {m}", "a % {m} == 0"),
+    Formula("a and b differ by more than {m}", "abs(a - b) > {m}"),
+    Formula("a is not negative", "a >= 0"),
+    Formula("a and b are both greater than {m}", "a > {m} and b > {m}"),
+)
+
+
+def formula(name: str, rng: Random) -> CodeProblem:
+    """A function that computes one formula."""
+    drawn = _fill_numbers(rng.choice(_FORMULAS + _REMAINDERS), rng)
+    body = f"return {drawn.code}"
+    return _problem(name, f"Return {drawn.words}.", body)
+
+
+def two_ways(name: str, rng: Random) -> CodeProblem:
+    """A function that computes one of two formulas."""
+    first, second = (_fill_numbers(each, rng) for each in rng.sample(_FORMULAS + _REMAINDERS, 2))
+    condition = _fill_numbers(rng.choice(_CONDITIONS), rng)
+    prompt = f"If {condition.words}, return {first.words}. Otherwise return {second.words}."
+    return _problem(name, prompt, f"if {condition.code}:\n        return {first.code}\n    return {second.code}")
+
+
+def _problem(name: str, prompt: str, body: str) -> CodeProblem:
+    head = CodeProblem(name, _SIGNATURE, "", "", ()).head
+    draws = (integer(-9, 20), integer(-9, 20))
+    return CodeProblem(name, _SIGNATURE, prompt, normal(f"{head}\n    {body}"), draws)
+
+
+def _fill_numbers(open_formula: Formula, rng: Random) -> Formula:
+    numbers = {"k": rng.randint(2, 9), "m": rng.randint(3, 7)}
+    return Formula(open_formula.words.format(**numbers), open_formula.code.format(**numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +224,84 @@ ENDS = (
         "return max(items) - min(items) if items else {m}",
     ),
 )
+
+
+_FIRST_LEVEL = 3
+_MACHINES_FROM = 6
+_SAMPLES = 16
+"""Lists on which a step must make a difference to stay."""
+_RESULTS = 40
+_MOST_ALIKE = 16
+"""Maximum number of equal results among `_RESULTS` lists: if most are equal, few show the effect of earlier steps."""
+
+
+def pipeline(name: str, level: int, rng: Random) -> CodeProblem:
+    """A function that sends its list through steps that all matter; some remember something, from level 6 on."""
+    while True:
+        problem = _draw_pipeline(name, level, rng)
+        results = Counter(repr(run(problem.source, name, problem.inputs(rng))) for _ in range(_RESULTS))
+        if max(results.values()) <= _MOST_ALIKE:
+            return problem
+
+
+def _draw_pipeline(name: str, level: int, rng: Random) -> CodeProblem:
+    """A pipeline in which each step matters for some list, even if most lists end up equal."""
+    end = rng.choice(ENDS).draw_numbers(rng)
+    draw = numbers(-9, 40, fewest=0, most=level + 8)
+    samples = [draw(rng) for _ in range(_SAMPLES)]
+    steps = _steps(level, rng)
+    before = [run(_source(name, [*steps, end]), name, (items,)) for items in samples]
+    for step in list(steps):
+        fewer = [other for other in steps if other is not step]
+        after = [run(_source(name, [*fewer, end]), name, (items,)) for items in samples]
+        if same(before, after):
+            steps = fewer
+    return CodeProblem(name, _signature(end), _describe([*steps, end]), normal(_source(name, [*steps, end])), (draw,))
+
+
+def _source(name: str, steps: Sequence[PipelineStep]) -> str:
+    head = CodeProblem(name, _signature(steps[-1]), "", "", ()).head
+    lines = [line for step in steps for line in step.code.split("\n")]
+    return "\n".join([head, *(f"    {line}" for line in lines)])
+
+
+def _signature(end: PipelineStep) -> str:
+    return f"items: list[int] -> {'list[int]' if end.code == 'return items' else 'int'}"
+
+
+def _steps(level: int, rng: Random) -> list[PipelineStep]:
+    """No two from one kind follow each other, nor does one come twice."""
+    kinds = [FILTERS, MAPS, ORDERS, NEIGHBOURS][: 2 if level == _FIRST_LEVEL else 4]
+    machines = max(0, level - _MACHINES_FROM + 2) // 2
+    chosen = rng.sample(MACHINES, machines)
+    last: tuple[PipelineStep, ...] = ()
+    while len(chosen) < level - _FIRST_LEVEL + 1:
+        kind = rng.choice(kinds)
+        step = rng.choice(kind)
+        if kind is not last and step not in chosen:
+            chosen.append(step)
+            last = kind
+    rng.shuffle(chosen)
+    return [step.draw_numbers(rng) for step in chosen]
+
+
+def _describe(steps: list[PipelineStep]) -> str:
+    if len(steps) <= 3:
+        return " ".join(step.words for step in steps)
+    return "\n".join(f"{number}. {step.words}" for number, step in enumerate(steps, start=1))
+
+
+NAME = "f"
+"""The name of every composed function."""
+
+
+def compose(level: int, rng: Random) -> CodeProblem:
+    """A problem of this level: one formula, a choice between two, then lists that pass through more and more steps."""
+    if level == 1:
+        return formula(NAME, rng)
+    if level == 2:
+        return two_ways(NAME, rng)
+    return pipeline(NAME, level, rng)
+
+
+__all__ = ["NAME", "compose"]
