@@ -218,13 +218,6 @@ async def test_predictions_are_offered_only_where_the_opponent_can_be_foretold()
     assert "PREDICT" not in await prompt(5, predictions=False)
 
 
-@pytest.mark.parametrize("family", WITHOUT_ENGINE)
-async def test_the_first_level_is_told_in_few_words(family):
-    environment = GameEnvironment()
-    (message,) = await environment.reset(environment.task(family, 1, 0))
-    assert len(message.content.split()) <= (140 if family == "board.othello" else 85)
-
-
 def test_a_wrong_setting_names_the_choices():
     with pytest.raises(ConfigError, match="minimax"):
         GameEnvironment({"opponent": {"kind": "minmax"}})

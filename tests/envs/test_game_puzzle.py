@@ -30,16 +30,6 @@ def test_the_distance_is_that_of_the_shortest_solution(family, level):
 
 
 @pytest.mark.parametrize("family", PUZZLES)
-@pytest.mark.parametrize("level", range(1, 11))
-async def test_the_oracle_solves_every_level_with_moves_to_spare(family, level):
-    for seed in range(3):
-        riddle = Riddle(PUZZLES[family](level, Random(seed)))
-        while riddle.outcome is None:
-            assert await riddle.move(riddle.best()) is not None
-        assert riddle.outcome == 1.0
-
-
-@pytest.mark.parametrize("family", PUZZLES)
 def test_higher_levels_need_more_moves(family):
     needed = [PUZZLES[family](level, Random(1)).distance() for level in (1, 4, 7, 10)]
     assert needed == sorted(set(needed))

@@ -145,12 +145,6 @@ async def test_tools_are_listed_as_it_was_set(listing, sign):
         ToolCallEnvironment({"listing": "xml"})
 
 
-async def test_beginners_prompts_are_short():
-    for family in ToolCallEnvironment.families:
-        _, prompt = await opened(family, 1)
-        assert len(prompt.split()) < 70, family
-
-
 def test_passing_trouble_changes_nothing_and_passes():
     session = ToolSession(bank(broken=(0,)))
     assert called(session, PAY)["error"]["status"] == 503
