@@ -26,7 +26,7 @@ FEW_WORDS = {
     "Multimodal": 65, "ToolCall": 70,
 }  # fmt: skip
 """Words of a prompt at level 1."""
-WORDY = {"board.othello", "grid", "optimise", "review"}
+WORDY = {"board.othello", "chess", "grid", "optimise", "review"}
 """Families whose rules or code need more."""
 
 
