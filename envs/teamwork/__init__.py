@@ -17,7 +17,7 @@ _DOORS = {
     "evaluate": "loomrl.envs.teamwork.report",
     "greedy_policy": "loomrl.envs.teamwork.baseline",
     "random_policy": "loomrl.envs.teamwork.baseline",
-    "shared_policy": "loomrl.envs.teamwork.report",
+    "team_of": "loomrl.envs.teamwork.report",
 }
 """Name → module, loaded when first used: PettingZoo and SciPy are not needed to act in a team."""
 

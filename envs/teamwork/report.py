@@ -113,7 +113,7 @@ def team_of(each: Policy, settings: TeamSettings) -> Policy:
         if actions.shape != (len(seen_BO), PER_ACTION):
             raise PolicyError(
                 f"actions of shape {actions.shape} for {len(seen_BO)} agents: needed are {(len(seen_BO), PER_ACTION)}. "
-                "A policy that acts for the whole team is evaluated as it is, without shared_policy."
+                "A policy that acts for the whole team is evaluated as it is, without team_of."
             )
         return actions.reshape(len(seen_MO), -1)
 

@@ -132,7 +132,7 @@ class McpTools(Prompts):
         if session is not None:
             await session.close()
 
-    def _reward_arguments(self) -> Mapping[str, Any]:
+    def _told(self) -> Mapping[str, Any]:
         said = [{"role": message.role, "content": message.content} for message in self._messages]
         return {"messages": said, "calls": self._calls}
 

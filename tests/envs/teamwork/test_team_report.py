@@ -14,7 +14,7 @@ from loomrl.envs.teamwork import (
     evaluate,
     greedy_policy,
     random_policy,
-    shared_policy,
+    team_of,
 )
 from loomrl.envs.teamwork.baseline import BASELINES, PACE
 from loomrl.envs.teamwork.dynamics import TeamTally
@@ -159,10 +159,10 @@ def test_agents_that_act_for_themselves_are_judged_as_a_team():
         assert seen.shape[1:] == observation_space(SETTINGS).shape
         return choosy(seen).reshape(len(seen), 4, 3)[:, 0]
 
-    together = evaluate(shared_policy(each, SETTINGS), episodes=8, steps=50)
+    together = evaluate(team_of(each, SETTINGS), episodes=8, steps=50)
     assert together == evaluate(choosy, episodes=8, steps=50)
 
 
 def test_a_policy_for_the_whole_team_is_not_taken_for_that_of_an_agent():
     with pytest.raises(PolicyError, match=r"shape \(16, 12\) for 16 agents: needed are \(16, 3\)"):
-        evaluate(shared_policy(idle, SETTINGS), episodes=4)
+        evaluate(team_of(idle, SETTINGS), episodes=4)
