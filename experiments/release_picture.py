@@ -7,9 +7,9 @@ from html import escape
 from pathlib import Path
 
 from loomrl.files import write_whole
-from loomrl.release.controller import Look, Moment, past
+from loomrl.release.controller import Look, past
 from loomrl.release.guard import Better, Finding
-from loomrl.release.plan import PlanStep, steps_of
+from loomrl.release.passage import PlanStep, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.releases import ReleaseRow
 from loomrl.telemetry.curve import figure, round_ticks
@@ -63,12 +63,16 @@ def draw(file: Path, look: Look, rows: Sequence[ReleaseRow], db: LoomDB) -> None
     is_open = look.release.passage.is_open
     until = max(look.now if is_open else end + 0.06 * (end - since), since + 1e-3)
     moments = past(db, look.release, since=since, until=until)
-    shown = [place for place, each in enumerate(look.evidence.findings) if each.challenger.count]
+    # A guard that has samples of one side only has no difference to draw.
+    measured = [
+        [(each.at, found) for each in moments if math.isfinite((found := each.findings[place]).difference)]
+        for place in range(len(look.evidence.findings))
+    ]
     first = _ticks([0.0, 1.0])
     parts = [*_title(look), *_ramp(Plot(since, until, first, HEAD), look, rows)]
     top = HEAD + PLOT_HIGH + GAP
-    for place in shown:
-        parts += _evidence(moments, place, since=since, until=until, top=top)
+    for findings in filter(None, measured):
+        parts += _evidence(findings, since=since, until=until, top=top)
         if not is_open:
             x = Plot(since, until, first, top).x(end)
             parts.append(f'<path class="end" d="M{x:.1f} {top:g}V{top + PLOT_HIGH:g}"/>')
@@ -121,13 +125,13 @@ def _share(row: ReleaseRow, steps: Sequence[PlanStep]) -> float:
     return steps[at].share
 
 
-def _evidence(moments: Sequence[Moment], place: int, *, since: float, until: float, top: float) -> Iterator[str]:
+def _evidence(there: Sequence[tuple[float, Finding]], *, since: float, until: float, top: float) -> Iterator[str]:
     """The difference of one metric, its interval, and what is accepted."""
-    there = [(each.at, each.findings[place]) for each in moments if math.isfinite(each.findings[place].difference)]
     accepted = _accepted(there[-1][1])
     most = SEEN if accepted is None else min(SEEN, 8 * abs(accepted))
     edges = [value for _, each in there for value in (each.low, each.high) if math.isfinite(value)]
-    plot = Plot(since, until, _ticks([max(min(edges), -most), min(max(edges), most), 0.0]), top)
+    ticks = _ticks([0.0, *(min(max(edge, -most), most) for edge in edges)])
+    plot = Plot(since, until, ticks, top)
     last = there[-1][1]
     name = last.guard.label
     units = f"new minus stable, {last.challenger.count:,} and {last.baseline.count:,} units"

@@ -11,8 +11,8 @@ from typing import Any, Self
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
+from loomrl.algorithms.control.rollout import WINDOW
 from loomrl.algorithms.phase import Phases
-from loomrl.algorithms.rollout import WINDOW
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import label, snapshot
 from loomrl.errors import ConfigError

@@ -14,9 +14,8 @@ from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host.local import Plan
 from loomrl.inference.engine import Completion, Request
-from loomrl.inference.poll import answered
 from loomrl.inference.torch.engine import Statistics
-from loomrl.inference.vllm.fleet import Fleet
+from loomrl.inference.vllm.fleet import Fleet, answered
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
