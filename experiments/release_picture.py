@@ -9,7 +9,7 @@ from pathlib import Path
 from loomrl.files import write_whole
 from loomrl.release.controller import Look, past
 from loomrl.release.guard import Better, Finding
-from loomrl.release.plan import PlanStep, steps_of
+from loomrl.release.passage import PlanStep, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.releases import ReleaseRow
 from loomrl.telemetry.curve import figure, round_ticks

@@ -13,8 +13,7 @@ from loomrl.experiments.commands.output import table
 from loomrl.release.controller import Look
 from loomrl.release.guard import Finding, Side
 from loomrl.release.ledger import evidence_as_json
-from loomrl.release.passage import Passage
-from loomrl.release.plan import steps_of
+from loomrl.release.passage import Passage, steps_of
 from loomrl.store.releases import ReleaseRow
 
 

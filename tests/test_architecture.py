@@ -103,7 +103,7 @@ OPENED_IN = {
         "loomrl/http/*",
         "loomrl/hub/*",
         "loomrl/hub/atropos/*",
-        "loomrl/coordinator/http.py",
+        "loomrl/coordinator/service.py",
         "loomrl/observability/exposition.py",
         "loomrl/console/*",
     },

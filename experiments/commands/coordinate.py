@@ -67,7 +67,7 @@ def run(  # noqa: PLR0913 - a command with its options
 
     shown = tls and Certificate(*tls)
     door = open_door(host, port, token=token, certificate=shown) if http else None  # before imports that take seconds
-    from loomrl.coordinator.http import served
+    from loomrl.coordinator.service import served
     from loomrl.experiments.coordinate.loop import coordinating
     from loomrl.observability.presence import present
     from loomrl.store import open_store
@@ -188,7 +188,7 @@ def report(
 ) -> None:
     """Print a report: of a day, of a job, or of the last 24 hours as of now."""
     from loomrl.coordinator.report import markdown
-    from loomrl.experiments.coordinate.reading import report_of
+    from loomrl.experiments.coordinate.look import report_of
     from loomrl.experiments.shipped import resolve_loop
 
     found = report_of(resolve_loop(words), job=job, day=day)
@@ -211,7 +211,7 @@ def _keep_on(coordinator: "Coordinator", service: "TrainingService", bus: str | 
     """Look again and again. What cannot be reached is waited for; a new reason is said once."""
     from loomrl.bus.open import open_bus
     from loomrl.bus.service import Watch
-    from loomrl.coordinator.inbox import Inbox
+    from loomrl.coordinator.service import Inbox
     from loomrl.errors import BusError, LoomError, StoreError
 
     inbox = None if bus is None else Inbox(stack.enter_context(open_bus(bus)), service)

@@ -55,12 +55,12 @@ def run(  # noqa: PLR0913 - a command with its options
 ) -> None:
     """Begin the release of a version. Whoever serves the endpoint moves it on, or back, by itself."""
     from loomrl.errors import ConfigError
-    from loomrl.experiments.release import Asked, release, resolve_plan
+    from loomrl.experiments.release import ReleaseRequest, begin, resolve_plan
     from loomrl.store import open_store
 
     if no_gate is not None and suite is not None:
         raise ConfigError("--suite has no effect with --no-gate: leave one out.")
-    asked = Asked(
+    request = ReleaseRequest(
         version=version,
         endpoint=to,
         plan=resolve_plan(plan, settings or [], strategy),
@@ -70,7 +70,7 @@ def run(  # noqa: PLR0913 - a command with its options
         why=why,
     )
     with open_store(store) as db:
-        begun = release(asked, db)
+        begun = begin(request, db)
         if not watch:
             _tell(begun, as_json=as_json)
             _warn(begun, db)
@@ -224,8 +224,8 @@ def _tell(release: "Release", *, as_json: bool) -> None:
 
 def _warn(release: "Release", db: "LoomDB") -> None:
     """Name the guards that this endpoint has had no observations of lately, on the error output."""
-    from loomrl.release.plan import guards_of
-    from loomrl.release.silence import unheard
+    from loomrl.release.guard import unheard
+    from loomrl.release.passage import guards_of
     from loomrl.store.observations import latest_observations
 
     heard = {each.metric for each in latest_observations(db, release.row.endpoint, rows=RECENT)}

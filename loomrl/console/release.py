@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -19,12 +18,11 @@ from loomrl.http.refusal import Refused
 from loomrl.release.controller import Look, Moment, Observer, past
 from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, evidence_as_json, tell
-from loomrl.release.passage import Word, parse_word
-from loomrl.release.plan import steps_of
+from loomrl.release.passage import Word, parse_word, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.events import last_event
 from loomrl.store.releases import ReleaseRow, list_releases, newest_release, read_release
-from loomrl.store.verdicts import StoredVerdict, approve_verdict, list_verdicts, show_verdict
+from loomrl.store.verdicts import StoredVerdict, approve_verdict, list_verdicts, read_verdict
 from loomrl.telemetry.curve import round_ticks
 
 LIMIT = 100
@@ -133,8 +131,7 @@ def _words(release: Release) -> list[str]:
 def _verdict_of(db: LoomDB, release: Release) -> StoredVerdict | None:
     """The gate's verdict that the release names among its reasons."""
     named = [reason.removeprefix("verdict ") for reason in release.verdict.reasons if reason.startswith("verdict ")]
-    known = {each.id: each for each in list_verdicts(db, policy=release.challenger, limit=50)}
-    return next((known[id] for id in named if id in known), None)
+    return next((found for id in named if (found := read_verdict(db, id)) is not None), None)
 
 
 def _say(visit: Visit) -> Response:
@@ -224,10 +221,10 @@ def limit_of(finding: Finding) -> float | None:
 
 def _find_verdict(visit: Visit) -> StoredVerdict:
     id = visit.named("verdict")
-    known: dict[str, Any] = {each.id: each for each in list_verdicts(visit.source.db, limit=1000)}
-    if id not in known:
-        raise Refused(404, f"There is no verdict {id[:120]!r} among the latest 1,000 of this store.")
-    return show_verdict(visit.source.db, id)
+    found = read_verdict(visit.source.db, id)
+    if found is None:
+        raise Refused(404, f"There is no verdict {id[:120]!r} in this store.")
+    return found
 
 
 def _verdict(visit: Visit) -> Response:

@@ -24,7 +24,7 @@ from loomrl.gym.policy import ConstantPolicy, OraclePolicy, PolicyFactory
 from loomrl.hub import open_hub
 from loomrl.load import dump
 from loomrl.picture import drawn
-from loomrl.release.ledger import Wish, begin_release
+from loomrl.release.ledger import ReleaseDraft, begin_release
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.split import chosen
 from loomrl.store import LoomDB, open_store
@@ -495,7 +495,7 @@ def released(db: LoomDB) -> None:
         ),
     )
     plan = ReleasePlan.parse(PLAN)
-    wish = Wish(
+    wish = ReleaseDraft(
         endpoint=ENDPOINT,
         challenger="math-1/40",
         plan=plan,

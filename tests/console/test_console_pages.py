@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert, select
 
 from loomrl.config import HubConfig
 from loomrl.console.source import Source
@@ -16,7 +17,9 @@ from loomrl.gym.catalogue import make
 from loomrl.hub import open_hub
 from loomrl.hub.look import find_stored
 from loomrl.load import dump
+from loomrl.store.releases import list_releases
 from loomrl.store.runs import Run, start_run
+from loomrl.store.tables import verdicts
 from loomrl.store.view.trajectory_index import count_indexed
 from loomrl.telemetry.page_curve import curves
 from loomrl.telemetry.sink import STEP
@@ -353,3 +356,15 @@ def test_the_index_is_whole_and_built_once_by_two(shown: tuple[Source, Browser])
     assert Indexer(source).round() == Indexer(source).round() == 0
     assert count_indexed(source.index) == before
     assert before in (24 + 7 + 12, 24 + 7 + 11), "with or without one that a test deletes"
+
+
+def test_verdict_and_its_release_are_shown_after_a_thousand_later_verdicts(tmp_path: Path) -> None:
+    with console(url_in(tmp_path)) as (source, app):
+        with source.db.write() as connection:
+            row = dict(connection.execute(select(verdicts)).mappings().one())
+            del row["position"]
+            connection.execute(insert(verdicts), [{**row, "id": f"later-{number}"} for number in range(1000)])
+        browser = Browser(app)
+        assert browser.get("/verdicts/verdict-1").status_code == 200
+        release = next(iter(list_releases(source.db))).release
+        assert "/verdicts/verdict-1" in browser.get(f"/releases/{release}").text

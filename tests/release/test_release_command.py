@@ -78,7 +78,7 @@ def test_stable_version_that_is_gone_is_named_and_nothing_moves(
         (("new", "--to", "cart", "--no-gate", "x", "--strategy", "canaries"), "strategy='canaries'"),
         (("new", "--to", "cart", "--no-gate", "x", "gards=[]"), "Did you mean 'guards'"),
         (("new", "--to", "cart", "--no-gate", "x", "--suite", "y"), "has no effect"),
-        (("new", "--to", "cart"), "--suite: what a control policy"),
+        (("new", "--to", "cart"), "--suite: a control policy's suite depends"),
         (("new", "--to", "cart", "--suite", "contrl_tiny"), "Did you mean 'control_tiny'"),
     ],
     ids=["version", "endpoint", "same", "strategy", "typo", "both", "no-suite", "suite"],

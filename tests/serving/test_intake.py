@@ -12,7 +12,7 @@ import pytest
 from loomrl.config import HubConfig
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import StoreError
-from loomrl.release.evidence import Trail
+from loomrl.release.controller import Trail
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.feedback import intake
