@@ -274,7 +274,7 @@ def render(result: TrainResult, console: Console) -> None:
     elif result.best != result.policy:
         console.print(f"the best of those that were kept: {result.best}", highlight=False)
     console.print(f"curves and samples: {result.page}", highlight=False)
-    console.print(f"who made it from what: loomrl lineage {result.policy}", highlight=False)
+    console.print(f"who made it from what: loomrl policies show {result.policy}", highlight=False)
 
 
 def _rows(comparison: Comparison) -> tuple[str, Sequence[tuple[str, ...]]]:

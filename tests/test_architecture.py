@@ -55,6 +55,7 @@ LAYERS = [
     "analytics",
     "coordinator",
     "telemetry",
+    "record",
     "console",
 ]
 """Inside loomrl a module imports from its own layer and those before it."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from loomrl.console import word
+from loomrl.record import word
 from loomrl.telemetry.curve import round_ticks
 
 WIDE = 720.0

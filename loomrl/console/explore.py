@@ -14,11 +14,11 @@ from loomrl.analytics.engine import Engine
 from loomrl.analytics.place import Place, place_of
 from loomrl.analytics.question import Answer, Limits, open_asking, question_of
 from loomrl.analytics.schema import STANDARD, TABLES
-from loomrl.console import word
 from loomrl.console.chart import Bars, Line, bars, lines
 from loomrl.console.page import Pages, Visit
 from loomrl.errors import AnalyticsError
 from loomrl.http.refusal import Refused
+from loomrl.record import word
 
 LONGEST = 20_000
 """Characters of a question."""

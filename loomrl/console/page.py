@@ -18,12 +18,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from loomrl.console import word
 from loomrl.console.session import Known, Role, Session
 from loomrl.console.source import Source
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.picture import to_url
+from loomrl.record import word
 
 log = logging.getLogger(__name__)
 MOST_FORM = 256 * 1024

@@ -11,10 +11,10 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
-from loomrl.console import word
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
+from loomrl.record import word
 from loomrl.release.controller import Look, Moment, Observer, past
 from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, evidence_as_json, tell

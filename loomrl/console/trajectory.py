@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from loomrl.console import word
 from loomrl.console.feedback import KINDS, give
 from loomrl.console.page import PAGE, Pages, Visit
 from loomrl.console.picture import plot
@@ -23,6 +22,7 @@ from loomrl.gym.base import INFO
 from loomrl.gym.catalogue import names
 from loomrl.http.refusal import Refused
 from loomrl.hub.look import glimpses, places_with, siblings_of
+from loomrl.record import word
 from loomrl.store.events import last_event
 from loomrl.store.feedback import feedback_of
 from loomrl.store.rewards import rewards_of

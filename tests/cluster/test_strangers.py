@@ -54,7 +54,7 @@ LINES = {
     "sweep": ["cartpole", "--run", "s"],
     "serve": ["pole", "--port", "8123", "--json"],
     "console": ["--port", "8010", "--launch", "launched"],
-    "coordinate": ["loop/tiny", "--port", "8100"],
+    "loop": ["loop/tiny", "--port", "8100"],
 }
 
 
@@ -71,7 +71,7 @@ READY: Mapping[str, Callable[[Path], bool]] = {
     "sweep": has_trained,
     "serve": says('"curl"'),
     "console": says("console of"),
-    "coordinate": says("training service of"),
+    "loop": says("training service of"),
 }
 
 

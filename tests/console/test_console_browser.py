@@ -83,7 +83,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
     """The URLs of a store and of a console over it."""
     folder = tmp_path_factory.mktemp("console")
     url, loomrl = url_in(Path(folder)), [sys.executable, "-P", "-m", "loomrl"]
-    subprocess.run([*loomrl, "analytics", "feed", "--store", url], check=True)
+    subprocess.run([*loomrl, "query", "load", "--store", url], check=True)
     command = [*loomrl, "console", "--store", url, "--port", "0", "--launch", str(folder / "launched")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -70,7 +70,7 @@ def test_a_store_that_was_never_fed_says_how(sqlite_url: str) -> None:
         assert browser.get("/explore").status_code == 200
         answer = browser.get("/explore", params={"sql": "baselines"})
         assert answer.status_code == 400
-        assert "loomrl analytics feed" in answer.text
+        assert "loomrl query load" in answer.text
         assert browser.get("/explore", params={"sql": "x" * 20_001}).status_code in (400, 414)
 
 

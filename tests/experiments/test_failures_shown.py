@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from loomrl import EvaluationPipeline
 from loomrl.evaluation.report import judge
 from loomrl.experiments.cli import app
-from loomrl.experiments.commands.sweep import render as render_sweep
+from loomrl.experiments.commands.train import render_sweep
 from loomrl.experiments.sweep import SweepResult, Tried
 from loomrl.experiments.train import TrainResult, render
 from loomrl.gym.catalogue import make

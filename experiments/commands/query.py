@@ -1,4 +1,4 @@
-"""`loomrl analytics …` and `loomrl query`: what is on record, as columns, and questions about it in SQL."""
+"""`loomrl query`: questions in SQL about what is on record, over columns that `loomrl query load` keeps."""
 
 import math
 import sys
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.output import AsJson, emit, table
-from loomrl.experiments.commands.records import StoreUrl
-from loomrl.experiments.commands.words import questions_like
+from loomrl.errors import ConfigError
+from loomrl.experiments.commands.face import RUN, face, verb
+from loomrl.experiments.commands.output import emit, table
 
 if TYPE_CHECKING:
     from loomrl.analytics.feeder import Fed
     from loomrl.analytics.place import Place
     from loomrl.analytics.question import Answer
 
-app = typer.Typer(help="Keep what is on record as columns too, for questions over all of it.", no_args_is_help=True)
+app = verb('Ask in SQL about what is on record: `loomrl query "SELECT …"`, after `loomrl query load`.')
 PAUSE_S = 1.0
 """Between two looks at whether there is anything new."""
 CHECK_S = 60.0
@@ -37,53 +37,35 @@ Where = Annotated[
 ]
 
 
-@app.command()
-def feed(
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted, and load what is new.")] = False,
-    store: StoreUrl = "sqlite:///loom.db",
-    analytics: Where = None,
-    as_json: AsJson = False,
-) -> None:
-    """Load what is new in LoomDB: trajectories, rewards, feedback, exposures; and delete what LoomDB has no more.
+def _complete_question(incomplete: str) -> list[str]:
+    """Tables and standard questions that begin with these letters."""
+    from loomrl.analytics.schema import TABLES, VIEWS
 
-    Killed anywhere, it goes on from where it was. A folder is free for questions between two rounds.
+    return [name for name in (*VIEWS, *(one.name for one in TABLES)) if name.startswith(incomplete)]
+
+
+@app.command()
+def load(
+    follow: Annotated[bool, typer.Option("--follow", help="Keep loading new rows until interrupted.")] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="Make the columns again from LoomDB.")] = False,
+    analytics: Where = None,
+) -> None:
+    """Load new trajectories, rewards, feedback and exposures into the columns; delete what LoomDB has deleted.
+
+    If it is killed, the next one continues from there. A folder is free for questions between two rounds.
     """
-    _feed(store, _place(analytics, store), follow=follow, as_json=as_json)
+    if follow and anew:
+        raise ConfigError("--anew ends when the columns are made: leave out --follow.")
+    _load(face().store, _place(analytics), follow=follow, anew=anew)
 
 
-@app.command()
-def rebuild(store: StoreUrl = "sqlite:///loom.db", analytics: Where = None, as_json: AsJson = False) -> None:
-    """Make the columns anew from LoomDB, whatever is there now."""
-    _feed(store, _place(analytics, store), anew=True, as_json=as_json)
-
-
-@app.command()
-def export(
-    folder: Annotated[Path, typer.Argument(help="Target folder; it is made if it does not exist.")],
-    store: StoreUrl = "sqlite:///loom.db",
-    analytics: Where = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write every table as a Parquet file."""
-    from loomrl.analytics.question import Limits, open_asking
-    from loomrl.analytics.schema import TABLES
-    from loomrl.files import write_whole
-
-    files = {}
-    with open_asking(_place(analytics, store), Limits(rows=0, timeout_s=3600)) as asking:
-        for one in TABLES:
-            file = folder / f"{one.name}.parquet"
-            write_whole(file, asking.ask_as(f"SELECT * FROM {one.name} FINAL", "Parquet"))
-            files[one.name] = str(file)
-    emit({"files": files}, as_json=as_json, show=lambda console: console.print("\n".join(files.values())))
-
-
-def query(  # noqa: PLR0913 - a command with its options
+@app.command(RUN)
+def query(
     sql: Annotated[
         str,
         typer.Argument(
             help="One SELECT, or the name of a table or standard question.",
-            autocompletion=questions_like,
+            autocompletion=_complete_question,
         ),
     ],
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV with the columns' names.")] = False,
@@ -92,40 +74,37 @@ def query(  # noqa: PLR0913 - a command with its options
         int | None, typer.Option(min=0, help="How many rows at most, 0 for all; 1,000 unless it is for a file.")
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that the question may take.")] = 30.0,
-    store: StoreUrl = "sqlite:///loom.db",
     analytics: Where = None,
-    as_json: AsJson = False,
 ) -> None:
-    """Ask the columns something in SQL, such as "SELECT * FROM versions". Nothing can be changed this way.
+    """Ask in SQL, such as "SELECT * FROM versions". Nothing can be changed this way.
 
     Standard questions: baselines, versions, cohorts, cost, satisfaction. Tables: trajectories, rewards, feedback,
-    exposures, and judged (the rewards that hold). `loomrl analytics feed` loads what is new.
+    exposures, and judged (the rewards that hold). `loomrl query load` loads new rows.
     """
     from loomrl.analytics.question import Limits, open_asking, question_of
-    from loomrl.errors import ConfigError
     from loomrl.files import write_whole
 
-    if csv + as_json + (parquet is not None) > 1:
+    if csv + face().as_json + (parquet is not None) > 1:
         raise ConfigError("query: --json, --csv and --parquet exclude each other.")
     sql = question_of(sql)
     rows = limit if limit is not None else 0 if csv or parquet else 1000
-    with open_asking(_place(analytics, store), Limits(rows=rows, timeout_s=timeout)) as asking:
+    with open_asking(_place(analytics), Limits(rows=rows, timeout_s=timeout)) as asking:
         if parquet is not None:
             write_whole(parquet, asking.ask_as(sql, "Parquet"))
         elif csv:
             sys.stdout.buffer.write(asking.ask_as(sql, "CSVWithNames"))
         else:
             answer = asking.ask(sql)
-            emit(_plain(answer), as_json=as_json, show=lambda console: _render(answer, console))
+            emit(_plain(answer), show=lambda console: _render(answer, console))
 
 
-def _place(analytics: str | None, store: str) -> "Place":
+def _place(analytics: str | None) -> "Place":
     from loomrl.analytics.place import place_of
 
-    return place_of(analytics, store)
+    return place_of(analytics, face().store)
 
 
-def _feed(store: str, place: "Place", *, follow: bool = False, anew: bool = False, as_json: bool) -> None:
+def _load(store: str, place: "Place", *, follow: bool = False, anew: bool = False) -> None:
     from loomrl.analytics.engine import Engine
     from loomrl.analytics.feeder import nobody
     from loomrl.analytics.feeding import Feeding
@@ -135,7 +114,7 @@ def _feed(store: str, place: "Place", *, follow: bool = False, anew: bool = Fals
         fed = feeding.round(
             anew=anew, report=lambda waiting: progress("load", waiting) if waiting else nullcontext(nobody)
         )
-        _tell(fed, place, as_json=as_json)
+        _print_load(fed, place)
         checked = time.monotonic()
         while follow:
             time.sleep(PAUSE_S)
@@ -143,15 +122,15 @@ def _feed(store: str, place: "Place", *, follow: bool = False, anew: bool = Fals
             checked = time.monotonic() if is_time else checked
             fed = feeding.round(check=is_time)
             if fed.loaded or fed.deleted:
-                _tell(fed, place, as_json=as_json)
+                _print_load(fed, place)
 
 
-def _tell(fed: "Fed", place: "Place", *, as_json: bool) -> None:
+def _print_load(fed: "Fed", place: "Place") -> None:
     loaded = ", ".join(f"{count:,} {what}" for what, count in fed.loaded.items()) or "nothing new"
     deleted = ", ".join(f"{count:,} {what}" for what, count in fed.deleted.items())
     said = f"{place.name}: loaded {loaded}" + (f"; deleted {deleted}" if deleted else "")
     result = {"place": place.name, **asdict(fed)}
-    emit(result, as_json=as_json, show=lambda console: console.print(said, highlight=False, markup=False))
+    emit(result, show=lambda console: console.print(said, highlight=False, markup=False))
 
 
 def _plain(answer: "Answer") -> dict[str, Any]:

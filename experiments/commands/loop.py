@@ -1,19 +1,19 @@
-"""`loomrl coordinate`: the loop of an endpoint, from what it served to its next version."""
+"""`loomrl loop`: from what an endpoint served to its next version."""
 
 import getpass
 import time
 from contextlib import ExitStack
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
-from loomrl.experiments.commands.output import AsJson, emit, table
-from loomrl.experiments.commands.records import Limit, StoreUrl
-from loomrl.experiments.commands.tls import Tls
+from loomrl.experiments.commands.face import RUN, Host, Tls, Who, Why, open_face_store, verb, with_store, without
+from loomrl.experiments.commands.listing import add_list
+from loomrl.experiments.commands.output import emit, table
 from loomrl.observability.log import teller
+from loomrl.record import word
+from loomrl.record.catalogue import TRAININGS, training_as_json
 
 if TYPE_CHECKING:
     from loomrl.config.loop import LoopExperiment
@@ -21,28 +21,21 @@ if TYPE_CHECKING:
     from loomrl.coordinator.service import TrainingService
     from loomrl.experiments.coordinate.loop import Coordinator
 
-app = typer.Typer(
-    cls=DefaultGroup,
-    help="Have what an endpoint served train its next version: `loomrl coordinate EXPERIMENT`.",
-    no_args_is_help=True,
-)
+app = verb("Train the next version from what an endpoint served: `loomrl loop EXPERIMENT`.")
 Words = Annotated[
     list[str], typer.Argument(metavar="EXPERIMENT [PATH=VALUE]...", help="An experiment of kind loop, then overrides.")
 ]
 Id = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, or its first letters.")]
-Who = Annotated[str, typer.Option(help="Your name; by default that of your account.")]
-Why = Annotated[str, typer.Option(help="Stays on record.")]
 
 
-@app.command(DEFAULT)
+@app.command(RUN)
+@without("--json")
 def run(  # noqa: PLR0913 - a command with its options
     words: Words,
     once: Annotated[bool, typer.Option("--once", help="End when there is nothing to do now; without HTTP.")] = False,
     http: Annotated[bool, typer.Option("--http/--no-http", help="Answer as training service over HTTP.")] = True,
-    host: Annotated[
-        str, typer.Option(help="Address to serve on; beyond this machine a token is required.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8100,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8100,
     token: Annotated[
         str | None,
         typer.Option(
@@ -58,7 +51,7 @@ def run(  # noqa: PLR0913 - a command with its options
     """Coordinate until interrupted. Any number of these may run at once, and each may be killed at any instant."""
     from loomrl.experiments.shipped import resolve_loop
 
-    plan = resolve_loop(words)
+    plan = resolve_loop(with_store(words))
     if once:
         _once(plan)
         return
@@ -93,9 +86,8 @@ def request(
     priority: Annotated[str, typer.Option(help="low, normal, high or urgent.")] = "high",
     who: Who = "",
     why: Why = "",
-    as_json: AsJson = False,
 ) -> None:
-    """Ask for a training by hand. Whoever coordinates the endpoint starts it when its turn comes."""
+    """Ask for a training by hand. The endpoint's coordinator starts it when its turn comes."""
     from loomrl.coordinator.job import Job, Priority, Trigger, new_id
     from loomrl.coordinator.ledger import ask_for
     from loomrl.errors import ConfigError, unknown
@@ -104,7 +96,7 @@ def request(
 
     if priority not in list(Priority):
         raise ConfigError(unknown("--priority", priority, list(Priority)))
-    plan = resolve_loop(words)
+    plan = resolve_loop(with_store(words))
     now = time.time()
     name = who or getpass.getuser()
     with open_store(plan.store_url) as db:
@@ -119,64 +111,44 @@ def request(
             reason=why or f"by {name}",
             who=name,
         )
-        asked = ask_for(db, plan, job)
-    assert asked is not None
-    _tell(asked, as_json=as_json)
+        queued = ask_for(db, plan, job)
+    assert queued is not None
+    _print_job(queued)
 
 
-@app.command()
-def jobs(
-    endpoint: Annotated[str | None, typer.Option(help="Only those of this endpoint.")] = None,
-    store: StoreUrl = "sqlite:///loom.db",
-    limit: Limit = 20,
-    as_json: AsJson = False,
+def _show(
+    id: Id,
 ) -> None:
-    """List the latest jobs, latest moved first."""
-    from loomrl.coordinator.job import Job
-    from loomrl.store import open_store
-    from loomrl.store.trainings import list_trainings
-
-    with open_store(store) as db:
-        found = [Job.of(row) for row in list_trainings(db, endpoint=endpoint, limit=limit)]
-    rows = [(job.id[:8], job.endpoint, job.phase, job.trigger, job.policy or job.run, _at(job.at), job.reason[:120])
-            for job in found]  # fmt: skip
-    columns = ("job", "endpoint", "state", "trigger", "policy", "at", "reason")
-    emit(
-        {"jobs": [_as_json(job) for job in found]},
-        as_json=as_json,
-        show=lambda console: console.print(table("", columns, rows) if rows else f"No jobs in {store}."),
-    )
-
-
-@app.command()
-def show(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
     """Show a job from its request to its end: every row of its log."""
     from loomrl.coordinator.job import Job
     from loomrl.coordinator.ledger import find_job
-    from loomrl.store import open_store
     from loomrl.store.trainings import show_log
 
-    with open_store(store) as db:
+    with open_face_store() as db:
         rows = [Job.of(row) for row in show_log(db, find_job(db, id).id)]
 
     def render(console: Console) -> None:
-        shown = [(_at(job.at), job.phase, f"{10 * job.tenths} %", job.who, job.reason) for job in rows]
+        shown = [(word.clock(job.at), job.phase, f"{10 * job.tenths} %", job.who, job.reason) for job in rows]
         console.print(table(f"job {rows[-1].id}", ("at", "state", "done>", "who", "reason"), shown))
 
-    emit({"job": _as_json(rows[-1]), "log": [_as_json(job) for job in rows]}, as_json=as_json, show=render)
+    emit({"job": training_as_json(rows[-1]), "log": [training_as_json(job) for job in rows]}, show=render)
+
+
+add_list(app, TRAININGS, show=_show)
 
 
 @app.command()
 def cancel(
-    id: Id, who: Who = "", why: Why = "", store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False
+    id: Id,
+    who: Who = "",
+    why: Why = "",
 ) -> None:
     """Have a job end: at once if it has not begun, else as soon as its training or its gate has stopped."""
     from loomrl.coordinator import ledger
-    from loomrl.store import open_store
 
-    with open_store(store) as db:
+    with open_face_store() as db:
         job = ledger.cancel(db, ledger.find_job(db, id).id, who=who or getpass.getuser(), why=why, at=time.time())
-    _tell(job, as_json=as_json)
+    _print_job(job)
 
 
 @app.command()
@@ -184,16 +156,15 @@ def report(
     words: Words,
     job: Annotated[str | None, typer.Option(help="The report of this job, once it is over.")] = None,
     day: Annotated[str | None, typer.Option(help="The newest report of this day: 2026-11-24.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print a report: of a day, of a job, or of the last 24 hours as of now."""
     from loomrl.coordinator.report import markdown
     from loomrl.experiments.coordinate.look import report_of
     from loomrl.experiments.shipped import resolve_loop
 
-    found = report_of(resolve_loop(words), job=job, day=day)
+    found = report_of(resolve_loop(with_store(words)), job=job, day=day)
     text = markdown(found)
-    emit(found, as_json=as_json, show=lambda console: console.print(text, markup=False, highlight=False, end=""))
+    emit(found, show=lambda console: console.print(text, markup=False, highlight=False, end=""))
 
 
 def _once(plan: "LoopExperiment") -> None:
@@ -243,19 +214,9 @@ def _service(coordinator: "Coordinator") -> "TrainingService":
     return TrainingService(coordinator.db, coordinator.plan, collected=observer.collected, live=observer.live)
 
 
-def _tell(job: "Job", *, as_json: bool) -> None:
+def _print_job(job: "Job") -> None:
     text = f"{job.id} {job.phase}: {job.reason}"
-    emit(_as_json(job), as_json=as_json, show=lambda console: console.print(text, highlight=False, markup=False))
-
-
-def _as_json(job: "Job") -> dict[str, Any]:
-    row = job.row()
-    about = {"id": job.id, "endpoint": job.endpoint, "state": job.phase.value, "run": job.run, "at": job.at}
-    return about | {name: value for name, value in row.content.items() if name not in ("experiment", "request")}
-
-
-def _at(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
+    emit(training_as_json(job), show=lambda console: console.print(text, highlight=False, markup=False))
 
 
 def _say(text: str) -> None:

@@ -1,19 +1,18 @@
-"""`loomrl submit`, `loomrl jobs …` and `loomrl cluster check`: the same experiment on a cluster."""
+"""`loomrl submit` and `loomrl jobs …`: the same experiment on a cluster."""
 
 import sys
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.face import LIST, face, nouns, with_store, without
+from loomrl.experiments.commands.output import emit, table
+from loomrl.record import word
 
 if TYPE_CHECKING:
     from loomrl.cluster.job import Job, Jobs
 
-jobs = typer.Typer(help="Look after jobs that were submitted to a cluster.", no_args_is_help=True)
-clusters = typer.Typer(help="Check cluster files.", no_args_is_help=True)
+jobs = nouns("List, show, follow and stop jobs that were submitted to a Ray cluster.")
 
 Address = Annotated[
     str | None,
@@ -32,7 +31,6 @@ def submit(
     address: Address = None,
     run: Annotated[str | None, typer.Option(help="Id of the run; an existing run is resumed.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the log until the job ends.")] = True,
-    as_json: AsJson = False,
 ) -> None:
     """Train, or serve, on a cluster as a Ray job: ships the resolved experiment, follows the log, ends with the job's
     status.
@@ -41,56 +39,56 @@ def submit(
     from loomrl.experiments.shipped import resolve_any
     from loomrl.store.runs import run_id
 
-    wanted = resolve_any(words)
+    wanted = resolve_any(with_store(words))
     run = run_id(run, wanted.name)
     cluster = Jobs(address)
     experiment = settled(wanted, cluster)
     shared = shared_paths(experiment)
     if shared and not cluster.is_here:
-        _tell(f"taken for folders that all nodes share: {', '.join(f'{k}={v}' for k, v in shared.items())}")
-    job = cluster.submit(experiment, run, say=_tell)
+        _print_note(f"these folders must be shared by all nodes: {', '.join(f'{k}={v}' for k, v in shared.items())}")
+    job = cluster.submit(experiment, run, say=_print_note)
     if wait:
-        _follow(cluster, job.id, to_stderr=as_json)
+        _follow(cluster, job.id, to_stderr=face().as_json)
         job = cluster.show(job.id)
     else:
-        _tell(f"`loomrl jobs logs {job.id}` follows it, `loomrl jobs stop {job.id}` stops it")
+        _print_note(f"`loomrl jobs logs {job.id}` follows it, `loomrl jobs stop {job.id}` stops it")
     result = cluster.result(job.id) if job.status == "SUCCEEDED" else None
     emit(
         {"job": job.as_dict(), "sha256": experiment.sha256, "result": result},
-        as_json=as_json,
         show=lambda console: console.print(_outcome(job, result), highlight=False),
     )
     raise typer.Exit(job.exit_status if wait else 0)
 
 
-@jobs.command("list")
-def list_jobs(address: Address = None, as_json: AsJson = False) -> None:
-    """List the jobs of a cluster, the latest first."""
+@jobs.command(LIST)
+@without("--store")
+def list_jobs(
+    id: Annotated[str | None, typer.Argument(metavar="JOB", help="Id of a job; the same as its run's.")] = None,
+    address: Address = None,
+) -> None:
+    """List the jobs of a cluster, the latest first; or show one, with its result. The exit status is then the job's."""
     from loomrl.cluster.job import Jobs
 
-    found = Jobs(address).list()
-    rows = [(job.id, job.status, _when(job.started_at), _when(job.ended_at), (job.experiment or "")[:12])
-            for job in found]  # fmt: skip
+    cluster = Jobs(address)
+    if id is not None:
+        job = cluster.show(id)
+        result = cluster.result(id) if job.status == "SUCCEEDED" else None
+        text = _outcome(job, result) + (f": {job.message}" if job.message else "")
+        emit(job.as_dict() | {"result": result}, show=lambda console: console.print(text, highlight=False))
+        raise typer.Exit(job.exit_status if job.is_over else 0)
+    found = cluster.list()
+    rows = [
+        (job.id, job.status, _time(job.started_at), _time(job.ended_at), (job.experiment or "")[:12]) for job in found
+    ]
     columns = ("job", "status", "started", "ended", "experiment")
     emit(
         {"jobs": [job.as_dict() for job in found]},
-        as_json=as_json,
         show=lambda console: console.print(table("", columns, rows) if rows else "No jobs."),
     )
 
 
 @jobs.command()
-def status(id: Id, address: Address = None, as_json: AsJson = False) -> None:
-    """Show a job's status; the exit status is the job's, once it has ended."""
-    from loomrl.cluster.job import Jobs
-
-    job = Jobs(address).show(id)
-    note = f": {job.message}" if job.message else ""
-    emit(job.as_dict(), as_json=as_json, show=lambda console: console.print(f"{job.id}: {job.status}{note}"))
-    raise typer.Exit(job.exit_status if job.is_over else 0)
-
-
-@jobs.command()
+@without("--store", "--json")
 def logs(
     id: Id,
     address: Address = None,
@@ -107,39 +105,16 @@ def logs(
 
 
 @jobs.command()
-def stop(id: Id, address: Address = None, as_json: AsJson = False) -> None:
+@without("--store")
+def stop(
+    id: Id,
+    address: Address = None,
+) -> None:
     """Stop a job. Submitting its experiment again with the same --run resumes it from its last checkpoint."""
     from loomrl.cluster.job import Jobs
 
     job = Jobs(address).stop(id)
-    emit(job.as_dict(), as_json=as_json, show=lambda console: console.print(f"{job.id} is asked to stop"))
-
-
-@jobs.command()
-def result(id: Id, address: Address = None) -> None:
-    """Print the result of the training as one JSON object."""
-    from loomrl.cluster.job import Jobs
-
-    emit(Jobs(address).result(id), as_json=True, show=lambda console: None)
-
-
-@clusters.command()
-def check(
-    files: Annotated[list[Path], typer.Argument(help="Cluster files: of Ray's launcher, or of KubeRay.")],
-    crds: Annotated[
-        list[Path] | None,
-        typer.Option(help="Definitions of the KubeRay that will read them: `kubectl get crd NAME… -o yaml`."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Find mistakes in cluster files without a cluster: unknown keys are listed with the nearest known one."""
-    from loomrl.cluster.check import check_file
-    from loomrl.cluster.crds import read_crds
-
-    schemas = {about: schema for file in crds for about, schema in read_crds(file).items()} if crds else None
-    found = {str(file): check_file(file, schemas) for file in files}
-    lines = "\n".join(f"{file}: {', '.join(what)}" for file, what in found.items())
-    emit(found, as_json=as_json, show=lambda console: console.print(lines, highlight=False))
+    emit(job.as_dict(), show=lambda console: console.print(f"{job.id} is asked to stop"))
 
 
 def _follow(cluster: "Jobs", id: str, *, to_stderr: bool) -> None:
@@ -157,7 +132,7 @@ def _follow(cluster: "Jobs", id: str, *, to_stderr: bool) -> None:
         cluster.follow(id, write)
         write("\n" if rest else "")
     except KeyboardInterrupt:
-        _tell(f"\njob {id} continues. `loomrl jobs logs {id}` follows it again, `loomrl jobs stop {id}` stops it")
+        _print_note(f"\njob {id} continues. `loomrl jobs logs {id}` follows it again, `loomrl jobs stop {id}` stops it")
         raise
 
 
@@ -168,9 +143,9 @@ def _outcome(job: "Job", result: dict[str, Any] | None) -> str:
     return f"job {job.id}: {job.status}, {result['policy']} after {took}: {result['stopped']}"
 
 
-def _tell(text: str) -> None:
+def _print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _when(seconds: float | None) -> str:
-    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}" if seconds else ""
+def _time(seconds: float | None) -> str:
+    return word.clock(seconds) if seconds else ""
