@@ -27,7 +27,7 @@ from loomrl.store import LoomDB
 from loomrl.store.policies import Evaluation, record_evaluation
 from loomrl.store.runs import POLICIES, Claim
 from loomrl.telemetry.metric import PHASES, Metric
-from loomrl.telemetry.page_table import Comparison
+from loomrl.telemetry.report import Comparison
 from loomrl.threshold import SINGLE, reaches
 
 _log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from loomrl.console.chart import sparkline
 from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.picture import sparkline
 from loomrl.console.run import MOST_TOGETHER, evaluation_row, place_as, place_in, unit_in
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused

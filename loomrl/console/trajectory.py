@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from loomrl.console.chart import line_chart
 from loomrl.console.feedback import KINDS, give
 from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.picture import plot
 from loomrl.console.session import Role
 from loomrl.console.source import Place, Source
 from loomrl.console.token import Vocabularies
@@ -175,7 +175,13 @@ def _show(visit: Visit) -> Response:
         turns=sum(map(len, t.sequences)),
         siblings=siblings,
         advantage=advantage_of(visit.source, found),
-        series=[] if t.steps is None else [(name, plot(columns, label=name)) for name, columns in series_of(t.steps)],
+        series=[]
+        if t.steps is None
+        else [
+            line_chart(name, range(len(columns[0])), {str(at): column for at, column in enumerate(columns)})
+            for name, columns in series_of(t.steps)
+            if columns
+        ],
         feedback=feedback_of(db, [t.id]),
         rewards=rewards_of(db, t.id),
         info=info_of(t),
