@@ -44,7 +44,7 @@ def read_crds(file: Path) -> Schemas:
             spec = crd["spec"]
             for version in spec["versions"]:
                 about = f"{spec['group']}/{version['name']} {spec['names']['kind']}"
-                found[about] = _closed(version["schema"]["openAPIV3Schema"])
+                found[about] = _close_schema(version["schema"]["openAPIV3Schema"])
     return found
 
 
@@ -66,13 +66,13 @@ def crd_faults(raw: Mapping[str, Any], schemas: Schemas) -> Iterator[str]:
             yield no_such_key(f"{place}.{name}".lstrip("."), name, known)
 
 
-def _closed(schema: Any) -> Any:
+def _close_schema(schema: Any) -> Any:
     """The schema without unknown keys, and without asking for what has a default."""
     if isinstance(schema, list):
-        return [_closed(each) for each in schema]
+        return [_close_schema(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {name: _closed(value) for name, value in schema.items()}
+    made = {name: _close_schema(value) for name, value in schema.items()}
     properties = schema.get("properties")
     if isinstance(properties, dict) and "type" in schema:
         given = {name for name, inner in properties.items() if isinstance(inner, dict) and "default" in inner}

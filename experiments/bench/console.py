@@ -75,14 +75,14 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench console`."""
     with tempfile.TemporaryDirectory(prefix="loomrl-bench-") as name:
         url = f"sqlite:///{name}/loom.db"
-        figures = _filled(url, size)
+        figures = _fill_store(url, size)
         with _console(url) as address, httpx.Client(base_url=address, timeout=PATIENCE_S) as client:
             figures |= _pages(client, size)
             figures |= _delay(url, address, size)
     return figures | {"machine": machine()}
 
 
-def _filled(url: str, size: Size) -> dict[str, Any]:
+def _fill_store(url: str, size: Size) -> dict[str, Any]:
     begun = time.perf_counter()
     with open_store(url) as db:
         _fill_runs(db, size)

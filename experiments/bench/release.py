@@ -62,9 +62,9 @@ QUICK = Size(releases=60, patience=6000)
 def measure(size: Size = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench release`."""
     false = {name: _rates(metrics, chance, size) for name, metrics, chance in harmless()}
-    missed = {name: missed_by(metric, size) for name, metric in harmful()}
+    missed = {name: missed_share(metric, size) for name, metric in harmful()}
     found = {
-        name: detected(replace(SHIPPED[0], fault=fault), size)
+        name: detection_units(replace(SHIPPED[0], fault=fault), size)
         for name, fault in (("detect_20", -0.2), ("detect_10", -0.1))
     }
     return {
@@ -175,7 +175,7 @@ def _rates(metrics: Sequence[Metric], chance_N: Floats, size: Size) -> dict[str,
     return {rule: float((np.concatenate(parts) < len(chance_N)).mean()) for rule, parts in ends.items()}
 
 
-def detected(metric: Metric, size: Size) -> dict[str, float | None]:
+def detection_units(metric: Metric, size: Size) -> dict[str, float | None]:
     """Median units of the challenger until each rule rolls back, at 10 %; None if it does not in half of the releases.
 
     The guard shares its error rate as it does in a release.
@@ -194,18 +194,18 @@ def _whole(size: Size) -> Floats:
     return steps([*RAMP, (size.patience - WHOLE, 0.5)])
 
 
-def missed_by(metric: Metric, size: Size) -> float:
+def missed_share(metric: Metric, size: Size) -> float:
     """The share of versions that get all of the traffic although nothing but this metric can stop them."""
     chance = _whole(size)
     missed = 0
     for rng, taken in _blocks(size, chance):
         harm = metric.drawn(rng, taken)
         worse = evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR)
-        missed += int((_passed(fine_now(harm, taken, chance)) < worse).sum())
+        missed += int((_promotion_unit(fine_now(harm, taken, chance)) < worse).sum())
     return missed / size.releases
 
 
-def _passed(fine_RN: NDArray[np.bool_]) -> Ints:
+def _promotion_unit(fine_RN: NDArray[np.bool_]) -> Ints:
     """The unit at which a version gets all of the traffic."""
     return WHOLE - 1 + first(fine_RN[:, WHOLE - 1 :])
 
@@ -223,7 +223,7 @@ def good(size: Size) -> dict[str, float | None]:
             worse = np.minimum(worse, evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR))
             if metric.guard.required:
                 fine &= fine_now(harm, taken, chance)
-        passed.append(_passed(fine))
+        passed.append(_promotion_unit(fine))
         back.append(worse)
     all_passed = np.concatenate(passed)
     all_back = np.concatenate(back)
@@ -258,8 +258,8 @@ def pairs(size: Size, count: int = 500) -> dict[str, float]:
 def mismatch(size: Size, units: int = 2000) -> dict[str, float | None]:
     """The test of shares, at an error rate of 0.05: how often it is wrong, and units until it notices 0.13 for 0.10."""
     shares = {"stable": 0.9, "canary": 0.1}
-    right = [_noticed(seed, 0.10, shares, units) for seed in range(size.releases // 4)]
-    wrong = [_noticed(seed, 0.13, shares, units * 5) for seed in range(size.releases // 20)]
+    right = [_units_until_mismatch(seed, 0.10, shares, units) for seed in range(size.releases // 4)]
+    wrong = [_units_until_mismatch(seed, 0.13, shares, units * 5) for seed in range(size.releases // 20)]
     median = float(np.median(wrong))
     return {
         "false": float(np.mean([end < math.inf for end in right])),
@@ -267,7 +267,7 @@ def mismatch(size: Size, units: int = 2000) -> dict[str, float | None]:
     }
 
 
-def _noticed(seed: int, share: float, shares: dict[str, float], units: int) -> float:
+def _units_until_mismatch(seed: int, share: float, shares: dict[str, float], units: int) -> float:
     rng = np.random.default_rng(seed)
     test = Mismatch(error_rate=ERROR_RATE)
     for unit, is_canary in enumerate((rng.random(units) < share).tolist()):

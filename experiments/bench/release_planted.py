@@ -43,12 +43,12 @@ TOXIC = (
 class Size:
     """The number of releases of each version."""
 
-    planted: int = 100
+    simulate_planted: int = 100
     harmless: int = 500
 
 
 FULL = Size()
-QUICK = Size(planted=3, harmless=3)
+QUICK = Size(simulate_planted=3, harmless=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ def run(version: Answering, *, outcomes: bool, seed: int, plan: ReleasePlan = PL
     return End(phase=passage.phase, reason=passage.reason, units=units, has_all=has_all)
 
 
-def planted(releases: int) -> dict[str, dict[str, Any]]:
+def simulate_planted(releases: int) -> dict[str, dict[str, Any]]:
     """Of each planted version: how many of the releases came to all of the traffic, and units until they went back."""
     return {
         name: _summary([run(version, outcomes=outcomes, seed=seed) for seed in range(releases)])
@@ -260,7 +260,7 @@ def harmless(releases: int) -> dict[str, dict[str, Any]]:
 
 def measure(size: Size = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench release planted=true`."""
-    return {"planted": planted(size.planted), "harmless": harmless(size.harmless)}
+    return {"planted": simulate_planted(size.simulate_planted), "harmless": harmless(size.harmless)}
 
 
 def _summary(ends: list[End]) -> dict[str, Any]:

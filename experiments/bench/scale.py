@@ -324,11 +324,11 @@ class Metered:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._hub, name)
 
-        def clocked(*args: Any, **kwargs: Any) -> Any:
+        def timed_method(*args: Any, **kwargs: Any) -> Any:
             with self._clock.spent("hub"):
                 return method(*args, **kwargs)
 
-        return clocked
+        return timed_method
 
 
 @contextmanager

@@ -55,23 +55,23 @@ class ClickHouse:
 
     def query(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Names, Rows]:
         """Names of columns, and rows."""
-        with _translated(self._place):
+        with _clickhouse_errors(self._place):
             found = self._client.query(sql, parameters=dict(parameters))
         return found.column_names, found.result_rows
 
     def raw(self, sql: str, form: str) -> bytes:
         """The result in one of ClickHouse's formats."""
-        with _translated(self._place):
+        with _clickhouse_errors(self._place):
             return bytes(self._client.raw_query(sql, fmt=form))
 
     def do(self, sql: str, parameters: Mapping[str, Any]) -> None:
         """Change something."""
-        with _translated(self._place):
+        with _clickhouse_errors(self._place):
             self._client.command(sql, parameters=dict(parameters))
 
     def insert(self, table: Table, columns: Rows) -> None:
         """Add rows, given as columns: all or none, as one block of one part."""
-        with _translated(self._place):
+        with _clickhouse_errors(self._place):
             self._client.insert(
                 table.name,
                 columns,
@@ -82,26 +82,26 @@ class ClickHouse:
 
 
 @contextmanager
-def connected(
+def open_connection(
     place: Place, settings: Mapping[str, Any], *, wait_s: float, user: int | None = None
 ) -> Iterator[ClickHouse]:
     """The database there, made if nobody has yet, under these settings. A folder is ours alone meanwhile: we wait for
     it, and others are told that the process `user`, by default this one, has it.
     """
     if place.folder is None:
-        with _served(place, settings) as connection:
+        with _open_server(place, settings) as connection:
             yield connection
         return
     said = f"{place.folder} {IN_USE}"
     with (
         sole(place.folder / "lock", wait_s=wait_s, said=said, user=user),
-        _embedded(place, settings) as connection,
+        _open_embedded(place, settings) as connection,
     ):
         yield connection
 
 
 @contextmanager
-def _embedded(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
+def _open_embedded(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
     assert place.folder is not None
     where: dict[str, Any] = {"interface": "chdb", "path": str(place.folder / "data")}
     with _client(place, **where) as client:
@@ -111,8 +111,8 @@ def _embedded(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]
 
 
 @contextmanager
-def _served(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
-    with _client(place, dsn=place.url, database="default") as client, _translated(place):
+def _open_server(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
+    with _client(place, dsn=place.url, database="default") as client, _clickhouse_errors(place):
         client.command(f"CREATE DATABASE IF NOT EXISTS `{place.database}`")
     with _client(place, dsn=place.url, database=place.database, settings={**_SETTINGS, **settings}) as ours:
         yield ClickHouse(ours, place)
@@ -126,7 +126,7 @@ def _client(place: Place, **where: Any) -> Iterator["Client"]:
         raise AnalyticsError(f"analytics: ClickHouse's client is missing. Install it: {INSTALL}.") from None
     logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)  # whatever it logs, it raises too
     try:
-        with _translated(place):
+        with _clickhouse_errors(place):
             client = clickhouse_connect.get_client(**where)
     except ImportError:
         raise AnalyticsError(f"analytics: chdb, ClickHouse for a folder, is missing. Install it: {INSTALL}.") from None
@@ -137,7 +137,7 @@ def _client(place: Place, **where: Any) -> Iterator["Client"]:
 
 
 @contextmanager
-def _translated(place: Place) -> Iterator[None]:
+def _clickhouse_errors(place: Place) -> Iterator[None]:
     """What ClickHouse refuses, as an AnalyticsError."""
     from clickhouse_connect.driver.exceptions import ClickHouseError
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from loomrl.analytics.connection import ClickHouse, Connection, Names, Rows, connected
+from loomrl.analytics.connection import ClickHouse, Connection, Names, Rows, open_connection
 from loomrl.analytics.place import Place
 from loomrl.analytics.schema import Table
 from loomrl.errors import AnalyticsError
@@ -38,7 +38,7 @@ class Engine:
         self._is_open = False
 
     @contextmanager
-    def connected(self, place: Place, settings: Mapping[str, Any], *, wait_s: float) -> Iterator[Connection]:
+    def open_connection(self, place: Place, settings: Mapping[str, Any], *, wait_s: float) -> Iterator[Connection]:
         """As `connection.connected`, with the same errors."""
         assert not self._is_open, "an engine has one folder open at a time"
         process = self._next()
@@ -161,7 +161,7 @@ def _serve(user: int) -> None:
         try:
             if name == "open":
                 place, settings, wait_s = arguments
-                connection = stack.enter_context(connected(place, settings, wait_s=wait_s, user=user))
+                connection = stack.enter_context(open_connection(place, settings, wait_s=wait_s, user=user))
             elif name == "close":
                 stack.close()
                 gc.collect()

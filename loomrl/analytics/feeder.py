@@ -48,7 +48,7 @@ class Fed:
         return sum(self.loaded.values())
 
 
-def nobody(done: int, note: str = "") -> None:
+def ignore_progress(done: int, note: str = "") -> None:
     """Nobody is told."""
 
 
@@ -57,7 +57,7 @@ def _nothing() -> None:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_gc() -> Iterator[None]:
     """Without the cyclic collector, which looks through a page's rows again and again: they have no cycles."""
     was_on = gc.isenabled()
     gc.disable()
@@ -77,7 +77,7 @@ class Feeder:
         self._warehouse = warehouse
         self._clock = clock
 
-    def feed(self, *, check: bool = True, tell: Tell = nobody) -> Fed:
+    def feed(self, *, check: bool = True, tell: Tell = ignore_progress) -> Fed:
         """Load all that is new. With `check`, or if a person was forgotten, delete what LoomDB has no more."""
         loaded = Counter[str]()
 
@@ -87,7 +87,7 @@ class Feeder:
                 tell(loaded.total() - loaded["exposures"], what)
             return page.count > 0
 
-        with _uncollected():
+        with _without_gc():
             while self._round(count):
                 pass
         forgotten = self._forgotten()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from loomrl.analytics.connection import Connection, Names, Rows, connected
+from loomrl.analytics.connection import Connection, Names, Rows, open_connection
 from loomrl.analytics.engine import Engine
 from loomrl.analytics.place import Place
 from loomrl.analytics.schema import ABOUT, TABLES, VERSION, VIEWS, Table
@@ -63,7 +63,7 @@ def open_warehouse(
     place: Place, *, origin: str, wait_s: float = WAIT_S, anew: bool = False, engine: Engine | None = None
 ) -> Iterator[Warehouse]:
     """The store of the LoomDB `origin`, to be fed; made if nobody has yet, or `anew`, in place of what is there."""
-    with _opened(place, {}, wait_s, engine) as warehouse:
+    with _open(place, {}, wait_s, engine) as warehouse:
         if anew:
             make(warehouse, origin)
         else:
@@ -78,7 +78,7 @@ def open_reader(
     """The store, to be asked under these settings."""
     if place.folder is not None and not (place.folder / "data").exists():
         raise AnalyticsError(_never_fed(place))
-    with _opened(place, settings, wait_s, engine) as warehouse:
+    with _open(place, settings, wait_s, engine) as warehouse:
         about = warehouse.about()
         if not about:
             raise AnalyticsError(_never_fed(place))
@@ -126,8 +126,8 @@ def _never_fed(place: Place) -> str:
 
 
 @contextmanager
-def _opened(place: Place, settings: Mapping[str, Any], wait_s: float, engine: Engine | None) -> Iterator[Warehouse]:
+def _open(place: Place, settings: Mapping[str, Any], wait_s: float, engine: Engine | None) -> Iterator[Warehouse]:
     """By the engine, if there is one; a server needs none."""
-    connect = connected if engine is None or place.folder is None else engine.connected
+    connect = open_connection if engine is None or place.folder is None else engine.open_connection
     with connect(place, settings, wait_s=wait_s) as connection:
         yield Warehouse(connection, place)

@@ -35,7 +35,7 @@ from loomrl.console import (
 from loomrl.console.explore import Explorer
 from loomrl.console.index import Indexer
 from loomrl.console.launch import Launcher
-from loomrl.console.live import Feed, stream, wanted_by
+from loomrl.console.live import Feed, filter_news, stream
 from loomrl.console.page import Pages, Visit, local, refusal_page
 from loomrl.console.session import COOKIE, Known, Role, Sessions
 from loomrl.console.source import Source
@@ -217,7 +217,7 @@ async def _live(visit: Visit) -> Response:
     sessions: Sessions = visit.request.app.state.sessions
     cookie = visit.request.cookies.get(COOKIE)
     role = visit.session.role
-    wanted = wanted_by(visit.queries("kind"), visit.queries("subject"))
+    wanted = filter_news(visit.queries("kind"), visit.queries("subject"))
     goes_on: Callable[[], bool] = lambda: sessions.known(cookie).session.role >= role  # noqa: E731
     last = visit.request.headers.get("last-event-id", "")
     after = int(last) if last.isdecimal() else visit.whole("after", -1, low=-1)

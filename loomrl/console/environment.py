@@ -45,7 +45,7 @@ def _list(visit: Visit) -> Response:
 
 def _show(visit: Visit) -> Response:
     db = visit.source.db
-    name = visit.named("name")
+    name = visit.segment("name")
     recorded = list_environments(db, name=name)
     tried = visit.source.tried_by_environment().get(name)
     cls = None
@@ -85,7 +85,7 @@ def results_in(evaluations: Sequence[Evaluation], name: str) -> list[tuple[str, 
 
 
 def _begin(visit: Visit) -> Response:
-    name = visit.named("name")
+    name = visit.segment("name")
     family = visit.form.get("family", "")
     level = visit.form.get("level", "1")
     if name not in names():
@@ -100,10 +100,10 @@ def _begin(visit: Visit) -> Response:
 
 
 def _game(visit: Visit) -> Response:
-    return visit.page("game.html", game=games.find(visit.named("game"), owner=visit.who), id=visit.named("game"))
+    return visit.page("game.html", game=games.find(visit.segment("game"), owner=visit.who), id=visit.segment("game"))
 
 
 def _act(visit: Visit) -> Response:
-    id = visit.named("game")
+    id = visit.segment("game")
     games.act(games.find(id, owner=visit.who), visit.form.get("action", "").replace("\r\n", "\n"))
     return visit.back(f"/games/{quote(id, safe='')}#last")

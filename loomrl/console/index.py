@@ -76,7 +76,7 @@ class Indexer:
                 self._again[name] = time.monotonic() + OVER_S
                 db.close()  # its files; whoever reads it next opens them again
             return 0
-        extend_index(self._hubs.index, name, indexed(name, stored), after=after, up_to=up_to)
+        extend_index(self._hubs.index, name, index_rows(name, stored), after=after, up_to=up_to)
         return len(stored)
 
     def _work(self) -> None:
@@ -91,7 +91,7 @@ class Indexer:
             self._ending.wait(0.0 if new >= BATCH else PACE_S)
 
 
-def indexed(hub: str, stored: Sequence[Stored]) -> list[Indexed]:
+def index_rows(hub: str, stored: Sequence[Stored]) -> list[Indexed]:
     """The rows of the index for trajectories of a hub."""
     return [
         Indexed(

@@ -57,7 +57,7 @@ class Feed:
     _loop: asyncio.AbstractEventLoop | None = None
 
     @contextmanager
-    def watched(self) -> Iterator[asyncio.Queue[News | None]]:
+    def subscribe(self) -> Iterator[asyncio.Queue[News | None]]:
         """A queue of what comes."""
         queue: asyncio.Queue[News | None] = asyncio.Queue(MOST_WAITING)
         self._watchers.add(queue)
@@ -75,7 +75,7 @@ class Feed:
             said = f"{MOST_STREAMS} pages are live already: this one shows what was there when it was loaded."
             raise Refused(503, said)
 
-    def missed(self, after: int) -> list[News]:
+    def read_since(self, after: int) -> list[News]:
         """What was committed between the making of a page and its stream; not more than a page of it."""
         found = EVENTS.read(self.db, after=after, limit=200)
         return [News(position, event.kind, event.subject, event.created_at) for position, event in found]
@@ -88,7 +88,7 @@ class Feed:
     def end(self) -> None:
         """End every stream."""
         for queue in list(self._watchers):
-            _put(queue, None)
+            _enqueue(queue, None)
         if self._task is not None:
             self._task.cancel()
 
@@ -118,12 +118,12 @@ class Feed:
     def _send(self, news: list[News]) -> None:
         for queue in list(self._watchers):
             for each in news:
-                if not _put(queue, each):
+                if not _enqueue(queue, each):
                     self._watchers.discard(queue)
                     break
 
 
-def _put(queue: asyncio.Queue[News | None], news: News | None) -> bool:
+def _enqueue(queue: asyncio.Queue[News | None], news: News | None) -> bool:
     """True if there was room; else the stream ends."""
     try:
         queue.put_nowait(news)
@@ -145,9 +145,9 @@ def stream(
 
     async def lines() -> AsyncIterator[str]:
         checked = time.monotonic()
-        with feed.watched() as queue:
+        with feed.subscribe() as queue:
             yield "retry: 2000\n\n: live\n\n"
-            for news in [] if after is None else await asyncio.to_thread(feed.missed, after):
+            for news in [] if after is None else await asyncio.to_thread(feed.read_since, after):
                 if wanted(news):
                     yield news.line()
             while True:
@@ -173,7 +173,7 @@ async def _next(queue: asyncio.Queue[News | None]) -> News | bool | None:
         return True
 
 
-def wanted_by(kinds: list[str], subjects: list[str]) -> Callable[[News], bool]:
+def filter_news(kinds: list[str], subjects: list[str]) -> Callable[[News], bool]:
     """A test by the beginnings of kinds and by subjects; all are wanted where none are given."""
 
     def test(news: News) -> bool:

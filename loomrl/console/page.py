@@ -58,7 +58,7 @@ MENU: Mapping[str, Sequence[Link]] = {
 }
 
 
-def _shown(value: Any) -> Any:
+def _finalize(value: Any) -> Any:
     """Everything that a template writes goes through here, before it is escaped."""
     if type(value) is str:
         return word.visible(value)
@@ -92,7 +92,7 @@ def environment(saved: object = None) -> Environment:
         loader=DictLoader(texts),
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -137,7 +137,7 @@ class Visit:
         """All values of a parameter."""
         return [value for value in self.request.query_params.getlist(name) if value]
 
-    def named(self, name: str) -> str:
+    def segment(self, name: str) -> str:
         """A part of the path."""
         text: str = self.request.path_params[name]
         return text

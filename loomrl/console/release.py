@@ -83,7 +83,7 @@ def _list(visit: Visit) -> Response:
 
 
 def _rows(visit: Visit) -> list[ReleaseRow]:
-    name = visit.named("release")
+    name = visit.segment("release")
     rows = read_release(visit.source.db, name)
     if not rows:
         raise Refused(404, f"There is no release {name[:120]!r} in this store.")
@@ -200,7 +200,7 @@ def limit_of(finding: Finding) -> float | None:
 
 
 def _find_verdict(visit: Visit) -> StoredVerdict:
-    id = visit.named("verdict")
+    id = visit.segment("verdict")
     found = VERDICTS.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no verdict {id[:120]!r} in this store.")

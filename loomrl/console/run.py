@@ -60,7 +60,7 @@ def place_in(text: str) -> tuple[Any, str] | None:
 
 def run_of(visit: Visit, name: str = "run") -> Run:
     """The run in the path; Refused 404."""
-    id = visit.named(name)
+    id = visit.segment(name)
     found = RUNS.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no run {id[:120]!r} in this store.")

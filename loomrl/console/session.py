@@ -101,13 +101,13 @@ class Sessions:
         """The session behind a cookie, or a new one."""
         now = self.clock()
         reason = ""
-        found = self._sessions.get(_hashed(cookie)) if cookie else None
+        found = self._sessions.get(_hash(cookie)) if cookie else None
         if found is not None:
             reason = self._why_over(found, now)
             if not reason:
                 found = replace(found, seen=now)
                 with self._lock:
-                    self._sessions[_hashed(cookie or "")] = found
+                    self._sessions[_hash(cookie or "")] = found
                 return Known(found)
             self.end(cookie)
         elif cookie:
@@ -134,7 +134,7 @@ class Sessions:
         """End the session behind a cookie."""
         if cookie:
             with self._lock:
-                self._sessions.pop(_hashed(cookie), None)
+                self._sessions.pop(_hash(cookie), None)
 
     def forget(self) -> None:
         """Look again whether there are keys."""
@@ -180,7 +180,7 @@ class Sessions:
     def _keep(self, session: Session) -> str:
         cookie = secrets.token_hex(32)
         with self._lock:
-            self._sessions[_hashed(cookie)] = session
+            self._sessions[_hash(cookie)] = session
             while len(self._sessions) > MOST_SESSIONS:
                 nobody = (name for name, each in self._sessions.items() if each.role is Role.NOBODY)
                 self._sessions.pop(next(nobody, next(iter(self._sessions))))
@@ -193,5 +193,5 @@ class Sessions:
         return self._keys[1]
 
 
-def _hashed(cookie: str) -> str:
+def _hash(cookie: str) -> str:
     return hashlib.sha256(cookie.encode("utf-8", "replace")).hexdigest()

@@ -83,7 +83,7 @@ def _list(visit: Visit) -> Response:
     before = visit.whole("before", 0, high=2**62) or None
     keep = (lambda rows: list(_with_text(source, rows, text))) if text else None
     page = page_of(source.index, wanted, before=before, limit=PAGE, keep=keep)
-    rows = _glimpsed(source, page.rows)
+    rows = _with_first_words(source, page.rows)
     total = count_indexed(source.index)
     return visit.page(
         "trajectories.html",
@@ -112,7 +112,7 @@ def _with_text(source: Source, rows: list[tuple[int, Indexed]], text: str) -> It
     return ((position, row) for position, row in rows if row.place in there[row.hub])
 
 
-def _glimpsed(source: Source, rows: Sequence[tuple[int, Indexed]]) -> list[tuple[Indexed, str]]:
+def _with_first_words(source: Source, rows: Sequence[tuple[int, Indexed]]) -> list[tuple[Indexed, str]]:
     """The rows whose trajectories are still there, with their first words; the others leave the index."""
     found: dict[tuple[str, int], Trajectory | None] = {}
     for name in {row.hub for _, row in rows}:
@@ -137,7 +137,7 @@ def first_words(trajectory: Trajectory | None) -> str:
 
 def place_of(visit: Visit) -> Place:
     """The trajectory in the path; Refused 404."""
-    id = visit.named("id")
+    id = visit.segment("id")
     found = visit.source.find(id)
     if found is None:
         raise Refused(404, f"There is no trajectory {id[:120]!r} in any hub of this store. It may have been deleted.")

@@ -36,7 +36,7 @@ from loomrl.store.sessions import count_lost
 from loomrl.store.trainings import list_trainings
 from loomrl.store.verdicts import VERDICTS
 from loomrl.telemetry.ab_result import AbResults
-from loomrl.telemetry.tally import Counts, Tally, spread, told
+from loomrl.telemetry.tally import Counts, Tally, counter_metric, spread
 from loomrl.telemetry.target import targets
 from loomrl.types import Source, Trajectory
 
@@ -87,26 +87,26 @@ class RecordCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families, as of now."""
         with self._turn:
-            found = [*self._counted(), *self._trainings(), *self._serving(), *self._judged(), *self._way()]
-            found += [*self._released(), *self._ab.collect(self._clock())]
+            found = [*self._counts(), *self._trainings(), *self._serving(), *self._rewards_by_version(), *self._way()]
+            found += [*self._release_ends(), *self._ab.collect(self._clock())]
         return iter(found)
 
     # -- counts -----------------------------------------------------------------------------------------------------
 
-    def _counted(self) -> Iterator[Metric]:
+    def _counts(self) -> Iterator[Metric]:
         counts = Counts()
         for tally in (self._events, self._rewards, *(tally for _, tally in self._open_hubs())):
             counts.merge(tally.advance())
         endpoints = [each.name for each in list_endpoints(self._db)]
-        yield told(counts, family.COLLECTED, [(name, "general") for name in endpoints])
+        yield counter_metric(counts, family.COLLECTED, [(name, "general") for name in endpoints])
         yield spread(counts, family.LENGTH)
         yield spread(counts, family.REWARD)
-        yield told(counts, family.DEPLOYMENTS, [(status,) for status in RELEASE_ENDS])
-        yield told(counts, family.VERDICTS, [(outcome,) for outcome in OUTCOMES])
-        yield told(counts, family.ALERTED, [(name, alert) for name in endpoints for alert in ALERTS])
-        yield told(counts, family.REJECTED, [("contract",)])
-        yield told(counts, family.FEEDBACK, [("human", "thumb")])
-        yield told(counts, family.HITS)
+        yield counter_metric(counts, family.DEPLOYMENTS, [(status,) for status in RELEASE_ENDS])
+        yield counter_metric(counts, family.VERDICTS, [(outcome,) for outcome in OUTCOMES])
+        yield counter_metric(counts, family.ALERTED, [(name, alert) for name in endpoints for alert in ALERTS])
+        yield counter_metric(counts, family.REJECTED, [("contract",)])
+        yield counter_metric(counts, family.FEEDBACK, [("human", "thumb")])
+        yield counter_metric(counts, family.HITS)
 
     def _open_hubs(self) -> Iterator[tuple[Hub, Tally]]:
         """The hubs of endpoints and of other people's agents, as far as there are any."""
@@ -142,13 +142,13 @@ class RecordCollector(Collector):
         newest = [Job.of(row) for row in list_trainings(self._db, limit=1_000_000)]
         reached = Counts()
         for job in newest:
-            for status in _reached(job):
+            for status in _past_statuses(job):
                 reached.add(family.JOBS, status)
             if job.begun_at and job.ended_at:
                 reached.observe(family.DURATION, job.ended_at - job.begun_at)
             if job.samples:
                 reached.observe(family.SAMPLES, job.samples)
-        yield told(reached, family.JOBS, [(status,) for status in STATUSES])
+        yield counter_metric(reached, family.JOBS, [(status,) for status in STATUSES])
         yield spread(reached, family.DURATION)
         yield spread(reached, family.SAMPLES)
         failed = family.FAILED_IN_A_ROW.measured()
@@ -191,7 +191,7 @@ class RecordCollector(Collector):
             processes.add_metric([role_name, name], number)
         yield from (share, traffic, wanted, processes, lost)
 
-    def _judged(self) -> Iterator[Metric]:
+    def _rewards_by_version(self) -> Iterator[Metric]:
         mean = family.REWARD_MEAN.measured()
         confidence = family.CONFIDENCE.measured()
         age = family.REWARD_AGE.measured()
@@ -255,7 +255,7 @@ class RecordCollector(Collector):
             behind.add_metric([place], last - cursor)
         yield from (away, behind)
 
-    def _released(self) -> Iterator[Metric]:
+    def _release_ends(self) -> Iterator[Metric]:
         """How the latest releases ended, and when."""
         found = family.RELEASED.measured()
         for row in list_releases(self._db, limit=RELEASES_SHOWN):
@@ -329,7 +329,7 @@ def _fold_trajectories(counts: Counts, page: Sequence[tuple[int, Trajectory]]) -
         counts.observe(family.LENGTH, steps)
 
 
-def _reached(job: Job) -> Iterator[str]:
+def _past_statuses(job: Job) -> Iterator[str]:
     """The statuses of the contract that a job has had."""
     yield "queued"
     if job.begun_at:

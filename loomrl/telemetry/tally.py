@@ -94,7 +94,7 @@ def _counts(note: str | None) -> Counts:
     return Counts() if note is None else Counts(**json.loads(note))
 
 
-def told(counts: Counts, family: Family, known: Sequence[tuple[str, ...]] = ()) -> CounterMetricFamily:
+def counter_metric(counts: Counts, family: Family, known: Sequence[tuple[str, ...]] = ()) -> CounterMetricFamily:
     """The counts of a family as Prometheus reads them; those that are `known` are 0 before the first one."""
     found = family.counted()
     values = dict(counts.values.get(family.name, {}))

@@ -91,7 +91,7 @@ def test_one_question_at_a_time(fed: World, monkeypatch: pytest.MonkeyPatch) -> 
 
     explorer = Explorer(fed.url, str(fed.place.folder))
     soon = replace(explore.SCREEN, wait_s=0.05)
-    with explorer._taken(soon), pytest.raises(AnalyticsError, match="another question is being answered"):
+    with explorer._lock(soon), pytest.raises(AnalyticsError, match="another question is being answered"):
         explorer.ask("SELECT 1", soon)
     assert explorer.ask("SELECT 1 AS one", soon).rows == [(1,)]
 

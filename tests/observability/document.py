@@ -5,7 +5,6 @@ from pathlib import Path
 
 from loomrl.observability.family import families
 from loomrl.telemetry.metric import Metric
-from loomrl.telemetry.sink import exposed_family
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/monitoring.md"
 FAMILIES = "<!-- families: made by `python -m tests.observability.document` -->"
@@ -29,7 +28,7 @@ def _families() -> str:
 
 def _trainings() -> str:
     lines = ["| metric | meaning |", "|---|---|"]
-    lines += [f"| `{exposed_family(metric).name}` | {metric.meaning} |" for metric in Metric]
+    lines += [f"| `{training_family(metric).name}` | {metric.meaning} |" for metric in Metric]
     return "\n".join(lines)
 
 
