@@ -1,4 +1,4 @@
-"""Addresses of Ray clusters: who answers there, and the remedy if nobody or another Ray does."""
+"""Addresses of Ray clusters: which Ray answers there, and the remedy if none or another one does."""
 
 import os
 import platform

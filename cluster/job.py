@@ -46,7 +46,7 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """True if it has ended, in whatever way."""
+        """True if it has ended, well or not."""
         return self.status in ("SUCCEEDED", "FAILED", "STOPPED")
 
     @property

@@ -45,11 +45,11 @@ from loomrl.types import End, Message, PolicyVersion, Reward, Task, Tokens, Traj
 GROUP = 4
 ENVIRONMENTS = ("Math", "Code", "Game", "ToolCall", "LogicPuzzle")
 KINDS = 700
-"""Of tasks: every environment with every family, level and version."""
+"""Kinds of tasks: every environment with every family, level and version."""
 NUMBER = b"@@@@@@@@"
 TASK = b"########"
 RUN = b"run-????"
-"""What stands in a mould for the number, the group and the run of a trajectory."""
+"""Placeholders for the number, the group and the run of a trajectory."""
 LONG_TOKENS = 100_000
 PATIENCE_S = 120.0
 
@@ -62,9 +62,9 @@ class Size:
     runs: int = 1000
     updates: int = 200
     requests: int = 40
-    """Of each page."""
+    """Requests of each page."""
     commits: int = 100
-    """Of which the delay is measured."""
+    """Commits whose delay is measured."""
 
 
 FULL = Size()

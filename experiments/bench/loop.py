@@ -132,6 +132,6 @@ def _figures(told: Told) -> dict[str, Any]:
 
 
 def _cpu_s() -> float:
-    """Of the children that this process has waited for, and of itself."""
+    """CPU seconds of this process and of the children that it has waited for."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)

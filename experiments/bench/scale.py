@@ -274,7 +274,7 @@ class Actors(EnvRunnerGroup):
         self._num_env_runners_dropped_lifetime = 0
 
     def probe_unhealthy_env_runners(self, timeout_seconds: float | None = None) -> list[int]:
-        """As in RLlib, without its configuration."""
+        """RLlib's actor manager, without its configuration."""
         return list(self._worker_manager.probe_unhealthy_actors(timeout_seconds=timeout_seconds or 30.0))
 
 

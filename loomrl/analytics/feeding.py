@@ -87,7 +87,7 @@ class Feeding:
 
 @contextmanager
 def sole_feeder(db: LoomDB, place: Place) -> Iterator[Renew]:
-    """We alone feed the place; AnalyticsError if somebody else does. What it gives is called while we work."""
+    """Sole right to feed the place; AnalyticsError if another process has it. Call what it yields while working."""
     if place.folder is not None:
         said = f"{place.name} is fed by process {{}} already: one feeder is enough."
         with sole(place.folder / "feeder", wait_s=0.0, said=said):

@@ -41,14 +41,14 @@ _TOKEN = re.compile(r"'(?:[^'\\]|\\.|'')*'|`(?:[^`\\]|\\.|``)*`|\"(?:[^\"\\]|\\.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a question may take."""
+    """Limits of a question."""
 
     rows: int = 10_000
-    """Of its result; 0 for all."""
+    """Rows of its result; 0 for all."""
     timeout_s: float = 30.0
     memory_mb: int = 4096
     wait_s: float = WAIT_S
-    """For whoever uses the folder."""
+    """Time to wait for another user of the folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +98,14 @@ class Asking:
 
 
 def question_of(text: str) -> str:
-    """The SQL that somebody asks: the name of a table or a standard question stands for all of its rows."""
+    """The SQL of a question: the name of a table or a standard question stands for all of its rows."""
     return f"SELECT * FROM {text}" if text.isidentifier() else text
 
 
 def check(spelled: str, *, others: set[str]) -> None:
     """AnalyticsError unless a statement, in the engine's spelling, reads nothing but our tables.
 
-    Every word outside of strings is looked at, whatever it stands for: what is no function today may be one tomorrow.
+    Every word outside of strings is looked at, as what is no function today may be one tomorrow.
     """
     if not spelled.startswith(BEGINNINGS):
         first = spelled.split(maxsplit=1)[0]

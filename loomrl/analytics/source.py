@@ -23,7 +23,7 @@ RUNS = "runs"
 LONGEST = 50
 """Letters in the name of a database beside another. Names have no quotes: they may stand in SQL."""
 Columns = list[Sequence[Any]]
-"""Of a table, in its order; all of one length."""
+"""Columns of a table, in its order, all of one length."""
 ERASURE = "person.forgotten"
 """The event of a person's deletion."""
 EMPTY = 1000
@@ -118,7 +118,7 @@ class Hubs:
                 self._opened[name].close()
 
     def close(self) -> None:
-        """Close all but LoomDB itself, which is somebody else's."""
+        """Close all but LoomDB itself, which the caller owns."""
         for db in self._opened.values():
             db.close()
 

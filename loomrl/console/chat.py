@@ -30,7 +30,7 @@ KEY_S = 3600.0
 SPARE_S = 600.0
 """A key holds for an hour, and is replaced ten minutes before that."""
 CARRIED = ("role", "content", "about", "call", "judged")
-"""What the page carries of a message."""
+"""A message as the page sends it back."""
 WEIGHT = "weight."
 """Before the name of an objective, in the form."""
 
@@ -76,7 +76,7 @@ class Talk:
     """Where the sliders of the objectives are."""
     said: Sequence[Mapping[str, str]] = ()
     text: str = ""
-    """What is being written."""
+    """The message being written."""
     is_recorded: bool = True
 
 

@@ -43,7 +43,7 @@ class Explorer:
 
     @property
     def place(self) -> Place:
-        """Where the columns are; an AnalyticsError if nobody said it and it is not beside LoomDB."""
+        """Where the columns are; an AnalyticsError if it is not named and not beside LoomDB."""
         return place_of(self.analytics, self.url)
 
     def ask(self, sql: str, limits: Limits) -> Answer:

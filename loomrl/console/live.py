@@ -1,6 +1,6 @@
 """Live pages: what is committed to LoomDB goes to every browser that watches, by server-sent events.
 
-One reader per console asks LoomDB for what is past its cursors, only while somebody watches, and never a trainer.
+One reader per console asks LoomDB for what is past its cursors, only while a page is open, and never a trainer.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class News:
     at: float
 
     def line(self) -> str:
-        """As a browser reads it."""
+        """The event in the form of server-sent events."""
         data = json.dumps({"kind": self.kind, "subject": self.subject, "at": self.at})
         return f"id: {self.id}\nevent: news\ndata: {data}\n\n"
 
@@ -76,12 +76,12 @@ class Feed:
             raise Refused(503, said)
 
     def read_since(self, after: int) -> list[News]:
-        """What was committed between the making of a page and its stream; not more than a page of it."""
+        """Events committed between the making of a page and its stream, 200 at most."""
         found = EVENTS.read(self.db, after=after, limit=200)
         return [News(position, event.kind, event.subject, event.created_at) for position, event in found]
 
     def tell(self, kind: str, subject: str = "") -> None:
-        """Tell everybody of something that is in no log; from any thread."""
+        """Publish news that no log has; from any thread."""
         if self._loop is not None and self._watchers and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._send, [News(self._event, kind, subject, time.time())])
 
@@ -166,7 +166,7 @@ def stream(
 
 
 async def _next(queue: asyncio.Queue[News | None]) -> News | bool | None:
-    """What comes next; True if nothing has come for a while."""
+    """The next event; True if none has come for a while."""
     try:
         return await asyncio.wait_for(queue.get(), BEAT_S)
     except TimeoutError:

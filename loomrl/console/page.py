@@ -114,7 +114,7 @@ def environment(saved: object = None) -> Environment:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request, by somebody."""
+    """One request with its session."""
 
     request: Request
     session: Session
@@ -122,7 +122,7 @@ class Visit:
     templates: Environment
     is_open: bool
     form: Mapping[str, str] = field(default_factory=dict)
-    """What was sent, its token checked already."""
+    """Fields of the form; its token has been checked."""
 
     @property
     def who(self) -> str:
@@ -268,7 +268,7 @@ def _require(visit: Visit, role: Role, known: Known) -> None:
     mine = visit.session.role
     if mine >= role:
         return
-    if mine is Role.NOBODY:
+    if mine is Role.NONE:
         raise Refused(401, known.reason or "Sign in first.")
     raise Refused(403, f"This is for the role {role.word}; your key gives {mine.word}.")
 

@@ -33,7 +33,7 @@ FRESH_S = 5.0
 
 @dataclass(slots=True)
 class Watch:
-    """What is computed of releases, kept for whoever asks next. Safe to call from several threads."""
+    """Cache of release evidence. Safe to call from several threads."""
 
     _observers: dict[str, Observer] = field(default_factory=dict)
     _moments: dict[str, tuple[float, list[Moment]]] = field(default_factory=dict)
@@ -115,7 +115,7 @@ def _is_latest(db: LoomDB, release: Release) -> bool:
 
 
 def _words(release: Release) -> list[str]:
-    """What a person may say now."""
+    """Decisions that a person may take now."""
     passage = release.passage
     if not passage.is_open:
         return [Word.ROLLBACK] if passage.phase == "done" else []

@@ -33,7 +33,7 @@ SPARKS = 48
 MOST_GROUPED = 200
 MOST_EXPORTED = 1000
 GROUPINGS = ("experiment", "kind", "status", "environment")
-"""What runs can be grouped by, beside a setting by its path."""
+"""Columns by which runs can be grouped, besides any setting by its path."""
 _NUMBER = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?")
 
 
@@ -147,7 +147,7 @@ def group_rows(db: LoomDB, rows: Sequence[Row], by: str) -> list[Group]:
 
 
 def _common(db: LoomDB, listed: ListedRun, by: str) -> str:
-    """What a run is grouped under; a dash for one that lacks it."""
+    """The group of a run; a dash if it lacks the value."""
     simple = {"experiment": listed.name, "kind": listed.kind, "status": listed.status}
     if by in simple:
         return simple[by]
@@ -229,7 +229,7 @@ def _runs_to_export(visit: Visit) -> list[Run]:
 
 
 def _records(db: LoomDB, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """What is exported of each run, beside its settings."""
+    """Exported columns besides the settings."""
     results = results_of(db, [run.id for run in runs])
     for run in runs:
         result = results.get(run.id)

@@ -20,7 +20,7 @@ from loomrl.store.verdicts import StoredVerdict
 
 @dataclass(frozen=True, slots=True)
 class Inlined:
-    """What a saved page carries, and the policy that lets the browser run this and nothing else."""
+    """Style and script of a saved page, and the policy that lets the browser run only these."""
 
     style: Markup
     script: Markup

@@ -42,7 +42,7 @@ from loomrl.types import Source as Origin
 GLIMPSE_BYTES = 64 * 1024
 """Longer payloads have no first words in the list."""
 TOKENS = 4_000
-"""Of one answer to the viewer."""
+"""Most tokens in one answer to the viewer."""
 RANGES = {"level": "level", "reward": "reward", "success": "success", "length": "length", "version": "version"}
 MOST_SIBLINGS = 64
 LONGEST_DIFF = 20_000
@@ -127,7 +127,7 @@ def _with_first_words(source: Source, rows: Sequence[tuple[int, Indexed]]) -> li
 
 
 def first_words(trajectory: Trajectory | None) -> str:
-    """What the last message of the first turn says; of control episodes nothing."""
+    """The text of the first turn's last message; empty for control episodes."""
     if trajectory is None or not trajectory.turns:
         return ""
     turn = trajectory.turns[0]
@@ -198,7 +198,7 @@ def has_reference(t: Trajectory) -> bool:
 
 
 def info_of(t: Trajectory) -> dict[str, str]:
-    """What the environment said about the result, as text: strings as they are, anything else as JSON."""
+    """The environment's notes on the result as text: strings as they are, other values as JSON."""
     info = t.extra.get(INFO)
     if not isinstance(info, dict):
         return {}
@@ -303,7 +303,7 @@ def _words(text: str) -> list[str]:
 
 
 def _judge(visit: Visit) -> Response:
-    """Take feedback on a trajectory, under the name of whoever signed in."""
+    """Store feedback on a trajectory under the name of the session's user."""
     found = place_of(visit)
     give(visit, found, visit.form)
     return visit.back(f"/trajectories/{quote(found.trajectory.id, safe='/@=+:,~')}#feedback")

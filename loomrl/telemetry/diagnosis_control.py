@@ -51,7 +51,7 @@ GRADIENT_LARGE = 5.0
 ENTROPY_LEFT = 0.05
 """Share of the initial entropy below which a policy explores nothing new."""
 ENTROPY_NONE = 0.01
-"""Nats that count as zero, whatever the initial entropy."""
+"""Nats that count as zero at any initial entropy."""
 VALUE_AFTER = 20
 """Rows that a value function may need to learn something."""
 VALUE_EXPLAINS = 0.05

@@ -86,7 +86,7 @@ class JsonLines(Sink):
 
 
 class Stored(Sink):
-    """A row per update in LoomDB, for whoever looks from elsewhere. Opened at `step`, it drops those of later steps."""
+    """A row per update in LoomDB, for readers on other machines. Opened at `step`, it drops those of later steps."""
 
     def __init__(self, db: LoomDB, run: str, *, step: int, clock: Callable[[], float] = time.time) -> None:
         cut_metrics(db, run, step=step)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from loomrl.observability.family import families
 from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import training_family
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/monitoring.md"
 FAMILIES = "<!-- families: made by `python -m tests.observability.document` -->"

@@ -12,8 +12,8 @@ from loomrl.experiments.training import scraped
 from loomrl.observability.exposition import door_at
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.record import targets
 from loomrl.telemetry.sink import Exposed, read_metrics, split, training_family
-from loomrl.telemetry.target import targets
 
 
 def test_every_metric_has_a_name_of_its_own() -> None:
