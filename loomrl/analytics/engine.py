@@ -1,6 +1,7 @@
 """Connections to ClickHouse: on a server, in this process (chdb on a folder), or in an engine beside a long-lived one.
 
-An engine is a process with chdb that is replaced from time to time. When chdb closes a folder, it leaves some five threads and fifteen descriptors behind until its process ends.
+An engine is a process with chdb that is replaced from time to time: whenever chdb closes a folder, it leaves some five
+threads and fifteen descriptors behind until its process ends.
 
 As a program, it is that process: a pickled call in, a pickled answer out, until its standard input is closed.
 """

@@ -96,7 +96,7 @@ def traffic_chart(observed: list[Observation], traffic: dict[str, list[float]]) 
         return Markup("")
     first, last = min(each.at for each in observed), max(each.at for each in observed)
     times = [first + (last - first) * (part + 0.5) / PARTS for part in range(PARTS)]
-    return line_chart("Users and sessions", times, traffic, is_time=True)
+    return line_chart("Users and sessions", times, traffic, x_form="clock")
 
 
 def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[float, int]]]]:

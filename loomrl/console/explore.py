@@ -14,7 +14,7 @@ from loomrl.analytics.engine import Engine
 from loomrl.analytics.place import Place, place_of
 from loomrl.analytics.question import Answer, Limits, open_asking, question_of
 from loomrl.analytics.schema import STANDARD, TABLES
-from loomrl.console.chart import Form, bar_chart, line_chart
+from loomrl.console.chart import Form, XForm, bar_chart, line_chart
 from loomrl.console.page import Pages, Visit
 from loomrl.errors import AnalyticsError
 from loomrl.http.refusal import Refused
@@ -141,7 +141,8 @@ def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str)
         most = sorted(drawn.items(), key=lambda each: -len(each[1]))[:MOST_LINES]
         xs = sorted({place for _, points in most for place in points})
         lines = {name or up: [points.get(place) for place in xs] for name, points in most}
-        return line_chart(f"{up} along {across}", xs, lines, is_time=across not in numbers, form=form)
+        x_form: XForm = "number" if across in numbers else "clock"
+        return line_chart(f"{up} along {across}", xs, lines, form=form, x_form=x_form)
     found = [(_cell_text(row[at]) or "–", float(row[value])) for row in answer.rows if _finite(row[value])]
     note = f"and {len(found) - MOST_BARS} more" if len(found) > MOST_BARS else ""
     return bar_chart(up, found[:MOST_BARS], form=form, note=note)

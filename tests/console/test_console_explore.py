@@ -100,7 +100,7 @@ def test_charts_hold_what_is_strange() -> None:
     assert line_chart("nothing", [], {}) == ""
     assert line_chart("nothing", [1.0], {"a": [math.nan]}) == ""
     assert bar_chart("nothing", []) == ""
-    (one,) = charts_in(line_chart('"<a>\x1b', [1.0], {"<b>": [math.inf], "c": [2.0]}, is_time=True))
+    (one,) = charts_in(line_chart('"<a>\x1b', [1.0], {"<b>": [math.inf], "c": [2.0]}, x_form="clock"))
     assert one["title"] == '"<a>⟨U+001B⟩'
     assert [line["values"] for line in one["lines"]] == [[None], [2.0]]
     values = [0.0] * 50_000
