@@ -12,7 +12,7 @@ from typing import Any
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError, RegistryError
 from loomrl.gym.catalogue import make
-from loomrl.gym.check.report import Check, CheckReport
+from loomrl.gym.check.probe import Check, CheckReport
 from loomrl.gym.check.run import check_environment
 from loomrl.gym.task_mixture import known
 

@@ -27,8 +27,7 @@ from loomrl.algorithms.language.steering import Steered
 from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
 from loomrl.errors import Conflict, HubError, LeaseLost
 from loomrl.gym.curriculum import Curriculum, Draw, Epochs, Outcome
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.memory import MemoryBank
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.gym.rewards import Shaping, open_shaping

@@ -17,8 +17,7 @@ from loomrl.algorithms.language.collector import TRIES, Collector
 from loomrl.config import LanguagePolicy
 from loomrl.errors import HubError
 from loomrl.gym.curriculum import Draw
-from loomrl.gym.episode import failed_trajectory
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Plan, failed_trajectory
 from loomrl.hub import GroupPlan, HubStats, Lease, Selection
 from loomrl.types import Failure, Group, Trajectory
 

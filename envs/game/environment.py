@@ -10,8 +10,8 @@ from loomrl.envs.game.play import COMMAND, LISTED, Play, listed
 from loomrl.envs.game.prediction import FORMAT, VERB, log_score, read_prediction
 from loomrl.envs.game.puzzle import PUZZLES
 from loomrl.envs.game.setting import GameSettings, LeagueOpponent
+from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.opponent import SLIPS, LeagueSettings, Rival
 from loomrl.types import Message, Observation, Reward, Task
 

@@ -9,8 +9,7 @@ from loomrl.envs.language.hack import hacked_answers, hacked_texts
 from loomrl.envs.language.problem import Generator, Grade, Problem
 from loomrl.gym.answer import CLOSING, OPENING, Submission, undress
 from loomrl.gym.generate import rng_of
-from loomrl.gym.judge.judge import Inquiry, Opinion
-from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
+from loomrl.gym.judge import JUDGES, Inquiry, JudgeConfig, Opinion, open_judge
 from loomrl.gym.question import QuestionEnvironment, QuestionSettings
 from loomrl.types import Message, Reward, Task
 

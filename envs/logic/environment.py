@@ -17,8 +17,8 @@ from loomrl.envs.logic.puzzle import Puzzle, WordPuzzle
 from loomrl.envs.logic.statements import FAMILY as STATEMENTS
 from loomrl.envs.logic.statements import PARAMETERS as STATEMENT_PARAMETERS
 from loomrl.envs.logic.statements import statements
+from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Reward, Task
 

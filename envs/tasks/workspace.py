@@ -16,7 +16,7 @@ from loomrl.errors import ConfigError, SandboxError
 from loomrl.files import scratch
 from loomrl.gym.sandbox import Ending, Execution, Limits, open_sandbox
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
-from loomrl.gym.sandbox.interpreter import Interpreter
+from loomrl.gym.sandbox.contract import Interpreter
 from loomrl.gym.sandbox.seccomp import FILE_CALLS, filter_program
 from loomrl.gym.sandbox.session import WarmSession
 

@@ -11,11 +11,9 @@ from loomrl.config.suite import Benchmark, LanguageSuite, PairProbing, Probing
 from loomrl.experiments.gate.cost import memory_of, side_by_side
 from loomrl.experiments.gate.party import Party
 from loomrl.experiments.policies import find_policy, meet, open_policy
-from loomrl.gym.episode import Attempt
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.held_out import HeldOut, held_out
-from loomrl.gym.host.local import Plan
-from loomrl.gym.judge.judge import Inquiry, OpenAIJudgeConfig
-from loomrl.gym.judge.open import open_judge
+from loomrl.gym.judge import Inquiry, OpenAIJudgeConfig, open_judge
 from loomrl.gym.policy import PolicyFactory
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import Registry

@@ -8,12 +8,11 @@ from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.experiments.notebook.integrated import TrainedPolicy
 from loomrl.experiments.policies import find_policy, meet, open_policy
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
-from loomrl.gym.host.loop import PrivateLoop
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.manual import State
 from loomrl.gym.policy import Policy
 from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.synchronous import PrivateLoop
 from loomrl.store import open_store
 from loomrl.types import Task, Trajectory
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from loomrl.gym.catalogue import EnvironmentType as EnvironmentType
     from loomrl.gym.catalogue import make as make
     from loomrl.gym.catalogue import register_environment as register_environment
-    from loomrl.gym.check.report import Check as Check
-    from loomrl.gym.check.report import CheckReport as CheckReport
+    from loomrl.gym.check.probe import Check as Check
+    from loomrl.gym.check.probe import CheckReport as CheckReport
     from loomrl.gym.check.run import check_environment as check_environment
     from loomrl.gym.episode import Attempt as Attempt
+    from loomrl.gym.episode import Plan as Plan
+    from loomrl.gym.episode import plan_group as plan_group
     from loomrl.gym.episode import run_episode as run_episode
-    from loomrl.gym.generator import CurriculumGenerator as CurriculumGenerator
-    from loomrl.gym.host.local import Plan as Plan
-    from loomrl.gym.host.local import plan_group as plan_group
+    from loomrl.gym.manual import CurriculumGenerator as CurriculumGenerator
     from loomrl.gym.memory import MemoryBank as MemoryBank
     from loomrl.gym.policy import Action as Action
     from loomrl.gym.policy import Policy as Policy
@@ -38,13 +38,13 @@ _HOME = {
     "make": "loomrl.gym.catalogue",
     "register_environment": "loomrl.gym.catalogue",
     "check_environment": "loomrl.gym.check.run",
-    "Check": "loomrl.gym.check.report",
-    "CheckReport": "loomrl.gym.check.report",
+    "Check": "loomrl.gym.check.probe",
+    "CheckReport": "loomrl.gym.check.probe",
     "Attempt": "loomrl.gym.episode",
     "run_episode": "loomrl.gym.episode",
-    "CurriculumGenerator": "loomrl.gym.generator",
-    "Plan": "loomrl.gym.host.local",
-    "plan_group": "loomrl.gym.host.local",
+    "CurriculumGenerator": "loomrl.gym.manual",
+    "Plan": "loomrl.gym.episode",
+    "plan_group": "loomrl.gym.episode",
     "MemoryBank": "loomrl.gym.memory",
     "Action": "loomrl.gym.policy",
     "Policy": "loomrl.gym.policy",

@@ -5,7 +5,7 @@ An author writes `reset`, `step` and `oracle`, declares the class attributes, an
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator, Field
@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from loomrl.errors import ConfigError, EpisodeError, did_you_mean, unknown
 from loomrl.gym.opponent import LeagueSettings, Rival
 from loomrl.schema import Config
-from loomrl.types import Observation, Reward, Task
+from loomrl.types import Observation, Reward, Task, Trajectory
 
 LEVELS = 10
 NO_LEVELS = (0,)
@@ -61,6 +61,8 @@ class EnvironmentSettings(Config):
     """The episode is truncated after this many actions."""
 
 
+Player = Callable[..., Awaitable[Trajectory]]
+"""Plays an attempt: called with a policy, the attempt, and `limits` (`loomrl.gym.episode.Attempt` and `Limits`)."""
 INFO = "info"
 """Key of the last step's `info` in a trajectory's `extra`."""
 
@@ -109,6 +111,11 @@ class BaseEnvironment(ABC):
     """Distributions whose installed versions are part of the snapshot."""
     sources: ClassVar[tuple[str, ...]] = ()
     """Further modules or packages whose source is part of the snapshot; the class's own module always is."""
+
+    player: Player | None = None
+    """Plays whole attempts, where a program of the environment asks the policy when it likes: `reset` and `step` are
+    then never called. None for environments that are played turn by turn.
+    """
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         name = type(self).__name__

@@ -1,4 +1,4 @@
-"""One attempt at a task, from reset to trajectory. Every error in it becomes data, never an exception.
+"""One attempt at a task, from plan to trajectory. Every error in it becomes data, never an exception.
 
 asyncio can interrupt only code that awaits. An environment that never returns to the event loop is interrupted by the
 alarm on the main thread, and elsewhere, as in the pool's actors, by a watchdog that kills the process. Time lost to
@@ -8,21 +8,24 @@ another episode's hang does not count. The policy is never interrupted: it may s
 import asyncio
 import json
 import logging
+import random
 import time
 import types
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from loomrl.errors import EpisodeError, LoomError, PolicyError, failure_from
+from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
+from loomrl.errors import ConfigError, EpisodeError, LoomError, PolicyError, RegistryError, failure_from
 from loomrl.gym.base import INFO, BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
-from loomrl.gym.host.alarm import Deadline, Hang, alarm_ready, interruptible
+from loomrl.gym.host.alarm import Deadline, Hang, Watch, alarm_ready, interruptible
 from loomrl.gym.host.rounds import Rounds, Seat
 from loomrl.gym.memory import MEMORY
-from loomrl.gym.opponent import SLIPS
-from loomrl.gym.policy import Action, Policy
+from loomrl.gym.opponent import SLIPS, rival_of
+from loomrl.gym.policy import Action, OpenPolicy, Policy, PolicyFactory, open_policy
 from loomrl.gym.preference import preference_of, shown
 from loomrl.pickled import quickly
 from loomrl.types import NO_VERSION, End, Failure, Message, Reward, Source, Task, Trajectory, Turn
@@ -104,7 +107,7 @@ async def run_episode(
         refused = await _enter(environment, attempt.task, limits.turn_timeout_s, seat)
         started_at = clock()
         if refused is not None:
-            return _trajectory(attempt, (), refused, started_at, started_at)
+            return make_trajectory(attempt, (), refused, started_at, started_at)
         playing = asyncio.create_task(_play(environment, policy, attempt.task, limits.turn_timeout_s, record, seat))
         overdue = await _wait(playing, limits.episode_timeout_s, seat)
     if overdue:
@@ -114,7 +117,7 @@ async def run_episode(
         outcome = playing.result()
     if record.left and not overdue:
         attempt = replace(attempt, extra={**attempt.extra, **record.left})
-    return _trajectory(attempt, tuple(record.turns), outcome, started_at, clock())
+    return make_trajectory(attempt, tuple(record.turns), outcome, started_at, clock())
 
 
 async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float, seat: Seat) -> Failure | None:
@@ -157,7 +160,7 @@ def hang(where: str, turn_timeout_s: float) -> Failure:
 def failed_trajectory(attempt: Attempt, failure: Failure, *, clock: Clock = time.time) -> Trajectory:
     """The trajectory of an attempt that never reached its first turn, or whose turns were lost."""
     now = clock()
-    return _trajectory(attempt, (), failure, now, now)
+    return make_trajectory(attempt, (), failure, now, now)
 
 
 async def _play(
@@ -283,15 +286,23 @@ async def close_environment(environment: BaseEnvironment, timeout_s: float, seat
         _log.warning("close() of %s: %s: %s", type(environment).__name__, broken.failure.kind, broken.failure.message)
 
 
-def _trajectory(
-    attempt: Attempt, turns: tuple[Turn, ...], outcome: End | Failure, started_at: float, finished_at: float
+def make_trajectory(
+    attempt: Attempt,
+    turns: tuple[Turn, ...],
+    outcome: End | Failure,
+    started_at: float,
+    finished_at: float,
+    *,
+    threads: tuple[tuple[Turn, ...], ...] = (),
 ) -> Trajectory:
+    """The trajectory of an attempt, with its labels. Its reward is the sum of its turns, or none after a failure."""
     failure = outcome if isinstance(outcome, Failure) else None
-    versions = _versions(attempt, turns)
+    versions = _versions(attempt, [turn for thread in (turns, *threads) for turn in thread])
     return Trajectory(
         id=attempt.id,
         task=attempt.task,
         turns=turns,
+        threads=threads,
         end=outcome if isinstance(outcome, End) else End.FAILED,
         reward=Reward() if failure else _sum(turns),
         group=attempt.group,
@@ -317,6 +328,130 @@ def _sum(turns: tuple[Turn, ...]) -> Reward:
     return Reward(sum(turn.reward.total for turn in turns), parts, turns[-1].reward.success)
 
 
-def _versions(attempt: Attempt, turns: tuple[Turn, ...]) -> list[int]:
+def _versions(attempt: Attempt, turns: Sequence[Turn]) -> list[int]:
     sampled = [turn.tokens.versions_T[turn.tokens.mask_T] for turn in turns if turn.tokens is not None]
     return [int(v) for span in sampled if span.size for v in (span.min(), span.max())] or [attempt.version]
+
+
+Make = Callable[[str, Mapping[str, Any]], BaseEnvironment]
+"""Opens an environment by id (`name@version`) and settings."""
+
+
+@quickly
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An attempt to make, its policy, and the environment's settings. Picklable."""
+
+    attempt: Attempt
+    policy: PolicyChoice = field(default_factory=ScriptedPolicy)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: str = ""
+    """Seed of the policy's randomness; by default the attempt's id."""
+
+
+def plan_group(
+    task: Task,
+    *,
+    group: str,
+    size: int,
+    policy: PolicyChoice,
+    settings: Mapping[str, Any] | None = None,
+    **labels: Any,
+) -> list[Plan]:
+    """`size` attempts at one task under the same conditions; `labels` are those of `Attempt`."""
+    return [
+        Plan(
+            attempt=Attempt(id=f"{group}/{index}", task=task, group=group, group_size=size, **labels),
+            policy=policy,
+            settings=settings or {},
+        )
+        for index in range(size)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seated:
+    """An opponent that is asked in the seat of its attempt."""
+
+    rival: Policy
+    seat: Seat
+
+    async def act(self, conversation: tuple[Message, ...]) -> Action:
+        """The next action, given the whole conversation."""
+        await self.seat.turn()
+        with self.seat.asking():
+            return await self.rival.act(conversation)
+
+
+class LocalHost:
+    """Plays in this process, each episode in its own environment. A policy with weights is opened once.
+
+    Of past versions in a second seat those that were met last stay open, as many as the league has members.
+    """
+
+    def __init__(self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy = open_policy) -> None:
+        self._make = make
+        self._open_policy = open_policy
+        self._limits = Limits(rollout.turn_timeout_s, rollout.episode_timeout_s)
+        self._opened: dict[str, PolicyFactory] = {}
+        self._rivals: OrderedDict[str, PolicyFactory] = OrderedDict()
+
+    async def play(self, plan: Plan, seat: Seat | None = None) -> Trajectory:
+        """Play one episode. Only configuration errors are raised."""
+        seat = seat or Rounds().seat()
+        seat.name = plan.attempt.id
+        boundary = EpisodeError.boundary
+        environment = None
+        try:
+            task = plan.attempt.task
+            with Watch(self._limits.turn_timeout_s):
+                environment = self._make(f"{task.environment}@{task.version}", plan.settings)
+            boundary = PolicyError.boundary
+            policy = self._factory(plan.policy)(environment, random.Random(plan.seed or plan.attempt.id))
+            boundary = EpisodeError.boundary
+            self._seat_rival(environment, plan, seat)
+        except (ConfigError, RegistryError):
+            raise
+        except Hang as error:
+            return failed_trajectory(plan.attempt, hang(str(error), self._limits.turn_timeout_s))
+        except Exception as error:  # noqa: BLE001 - the boundary
+            if environment is not None:
+                await close_environment(environment, self._limits.turn_timeout_s, seat)
+            return failed_trajectory(plan.attempt, failure_from(error, boundary=boundary))
+        if environment.player is None:
+            return await run_episode(environment, policy, plan.attempt, limits=self._limits, seat=seat)
+        seat.step_aside()  # its program asks the policy whenever it likes, in no round
+        try:
+            return await environment.player(policy, plan.attempt, limits=self._limits)
+        finally:
+            seat.back()
+
+    def _seat_rival(self, environment: BaseEnvironment, plan: Plan, seat: Seat) -> None:
+        """Give the second seat to the policy that the task names, if it names one."""
+        choice = rival_of(plan.attempt.task, plan.policy)
+        if choice is None:
+            return
+        factory = self._factory(choice) if choice == plan.policy else self._rival(choice, environment)
+        rival = factory(environment, random.Random(f"{plan.seed or plan.attempt.id}/opponent"))
+        environment.seat(_Seated(rival, seat))
+
+    def _rival(self, choice: PolicyChoice, environment: BaseEnvironment) -> PolicyFactory:
+        """A past version. Trouble with it is no mistake in the configuration, but fails the attempt."""
+        key = choice.model_dump_json()
+        if key not in self._rivals:
+            try:
+                self._rivals[key] = self._open_policy(choice)
+            except LoomError as error:
+                raise EpisodeError(f"opponent: {error}") from error
+        self._rivals.move_to_end(key)
+        while environment.league is not None and len(self._rivals) > environment.league.members:
+            self._rivals.popitem(last=False)
+        return self._rivals[key]
+
+    def _factory(self, choice: PolicyChoice) -> PolicyFactory:
+        if isinstance(choice, ScriptedPolicy):
+            return self._open_policy(choice)
+        key = choice.model_dump_json()
+        if key not in self._opened:
+            self._opened[key] = self._open_policy(choice)
+        return self._opened[key]

@@ -8,8 +8,7 @@ from dataclasses import replace
 from loomrl.config import EvaluationConfig, PolicyChoice
 from loomrl.errors import ConfigError
 from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, Family, family_key
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.memory import MEMORY, MemoryBank, remembers
 from loomrl.gym.preference import Preference
 from loomrl.gym.task_mixture import Member, TaskMixture

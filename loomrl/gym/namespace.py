@@ -20,7 +20,7 @@ def expose(name: str, version: str) -> str:
         register(
             id,
             entry_point="loomrl.gym.facade:TextEnvironment",
-            vector_entry_point="loomrl.gym.vector:TextVectorEnvironment",
+            vector_entry_point="loomrl.gym.facade:TextVectorEnvironment",
             kwargs={"environment": name},
         )
     return id

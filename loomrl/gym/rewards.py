@@ -18,8 +18,8 @@ import numpy as np
 from loomrl.config.rewards import BrevityPart, CourtesyPart, CustomPart, EfficiencyPart, RewardConfig, RulesPart
 from loomrl.config.rubric import RubricPart
 from loomrl.errors import ConfigError, ScorerError, failure_from
-from loomrl.gym.judge.judge import conversation
-from loomrl.gym.rubric.judge import Grade, RubricJudge, open_rubric
+from loomrl.gym.judge import conversation
+from loomrl.gym.rubric_judge import Grade, RubricJudge, open_rubric
 from loomrl.named import named
 from loomrl.safety.attempt import broken
 from loomrl.safety.open import open_text_rules

@@ -8,20 +8,19 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from loomrl.config import EnvironmentConfig, Experiment
+from loomrl.config import EnvironmentConfig, Experiment, TurnLimit
 from loomrl.config.experiment import Curriculum as AnyCurriculum
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import NO_LEVELS, BaseEnvironment
-from loomrl.gym.curriculum import Draw, Epochs, Family, family_key, open_curriculum
+from loomrl.gym.curriculum import Draw, Epochs, Family, Stake, family_key, open_curriculum, shares
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.guard import act, begin
-from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.memory import with_memory
 from loomrl.gym.opponent import with_opponent
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.preference import with_preference
 from loomrl.gym.registry import Registry, make, register_environment
-from loomrl.gym.share import Stake, shares
+from loomrl.gym.synchronous import PrivateLoop
 from loomrl.gym.template import Noted, TaskTemplate, load_templates
 from loomrl.named import named
 from loomrl.store import LoomDB
@@ -255,3 +254,25 @@ def transcript(environment: BaseEnvironment, task: Task) -> list[tuple[str, str]
         parts = ", ".join(f"{name} {value:g}" for name, value in turn.reward.parts.items())
         said += [("assistant (oracle)", turn.action), ("reward", f"{turn.reward.total:g}: {parts}")]
     return said + ([("failed", str(played.failure))] if played.failure else [])
+
+
+def check_turn_limit(limit: TurnLimit | None, mixture: TaskMixture) -> None:
+    """A ConfigError if it changes nothing, or where an environment cannot do with so few turns."""
+    if limit is None:
+        return
+    shortened = []
+    for name, member in mixture.members.items():
+        environment = member.environment
+        if environment.player is not None:
+            raise ConfigError(
+                f"rollout.turn_limit has no effect on {name}, whose agents end their attempts themselves: leave it out."
+            )
+        if environment.settings.max_steps > limit.first:
+            make(f"{name}@{environment.version}", {**member.config.settings, "max_steps": limit.first})
+            shortened.append(name)
+    if not shortened:
+        longest = max(member.environment.settings.max_steps for member in mixture.members.values())
+        raise ConfigError(
+            f"rollout.turn_limit.first={limit.first} shortens nothing: no attempt has more than max_steps={longest} "
+            "turns. Lower it, raise max_steps in the environment's settings, or leave turn_limit out."
+        )

@@ -17,8 +17,7 @@ from loomrl.algorithms.language.measure import staleness
 from loomrl.algorithms.language.stream import Stream
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError, RunTaken
-from loomrl.gym.episode import failed_trajectory
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Plan, failed_trajectory
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.run.record import begin_run

@@ -12,8 +12,7 @@ from loomrl.envs.game.solver import outcome
 from loomrl.envs.game.spiel import State, open_state
 from loomrl.errors import ArtifactError, EpisodeError
 from loomrl.gym.catalogue import make
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import LocalHost, Plan
+from loomrl.gym.episode import Attempt, LocalHost, Plan
 from loomrl.gym.opponent import with_opponent
 from loomrl.gym.policy import Action
 from loomrl.types import Message

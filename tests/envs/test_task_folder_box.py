@@ -4,8 +4,7 @@ import pytest
 
 from loomrl.envs.tasks.script import Refused, lines_of, offline_script
 from loomrl.envs.tasks.workspace import ALWAYS_WRITABLE, _boxes
-from loomrl.gym.sandbox.attack import survey
-from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on
+from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, survey
 from loomrl.gym.sandbox.session import BoxedSandbox
 from tests.needs import needs
 

@@ -19,7 +19,7 @@ from loomrl.feedback.calibration.agreement import kappa, rank_correlation, resam
 from loomrl.feedback.calibration.calibrate import LEAST, Report, compare
 from loomrl.feedback.calibration.isotonic import errors, isotonic
 from loomrl.feedback.calibration.rating import Rated, Ratings, ask_people, from_feedback, from_inbox
-from loomrl.gym.rubric.calibration import Calibration
+from loomrl.gym.rubric import Calibration
 from loomrl.hub.hub import Hub
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.retention.erasure import forget

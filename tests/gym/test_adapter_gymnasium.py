@@ -14,8 +14,8 @@ from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters import toy_text
 from loomrl.gym.adapters.gymnasium import GymnasiumEnvironment
 from loomrl.gym.adapters.world import VERB
-from loomrl.gym.check.play import check_opponent
 from loomrl.gym.check.probe import Probe
+from loomrl.gym.check.promise import check_opponent
 from loomrl.gym.policy import OraclePolicy, RandomPolicy
 from loomrl.types import End
 

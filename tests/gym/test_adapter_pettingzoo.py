@@ -6,7 +6,7 @@ import pytest
 from adapter_support import play
 
 from loomrl.errors import ConfigError
-from loomrl.gym.adapters.line_game import LineGame, LineOpponent, winning_line
+from loomrl.gym.adapters.classic import LineGame, LineOpponent, winning_line
 from loomrl.gym.adapters.pettingzoo import PettingZooEnvironment
 from loomrl.gym.adapters.world import VERB
 from loomrl.gym.policy import OraclePolicy, RandomPolicy

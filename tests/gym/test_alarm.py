@@ -11,9 +11,8 @@ import pytest
 from sample_envs import GuessEnvironment
 
 from loomrl.config import RolloutConfig
-from loomrl.gym.episode import Attempt, Limits, run_episode
+from loomrl.gym.episode import Attempt, Limits, Plan, run_episode
 from loomrl.gym.host.alarm import Deadline, Hang, Watch, interruptible
-from loomrl.gym.host.local import Plan
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Task

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.gym.command import LONGEST, command_format, parse_command, parse_commands
+from loomrl.gym.answer import LONGEST, command_format, parse_command, parse_commands
 
 VERBS = ("QUERY", "SOLVE")
 

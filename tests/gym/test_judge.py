@@ -12,12 +12,20 @@ from multiprocessing import get_context
 import pytest
 
 from loomrl.errors import ConfigError, ScorerError, StoreError
+from loomrl.gym import chat_server as judge_server
 from loomrl.gym.base import EnvironmentSettings
-from loomrl.gym.judge import server as judge_server
-from loomrl.gym.judge.human import HumanJudge
-from loomrl.gym.judge.judge import HumanJudgeConfig, Inquiry, OpenAIJudgeConfig, Opinion
-from loomrl.gym.judge.open import JudgeConfig, open_judge
-from loomrl.gym.judge.openai import OpenAIJudge, messages, read_verdict
+from loomrl.gym.judge import (
+    HumanJudge,
+    HumanJudgeConfig,
+    Inquiry,
+    JudgeConfig,
+    OpenAIJudge,
+    OpenAIJudgeConfig,
+    Opinion,
+    messages,
+    open_judge,
+    read_verdict,
+)
 from loomrl.store import LoomDB, open_store
 from loomrl.store.judgements import answer, read_judgement, waiting
 from loomrl.types import Message

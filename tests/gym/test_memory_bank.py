@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from loomrl.config import RolloutConfig, ScriptedPolicy
 from loomrl.envs.memory import MemoryBufferEnvironment
 from loomrl.gym.curriculum import Draw, Family
-from loomrl.gym.host.local import plan_group
+from loomrl.gym.episode import plan_group
 from loomrl.gym.memory import MemoryBank, with_memory
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Failure, Group, Reward, Task, Trajectory

@@ -10,8 +10,7 @@ from sample_envs import GuessEnvironment, open_sample
 from loomrl.config import CustomPolicy, LanguagePolicy, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.gym.base import Step
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan, plan_group
+from loomrl.gym.episode import Attempt, Plan, plan_group
 from loomrl.gym.policy import SCRIPTED, Action
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Message, Reward, Task

@@ -8,9 +8,8 @@ from sample_envs import GuessEnvironment
 
 from loomrl.config import CustomPolicy, RolloutConfig
 from loomrl.gym.base import Step
-from loomrl.gym.episode import Attempt
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.host.alarm import Deadline
-from loomrl.gym.host.local import Plan
 from loomrl.gym.policy import Action
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import Message, Reward, Task

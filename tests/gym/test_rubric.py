@@ -14,12 +14,11 @@ from loomrl.config import QuarantineConfig
 from loomrl.config.rewards import RewardConfig
 from loomrl.config.rubric import RubricPart
 from loomrl.errors import ConfigError, JudgeError, ScorerError
-from loomrl.gym.judge import server as judge_server
+from loomrl.gym import chat_server as judge_server
 from loomrl.gym.quarantine import Quarantine
 from loomrl.gym.rewards import open_shaping
-from loomrl.gym.rubric.calibration import Calibration, read_calibration
-from loomrl.gym.rubric.form import chat, fingerprint, order, read_opinions
-from loomrl.gym.rubric.judge import RubricJudge, open_rubric
+from loomrl.gym.rubric import Calibration, chat, fingerprint, order, read_calibration, read_opinions
+from loomrl.gym.rubric_judge import RubricJudge, open_rubric
 from loomrl.types import End, Message, Reward, Trajectory
 from tests.gym.rubric_support import NO, YES, Asked, ScriptedJudge, by_words, completion, scripted
 from tests.gym.test_rewards import attempt

@@ -10,11 +10,10 @@ import pytest
 
 from loomrl.errors import ConfigError, SandboxError
 from loomrl.gym.sandbox import Ending, Execution, Limits, Sandbox, Slots, open_sandbox
-from loomrl.gym.sandbox.attack import HELD, Attack, attempt, staged, survey, whole
-from loomrl.gym.sandbox.attack_kernel import KERNEL_ATTACKS
+from loomrl.gym.sandbox.attack import HELD, KERNEL_ATTACKS, Attack, whole
 from loomrl.gym.sandbox.bubblewrap import Bubble, Bubblewrap, find_bubblewrap
 from loomrl.gym.sandbox.gvisor import find_gvisor
-from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, prove
+from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, attempt, prove, staged, survey
 from loomrl.gym.sandbox.session import BoxedSandbox
 from tests.needs import needs
 

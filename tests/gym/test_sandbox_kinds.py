@@ -13,8 +13,8 @@ import pytest
 import loomrl.gym.sandbox as package
 from loomrl.errors import ConfigError, SandboxError
 from loomrl.gym.sandbox import Ending, Limits, Slots, open_sandbox
+from loomrl.gym.sandbox.contract import find_interpreter
 from loomrl.gym.sandbox.gvisor import Gvisor, find_gvisor
-from loomrl.gym.sandbox.interpreter import find_interpreter
 from loomrl.gym.sandbox.session import BoxedSandbox
 from tests.needs import needs
 

@@ -18,12 +18,11 @@ import pytest
 
 from loomrl.errors import SandboxError
 from loomrl.gym.sandbox import Ending, Limits, Sandbox, Session, Slots, open_sandbox
-from loomrl.gym.sandbox.attack import survey
-from loomrl.gym.sandbox.attack_resource import BOMBS, POOR
+from loomrl.gym.sandbox.attack import BOMBS, POOR
 from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
-from loomrl.gym.sandbox.cgroup import make_cgroup
-from loomrl.gym.sandbox.interpreter import find_interpreter
-from loomrl.gym.sandbox.process import facts, owned_by
+from loomrl.gym.sandbox.contract import find_interpreter
+from loomrl.gym.sandbox.process import facts, make_cgroup, owned_by
+from loomrl.gym.sandbox.proof import survey
 from loomrl.gym.sandbox.session import BoxedSandbox, WarmSession
 from tests.needs import needs
 

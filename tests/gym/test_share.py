@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from loomrl.config import EnvironmentConfig
 from loomrl.gym.catalogue import find
-from loomrl.gym.share import Stake, shares
+from loomrl.gym.curriculum import Stake, shares
 from loomrl.gym.task_mixture import gather
 
 STAKES = st.dictionaries(

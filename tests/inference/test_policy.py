@@ -12,7 +12,7 @@ from sample_models import logprobs, request, tiny_model, tiny_tokenizer
 from loomrl.config import LanguagePolicy, RolloutConfig, Sampling, ScriptedPolicy
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.gym.base import BaseEnvironment, Step
-from loomrl.gym.host.local import plan_group
+from loomrl.gym.episode import plan_group
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.inference.chat import Chat

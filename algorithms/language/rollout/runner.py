@@ -18,7 +18,7 @@ from loomrl.algorithms.language.rollout.playing import Life, Playing
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, LanguagePolicy, PolicyChoice, TorchEngineConfig
 from loomrl.gym.catalogue import Registration, register
-from loomrl.gym.host.local import LocalHost, Plan
+from loomrl.gym.episode import LocalHost, Plan
 from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make

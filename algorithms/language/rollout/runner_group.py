@@ -11,8 +11,7 @@ from ray.exceptions import RayError
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from loomrl.errors import EpisodeError, PolicyError
-from loomrl.gym.episode import failed_trajectory
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Plan, failed_trajectory
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.poll import answered
 from loomrl.inference.torch.engine import Statistics

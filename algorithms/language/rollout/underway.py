@@ -20,9 +20,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from loomrl.algorithms.language.rollout.playing import Life
 from loomrl.algorithms.language.rollout.runner_group import LOST, NOBODY, RunnerGroup
 from loomrl.errors import PolicyError
-from loomrl.gym.episode import failed_trajectory, hang
+from loomrl.gym.episode import Plan, failed_trajectory, hang
 from loomrl.gym.host.actor import RETRIES
-from loomrl.gym.host.local import Plan
 from loomrl.gym.host.watch import Autopsy, examine
 from loomrl.types import Failure, Trajectory
 

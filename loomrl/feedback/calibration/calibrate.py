@@ -12,9 +12,8 @@ from loomrl.evaluation.statistics import Interval
 from loomrl.feedback.calibration.agreement import Numbers, kappa, mean, rank_correlation, resampled
 from loomrl.feedback.calibration.isotonic import errors, isotonic
 from loomrl.feedback.calibration.rating import Rated, Ratings
-from loomrl.gym.rubric.calibration import Calibration
-from loomrl.gym.rubric.form import fingerprint
-from loomrl.gym.rubric.judge import Grade, RubricJudge
+from loomrl.gym.rubric import Calibration, fingerprint
+from loomrl.gym.rubric_judge import Grade, RubricJudge
 
 LEAST = 30
 """Rated trajectories without which nothing is said."""

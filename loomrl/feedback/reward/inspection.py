@@ -13,9 +13,8 @@ from loomrl.feedback.reward.completion import is_told, own_completion, worth
 from loomrl.feedback.reward.laboratory import Laboratory
 from loomrl.feedback.reward.pipeline import COMPLETION, QUALITY
 from loomrl.feedback.reward.score import Score, inapplicable, known, missing
-from loomrl.gym.judge.judge import Inquiry, Judge, OpenAIJudgeConfig, conversation
-from loomrl.gym.judge.open import open_judge
-from loomrl.gym.rubric.judge import Grade, open_rubric
+from loomrl.gym.judge import Inquiry, Judge, OpenAIJudgeConfig, conversation, open_judge
+from loomrl.gym.rubric_judge import Grade, open_rubric
 from loomrl.types import End, Trajectory
 
 QUESTION = "Did the assistant do what the user asked for?"

@@ -18,8 +18,8 @@ from loomrl.feedback.reward.code import CRITICAL, LINTED, Inspected, Submission,
 from loomrl.files import scratch
 from loomrl.gym.sandbox import Ending, Limits, Session, open_sandbox
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
+from loomrl.gym.sandbox.contract import inside, readable
 from loomrl.gym.sandbox.gvisor import Gvisor
-from loomrl.gym.sandbox.interpreter import inside, readable
 from loomrl.gym.sandbox.session import BoxedSandbox
 
 LIMITS = Limits(wall_s=10.0, cpu_s=2, memory_mb=512, processes=32, output_bytes=4 << 20, scratch_mb=16)

@@ -16,7 +16,7 @@ from loomrl.feedback.reward.opinion import user_feedback
 from loomrl.feedback.reward.score import DIGITS, NEUTRAL, Score, inapplicable, known, missing, score_of
 from loomrl.feedback.reward.trail import Spread, Trail
 from loomrl.gym.rewards import RewardComponent, open_component
-from loomrl.gym.rubric.judge import RubricJudge
+from loomrl.gym.rubric_judge import RubricJudge
 from loomrl.store.rewards import StoredReward
 from loomrl.types import End, Feedback, Trajectory
 

@@ -96,7 +96,7 @@ class PettingZooEnvironment(WorldEnvironment):
     sources = (
         *WorldEnvironment.sources,
         "loomrl.gym.adapters.pettingzoo",
-        "loomrl.gym.adapters.line_game",
+        "loomrl.gym.adapters.classic",
         _CLASSIC,
     )
 

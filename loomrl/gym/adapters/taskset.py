@@ -8,8 +8,9 @@ import functools
 import inspect
 import itertools
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
 
 import verifiers.v1 as vf
 from verifiers.v1.errors import TaskError
@@ -21,9 +22,17 @@ from verifiers.v1.utils.decorators import discover_decorated, invoke
 from verifiers.v1.utils.loaders import environment_class, load_taskset, taskset_config_type
 
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
-from loomrl.gym.adapters.row import Score, field_of, row_of, text_of
 from loomrl.gym.adapters.verifiers import Module
+from loomrl.gym.base import LEVELS
+from loomrl.gym.guard import is_storable
 from loomrl.types import Message, Task
+
+
+class Score(NamedTuple):
+    """A taskset's score of an answer."""
+
+    value: float
+    parts: Mapping[str, float]
 
 
 def open(module: Module, task: Task) -> tuple[Mapping[str, Any], "Question"]:
@@ -126,3 +135,39 @@ class Question:
             await invoke(hook, {"trace": self._trace})
         except Exception as error:
             raise EpisodeError(f"{self._name}: {hook.__name__}: {type(error).__name__}: {error}") from error
+
+
+def text_of(content: Any, *, origin: str) -> str:
+    """The text of a message: a string, or parts that are all text."""
+    if content is None or isinstance(content, str):
+        text = content or ""
+    else:
+        parts = [part if isinstance(part, Mapping) else part.model_dump() for part in content]
+        if any(part.get("type") != "text" for part in parts):
+            raise EpisodeError(f"{origin}: a message has parts that are no text; only text can be shown.")
+        text = "\n".join(part["text"] for part in parts)
+    return text if is_storable(text) else ascii(text)
+
+
+def row_of(task: Task, values: Sequence[Any]) -> int:
+    """The row for a task: rows are sorted by `values`, and each level gets its tenth, or all rows if all values are
+    equal.
+    """
+    order = sorted(range(len(values)), key=values.__getitem__)
+    size = len(order)
+    first, last = 0, size
+    if size and values[order[0]] != values[order[-1]]:
+        first = (task.level - 1) * size // LEVELS
+        last = max(first + 1, task.level * size // LEVELS)
+    return order[Random(f"{task.family}:{task.level}:{task.seed}").randrange(first, last)]
+
+
+def field_of(row: Mapping[str, Any], path: str, *, origin: str) -> Any:
+    """The value at a dotted path, such as `info.level`."""
+    value: Any = row
+    for name in path.split("."):
+        value = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(value, Mapping) or name not in value:
+            raise ConfigError(f"{origin}.level_field={path!r}: a row has no {name!r} there, but {str(value)[:100]!r}.")
+        value = value[name]
+    return value

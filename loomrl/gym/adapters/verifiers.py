@@ -59,7 +59,6 @@ class VerifiersEnvironment(BaseEnvironment):
     dependencies = ("verifiers",)
     sources = (
         "loomrl.gym.adapters.family",
-        "loomrl.gym.adapters.row",
         "loomrl.gym.adapters.taskset",
         "loomrl.gym.adapters.verifiers",
         "loomrl.threshold",

@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.family import LevelledFamily, declare
 from loomrl.gym.adapters.space_text import Malformed, count_numbers, parse, sample, usage, written
+from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.threshold import Tally
 from loomrl.types import Message, Observation, Reward, Task
 

@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.gym.base import BaseEnvironment
-from loomrl.gym.check import hostile, play, sandbox, shape
-from loomrl.gym.check.probe import Probe
-from loomrl.gym.check.report import Check
+from loomrl.gym.check import hostile, promise
+from loomrl.gym.check.probe import Check, Probe
 from loomrl.gym.synchronous import asynchronous
 
 JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
-    "contract": shape.check_contract,
-    "settings": shape.check_settings,
-    "tasks": shape.check_tasks,
-    "determinism": play.check_determinism,
-    "fingerprint": play.fingerprint,
-    "oracle": play.check_oracle,
-    "rewards": play.check_rewards,
-    "sandbox": sandbox.check_sandbox,
+    "contract": promise.check_contract,
+    "settings": promise.check_settings,
+    "tasks": promise.check_tasks,
+    "determinism": promise.check_determinism,
+    "fingerprint": promise.fingerprint,
+    "oracle": promise.check_oracle,
+    "rewards": promise.check_rewards,
+    "sandbox": hostile.check_sandbox,
 }
 
 
@@ -80,7 +79,7 @@ async def _find_out(job: str, probe: Probe) -> Check:
     kind, _, name = job.partition(" ")
     if kind == "hostile":
         return await hostile.check_text(probe, name)
-    return await play.check_opponent(probe, job)
+    return await promise.check_opponent(probe, job)
 
 
 def _find(entry_point: str) -> type[BaseEnvironment]:

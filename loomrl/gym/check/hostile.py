@@ -1,10 +1,9 @@
-"""Hostile text, from a policy in training or a malicious user: each must get an answer quickly."""
+"""Hostile input: text, which must get an answer quickly, and programs that attack the sandbox."""
 
 import time
 
 from loomrl.errors import EpisodeError
-from loomrl.gym.check.probe import Probe, case
-from loomrl.gym.check.report import Check
+from loomrl.gym.check.probe import Check, Probe, case
 from loomrl.gym.guard import checked_step
 from loomrl.types import Task
 
@@ -91,3 +90,23 @@ async def _answer_time(probe: Probe, task: Task, text: str) -> float:
     finally:
         await environment.close()
     return took
+
+
+AT_ONCE = 16
+"""Attacks between two progress reports."""
+
+
+async def check_sandbox(probe: Probe) -> Check:
+    """Every attack of the suite, or a share of them, is held by the sandbox that this machine has."""
+    from loomrl.gym.sandbox import open_sandbox
+    from loomrl.gym.sandbox.proof import Breach, attacks_on, survey
+
+    sandbox = open_sandbox()
+    attacks = attacks_on(sandbox.boxes)[:: round(1 / probe.share)]
+    found: list[Breach] = []
+    for first in range(0, len(attacks), AT_ONCE):
+        probe.tell(f"attack {first + 1} of {len(attacks)}")
+        found += await survey(sandbox, attacks[first : first + AT_ONCE])
+    figures = {"attacks": len(attacks), "breaches": len(found)}
+    detail = "; ".join(f"a program in it {breach.attack} ({breach.seen})" for breach in found[:4])
+    return Check("sandbox", not found, detail or f"all {len(attacks)} attacks held", figures)

@@ -1,14 +1,44 @@
-"""Shared by all checks: the environment's class, the tasks to try, and a way to play them."""
+"""Shared by all checks: the environment under test, the tasks to try, a way to play them, and the results as data."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from loomrl.gym.base import LEVELS, BaseEnvironment
 from loomrl.gym.episode import Attempt, Limits, run_episode
 from loomrl.gym.policy import PolicyFactory
 from loomrl.types import Task, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise: kept or not, the finding, and its figures."""
+
+    name: str
+    passed: bool
+    detail: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The result of all checks of an environment."""
+
+    environment: str
+    version: str
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True if every promise is kept."""
+        return all(check.passed for check in self.checks)
+
+    def __str__(self) -> str:
+        lines = [f"{'ok  ' if check.passed else 'FAIL'}  {check.name:<12} {check.detail}" for check in self.checks]
+        verdict = "passes" if self.passed else "does not pass"
+        return "\n".join([*lines, f"{self.environment} {self.version} {verdict}."])
+
 
 LIMITS = Limits(turn_timeout_s=10, episode_timeout_s=25)
 ALL_LEVELS = range(1, LEVELS + 1)

@@ -15,7 +15,7 @@ from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
 from loomrl.gym.check.hostile import TEXTS
-from loomrl.gym.check.report import Check, CheckReport
+from loomrl.gym.check.probe import Check, CheckReport
 
 _PLAIN = ("settings", "tasks", "determinism", "oracle", "rewards")
 CHECKS = ("contract", *_PLAIN, "opponents", "hostile", "sandbox")

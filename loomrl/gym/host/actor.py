@@ -16,8 +16,7 @@ from loomrl.config import RolloutConfig
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.catalogue import Registration, register, registrations
-from loomrl.gym.episode import failed_trajectory, hang
-from loomrl.gym.host.local import LocalHost, Make, Plan
+from loomrl.gym.episode import LocalHost, Make, Plan, failed_trajectory, hang
 from loomrl.gym.host.rounds import Seat
 from loomrl.gym.host.watch import Autopsy, Watchdog, examine
 from loomrl.gym.policy import OpenPolicy, open_policy

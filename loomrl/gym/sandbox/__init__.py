@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym.sandbox.contract import Ending, Execution, Limits, Sandbox, Session
-from loomrl.gym.sandbox.slot import Slots
+from loomrl.gym.sandbox.place import Slots
 
 if TYPE_CHECKING:
     from loomrl.gym.sandbox.session import BoxedSandbox, Boxes

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 
 from loomrl.errors import ConfigError, SandboxError
 from loomrl.gym.sandbox.box import START_S, Box, flat, guest_command, guest_environment, receive, sealed
-from loomrl.gym.sandbox.contract import Limits
-from loomrl.gym.sandbox.interpreter import Interpreter, find_interpreter
-from loomrl.gym.sandbox.place import Place
+from loomrl.gym.sandbox.contract import Interpreter, Limits, find_interpreter
+from loomrl.gym.sandbox.place import Place, Slots
 from loomrl.gym.sandbox.seccomp import filter_program
-from loomrl.gym.sandbox.slot import Slots
 
 OLDEST = (0, 8, 0)
 INSTALL = "Install it: apt-get install bubblewrap (0.8.0 or newer)."

@@ -11,11 +11,9 @@ from typing import Any
 
 from loomrl.errors import ConfigError, SandboxError
 from loomrl.gym.sandbox.box import Box, guest_command, guest_environment
-from loomrl.gym.sandbox.contract import Limits
-from loomrl.gym.sandbox.interpreter import Interpreter, find_interpreter
-from loomrl.gym.sandbox.place import Place
+from loomrl.gym.sandbox.contract import Interpreter, Limits, find_interpreter
+from loomrl.gym.sandbox.place import Place, Slots
 from loomrl.gym.sandbox.process import descendants
-from loomrl.gym.sandbox.slot import Slots
 
 INSTALL = "Install it: apt-get install runsc, or https://gvisor.dev/docs/user_guide/install."
 OVERHEAD_MB = 256

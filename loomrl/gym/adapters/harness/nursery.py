@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.gym.sandbox.cgroup import Cgroup, make_cgroup
+from loomrl.gym.sandbox.process import Cgroup, make_cgroup
 
 GUEST = Path(__file__).with_name("guest.py")
 SIZE = struct.Struct("<I")

@@ -15,11 +15,10 @@ from typing import Any
 from loomrl.canonical import content_hash
 from loomrl.config.rubric import RubricPart
 from loomrl.errors import JudgeError, ScorerError
-from loomrl.gym.host.loop import PrivateLoop
-from loomrl.gym.judge.judge import Opinion, conversation
-from loomrl.gym.judge.server import ChatServer
-from loomrl.gym.rubric.calibration import read_calibration
-from loomrl.gym.rubric.form import chat, fingerprint, order, read_opinions, response_format, worth
+from loomrl.gym.chat_server import ChatServer
+from loomrl.gym.judge import Opinion, conversation
+from loomrl.gym.rubric import chat, fingerprint, order, read_calibration, read_opinions, response_format, worth
+from loomrl.gym.synchronous import PrivateLoop
 from loomrl.types import Message, Trajectory
 
 REMEMBERED = 8192

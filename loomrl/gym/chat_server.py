@@ -11,6 +11,7 @@ from loomrl.errors import JudgeError, ScorerError
 if TYPE_CHECKING:
     import httpx
 
+
 TRIES = 3
 PAUSE_S = 0.5
 MOST_BYTES = 1 << 20
