@@ -104,7 +104,7 @@ async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, jud
             attempts = await _play(gym, policy, mixture, settings, run, asked)
             missing = left_out(mixture, [attempt.task for attempt in attempts])
             report = judge(policy.name, attempts, confidence=settings.confidence, rules=rules, left_out=missing)
-            reports.append(replace(report, front=front_of(experiment, policy.name, shaping.all_shaped(attempts))))
+            reports.append(replace(report, front=front_of(experiment, policy.name, shaping.shape(attempts))))
     return reports
 
 

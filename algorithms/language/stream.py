@@ -177,7 +177,7 @@ class Stream:
         fresh = [t for t in finished if t.group in self._flights and t.id in self._flights[t.group].missing]
         if not fresh:
             return False
-        fresh = self._collector.store(list(self._collector.shaping.all_shaped(fresh)))
+        fresh = self._collector.store(list(self._collector.shaping.shape(fresh)))
         self._arrived += fresh
         for trajectory in fresh:
             del self._flights[trajectory.group].missing[trajectory.id]
@@ -197,7 +197,7 @@ class Stream:
         """Show the quarantine the attempts since the last update; returns their failures."""
         arrived = self._arrived
         self._arrived = []
-        for case in self._collector.quarantine.observe(arrived):
+        for case in self._collector.tasks.quarantine.observe(arrived):
             _log.warning("quarantined: %s", case)
         return [attempt.failure for attempt in arrived if attempt.failure is not None]
 
@@ -220,7 +220,7 @@ class Stream:
             self._fly(int(number), self._drawn(note), policy, since=min(since, self._collector.cursor))
         while (noted := self._collector.notes.find(self._plans_note())) is not None:
             for note in json.loads(noted):
-                self._collector.rows.skip(draw := self._drawn(note))
+                self._collector.tasks.skip(draw := self._drawn(note))
                 self._begin(draw, policy)
         after = min([self._collector.cursor, *(flight.since for flight in self._flights.values())])
         for cursor, attempt in hub.replay(after=after, selection=Selection(run=self._collector.run)):

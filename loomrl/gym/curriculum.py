@@ -7,9 +7,9 @@ floor for every family, and p drawn back to 1/2 while a family is not tried, bec
 
 import math
 import random
-from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
 
@@ -123,34 +123,6 @@ class Curriculum(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
-
-
-class Fixed:
-    """One level; environments by share, families of an environment evenly."""
-
-    def __init__(self, families: Sequence[Family], settings: FixedCurriculum) -> None:
-        self.families = _some(families)
-        self.level = settings.level
-
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
-        """A family by its environment's share."""
-        families = [family for family in self.families if family.key not in without]
-        family = _pick(families, dict.fromkeys((f.key for f in families), 1.0), rng)
-        return Draw(family, family.at(self.level), rng.choice(TRAINING_SEEDS))
-
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Nothing changes."""
-
-    def progress(self) -> dict[str, float]:
-        """The one level."""
-        return {family.key: float(family.at(self.level)) for family in self.families}
-
-    def state_dict(self) -> dict[str, Any]:
-        """There is no state."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """There is no state."""
 
 
 @dataclass
@@ -320,66 +292,13 @@ class Staged:
         self._enter(names.index(state["stage"]), state["latest"])
 
 
-class Epochs:
-    """A curriculum whose tasks, where they are rows of a list, are drawn without replacement.
-
-    Each row of a family and level is drawn once before any is drawn again, in an order that follows from the seed.
-    """
-
-    def __init__(self, curriculum: Curriculum, count: Callable[[Draw], int | None], *, seed: int) -> None:
-        self._curriculum = curriculum
-        self._count = count
-        self._seed = seed
-        self._drawn: Counter[str] = Counter()
-        """Draws so far, by family and level."""
-        self._orders: dict[str, tuple[int, list[int]]] = {}
-
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
-        """The curriculum's draw, with the next row of its family and level."""
-        draw = self._curriculum.draw(rng, without=without)
-        rows = self._count(draw)
-        if not rows:
-            return draw
-        epoch, place = divmod(self._drawn[draw.cell], rows)
-        self.skip(draw)
-        return replace(draw, seed=self._order(draw.cell, epoch, rows)[place])
-
-    def skip(self, draw: Draw) -> None:
-        """Count a draw that is on record."""
-        self._drawn[draw.cell] += 1
-
-    def _order(self, cell: str, epoch: int, rows: int) -> list[int]:
-        known, order = self._orders.get(cell, (-1, []))
-        if known != epoch:
-            order = random.Random(f"{self._seed}/{cell}/{epoch}").sample(range(rows), rows)
-            self._orders[cell] = (epoch, order)
-        return order
-
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Learn from the outcomes of one update."""
-        self._curriculum.observe(outcomes)
-
-    def progress(self) -> dict[str, float]:
-        """Level per family key."""
-        return self._curriculum.progress()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The curriculum's state, and how many rows were drawn."""
-        return {"curriculum": self._curriculum.state_dict(), "drawn": dict(self._drawn)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        self._curriculum.load_state_dict(state["curriculum"])
-        self._drawn = Counter(state["drawn"])
-
-
 def open_curriculum(
     families: Sequence[Family],
     settings: FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum | StagedCurriculum,
 ) -> Curriculum:
     """The curriculum that the settings describe, over these families."""
-    if isinstance(settings, FixedCurriculum):
-        return Fixed(families, settings)
+    if isinstance(settings, FixedCurriculum):  # it rises from its level to the same level
+        settings = ProgressiveCurriculum(first_level=settings.level, last_level=settings.level)
     if isinstance(settings, ProgressiveCurriculum):
         return Progressive(families, settings)
     if isinstance(settings, AdaptiveCurriculum):

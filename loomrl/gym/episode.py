@@ -349,26 +349,6 @@ class Plan:
     """Seed of the policy's randomness; by default the attempt's id."""
 
 
-def plan_group(
-    task: Task,
-    *,
-    group: str,
-    size: int,
-    policy: PolicyChoice,
-    settings: Mapping[str, Any] | None = None,
-    **labels: Any,
-) -> list[Plan]:
-    """`size` attempts at one task under the same conditions; `labels` are those of `Attempt`."""
-    return [
-        Plan(
-            attempt=Attempt(id=f"{group}/{index}", task=task, group=group, group_size=size, **labels),
-            policy=policy,
-            settings=settings or {},
-        )
-        for index in range(size)
-    ]
-
-
 @dataclass(frozen=True, slots=True)
 class _Seated:
     """An opponent that is asked in the seat of its attempt."""

@@ -33,10 +33,6 @@ class GuardedEnvironment:
         self._total = 0.0
         self._running = False
 
-    def task(self, family: str, level: int, seed: int) -> Task:
-        """The task with this family, level and seed."""
-        return self.environment.task(family, level, seed)
-
     async def reset(self, task: Task | None = None) -> Observation:
         """Begin an attempt; None samples a task."""
         if self._memories is not None and remembers(self.environment):
@@ -69,10 +65,6 @@ class GuardedEnvironment:
         """An EpisodeError unless an episode has begun and is not over."""
         if not self._running:
             raise EpisodeError("step() before reset(), or after the episode ended. Call reset() first.")
-
-    def oracle(self) -> str:
-        """The next action of a perfect solver in the current state."""
-        return self.environment.oracle()
 
     async def memory(self) -> dict[str, Any] | None:
         """A JSON copy of the memory that the attempt leaves, if any."""

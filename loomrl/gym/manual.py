@@ -17,10 +17,10 @@ from loomrl.config import AdaptiveCurriculum, Curriculum, EnvironmentConfig
 from loomrl.errors import ConfigError, EpisodeError, failure_from
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step, levels_of
 from loomrl.gym.catalogue import find
-from loomrl.gym.curriculum import Outcome
+from loomrl.gym.curriculum import Outcome, family_key
 from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.memory import MemoryBank
-from loomrl.gym.task_mixture import gather, open_draws
+from loomrl.gym.task_mixture import gather, open_task_source
 from loomrl.gym.template import load_templates
 from loomrl.types import Observation, Reward, Task
 
@@ -53,7 +53,7 @@ class CurriculumGenerator:
             )
         start = _level("beginner" if initial_difficulty is None else initial_difficulty)
         settings = curriculum or AdaptiveCurriculum(start_level=start)
-        self._curriculum = open_draws(self._mixture, settings, seed=seed)
+        self._curriculum = open_task_source(self._mixture, settings, seed=seed)
         self._rng = random.Random(seed)
 
     def generate(self) -> Task:
@@ -63,7 +63,7 @@ class CurriculumGenerator:
 
     def observe(self, task: Task, success: float) -> None:
         """Observe the success of an attempt at a task, from 0 to 1."""
-        self._curriculum.observe([Outcome(self._mixture.family_of(task), task.level, success)])
+        self._curriculum.observe([Outcome(family_key(task), task.level, success)])
 
     def progress(self) -> dict[str, float]:
         """Level per family; a fraction is the chance of the next level."""
@@ -175,7 +175,7 @@ class ManualEnvironment:
 
     def oracle(self) -> str:
         """The next action of a perfect solver, from the present state."""
-        return self._guarded.oracle()
+        return self.environment.oracle()
 
     async def close(self) -> None:
         """Let go of whatever is open."""

@@ -1,27 +1,17 @@
 """Quarantine: task families and whole environments that keep failing are paused, reported, recorded, and retried.
 
-    quarantine = Quarantine(experiment.rollout.quarantine)
-    curriculum = Quarantined(open_curriculum(mixture.families, experiment.curriculum), quarantine)
-
-    draw = curriculum.draw(rng)                         # EpisodeError with all causes if nothing is left to draw
-    ...
-    for case in quarantine.observe(attempts):           # once per update: all its attempts, stored or new, any order
-        report(str(case))                               # before the lease, which is empty if all of them failed
-    curriculum.observe(outcomes)                        # of usable attempts
-    state = curriculum.state_dict()                     # includes the quarantine
-
-`quarantine.cases` lists the current cases.
+Once per update it observes all attempts, stored or new, in any order, and before the lease: a lease is empty if all of
+them failed.
 """
 
-import random
 from collections import Counter, deque
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from loomrl.config import QuarantineConfig
 from loomrl.errors import EpisodeError, ScorerError
-from loomrl.gym.curriculum import Curriculum, Draw, Outcome, family_key
+from loomrl.gym.curriculum import family_key
 from loomrl.types import Failure, Trajectory
 
 BLAMED = (EpisodeError.boundary, ScorerError.boundary)
@@ -139,42 +129,6 @@ class Quarantine:
         self._examples = dict(state["examples"])
         self._cases = {case["name"]: Case(**case) for case in state["cases"]}
         self._times = Counter(state["times"])
-
-
-class Quarantined:
-    """A curriculum that never draws a quarantined family."""
-
-    def __init__(self, curriculum: Curriculum, quarantine: Quarantine) -> None:
-        self._curriculum = curriculum
-        self._quarantine = quarantine
-
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
-        """The next task; an EpisodeError with the causes if no family is left."""
-        families = self.progress().keys()
-        barred = {family for family in families if family in without or not self._quarantine.allows(family)}
-        if barred == families:
-            cases = "; ".join(map(str, self._quarantine.cases))
-            raise EpisodeError(
-                f"no task family is left to draw from: {cases}. Repair these environments, or leave them out."
-            )
-        return self._curriculum.draw(rng, without=barred)
-
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Learn from the outcomes of one update."""
-        self._curriculum.observe(outcomes)
-
-    def progress(self) -> dict[str, float]:
-        """Level per family key, including quarantined ones."""
-        return self._curriculum.progress()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The curriculum's state and the quarantine's."""
-        return {"curriculum": self._curriculum.state_dict(), "quarantine": self._quarantine.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        self._curriculum.load_state_dict(state["curriculum"])
-        self._quarantine.load_state_dict(state["quarantine"])
 
 
 def _failures(causes: Iterable[str]) -> int:

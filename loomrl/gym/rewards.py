@@ -172,23 +172,22 @@ class Shaping:
         self.adaptation = adaptation
         self.weights = {component.name: component.weight for component in components}
 
-    def shaped(self, attempt: Trajectory) -> Trajectory:
-        """The attempt with the parts added to its last turn's reward; one that cannot be scored has failed."""
-        return self._shaped(attempt, self._begun(attempt))
+    def shape(self, attempts: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """The attempts with the parts added to their last turn's reward; one that cannot be scored has failed.
 
-    def all_shaped(self, attempts: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        """As `shaped`, once all have come: judges are asked about the first while the others are still being played."""
-        begun = [(attempt, self._begun(attempt)) for attempt in attempts]
+        They are yielded once all have come: judges are asked about the first while the others are still being played.
+        """
+        begun = [(attempt, self._ask_judges(attempt)) for attempt in attempts]
         for attempt, grades in begun:
-            yield self._shaped(attempt, grades)
+            yield self._add_parts(attempt, grades)
 
-    def _begun(self, attempt: Trajectory) -> Grades:
-        """What judges are asked about this attempt, by part."""
+    def _ask_judges(self, attempt: Trajectory) -> Grades:
+        """The grades by part, which come later."""
         if attempt.failure is not None or not attempt.turns:
             return {}
         return {name: judge.begin(conversation(attempt)) for name, judge in self._rubrics().items()}
 
-    def _shaped(self, attempt: Trajectory, begun: Grades) -> Trajectory:
+    def _add_parts(self, attempt: Trajectory, begun: Grades) -> Trajectory:
         if not self.components or attempt.failure is not None or not attempt.turns:
             return attempt
         own = self.weights.keys() & attempt.reward.parts.keys()

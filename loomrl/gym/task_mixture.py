@@ -3,22 +3,24 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from loomrl.config import EnvironmentConfig, Experiment, TurnLimit
+from loomrl.config import EnvironmentConfig, Experiment, QuarantineConfig, TurnLimit
 from loomrl.config.experiment import Curriculum as AnyCurriculum
-from loomrl.errors import ConfigError, unknown
+from loomrl.errors import ConfigError, EpisodeError, unknown
 from loomrl.gym.base import NO_LEVELS, BaseEnvironment
-from loomrl.gym.curriculum import Draw, Epochs, Family, Stake, family_key, open_curriculum, shares
+from loomrl.gym.curriculum import Curriculum, Draw, Family, Outcome, Stake, open_curriculum, shares
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.guard import act, begin
 from loomrl.gym.memory import with_memory
 from loomrl.gym.opponent import with_opponent
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.preference import with_preference
+from loomrl.gym.quarantine import Quarantine
 from loomrl.gym.registry import Registry, make, register_environment
 from loomrl.gym.synchronous import PrivateLoop
 from loomrl.gym.template import Noted, TaskTemplate, load_templates
@@ -27,6 +29,7 @@ from loomrl.store import LoomDB
 from loomrl.types import Source, Task
 
 _log = logging.getLogger(__name__)
+DEFAULT_QUARANTINE = QuarantineConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +120,6 @@ class TaskMixture:
         """The number of rows that training draws such a task from; None where tasks are generated."""
         return self.member(draw).count(draw.family.name, draw.level, held_out=False)
 
-    def family_of(self, task: Task) -> str:
-        """The curriculum's key for the family of a task."""
-        return family_key(task)
-
 
 Record = Callable[[str], tuple[str, str]]
 """Environment id → the id with its version, and its recorded snapshot."""
@@ -144,8 +143,83 @@ def open_task_mixture(experiment: Experiment, db: LoomDB) -> TaskMixture:
     return mixture
 
 
-def open_draws(mixture: TaskMixture, settings: AnyCurriculum, *, seed: int) -> Epochs:
-    """What training draws its tasks from; a ConfigError if a family has held-out tasks alone."""
+class TaskSource:
+    """The tasks of a training run: a curriculum's, of no quarantined family, and rows of lists without replacement.
+
+    Each row of a family and level is drawn once before any is drawn again, in an order that follows from the seed.
+    """
+
+    def __init__(
+        self,
+        curriculum: Curriculum,
+        count: Callable[[Draw], int | None] = lambda draw: None,
+        *,
+        seed: int = 0,
+        quarantine: QuarantineConfig = DEFAULT_QUARANTINE,
+    ) -> None:
+        self._curriculum = curriculum
+        self._count = count
+        self._seed = seed
+        self.quarantine = Quarantine(quarantine)
+        self._drawn: Counter[str] = Counter()
+        """Draws so far, by family and level."""
+        self._orders: dict[str, tuple[int, list[int]]] = {}
+
+    def draw(self, rng: random.Random) -> Draw:
+        """The next task; an EpisodeError with the causes if no family is left."""
+        families = self.progress().keys()
+        barred = {family for family in families if not self.quarantine.allows(family)}
+        if barred == families:
+            cases = "; ".join(map(str, self.quarantine.cases))
+            raise EpisodeError(
+                f"no task family is left to draw from: {cases}. Repair these environments, or leave them out."
+            )
+        draw = self._curriculum.draw(rng, without=barred)
+        rows = self._count(draw)
+        if not rows:
+            return draw
+        epoch, place = divmod(self._drawn[draw.cell], rows)
+        self.skip(draw)
+        return replace(draw, seed=self._order(draw.cell, epoch, rows)[place])
+
+    def skip(self, draw: Draw) -> None:
+        """Count a draw that is on record."""
+        self._drawn[draw.cell] += 1
+
+    def _order(self, cell: str, epoch: int, rows: int) -> list[int]:
+        known, order = self._orders.get(cell, (-1, []))
+        if known != epoch:
+            order = random.Random(f"{self._seed}/{cell}/{epoch}").sample(range(rows), rows)
+            self._orders[cell] = (epoch, order)
+        return order
+
+    def observe(self, outcomes: Iterable[Outcome]) -> None:
+        """Learn from the outcomes of one update."""
+        self._curriculum.observe(outcomes)
+
+    def progress(self) -> dict[str, float]:
+        """Level per family key, including quarantined ones."""
+        return self._curriculum.progress()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state needed to resume, as JSON."""
+        return {
+            "curriculum": self._curriculum.state_dict(),
+            "drawn": dict(self._drawn),
+            "quarantine": self.quarantine.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`."""
+        self._curriculum.load_state_dict(state["curriculum"])
+        self._drawn = Counter(state["drawn"])
+        self.quarantine.load_state_dict(state["quarantine"])
+
+
+def open_task_source(
+    mixture: TaskMixture, settings: AnyCurriculum, *, seed: int, quarantine: QuarantineConfig = DEFAULT_QUARANTINE
+) -> TaskSource:
+    """The source of training tasks; a ConfigError if all tasks of a family are held out."""
     for family in mixture.families:
         member = mixture.members[family.environment]
         counts = [member.count(family.name, level, held_out=False) for level in member.levels(family.name)]
@@ -154,7 +228,8 @@ def open_draws(mixture: TaskMixture, settings: AnyCurriculum, *, seed: int) -> E
                 f"environment {family.environment}: family {family.name!r} has nothing to train on, as all of its rows "
                 "are held out. Lower held_out, or only evaluate on it."
             )
-    return Epochs(open_curriculum(mixture.families, settings), mixture.count, seed=seed)
+    curriculum = open_curriculum(mixture.families, settings)
+    return TaskSource(curriculum, mixture.count, seed=seed, quarantine=quarantine)
 
 
 def gather(environments: Sequence[EnvironmentConfig], templates: str | None, record: Record) -> TaskMixture:

@@ -13,7 +13,7 @@ from sample_policies import Says
 
 from loomrl.gym.base import Step
 from loomrl.gym.episode import Attempt, Limits, run_episode
-from loomrl.gym.policy import Action, ConstantPolicy, HackPolicy, OraclePolicy, RandomPolicy
+from loomrl.gym.policy import Action, ConstantPolicy, OraclePolicy, RandomPolicy, hack_policy
 from loomrl.types import NO_VERSION, End, Message, Reward, Source, Tokens
 
 SHORT = Limits(turn_timeout_s=0.1, episode_timeout_s=5)
@@ -215,7 +215,7 @@ async def test_trouble_in_close_is_logged_and_spoils_nothing(caplog):
     assert "close failed" in caplog.text
 
 
-@pytest.mark.parametrize("policy", [RandomPolicy, ConstantPolicy, lambda e, r: HackPolicy(e, r, 1)])
+@pytest.mark.parametrize("policy", [RandomPolicy, ConstantPolicy, hack_policy(1)])
 async def test_unskilled_policies_play_to_the_end_and_lose(policy):
     environment = GuessEnvironment()
     made = await play(environment, policy(environment, random.Random(5)))

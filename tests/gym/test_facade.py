@@ -44,7 +44,7 @@ def vector():
 
 
 def oracle(made):
-    return made.unwrapped._episodes._guarded.oracle()
+    return made.unwrapped._episodes._guarded.environment.oracle()
 
 
 def test_gymnasiums_own_checker_passes_without_a_warning(env, caplog):
@@ -164,7 +164,7 @@ def test_vector_observations_are_the_texts_themselves(vector):
 def test_vector_ends_and_rewards_belong_to_their_episodes(vector):
     assert vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     vector.reset(seed=5)
-    solution = vector._episodes[1]._guarded.oracle()
+    solution = vector._episodes[1]._guarded.environment.oracle()
     observations, rewards, terminated, truncated, infos = vector.step(["x", solution, "x"])
     assert rewards.tolist() == [0.0, pytest.approx(1.1), 0.0]
     assert terminated.tolist() == [False, True, False]

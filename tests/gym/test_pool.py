@@ -10,7 +10,7 @@ from sample_envs import GuessEnvironment, open_sample
 from loomrl.config import CustomPolicy, LanguagePolicy, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.gym.base import Step
-from loomrl.gym.episode import Attempt, Plan, plan_group
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.policy import SCRIPTED, Action
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Message, Reward, Task
@@ -51,15 +51,6 @@ async def test_an_environment_is_played_by_hand_in_four_values():
     assert done
     assert (info["terminated"], info["truncated"], info["truncated_by"]) == (False, True, "max_steps=2")
     await env.close()
-
-
-async def test_groups_are_planned_with_their_labels():
-    task = Task("Guess", "1.2.0", "above", 1, 3)
-    plans = plan_group(task, group="g", size=3, policy=ScriptedPolicy(), settings={"max_steps": 1}, version=2, run="r")
-    (group,) = await gym().collect(plans)
-    assert [(t.id, t.group_size, t.last_version, t.run) for t in group.trajectories] == [
-        (f"g/{index}", 3, 2, "r") for index in range(3)
-    ]
 
 
 async def test_every_plan_is_played_once_with_its_labels():

@@ -12,7 +12,7 @@ from loomrl.config import AdaptiveCurriculum, FixedCurriculum, QuarantineConfig,
 from loomrl.errors import EpisodeError
 from loomrl.gym.curriculum import Family, Outcome, open_curriculum
 from loomrl.gym.episode import Attempt, failed_trajectory
-from loomrl.gym.quarantine import Quarantine, Quarantined
+from loomrl.gym.task_mixture import TaskSource
 from loomrl.types import End, Failure, Reward, Task, Trajectory
 
 FAMILIES = (Family("Math", "a"), Family("Math", "b"), Family("Logic", "c"))
@@ -38,8 +38,8 @@ def drawn(curriculum, count=300):
 
 
 def guarded(settings=None, families=FAMILIES):
-    quarantine = Quarantine(SETTINGS)
-    return quarantine, Quarantined(open_curriculum(families, settings or FixedCurriculum()), quarantine)
+    tasks = TaskSource(open_curriculum(families, settings or FixedCurriculum()), quarantine=SETTINGS)
+    return tasks.quarantine, tasks
 
 
 STAGED = StagedCurriculum(stages=({"name": "first", "families": ("Math/*",)}, {"name": "then"}))

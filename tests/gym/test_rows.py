@@ -14,7 +14,7 @@ from loomrl.evaluation.report import judge
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, Outcome
 from loomrl.gym.held_out import held_out, left_out
-from loomrl.gym.task_mixture import TaskMixture, gather, open_draws, open_task_mixture
+from loomrl.gym.task_mixture import TaskMixture, gather, open_task_mixture, open_task_source
 from loomrl.store import open_store
 from loomrl.types import End, Reward, Source, Task, Trajectory
 
@@ -63,7 +63,7 @@ def test_every_row_is_judged_once_and_only_once() -> None:
 def test_what_is_held_out_is_judged_whole_and_what_is_not_is_trained_on_whole() -> None:
     both = mixture(prompts(held_out=0.3))
     judged = asked(both, held_out(both, EvaluationConfig()))
-    rng, draws = random.Random(0), open_draws(both, FixedCurriculum(), seed=0)
+    rng, draws = random.Random(0), open_task_source(both, FixedCurriculum(), seed=0)
     trained = asked(both, [draws.draw(rng) for _ in range(len(ROWS) - len(judged))])
     assert set(judged.values()) == set(trained.values()) == {1}
     assert judged | trained == dict.fromkeys((row["prompt"] for row in ROWS), 1)
@@ -94,7 +94,7 @@ def test_levels_of_an_evaluation_are_refused_where_nothing_has_levels(tmp_path: 
 @pytest.mark.parametrize("settings", [FixedCurriculum(level=3), AdaptiveCurriculum(), ProgressiveCurriculum()])
 def test_training_goes_through_all_rows_before_any_comes_again(settings: Any) -> None:
     both = mixture(prompts(held_out=0), MATH)
-    draws, rng = open_draws(both, settings, seed=5), random.Random(1)
+    draws, rng = open_task_source(both, settings, seed=5), random.Random(1)
     drawn = []
     for _ in range(900):
         drawn.append(draws.draw(rng))
@@ -113,7 +113,7 @@ def test_epochs_are_resumed_and_recorded_draws_are_skipped() -> None:
     both = mixture(prompts(held_out=0.5), MATH)
 
     def opened() -> Any:
-        return open_draws(both, AdaptiveCurriculum(), seed=2)
+        return open_task_source(both, AdaptiveCurriculum(), seed=2)
 
     rng, whole = random.Random(3), opened()
     told = [whole.draw(rng) for _ in range(200)]
@@ -130,7 +130,7 @@ def test_epochs_are_resumed_and_recorded_draws_are_skipped() -> None:
 
 def test_a_file_for_judging_alone_is_not_trained_on() -> None:
     with pytest.raises(ConfigError, match="'prompts' has nothing to train on"):
-        open_draws(mixture(prompts(held_out=1)), FixedCurriculum(), seed=0)
+        open_task_source(mixture(prompts(held_out=1)), FixedCurriculum(), seed=0)
 
 
 def attempt(task: Task, success: float, number: int, group: str) -> Trajectory:

@@ -9,7 +9,7 @@ from loomrl.errors import SandboxError
 from loomrl.gym.sandbox import Ending, Limits, open_sandbox
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
 from loomrl.gym.sandbox.seccomp import FILE_CALLS, filter_program
-from loomrl.gym.sandbox.session import BoxedSandbox, WarmSession
+from loomrl.gym.sandbox.session import Sandbox, Session
 from tests.needs import needs
 
 pytestmark = [pytest.mark.system, needs("bubblewrap")]
@@ -17,13 +17,12 @@ KEPT = Limits(wall_s=20.0, scratch_mb=8, keeps_files=True)
 
 
 @pytest.fixture
-async def session() -> AsyncIterator[WarmSession]:
+async def session() -> AsyncIterator[Session]:
     async with open_sandbox("bubblewrap").session(limits=KEPT) as session:
-        assert isinstance(session, WarmSession)
         yield session
 
 
-async def test_programs_find_the_files_of_those_before_them_and_not_their_processes(session: WarmSession) -> None:
+async def test_programs_find_the_files_of_those_before_them_and_not_their_processes(session: Session) -> None:
     await session.run(
         "import os, time\nopen('/tmp/note', 'w').write(str(os.getpid()))\nif not os.fork(): time.sleep(60)"
     )
@@ -34,7 +33,7 @@ async def test_programs_find_the_files_of_those_before_them_and_not_their_proces
 
 
 @pytest.mark.parametrize("end", ["import os; os.kill(os.getppid(), 9)", "import os; os.kill(os.getppid(), 19)"])
-async def test_a_program_that_ends_its_box_ends_the_session(session: WarmSession, end: str) -> None:
+async def test_a_program_that_ends_its_box_ends_the_session(session: Session, end: str) -> None:
     await session.run("open('/tmp/note', 'w')")
     execution = await session.run(f"{end}\nimport time\ntime.sleep(60)", wall_s=1.0)
     assert execution.ending in (Ending.SIGNALLED, Ending.TIMEOUT)
@@ -43,7 +42,7 @@ async def test_a_program_that_ends_its_box_ends_the_session(session: WarmSession
         await session.run("print(1)")
 
 
-async def test_a_program_may_have_a_time_limit_of_its_own(session: WarmSession) -> None:
+async def test_a_program_may_have_a_time_limit_of_its_own(session: Session) -> None:
     execution = await session.run("import time; time.sleep(60)", wall_s=0.3)
     assert execution.ending is Ending.TIMEOUT
     assert execution.wall_s < 2
@@ -59,7 +58,7 @@ def with_folders(*folders: str) -> Bubblewrap:
 
 
 async def test_the_folders_that_are_named_can_be_written_to_and_no_other() -> None:
-    async with BoxedSandbox(with_folders("/app", "/data")).session(limits=KEPT) as session:
+    async with Sandbox(with_folders("/app", "/data")).session(limits=KEPT) as session:
         write = "for name in '/app', '/data', '/tmp': open(name + '/x', 'w').write('x')\nopen('/x', 'w')"
         execution = await session.run(write)
         assert execution.status == 1
@@ -72,7 +71,7 @@ async def test_the_folders_that_are_named_can_be_written_to_and_no_other() -> No
 
 async def test_all_folders_together_hold_no_more_than_the_limit() -> None:
     fill = "import time\nfor name in '/app', '/data': open(name + '/x', 'wb').write(bytes({}))\ntime.sleep({})"
-    async with BoxedSandbox(with_folders("/app", "/data")).session(limits=KEPT) as session:
+    async with Sandbox(with_folders("/app", "/data")).session(limits=KEPT) as session:
         assert (await session.run(fill.format(3 << 20, 0.2))).ending is Ending.EXITED
         assert (await session.run(fill.format(6 << 20, 20))).ending is Ending.SIGNALLED
         assert session.is_lost

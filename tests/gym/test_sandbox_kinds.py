@@ -15,7 +15,7 @@ from loomrl.errors import ConfigError, SandboxError
 from loomrl.gym.sandbox import Ending, Limits, Slots, open_sandbox
 from loomrl.gym.sandbox.contract import find_interpreter
 from loomrl.gym.sandbox.gvisor import Gvisor, find_gvisor
-from loomrl.gym.sandbox.session import BoxedSandbox
+from loomrl.gym.sandbox.session import Sandbox
 from tests.needs import needs
 
 needs_gvisor = needs("gVisor")
@@ -104,7 +104,7 @@ def test_gvisors_bundle_says_what_it_should(tmp_path: Path) -> None:
 @needs_gvisor
 @pytest.mark.system
 async def test_gvisor_runs_programs_one_at_a_time_and_warm() -> None:
-    sandbox = BoxedSandbox(find_gvisor(Slots()))
+    sandbox = Sandbox(find_gvisor(Slots()))
     execution = await sandbox.run("print(input()); import sys; sys.exit(4)", stdin=b"hi")
     assert (execution.ending, execution.status, execution.output) == (Ending.EXITED, 4, b"hi\n")
     async with sandbox.session(preload="import math", limits=Limits(wall_s=0.7)) as session:
@@ -128,4 +128,4 @@ async def test_gvisor_leaves_no_process_and_no_file() -> None:
 @pytest.mark.system
 async def test_a_broken_runsc_is_trouble_and_no_outcome() -> None:
     with pytest.raises(SandboxError):
-        await BoxedSandbox(Gvisor("/bin/false", find_interpreter(for_others=False), Slots())).run("print(1)")
+        await Sandbox(Gvisor("/bin/false", find_interpreter(for_others=False), Slots())).run("print(1)")

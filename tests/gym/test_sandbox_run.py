@@ -23,7 +23,6 @@ from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
 from loomrl.gym.sandbox.contract import find_interpreter
 from loomrl.gym.sandbox.process import facts, make_cgroup, owned_by
 from loomrl.gym.sandbox.proof import survey
-from loomrl.gym.sandbox.session import BoxedSandbox, WarmSession
 from tests.needs import needs
 
 pytestmark = [
@@ -40,9 +39,8 @@ def sandbox() -> Sandbox:
 
 
 @pytest.fixture
-async def session(sandbox: Sandbox) -> AsyncIterator[WarmSession]:
+async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
     async with sandbox.session(preload="import math") as session:
-        assert isinstance(session, WarmSession)
         yield session
 
 
@@ -84,20 +82,20 @@ def descriptors() -> int:
     ],
 )
 async def test_a_program_ends_as_it_would_outside(
-    session: WarmSession, sandbox: Sandbox, program: str, ending: Ending, status: int, output: bytes, error: bytes
+    session: Session, sandbox: Sandbox, program: str, ending: Ending, status: int, output: bytes, error: bytes
 ) -> None:
     for execution in (await sandbox.run(program, stdin=b"hello\n"), await session.run(program, stdin=b"hello\n")):
         assert (execution.ending, execution.status, execution.output) == (ending, status, output)
         assert error in execution.errors
 
 
-async def test_what_it_raises_is_shown_without_the_guest(session: WarmSession) -> None:
+async def test_what_it_raises_is_shown_without_the_guest(session: Session) -> None:
     execution = await session.run("def f():\n    1/0\nf()")
     assert b"<string>" not in execution.errors
     assert execution.errors.count(b"program.py") == 2
 
 
-async def test_a_deadline_ends_a_program_and_is_hardly_late(session: WarmSession, sandbox: Sandbox) -> None:
+async def test_a_deadline_ends_a_program_and_is_hardly_late(session: Session, sandbox: Sandbox) -> None:
     for stop in ("while True: pass", "import os; os.kill(os.getppid(), 19)\nwhile True: pass"):
         execution = await sandbox.run(stop, limits=Limits(wall_s=0.3))
         assert execution.ending is Ending.TIMEOUT
@@ -112,14 +110,14 @@ async def test_time_of_its_own_is_a_limit_too(sandbox: Sandbox) -> None:
     assert (rude.ending, rude.status) == (Ending.TIMEOUT, signal.SIGKILL)
 
 
-async def test_output_is_cut_at_its_limit(session: WarmSession, sandbox: Sandbox) -> None:
+async def test_output_is_cut_at_its_limit(session: Session, sandbox: Sandbox) -> None:
     exact = await sandbox.run("print('x' * 999)", limits=Limits(output_bytes=1000))
     above = await sandbox.run("print('x' * 1000)", limits=Limits(output_bytes=1000))
     assert (exact.ending, len(exact.output)) == (Ending.EXITED, 1000)
     assert (above.ending, len(above.output)) == (Ending.OVERFLOW, 1000)
 
 
-async def test_much_input_and_output_pass(session: WarmSession) -> None:
+async def test_much_input_and_output_pass(session: Session) -> None:
     numbers = b"\n".join(b"%d" % number for number in range(60_000))
     execution = await session.run("import sys; sys.stdout.write(sys.stdin.read())", stdin=numbers)
     assert execution.output == numbers
@@ -127,7 +125,7 @@ async def test_much_input_and_output_pass(session: WarmSession) -> None:
     assert (ignored.ending, ignored.output) == (Ending.EXITED, b"not read\n")
 
 
-async def test_hashes_are_the_same_in_every_run(session: WarmSession, sandbox: Sandbox) -> None:
+async def test_hashes_are_the_same_in_every_run(session: Session, sandbox: Sandbox) -> None:
     program = "print(hash('loom'), list({'a', 'b', 'c', 'd'}))"
     first, second = await sandbox.run(program), await session.run(program)
     assert first.output == second.output
@@ -172,12 +170,12 @@ def test_a_host_that_ignores_its_dead_children_still_counts_those_of_programs() 
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         from loomrl.gym.sandbox import Slots
         from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
-        from loomrl.gym.sandbox.session import BoxedSandbox
+        from loomrl.gym.sandbox.session import Sandbox
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         boxes = find_bubblewrap(Slots())
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         program = "import signal; print(signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL)"
-        print(asyncio.run(BoxedSandbox(boxes).run(program)).output)
+        print(asyncio.run(Sandbox(boxes).run(program)).output)
     """)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "b'True\\n'\n", done.stderr
@@ -190,13 +188,13 @@ async def test_boxes_cannot_signal_each_other_by_the_files_they_share(sandbox: S
         assert execution.output == b"", "another box would wait for this one"
 
 
-async def test_a_session_hands_nothing_from_one_program_to_the_next(session: WarmSession) -> None:
+async def test_a_session_hands_nothing_from_one_program_to_the_next(session: Session) -> None:
     await session.run("import builtins, math; builtins.print = None; math.pi = 3; open('/tmp/note', 'w').write('x')")
     execution = await session.run("import math, os; print(round(math.pi, 2), os.listdir('/tmp'))")
     assert execution.output == b"3.14 []\n"
 
 
-async def test_a_session_notices_a_hidden_mark_on_its_scratch(session: WarmSession) -> None:
+async def test_a_session_notices_a_hidden_mark_on_its_scratch(session: Session) -> None:
     read = "import os; print(os.stat('/tmp').st_mtime_ns == 77)"
     await session.run("import os; os.utime('/tmp', ns=(77, 77))")
     assert (await session.run(read)).output == b"False\n"
@@ -226,7 +224,7 @@ async def test_a_program_that_kills_its_guest_at_once_is_never_trouble_of_the_sa
             assert (execution.ending, execution.status) == (Ending.SIGNALLED, 9)
 
 
-async def test_a_warm_session_keeps_its_interpreter(session: WarmSession) -> None:
+async def test_a_warm_session_keeps_its_interpreter(session: Session) -> None:
     parents = {(await session.run("import os; print(os.getppid(), os.times().elapsed > 0)")).output for _ in range(5)}
     boxes = {id(session._box)}
     await session.run("print(1)")
@@ -256,12 +254,12 @@ async def test_a_bubblewrap_that_is_trouble_and_no_outcome(broken: dict[str, Any
     boxes = dataclasses.replace(find_bubblewrap(Slots()), **broken)
     before, dead = descriptors(), zombies()
     with pytest.raises(SandboxError):
-        await BoxedSandbox(boxes).run("print(1)")
+        await Sandbox(boxes).run("print(1)")
     assert descriptors() <= before
     assert zombies() <= dead
 
 
-async def test_a_sandbox_killed_from_outside_is_trouble_and_no_outcome(session: WarmSession) -> None:
+async def test_a_sandbox_killed_from_outside_is_trouble_and_no_outcome(session: Session) -> None:
     await session.run("print(1)")
     assert session._box is not None
     running = asyncio.ensure_future(session.run("import time; time.sleep(60)"))
@@ -272,16 +270,9 @@ async def test_a_sandbox_killed_from_outside_is_trouble_and_no_outcome(session: 
     assert (await session.run("print(2)")).output == b"2\n"
 
 
-async def test_a_closed_sandbox_runs_nothing(sandbox: Sandbox) -> None:
-    await sandbox.close()
-    with pytest.raises(SandboxError, match="closed"):
-        await sandbox.run("print(1)")
-    assert (await open_sandbox("bubblewrap").run("print(1)")).output == b"1\n"
-
-
 async def test_whoever_cancels_leaves_nothing_behind(sandbox: Sandbox) -> None:
     slots = Slots(base=61_070, count=1)
-    own = BoxedSandbox(find_bubblewrap(slots))
+    own = Sandbox(find_bubblewrap(slots))
     before, dead = descriptors(), zombies()
     for moment in (0.0, 0.005, 0.02, 0.1):
         running = asyncio.ensure_future(own.run("import time; time.sleep(60)"))
@@ -332,9 +323,9 @@ def test_a_host_process_that_is_killed_takes_its_sandboxes_with_it() -> None:
         import asyncio
         from loomrl.gym.sandbox import Slots
         from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
-        from loomrl.gym.sandbox.session import BoxedSandbox
+        from loomrl.gym.sandbox.session import Sandbox
         async def main():
-            async with BoxedSandbox(find_bubblewrap(Slots(base={slots.base}, count=1))).session() as session:
+            async with Sandbox(find_bubblewrap(Slots(base={slots.base}, count=1))).session() as session:
                 await session.run("print(1)")
                 print(session._box.first, flush=True)
                 await session.run("import time; time.sleep(60)")
@@ -349,7 +340,7 @@ def test_a_host_process_that_is_killed_takes_its_sandboxes_with_it() -> None:
     while Path(f"/proc/{first}").exists():
         assert time.monotonic() < deadline, "the sandbox outlived its host"
         time.sleep(0.01)
-    assert asyncio.run(BoxedSandbox(find_bubblewrap(slots)).run("print(2)")).output == b"2\n"
+    assert asyncio.run(Sandbox(find_bubblewrap(slots)).run("print(2)")).output == b"2\n"
 
 
 async def test_a_program_runs_in_another_thread_and_its_loop(sandbox: Sandbox) -> None:

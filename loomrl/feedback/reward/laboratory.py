@@ -20,7 +20,7 @@ from loomrl.gym.sandbox import Ending, Limits, Session, open_sandbox
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
 from loomrl.gym.sandbox.contract import inside, readable
 from loomrl.gym.sandbox.gvisor import Gvisor
-from loomrl.gym.sandbox.session import BoxedSandbox
+from loomrl.gym.sandbox.session import Sandbox
 
 LIMITS = Limits(wall_s=10.0, cpu_s=2, memory_mb=512, processes=32, output_bytes=4 << 20, scratch_mb=16)
 LONGEST = 100_000
@@ -174,7 +174,7 @@ def _ruff() -> Path | None:
     return copy
 
 
-def _with_tool(sandbox: BoxedSandbox, tool: Path) -> BoxedSandbox:
+def _with_tool(sandbox: Sandbox, tool: Path) -> Sandbox:
     """The same sandbox, proved already, in which one more program may be read and run, with its libraries."""
     said = subprocess.run(["ldd", tool], capture_output=True, text=True, check=False).stdout
     needed = [Path(word).resolve() for word in said.split() if word.startswith("/")]
@@ -182,4 +182,4 @@ def _with_tool(sandbox: BoxedSandbox, tool: Path) -> BoxedSandbox:
     assert isinstance(boxes, Bubblewrap | Gvisor), "there is no other kind"
     own = boxes.interpreter
     libraries = tuple(dict.fromkeys((*own.libraries, *needed)))
-    return BoxedSandbox(replace(boxes, interpreter=replace(own, libraries=libraries, tools=(tool,))))
+    return Sandbox(replace(boxes, interpreter=replace(own, libraries=libraries, tools=(tool,))))

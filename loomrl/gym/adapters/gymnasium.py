@@ -7,7 +7,7 @@ import gymnasium
 from gymnasium import spaces
 from pydantic import Field, model_validator
 
-from loomrl.errors import ConfigError, EpisodeError
+from loomrl.errors import ConfigError
 from loomrl.gym.adapters import toy_text
 from loomrl.gym.adapters.space_text import plain, show
 from loomrl.gym.adapters.world import World, WorldEnvironment, WorldSettings, WorldStep
@@ -86,9 +86,7 @@ class GymnasiumEnvironment(WorldEnvironment):
     dependencies = ("gymnasium",)
     sources = (*WorldEnvironment.sources, "loomrl.gym.adapters.gymnasium", _TOYS)
 
-    _open: gymnasium.Env[Any, Any] | None = None
-    _made_with: tuple[str, dict[str, Any]] | None = None
-    """Id and keywords of the open environment, if it can be reused for another episode."""
+    _env: gymnasium.Env[Any, Any]
     _observation: Any = None
 
     def worlds(self) -> Mapping[str, GymnasiumWorld]:
@@ -97,7 +95,9 @@ class GymnasiumEnvironment(WorldEnvironment):
 
     def begin(self, task: Task) -> None:
         """Reset the world with the task's seed."""
-        self._make(task)
+        world = self.world
+        made_with = (world.id, world.keywords(task.level)) if world.id else None
+        self.open_world(made_with, lambda: self._make(world, task))
         self.needed()
         self._observation, _ = self._env.reset(seed=task.seed)
 
@@ -142,36 +142,14 @@ class GymnasiumEnvironment(WorldEnvironment):
 
     def best(self) -> Any:
         """The oracle's action."""
-        return named(self.world.oracle, what="oracle")(self._env)
+        return self.world.ask_oracle(self._env)
 
-    async def close(self) -> None:
-        """Close the world."""
-        env = self._open
-        self._open = None
-        self._made_with = None
-        if env is not None:
-            env.close()  # type: ignore[no-untyped-call]
-
-    @property
-    def _env(self) -> gymnasium.Env[Any, Any]:
-        if self._open is None:
-            raise EpisodeError("there is no episode: call reset() first.")
-        return self._open
-
-    def _make(self, task: Task) -> None:
-        """Open the task's world; one with the same id and keywords is reused."""
-        world = self.world
-        wanted = (world.id, world.keywords(task.level)) if world.id else None
-        if wanted is not None and wanted == self._made_with:
-            return
-        if self._open is not None:
-            self._open.close()  # type: ignore[no-untyped-call]
-        self._made_with = wanted
-        if wanted is None:
-            self._open = named(world.open, what=f"worlds.{task.family}.open")(task.level, task.seed)
-            return
+    def _make(self, world: GymnasiumWorld, task: Task) -> gymnasium.Env[Any, Any]:
+        if world.open:
+            env: gymnasium.Env[Any, Any] = named(world.open, what=f"worlds.{task.family}.open")(task.level, task.seed)
+            return env
         drawn = {"render_mode": "ansi"} if "ansi" in _render_modes(world.id) else {}
-        self._open = gymnasium.make(world.id, disable_env_checker=True, **{**drawn, **wanted[1]})
+        return gymnasium.make(world.id, disable_env_checker=True, **{**drawn, **world.keywords(task.level)})
 
 
 def _render_modes(id: str) -> Sequence[str]:

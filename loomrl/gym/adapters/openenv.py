@@ -8,10 +8,8 @@ the policy is told. Needs the extra `openenv`.
 import asyncio
 import json
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
 from random import Random
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -19,12 +17,11 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 from pydantic import Field, model_validator
 
-from loomrl.errors import ConfigError, EpisodeError
-from loomrl.gym.adapters.family import LevelledFamily, declare
+from loomrl.errors import EpisodeError
+from loomrl.gym.adapters.family import LevelledFamily, declare, finite, import_extra, reward_of
 from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.guard import is_storable
-from loomrl.named import named
 from loomrl.threshold import Tally
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -114,13 +111,12 @@ class OpenEnvEnvironment(BaseEnvironment):
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)
-        servers = self.settings.servers
-        if not servers:
-            raise ConfigError(
-                "OpenEnv: no server. Set servers, such as {echo: {url: 'http://127.0.0.1:8000', return_at_least: 1}}."
-            )
         _library()
-        declare(self, servers)
+        declare(
+            self,
+            self.settings.servers,
+            needed="servers, such as {echo: {url: 'http://127.0.0.1:8000', return_at_least: 1}}",
+        )
         self._schemas: dict[str, Mapping[str, Any]] = {}
 
     async def reset(self, task: Task | None = None) -> Observation:
@@ -174,13 +170,11 @@ class OpenEnvEnvironment(BaseEnvironment):
         if not result["done"]:
             return Step(seen, Reward(), False, False, info)
         success = float(self._earned.reaches(self._server.return_at_least))
-        return Step(seen, Reward(success, {"correctness": success}, success), True, False, info)
+        return Step(seen, reward_of(success), True, False, info)
 
     def oracle(self) -> str:
         """The oracle's action, if one is configured."""
-        if not self._server.oracle:
-            raise NotImplementedError("this server has no oracle: set `oracle`, `package.module:function`.")
-        return self._say(named(self._server.oracle, what="oracle")(self._seen))
+        return self._say(self._server.ask_oracle(self._seen))
 
     def random_action(self, rng: Random) -> str:
         """A random action that fits the schema."""
@@ -245,9 +239,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         data = answer.get("data")
         if answer.get("type") != "observation" or not isinstance(data, dict) or "observation" not in data:
             raise EpisodeError(f"{self._server.url}: {answer!r:.200} is no observation of OpenEnv.")
-        reward = float(data.get("reward") or 0.0)
-        if not math.isfinite(reward):
-            raise EpisodeError(f"{self._server.url}: the reward is {reward}; a finite number is needed.")
+        reward = finite(float(data.get("reward") or 0.0), EpisodeError, f"{self._server.url}: the reward")
         self._earned.add(reward)
         self._seen = data["observation"]
         return {"reward": reward, "done": bool(data.get("done"))}
@@ -328,13 +320,8 @@ def _complaints(data: Mapping[str, Any]) -> str:
 
 
 def _library() -> Any:
-    try:
-        import_module("websockets.exceptions")
-        return import_module("websockets")
-    except ImportError as error:
-        raise ConfigError(
-            f"OpenEnv: websockets cannot be imported ({error}). Install it with: pip install 'loomrl[openenv]'."
-        ) from None
+    import_extra("OpenEnv", "websockets.exceptions", "openenv")
+    return import_extra("OpenEnv", "websockets", "openenv")
 
 
 Schema = Mapping[str, Any]

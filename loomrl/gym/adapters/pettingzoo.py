@@ -14,6 +14,7 @@ from pydantic import Field
 
 from loomrl.errors import ConfigError, EpisodeError, unknown
 from loomrl.gym.adapters.classic import Opponent
+from loomrl.gym.adapters.family import import_extra
 from loomrl.gym.adapters.space_text import sample, show, written
 from loomrl.gym.adapters.world import World, WorldEnvironment, WorldSettings, WorldStep
 from loomrl.gym.base import EnvironmentSettings
@@ -100,8 +101,6 @@ class PettingZooEnvironment(WorldEnvironment):
         _CLASSIC,
     )
 
-    _env: Any = None
-    _made_with: tuple[str, str, dict[str, Any]] | None = None
     _seat = ""
     _opponent: Opponent
     _observation: Any = None
@@ -116,7 +115,9 @@ class PettingZooEnvironment(WorldEnvironment):
 
     def begin(self, task: Task) -> None:
         """Reset the game with the task's seed, and play the turns before the policy's first."""
-        self._make(task)
+        game = self.world
+        made_with = (game.id, game.api, game.keywords(task.level))
+        self.open_world(made_with, lambda: _make(*made_with))
         self._env.reset(seed=task.seed)
         agents = self._env.agents
         seat = Random(f"seat:{task.seed}").randrange(len(agents)) if self.world.seat is None else self.world.seat
@@ -162,15 +163,7 @@ class PettingZooEnvironment(WorldEnvironment):
 
     def best(self) -> Any:
         """The oracle's action."""
-        return named(self.world.oracle, what="oracle")(self._env, self._seat, self._opponent)
-
-    async def close(self) -> None:
-        """Close the game."""
-        env = self._env
-        self._env = None
-        self._made_with = None
-        if env is not None:
-            env.close()
+        return self.world.ask_oracle(self._env, self._seat, self._opponent)
 
     def _play_on(self) -> WorldStep:
         """Play the others' turns until the policy's turn or the end; returns the reward earned meanwhile."""
@@ -203,17 +196,6 @@ class PettingZooEnvironment(WorldEnvironment):
         space: spaces.Space[Any] = self._env.observation_space(self._seat)
         return space["observation"] if isinstance(space, spaces.Dict) and "action_mask" in space.spaces else space
 
-    def _make(self, task: Task) -> None:
-        """Open the task's game; one with the same id and keywords is reused."""
-        game = self.world
-        wanted = (game.id, game.api, game.keywords(task.level))
-        if wanted == self._made_with:
-            return
-        if self._env is not None:
-            self._env.close()
-        self._made_with = wanted
-        self._env = _make(*wanted)
-
 
 def _make(id: str, api: str, keywords: dict[str, Any]) -> Any:
     library = _library()
@@ -233,12 +215,7 @@ def _make(id: str, api: str, keywords: dict[str, Any]) -> Any:
 
 
 def _library() -> Any:
-    try:
-        return import_module("pettingzoo")
-    except ImportError as error:
-        raise ConfigError(
-            f"PettingZoo: pettingzoo cannot be imported ({error}). Install it with: pip install 'loomrl[multiagent]'."
-        ) from None
+    return import_extra("PettingZoo", "pettingzoo", "multiagent")
 
 
 def _mask(observation: Any, info: Mapping[str, Any]) -> Any:

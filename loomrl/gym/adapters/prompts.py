@@ -3,7 +3,6 @@
 Rows come from a file, or stand in the settings. The function is called as TRL calls it, with one answer at a time.
 """
 
-import asyncio
 import csv
 import hashlib
 import inspect
@@ -20,6 +19,7 @@ from pydantic import Field
 from loomrl.canonical import canonical_json
 from loomrl.config.basic import PathText, Seconds, Share
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
+from loomrl.gym.adapters.family import ask_scorer
 from loomrl.gym.base import LEVELS, BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.named import named
@@ -71,7 +71,7 @@ class Prompts(BaseEnvironment):
     settings_class: ClassVar[type[EnvironmentSettings]] = PromptsSettings
     settings: PromptsSettings
     reward_parts = ("reward",)
-    sources: ClassVar[tuple[str, ...]] = (__name__, "loomrl.threshold")
+    sources: ClassVar[tuple[str, ...]] = (__name__, "loomrl.gym.adapters.family", "loomrl.threshold")
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)
@@ -132,22 +132,12 @@ class Prompts(BaseEnvironment):
 
     async def _scored(self, action: str) -> float:
         prompt = self._row[self.settings.prompt]
-        name = self.settings.reward
         completion = action if isinstance(prompt, str) else [{"role": "assistant", "content": action}]
         told = {**self._row, **self._told()}
         columns = {column: [value] for column, value in told.items() if column != self.settings.prompt}
         asked = _accepted(self._reward, {**columns, "prompts": [prompt], "completions": [completion]})
-        try:
-            async with asyncio.timeout(self.settings.timeout_s):
-                if inspect.iscoroutinefunction(self._reward):
-                    found = await self._reward(**asked)
-                else:
-                    found = await asyncio.to_thread(self._reward, **asked)
-        except TimeoutError:
-            raise ScorerError(f"reward {name!r} took longer than {self.settings.timeout_s:g} s.") from None
-        except Exception as error:  # the boundary: a stranger's function
-            raise ScorerError(f"reward {name!r}: {type(error).__name__}: {error}") from error
-        return self._number(found)
+        what = f"reward {self.settings.reward!r}"
+        return self._number(await ask_scorer(self._reward, what=what, timeout_s=self.settings.timeout_s, **asked))
 
     def _told(self) -> Mapping[str, Any]:
         """What the function is told beside the row."""

@@ -5,7 +5,7 @@ Success is defined by a return or by the world's own end. The world's own reward
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -13,7 +13,7 @@ from gymnasium import spaces
 from pydantic import Field, model_validator
 
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.gym.adapters.family import LevelledFamily, declare
+from loomrl.gym.adapters.family import LevelledFamily, declare, finite, reward_of
 from loomrl.gym.adapters.space_text import Malformed, count_numbers, parse, sample, usage, written
 from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
@@ -87,6 +87,9 @@ class WorldEnvironment(BaseEnvironment):
 
     world: World
     """The world of the current episode."""
+    _env: Any = None
+    _made_with: Any = None
+    """What the open world was made with, if it can be reused for another episode."""
     _earned = Tally()
     _steps = 0
     _unread = 0
@@ -123,6 +126,24 @@ class WorldEnvironment(BaseEnvironment):
     def best(self) -> Any:
         """The oracle's action."""
 
+    async def close(self) -> None:
+        """Close the world."""
+        env = self._env
+        self._env = None
+        self._made_with = None
+        if env is not None:
+            env.close()
+
+    def open_world(self, made_with: Any, make: Callable[[], Any]) -> None:
+        """Make the episode's world; the open one is reused if it was made with the same, unless that is None."""
+        if made_with is not None and made_with == self._made_with:
+            return
+        if self._env is not None:
+            self._env.close()
+        self._made_with = None  # a world that cannot be made is not reused either
+        self._env = make()
+        self._made_with = made_with
+
     def mask(self) -> Any:
         """Mask of the legal actions of a Discrete space; None if all are legal."""
         return None
@@ -145,6 +166,8 @@ class WorldEnvironment(BaseEnvironment):
 
     async def step(self, action: str) -> Step:
         """Act in the world; an unreadable action is answered with the expected format."""
+        if self._env is None:
+            raise EpisodeError("there is no episode: call reset() first.")
         self._steps += 1
         command = parse_command(action, (VERB,))
         try:
@@ -155,14 +178,13 @@ class WorldEnvironment(BaseEnvironment):
         except Malformed as fault:
             return self._malformed(fault)
         step = self.act(value)
-        self._earned.add(_finite(step.reward))
+        self._earned.add(finite(step.reward, EpisodeError, "the world's reward"))
         seen = (Message("user", self.see()),)
         info = {"reward": float(step.reward), "return": self._earned.total}
         if not step.over:
             return Step(seen, Reward(), False, self._steps >= self.settings.max_steps, info)
         success = float(step.success and self._earned.reaches(self.needed()))
-        over = Reward(success, {"correctness": success}, success)
-        return Step(seen, over, not step.timed_out, step.timed_out, info)
+        return Step(seen, reward_of(success), not step.timed_out, step.timed_out, info)
 
     def needed(self) -> float:
         """The return that success needs."""
@@ -170,8 +192,6 @@ class WorldEnvironment(BaseEnvironment):
 
     def oracle(self) -> str:
         """The oracle's action, if there is one."""
-        if not self.world.oracle:
-            raise NotImplementedError("this world has no oracle: set `oracle`, `package.module:function`.")
         return self._say(self.best())
 
     def random_action(self, rng: Random) -> str:
@@ -214,9 +234,3 @@ class WorldEnvironment(BaseEnvironment):
         self._unread += 1
         over = self._unread >= self.settings.patience or self._steps >= self.settings.max_steps
         return Step((Message("user", f"Not done: {fault}.\n{self._how()}"),), Reward(), False, over, {})
-
-
-def _finite(reward: float) -> float:
-    if not math.isfinite(reward):
-        raise EpisodeError(f"the world's reward is {reward}; a finite number is needed.")
-    return float(reward)

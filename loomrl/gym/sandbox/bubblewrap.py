@@ -12,7 +12,7 @@ import subprocess
 from dataclasses import dataclass
 
 from loomrl.errors import ConfigError, SandboxError
-from loomrl.gym.sandbox.box import START_S, Box, flat, guest_command, guest_environment, receive, sealed
+from loomrl.gym.sandbox.box import START_S, Box, flat, receive, sealed
 from loomrl.gym.sandbox.contract import Interpreter, Limits, find_interpreter
 from loomrl.gym.sandbox.place import Place, Slots
 from loomrl.gym.sandbox.seccomp import filter_program
@@ -71,7 +71,7 @@ class Bubblewrap:
             self.executable,
             *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
             *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"),
-            *flat(("--setenv", *pair) for pair in guest_environment(python.library_path).items()),
+            *flat(("--setenv", *pair) for pair in python.environment.items()),
             *flat(("--ro-bind", str(file), str(place)) for file, place in python.mounts),
             *flat(("--symlink", target, str(name)) for target, name in python.links),
             *flat(("--size", "4096", "--tmpfs", str(place), "--remount-ro", str(place)) for place in python.hidden),
@@ -79,7 +79,7 @@ class Bubblewrap:
             *flat(("--perms", "0700", "--size", size, "--tmpfs", folder) for folder in self.writable),
             *("--remount-ro", "/", "--chdir", "/tmp"),
             *("--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--block-fd", str(go_fd)),
-            *guest_command(python.executable, limits),
+            *python.command(limits),
         ]
 
 

@@ -1,14 +1,12 @@
-"""What a program in a sandbox may use and sees, and how it ended: the same for every kind of sandbox."""
+"""A program's limits, all that it sees in its box, and how it ended: one description for every kind of sandbox."""
 
 import os
 import subprocess
 import sys
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from loomrl.errors import ConfigError
 
@@ -66,30 +64,7 @@ class Execution:
     wall_s: float
 
 
-class Session(Protocol):
-    """A warm interpreter for the programs of one episode: each runs in a fork, isolated from the others."""
-
-    async def run(self, program: str, stdin: bytes = b"", *, wall_s: float | None = None) -> Execution:
-        """Run the text of a Python program to its end or to its limits; `wall_s` replaces that of the limits."""
-        ...
-
-
-class Sandbox(Protocol):
-    """Runs untrusted Python. Only its own failures are a `SandboxError`, never anything the program did."""
-
-    async def run(self, program: str, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> Execution:
-        """Run the text of a Python program in its own sandbox."""
-        ...
-
-    def session(self, *, preload: str = "", limits: Limits = DEFAULT_LIMITS) -> AbstractAsyncContextManager[Session]:
-        """A warm sandbox for one episode; `preload` is trusted text that it runs once, such as imports."""
-        ...
-
-    async def close(self) -> None:
-        """Release everything. Runs in progress end as a `SandboxError`."""
-        ...
-
-
+GUEST = Path(__file__).with_name("guest.py")
 OLDEST = (3, 9)
 SURVEY = """
 import ctypes, importlib, os, sys, sysconfig
@@ -120,7 +95,7 @@ for line in open("/proc/self/maps"):
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """An interpreter on this host with its minimal files, at the same paths as outside, and tools in `/tools`."""
+    """The inside of a box: an interpreter and its files at the same paths as on this host, and tools in `/tools`."""
 
     executable: Path
     libraries: tuple[Path, ...]
@@ -139,9 +114,29 @@ class Interpreter:
         return (*((file, file) for file in self.files), *((tool, inside(tool)) for tool in self.tools))
 
     @property
-    def library_path(self) -> str:
-        """The loader's search path; there is no loader cache inside."""
-        return os.pathsep.join(sorted({str(file.parent) for file in self.libraries}))
+    def environment(self) -> dict[str, str]:
+        """A program's whole environment. The hash seed is fixed, so that equal programs behave equally."""
+        return {
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "LD_LIBRARY_PATH": os.pathsep.join(sorted({str(file.parent) for file in self.libraries})),  # has no cache
+            "PATH": "/usr/bin",
+            "PYTHONHASHSEED": "0",
+            "PYTHONSAFEPATH": "1",
+            "TMPDIR": "/tmp",
+        }
+
+    def command(self, limits: Limits) -> list[str]:
+        """The command that runs the guest: no site, no user packages, UTF-8, no bytecode, and the guest's source."""
+        numbers = (
+            limits.cpu_s,
+            limits.memory_mb,
+            limits.processes,
+            limits.output_bytes,
+            limits.scratch_mb,
+            int(limits.keeps_files),
+        )
+        return [str(self.executable), "-s", "-S", "-B", "-X", "utf8", "-c", GUEST.read_text(), *map(str, numbers)]
 
     @property
     def hidden(self) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.errors import ConfigError, SandboxError
-from loomrl.gym.sandbox.box import Box, guest_command, guest_environment
+from loomrl.gym.sandbox.box import Box
 from loomrl.gym.sandbox.contract import Interpreter, Limits, find_interpreter
 from loomrl.gym.sandbox.place import Place, Slots
 from loomrl.gym.sandbox.process import descendants
@@ -73,7 +73,6 @@ class Gvisor:
         """The content of `config.json`."""
         python = self.interpreter
         rights = dict.fromkeys(("bounding", "effective", "permitted"), GUEST_CAPABILITIES)
-        environment = guest_environment(python.library_path)
         files = [_mount(str(inside), "bind", str(file), "ro", "rbind") for file, inside in python.mounts]
         hidden = [_mount(str(place), "tmpfs", "tmpfs", "ro", "size=4096") for place in python.hidden]
         scratch = _mount("/tmp", "tmpfs", "tmpfs", "nosuid", "nodev", f"size={limits.scratch_mb << 20}", "mode=1777")
@@ -81,8 +80,8 @@ class Gvisor:
             "ociVersion": "1.0.0",
             "process": {
                 "user": {"uid": 0, "gid": 0},
-                "args": guest_command(python.executable, limits),
-                "env": [f"{name}={value}" for name, value in environment.items()],
+                "args": python.command(limits),
+                "env": [f"{name}={value}" for name, value in python.environment.items()],
                 "cwd": "/tmp",
                 "capabilities": rights,
                 "noNewPrivileges": True,

@@ -23,9 +23,9 @@ from loomrl.gym.sandbox.attack import (
     whole,
 )
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
-from loomrl.gym.sandbox.contract import Execution, Limits, Sandbox
+from loomrl.gym.sandbox.contract import Execution, Limits
 from loomrl.gym.sandbox.process import descendants, facts
-from loomrl.gym.sandbox.session import BoxedSandbox, Boxes, WarmSession
+from loomrl.gym.sandbox.session import Boxes, Sandbox, Session
 
 ESSENTIAL = (
     "reads_a_file_anyone_may_read",
@@ -154,7 +154,7 @@ async def _essential_breaches(boxes: Boxes) -> list[Breach]:
     """One box for all of these attacks, as an episode has one for all of its programs: boxes are what takes time."""
     essential = [attack for attack in attacks_on(boxes) if attack.name in ESSENTIAL]
     with staged() as told:
-        async with BoxedSandbox(boxes).session(limits=PATIENT) as session:
+        async with Sandbox(boxes).session(limits=PATIENT) as session:
             found = [seen_in(await session.run(attack.text, told), attack) for attack in essential]
     return [breach for breach in found if breach is not None]
 
@@ -163,7 +163,7 @@ async def _kernel_complaints(bubblewrap: Bubblewrap) -> list[str]:
     """The kernel's report on an idle guest, seen from outside, where no program can falsify it."""
     box = await bubblewrap.open(Limits())
     try:
-        await WarmSession.warm_up(box, "")
+        await Session.warm_up(box, "")
         return [complaint for pid in (box.first, *descendants(box.first)) for complaint in process_complaints(pid)]
     finally:
         await box.end()

@@ -41,12 +41,14 @@ class Boxes(Protocol):
         ...
 
 
-class BoxedSandbox:
-    """A sandbox that runs every program, or every session, in a box of its own."""
+class Sandbox:
+    """Runs untrusted Python, every program or session in a box of its own.
+
+    Only its own failures are a `SandboxError`, never anything the program did.
+    """
 
     def __init__(self, boxes: Boxes) -> None:
         self.boxes = boxes
-        self._closed = False
 
     async def run(self, program: str, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> Execution:
         """Run the text of a Python program in its own sandbox."""
@@ -54,22 +56,16 @@ class BoxedSandbox:
             return await session.run(program, stdin=stdin)
 
     @asynccontextmanager
-    async def session(self, *, preload: str = "", limits: Limits = DEFAULT_LIMITS) -> AsyncIterator["WarmSession"]:
-        """A warm sandbox for one episode, opened by its first program."""
-        if self._closed:
-            raise SandboxError("this sandbox is closed. Open another one with open_sandbox().")
-        session = WarmSession(self.boxes, preload=preload, limits=limits)
+    async def session(self, *, preload: str = "", limits: Limits = DEFAULT_LIMITS) -> AsyncIterator["Session"]:
+        """A warm sandbox for one episode, opened by its first program; it runs `preload`, trusted text, once."""
+        session = Session(self.boxes, preload=preload, limits=limits)
         try:
             yield session
         finally:
             await session.close()
 
-    async def close(self) -> None:
-        """Refuse further runs. Runs in progress end by themselves: nothing is held between runs."""
-        self._closed = True
 
-
-class WarmSession:
+class Session:
     """Forks of one warm guest, one program at a time. A guest damaged by a program is replaced; with `keeps_files` the
     session is then over.
     """

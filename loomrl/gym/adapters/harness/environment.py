@@ -214,12 +214,10 @@ class Harness(BaseEnvironment):
             raise ConfigError(f"Harness: {NO_SANDBOX}")
         if self.settings.agent is None:
             raise ConfigError("Harness: no agent. Set agent, such as {python: agent.py} or {command: [./agent]}.")
-        if not self.settings.tasks:
-            raise ConfigError("Harness: no tasks. Set tasks, such as {shop: {generate: 'package.module:function'}}.")
+        declare(self, self.settings.tasks, needed="tasks, such as {shop: {generate: 'package.module:function'}}")
         self.settings.agent.check()
         for tasks in self.settings.tasks.values():
             tasks.check()
-        declare(self, self.settings.tasks)
 
     @property
     def agent(self) -> Agent:
@@ -246,13 +244,7 @@ class Harness(BaseEnvironment):
 
     def reply(self, task: Task, conversation: tuple[Message, ...]) -> str:
         """The oracle's next text in an agent's conversation, if an oracle is configured."""
-        oracle = self.tasks(task).oracle
-        if not oracle:
-            raise NotImplementedError(
-                f"family {task.family!r} has no oracle: set tasks.{task.family}.oracle, package.module:function of the "
-                "task and the conversation."
-            )
-        return str(named(oracle, what="oracle")(self.row(task).task, conversation))
+        return str(self.tasks(task).ask_oracle(self.row(task).task, conversation))
 
     def guess(self, task: Task, rng: random.Random) -> str | None:
         """A text of a policy without skill, if there is a function for it."""

@@ -1,6 +1,5 @@
 """Tasks for agents, and scorers of what an agent has done with one."""
 
-import asyncio
 import json
 import math
 import random
@@ -15,7 +14,7 @@ from pydantic import model_validator
 
 from loomrl.config.basic import PathText, Share
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
-from loomrl.gym.adapters.family import Family
+from loomrl.gym.adapters.family import Family, ask_scorer, reward_of
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import LEVELS, NO_LEVELS
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
@@ -85,7 +84,7 @@ class AgentTasks(Family):
         """The row of a task: equal tasks have equal rows."""
         if self.generate:
             rng = random.Random(f"{task.family}/{task.level}/{task.seed}")
-            return as_row(_called(self.generate, task.level, rng), where=self.generate)
+            return as_row(named(self.generate, what="generate")(task.level, rng), where=self.generate)
         own = self.rows(task.level, held_out=task.seed in HELD_OUT_SEEDS)
         if not own:
             level = f"has level {task.level}" if task.level else "is to train on"
@@ -105,7 +104,7 @@ class AgentTasks(Family):
 
     def _listed(self) -> list[Row]:
         rows = _items(self.file) if self.file is not None else self.items
-        return list(map(_checked(self.file or "items"), rows))
+        return [as_row(row, where=self.file or "items") for row in rows]
 
     def _part(self, rows: list[Row], *, held_out: bool) -> list[Row]:
         count = round(self.held_out * len(rows))
@@ -143,20 +142,12 @@ class AgentTasks(Family):
 
 async def score(tasks: AgentTasks, done: Done, *, timeout_s: float) -> Reward:
     """The reward; a ScorerError if the scorer raises, hangs, or returns anything else than success."""
-    scorer = tasks.judge()
-    try:
-        async with asyncio.timeout(timeout_s):
-            found = await asyncio.to_thread(scorer, done)
-    except TimeoutError:
-        raise ScorerError(f"scorer {tasks.scorer!r} took longer than {timeout_s:g} s.") from None
-    except Exception as error:  # the boundary: a stranger's function
-        raise ScorerError(f"scorer {tasks.scorer!r}: {type(error).__name__}: {error}") from error
+    found = await ask_scorer(tasks.judge(), done, what=f"scorer {tasks.scorer!r}", timeout_s=timeout_s)
     if isinstance(found, Reward):
         return found
     if not isinstance(found, int | float) or not math.isfinite(found) or not 0 <= found <= 1:
         raise ScorerError(f"scorer {tasks.scorer!r} returned {found!r:.100}: success from 0 to 1 is needed.")
-    success = float(found)
-    return Reward(success, {"correctness": success}, success)
+    return reward_of(float(found))
 
 
 def answer_of(output: str) -> str:
@@ -203,10 +194,6 @@ def as_row(given: Any, *, where: str) -> Row:
     return Row(task=given["task"], answer=given.get("answer"), files=files, level=given.get("level"))
 
 
-def _checked(where: str) -> Callable[[Any], Row]:
-    return lambda given: as_row(given, where=where)
-
-
 @cache
 def _items(file: str) -> tuple[Any, ...]:
     try:
@@ -214,7 +201,3 @@ def _items(file: str) -> tuple[Any, ...]:
         return tuple(json.loads(line) for line in lines if line.strip())
     except (OSError, ValueError) as error:
         raise ConfigError(f"tasks.file={file!r}: {error}. JSON lines are needed: one row per line.") from error
-
-
-def _called(entry_point: str, *arguments: Any) -> Any:
-    return named(entry_point, what="generate")(*arguments)
