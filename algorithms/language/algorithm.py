@@ -383,7 +383,7 @@ class Language(Placed):
             self._publish(self.collector.done)
         actor = self._actor(self._acting, sampling)
         held_out = HeldOut(self._mixture, settings, run=self.collector.run, name=name, policy=actor)
-        return held_out.played(self._runners.play)
+        return held_out.play_all(self._runners.play)
 
     @override
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:

@@ -26,7 +26,7 @@ from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.steering import Steered
 from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
 from loomrl.errors import Conflict, HubError, LeaseLost
-from loomrl.gym.curriculum import Draw, Outcome, family_key
+from loomrl.gym.curriculum import TaskDraw, TaskOutcome, family_key
 from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.memory import MemoryBank
 from loomrl.gym.rewards import Shaping, open_shaping
@@ -157,7 +157,7 @@ class Collector:
     def advance(self, groups: Sequence[Group]) -> None:
         """Update `done + 1` was made from these groups."""
         attempts = usable(groups)
-        outcomes = (Outcome(family_key(t.task), t.task.level, t.reward.success) for t in attempts)
+        outcomes = (TaskOutcome(family_key(t.task), t.task.level, t.reward.success) for t in attempts)
         self.tasks.observe(outcomes)
         self.shaping.observe(attempts)
         if self.steered is not None:
@@ -237,7 +237,7 @@ class Collector:
         self.hub.open(groups)
         return plans
 
-    def draw(self, rng: random.Random) -> Draw:
+    def draw(self, rng: random.Random) -> TaskDraw:
         """The curriculum's next task, with the memory that its family has now and all else that is drawn for it."""
         drawn = self.tasks.draw(rng)
         return replace(
@@ -248,7 +248,7 @@ class Collector:
             turns=None if (limit := self.experiment.rollout.turn_limit) is None else limit.after(self.done),
         )
 
-    def siblings(self, name: str, draw: Draw, policy: LanguagePolicy) -> list[Plan]:
+    def siblings(self, name: str, draw: TaskDraw, policy: LanguagePolicy) -> list[Plan]:
         """The attempts of a group; what they are follows from its name in the run, and the draw."""
         member = self.mixture.member(draw)
         group = f"{self.run}/{name}"

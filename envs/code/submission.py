@@ -3,7 +3,7 @@
 import ast
 
 from loomrl.envs.code.subset import MAX_SOURCE, parse
-from loomrl.gym.answer import fenced_blocks
+from loomrl.gym.answer import parse_fences
 
 CODE_FORMAT = "Reply with the whole function in a ```python block."
 NO_CODE = f"No complete ```python block of at most {MAX_SOURCE} letters was found. {CODE_FORMAT}"
@@ -16,7 +16,7 @@ def parse_code(text: str) -> str | None:
     A last block that is never closed withdraws earlier ones.
     """
     code: str | None = None
-    for block in fenced_blocks(text):
+    for block in parse_fences(text):
         if block.language in _LANGUAGES:
             code = None if block.content is None else block.content + "\n"
     return code if code is not None and len(code) <= MAX_SOURCE and code.strip() else None

@@ -7,7 +7,7 @@ from typing import ClassVar
 from loomrl.envs.language import locale, question, summary, tongue
 from loomrl.envs.language.hack import hacked_answers, hacked_texts
 from loomrl.envs.language.problem import Generator, Grade, Problem
-from loomrl.gym.answer import CLOSING, OPENING, Submission, undress
+from loomrl.gym.answer import CLOSING, OPENING, TaggedAnswer, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge import JUDGES, Inquiry, JudgeConfig, Opinion, open_judge
 from loomrl.gym.question import QuestionEnvironment, QuestionSettings
@@ -71,7 +71,7 @@ class LanguageEnvironment(QuestionEnvironment):
         self._problem = FAMILIES[task.family](task.level, rng_of(task))
         return self._problem.prompt
 
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         """Correctness, and with full success what else is worth something."""
         grade = self._problem.grade(undress(submission.answer))
         parts = dict.fromkeys(self.reward_parts, 0.0) | {"correctness": grade.success}
@@ -81,7 +81,7 @@ class LanguageEnvironment(QuestionEnvironment):
             parts["format"] = FORMAT * (submission.tidy and self.at_once)
         return Reward(sum(parts.values()), parts, grade.success)
 
-    async def _coherence(self, grade: Grade, submission: Submission) -> float:
+    async def _coherence(self, grade: Grade, submission: TaggedAnswer) -> float:
         """The judge's value, or without a judge the rule's."""
         if self.settings.judge is None:
             return grade.coherence or 0.0
@@ -90,7 +90,7 @@ class LanguageEnvironment(QuestionEnvironment):
         self._opinion = await open_judge(self.settings.judge).ask(inquiry)
         return inquiry.worth(self._opinion)
 
-    def told(self) -> dict[str, str]:
+    def details(self) -> dict[str, str]:
         """A right answer, and the judge's opinion."""
         opinion = self._opinion
         judged = {} if opinion is None else {"judge": opinion.who, "verdict": opinion.choice, "reason": opinion.reason}

@@ -12,7 +12,7 @@ from loomrl.envs.math.hack import hacked_answers, hacked_texts
 from loomrl.envs.math.problem import Problem
 from loomrl.envs.math.step import progress
 from loomrl.envs.math.verify import may_verify, verify
-from loomrl.gym.answer import Submission
+from loomrl.gym.answer import TaggedAnswer
 from loomrl.gym.question import QuestionEnvironment
 from loomrl.types import Reward, Task
 
@@ -59,7 +59,7 @@ class MathEnvironment(QuestionEnvironment):
         self._problem = custom_problem(task.parameters) if custom else make_problem(task.family, task.level, task.seed)
         return self._problem.prompt
 
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         """Correctness, and with it true steps and a tidy first answer."""
         self._match = await self._compare(submission.answer)
         if self._match is not Match.EQUAL:
@@ -69,7 +69,7 @@ class MathEnvironment(QuestionEnvironment):
         parts = dict(zip(self.reward_parts, (1.0, *earned), strict=True))
         return Reward(sum(parts.values()), parts, success=1.0)
 
-    def told(self) -> dict[str, str]:
+    def details(self) -> dict[str, str]:
         """The right answer, and how the given one compares with it."""
         return {"answer": self._problem.answer.text, "match": self._match.value}
 

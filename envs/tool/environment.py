@@ -13,7 +13,7 @@ from loomrl.envs.tool.family import FAMILIES
 from loomrl.envs.tool.kit import Listing, Tool, list_tools
 from loomrl.envs.tool.problem import Problem
 from loomrl.envs.tool.session import Session, all_tools, calls_needed, goal_of
-from loomrl.gym.answer import Submission, parse_submission
+from loomrl.gym.answer import TaggedAnswer, parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Reward, Task
@@ -94,7 +94,7 @@ class ToolCallEnvironment(BaseEnvironment):
     def _go_on(self, *said: Message) -> Step:
         return Step(said, Reward(), False, False, {})
 
-    def _judge(self, submission: Submission) -> Reward:
+    def _judge(self, submission: TaggedAnswer) -> Reward:
         answer = self._problem.answer
         right = answer is None or same_answer(answer, submission.answer)
         if not right or self._session.world.state != goal_of(self._problem).state:

@@ -113,10 +113,10 @@ class McpTools(Prompts):
         self._actions += 1
         raw, _ = split_calls(action)
         if not raw:
-            total = await self._scored(action)
-            return Step((), self._paid(total), True, False, {})
+            total = await self._score(action)
+            return Step((), self._reward_for(total), True, False, {})
         if self._actions >= self.settings.max_steps:
-            return Step((), self._paid(self.settings.reward_range[0]), False, True, {})
+            return Step((), self._reward_for(self.settings.reward_range[0]), False, True, {})
         if len(raw) > MOST:
             results = [f"Error: an action has at most {MOST} calls, and none of these was made."]
         else:
@@ -132,7 +132,7 @@ class McpTools(Prompts):
         if session is not None:
             await session.close()
 
-    def _told(self) -> Mapping[str, Any]:
+    def _extra_columns(self) -> Mapping[str, Any]:
         said = [{"role": message.role, "content": message.content} for message in self._messages]
         return {"messages": said, "calls": self._calls}
 
@@ -155,7 +155,7 @@ class _Session:
 
     def __init__(self, settings: McpToolsSettings) -> None:
         self._settings = settings
-        self._asked: asyncio.Queue[tuple[Call, asyncio.Future[tuple[str, bool]]] | None] = asyncio.Queue()
+        self._as_messages: asyncio.Queue[tuple[Call, asyncio.Future[tuple[str, bool]]] | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._log = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed with the session
         """What the server says beside its answers; its end is told if it fails."""
@@ -183,14 +183,14 @@ class _Session:
     async def call(self, call: Call) -> tuple[str, bool]:
         """The text of the result, and whether it is an error of the tool's."""
         answer: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
-        await self._asked.put((call, answer))
+        await self._as_messages.put((call, answer))
         return await self._answer(answer, f"call of {call.name}")
 
     async def close(self) -> None:
         """End the session."""
         if self._task is None:
             return
-        await self._asked.put(None)
+        await self._as_messages.put(None)
         done, _ = await asyncio.wait({self._task}, timeout=self._settings.call_timeout_s)
         if not done:
             self._task.cancel()
@@ -221,7 +221,7 @@ class _Session:
     async def _hold(self, ready: "asyncio.Future[list[Offered]]") -> None:
         async with _client(self._settings, self._log) as client:
             ready.set_result(await _listed(client))
-            while (asked := await self._asked.get()) is not None:
+            while (asked := await self._as_messages.get()) is not None:
                 call, answer = asked
                 result = await client.call_tool(call.name, dict(call.arguments))
                 if not answer.done():

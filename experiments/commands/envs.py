@@ -56,9 +56,9 @@ def show(
     """Show an environment: families, rewards, ceilings, settings, snapshot, and the oracle's episode."""
     from loomrl.gym.catalogue import find, make
     from loomrl.gym.registry import snapshot_of
-    from loomrl.gym.task_mixture import known, transcript
+    from loomrl.gym.task_mixture import resolve_id, transcript
 
-    found = find(known(id))
+    found = find(resolve_id(id))
     cls = found.cls
     result = {
         "id": found.id,
@@ -124,11 +124,11 @@ def check(
 def verify(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
     """Compare a recorded version with the importable one. Exit 1 if it has changed."""
     from loomrl.gym.registry import Registry
-    from loomrl.gym.task_mixture import known
+    from loomrl.gym.task_mixture import resolve_id
     from loomrl.store import open_store
 
     with open_store(store) as db:
-        found = Registry(db).verify(known(id))
+        found = Registry(db).verify(resolve_id(id))
 
     def render(console: Console) -> None:
         console.print(f"{found.id}: " + ("unchanged" if found.equal else f"{found.recorded} is now {found.current}"))

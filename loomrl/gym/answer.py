@@ -14,7 +14,7 @@ ANSWER_FORMAT = "Think step by step, then give the final answer between <answer>
 REMINDER = f"No answer was found. {ANSWER_FORMAT}"
 
 
-class Submission(NamedTuple):
+class TaggedAnswer(NamedTuple):
     """A parsed answer."""
 
     reasoning: str
@@ -24,7 +24,7 @@ class Submission(NamedTuple):
     """One pair of tags, some reasoning before it and nothing after it."""
 
 
-def parse_submission(text: str) -> Submission | None:
+def parse_submission(text: str) -> TaggedAnswer | None:
     """The text between the last `<answer>` and the next `</answer>`; None if that pair is incomplete.
 
     Tags are matched exactly: attributes, capitals and lookalike brackets make no tag. A last tag that is never closed
@@ -35,7 +35,7 @@ def parse_submission(text: str) -> Submission | None:
     if not opening or not closing:
         return None
     tidy = bool(reasoning.strip()) and not after.strip() and OPENING not in reasoning and CLOSING not in reasoning
-    return Submission(reasoning, answer.strip(), tidy)
+    return TaggedAnswer(reasoning, answer.strip(), tidy)
 
 
 LAYERS = 6
@@ -72,7 +72,7 @@ class Block(NamedTuple):
     """Index of the character after the block."""
 
 
-def fenced_blocks(text: str) -> Iterator[Block]:
+def parse_fences(text: str) -> Iterator[Block]:
     """The blocks between fences of ``` or ~~~, in order. Linear in the text.
 
     Fences begin their lines; blanks before the opening one are taken from every line of the block.
@@ -116,7 +116,7 @@ def undress(text: str) -> str:
 def _without_layer(text: str) -> str:
     text = text.strip()
     if text.startswith(("```", "~~~")):
-        blocks = list(fenced_blocks(text))
+        blocks = list(parse_fences(text))
         if len(blocks) == 1 and blocks[0].content is not None and blocks[0].end == len(text):
             return blocks[0].content
     lead = _LEAD.match(text)

@@ -44,12 +44,12 @@ def levels_of(difficulty: str | float) -> range:
     return range(level, level + 1)
 
 
-def _checked(difficulty: Any) -> Any:
+def _check_difficulty(difficulty: Any) -> Any:
     levels_of(difficulty)
     return difficulty
 
 
-Difficulty = Annotated[str | int | float, BeforeValidator(_checked)]
+Difficulty = Annotated[str | int | float, BeforeValidator(_check_difficulty)]
 
 
 class EnvironmentSettings(Config):

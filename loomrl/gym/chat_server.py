@@ -35,12 +35,12 @@ class ChatServer:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._tried(body)
+                answer = await self._post(body)
         except TimeoutError:
             raise JudgeError(f"{self._where}: no answer within timeout_s={timeout_s:g}.") from None
         return self._text(answer)
 
-    async def _tried(self, body: Mapping[str, Any]) -> Any:
+    async def _post(self, body: Mapping[str, Any]) -> Any:
         """The server's answer, retried while it is busy or unreachable."""
         import httpx
 

@@ -51,7 +51,7 @@ HELD_OUT_SEEDS = range(2**31, 2**32)
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class TaskFamily:
     """A source of tasks. `share` is its environment's weight in the run, `guess` the success of guessing."""
 
     environment: str
@@ -76,10 +76,10 @@ def family_key(task: Task) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class TaskDraw:
     """One task to attempt next: where it comes from, how hard, which one."""
 
-    family: Family
+    family: TaskFamily
     level: int
     seed: int
     memory: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -98,7 +98,7 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """The result of one attempt."""
 
     family: str
@@ -109,10 +109,10 @@ class Outcome:
 class Curriculum(Protocol):
     """A sampler that learns from outcomes."""
 
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> TaskDraw:
         """The next task, of a family whose key is not in `without`; at least one must be left."""
 
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
+    def observe(self, outcomes: Iterable[TaskOutcome]) -> None:
         """Learn from the outcomes of one update."""
 
     def progress(self) -> dict[str, float]:
@@ -133,23 +133,23 @@ class _Standing:
     success: float = 0.5
 
 
-class Adaptive:
+class AdaptiveLevels:
     """Levels follow success, families follow learnability."""
 
-    def __init__(self, families: Sequence[Family], settings: AdaptiveCurriculum) -> None:
+    def __init__(self, families: Sequence[TaskFamily], settings: AdaptiveCurriculum) -> None:
         self.families = _some(families)
         self.settings = settings
         self._standing = {family.key: _Standing(float(family.at(settings.begin))) for family in self.families}
         self._guess = {family.key: family.guess for family in self.families}
 
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> TaskDraw:
         """A family by share and learnability, at its level or, for the replayed share, below it."""
         families = [family for family in self.families if family.key not in without]
         family = _pick(families, {f.key: self.learnability(f.key) for f in families}, rng)
         level = self._standing[family.key].level
         base = math.floor(level)
-        drawn = _replayed(base, self.settings, rng) or base + (rng.random() < level - base)
-        return Draw(family, drawn, rng.choice(TRAINING_SEEDS))
+        drawn = _draw_replay(base, self.settings, rng) or base + (rng.random() < level - base)
+        return TaskDraw(family, drawn, rng.choice(TRAINING_SEEDS))
 
     def learnability(self, key: str) -> float:
         """p(1 - p) scaled to 0..1, with p corrected for guessing, and never below the floor."""
@@ -157,7 +157,7 @@ class Adaptive:
         skill = min(1.0, max(0.0, (self._standing[key].success - guess) / (1 - guess)))
         return max(self.settings.floor, 4 * skill * (1 - skill))
 
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
+    def observe(self, outcomes: Iterable[TaskOutcome]) -> None:
         """Move the levels once, by the mean success at each family's present level; replays below it do not count."""
         seen: dict[str, list[float]] = {key: [] for key in self._standing}
         for outcome in outcomes:
@@ -197,23 +197,23 @@ class Adaptive:
         self._standing = {key: _Standing(level, success) for key, (level, success) in state.items()}
 
 
-class Progressive:
+class ProgressiveLevels:
     """Every family goes up one level at a time, once its latest attempts there pass the threshold."""
 
-    def __init__(self, families: Sequence[Family], settings: ProgressiveCurriculum) -> None:
+    def __init__(self, families: Sequence[TaskFamily], settings: ProgressiveCurriculum) -> None:
         self.families = _some(families)
         self.settings = settings
         self._level = {family.key: family.at(settings.begin) for family in self.families}
         self._latest = {family.key: _latest(settings.threshold) for family in self.families}
 
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> TaskDraw:
         """A family by its environment's share, at its level or, for the replayed share, below it."""
         families = [family for family in self.families if family.key not in without]
         family = _pick(families, dict.fromkeys((f.key for f in families), 1.0), rng)
         level = self._level[family.key]
-        return Draw(family, _replayed(level, self.settings, rng) or level, rng.choice(TRAINING_SEEDS))
+        return TaskDraw(family, _draw_replay(level, self.settings, rng) or level, rng.choice(TRAINING_SEEDS))
 
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
+    def observe(self, outcomes: Iterable[TaskOutcome]) -> None:
         """Count the attempts at each family's present level, and go up where they pass."""
         for outcome in outcomes:
             if outcome.level == self._level.get(outcome.family):
@@ -239,10 +239,10 @@ class Progressive:
             self._latest[key] = _latest(self.settings.threshold, latest)
 
 
-class Staged:
+class StagedLevels:
     """Named stages; each ends once the success of its latest attempts passes its threshold."""
 
-    def __init__(self, families: Sequence[Family], settings: StagedCurriculum) -> None:
+    def __init__(self, families: Sequence[TaskFamily], settings: StagedCurriculum) -> None:
         self.settings = settings
         self._inner = [
             open_curriculum(_matching(families, stage.families, stage.name), stage.curriculum)
@@ -256,11 +256,11 @@ class Staged:
         """The name of the present stage."""
         return self.settings.stages[self._index].name
 
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> TaskDraw:
         """A task of the present stage."""
         return self._inner[self._index].draw(rng, without=without)
 
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
+    def observe(self, outcomes: Iterable[TaskOutcome]) -> None:
         """Update the present stage, and enter the next one if this one is passed."""
         keys = set(self.progress())
         mine = [outcome for outcome in outcomes if outcome.family in keys]
@@ -293,20 +293,20 @@ class Staged:
 
 
 def open_curriculum(
-    families: Sequence[Family],
+    families: Sequence[TaskFamily],
     settings: FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum | StagedCurriculum,
 ) -> Curriculum:
     """The curriculum that the settings describe, over these families."""
     if isinstance(settings, FixedCurriculum):  # it rises from its level to the same level
         settings = ProgressiveCurriculum(first_level=settings.level, last_level=settings.level)
     if isinstance(settings, ProgressiveCurriculum):
-        return Progressive(families, settings)
+        return ProgressiveLevels(families, settings)
     if isinstance(settings, AdaptiveCurriculum):
-        return Adaptive(families, settings)
-    return Staged(families, settings)
+        return AdaptiveLevels(families, settings)
+    return StagedLevels(families, settings)
 
 
-def _replayed(level: int, settings: ProgressiveCurriculum | AdaptiveCurriculum, rng: random.Random) -> int:
+def _draw_replay(level: int, settings: ProgressiveCurriculum | AdaptiveCurriculum, rng: random.Random) -> int:
     """With the replay probability a lower level, else 0."""
     below = level > settings.first_level and rng.random() < settings.replay
     return rng.randrange(settings.first_level, level) if below else 0
@@ -326,13 +326,13 @@ def _same_families(state: Mapping[str, Any], known: Mapping[str, Any]) -> None:
         raise ConfigError(f"curriculum state of {sorted(state)} does not fit {sorted(known)}.")
 
 
-def _some(families: Sequence[Family]) -> tuple[Family, ...]:
+def _some(families: Sequence[TaskFamily]) -> tuple[TaskFamily, ...]:
     if not families:
         raise ConfigError("a curriculum needs at least one task family.")
     return tuple(families)
 
 
-def _matching(families: Sequence[Family], patterns: Sequence[str], stage: str) -> list[Family]:
+def _matching(families: Sequence[TaskFamily], patterns: Sequence[str], stage: str) -> list[TaskFamily]:
     found = [f for f in families if any(fnmatchcase(f.key, p) or fnmatchcase(f.name, p) for p in patterns)]
     if not found:
         known = ", ".join(sorted(f.key for f in families))
@@ -340,7 +340,7 @@ def _matching(families: Sequence[Family], patterns: Sequence[str], stage: str) -
     return found
 
 
-def _pick(families: Sequence[Family], weight: Mapping[str, float], rng: random.Random) -> Family:
+def _pick(families: Sequence[TaskFamily], weight: Mapping[str, float], rng: random.Random) -> TaskFamily:
     """One family: environments by their share, families of an environment by their weight."""
     totals: dict[str, float] = {}
     for family in families:

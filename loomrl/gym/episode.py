@@ -21,12 +21,12 @@ from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError, EpisodeError, LoomError, PolicyError, RegistryError, failure_from
 from loomrl.gym.base import INFO, BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
-from loomrl.gym.host.alarm import Deadline, Hang, Watch, alarm_ready, interruptible
+from loomrl.gym.host.alarm import Deadline, Hang, HangWatch, alarm_ready, interruptible
 from loomrl.gym.host.rounds import Rounds, Seat
 from loomrl.gym.memory import MEMORY
 from loomrl.gym.opponent import SLIPS, rival_of
 from loomrl.gym.policy import Action, OpenPolicy, Policy, PolicyFactory, open_policy
-from loomrl.gym.preference import preference_of, shown
+from loomrl.gym.preference import add_preference, preference_of
 from loomrl.pickled import quickly
 from loomrl.types import NO_VERSION, End, Failure, Message, Reward, Source, Task, Trajectory, Turn
 
@@ -63,14 +63,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EpisodeLimits:
     """Time limits for one call of environment or policy, and for a whole episode."""
 
     turn_timeout_s: float = 60.0
     episode_timeout_s: float = 600.0
 
 
-class _Broken(Exception):
+class _EpisodeBroken(Exception):
     """Ends an episode as FAILED."""
 
     def __init__(self, failure: Failure) -> None:
@@ -93,7 +93,7 @@ async def run_episode(
     policy: Policy,
     attempt: Attempt,
     *,
-    limits: Limits = Limits(),
+    limits: EpisodeLimits = EpisodeLimits(),
     clock: Clock = time.time,
     seat: Seat | None = None,
 ) -> Trajectory:
@@ -129,7 +129,7 @@ async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float
         entering = interruptible(environment.enter(task), turn_timeout_s)
         await _cross(EpisodeError, "enter()", entering, LONGEST_WAIT_S, seat.step_aside)
         entered = True
-    except _Broken as broken:
+    except _EpisodeBroken as broken:
         return broken.failure
     finally:
         seat.back()
@@ -141,7 +141,7 @@ async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float
 async def _wait(playing: asyncio.Task[End | Failure], timeout_s: float, seat: Seat) -> bool:
     """True if the deadline passed first; the task is then cancelled, with some time to clean up."""
     try:
-        async with Deadline(timeout_s, seat.held_s):
+        async with Deadline(timeout_s, seat.seconds_held):
             await asyncio.wait({playing})
     except TimeoutError:
         playing.cancel()
@@ -157,7 +157,7 @@ def hang(where: str, turn_timeout_s: float) -> Failure:
     return Failure(EpisodeError.boundary, "Hang", f"hung longer than turn_timeout_s={turn_timeout_s:g} in {where}")
 
 
-def failed_trajectory(attempt: Attempt, failure: Failure, *, clock: Clock = time.time) -> Trajectory:
+def failure_trajectory(attempt: Attempt, failure: Failure, *, clock: Clock = time.time) -> Trajectory:
     """The trajectory of an attempt that never reached its first turn, or whose turns were lost."""
     now = clock()
     return make_trajectory(attempt, (), failure, now, now)
@@ -168,11 +168,11 @@ async def _play(
 ) -> End | Failure:
     guarded = GuardedEnvironment(environment)
     ask = partial(_cross, PolicyError, timeout_s=turn_timeout_s)
-    call = partial(_cross, EpisodeError, timeout_s=turn_timeout_s, suspended=seat.waits, held_s=seat.held_s)
+    call = partial(_cross, EpisodeError, timeout_s=turn_timeout_s, suspended=seat.waits, held_s=seat.seconds_held)
     try:
         reset = interruptible(guarded.reset(task), turn_timeout_s)
         observation = await call("reset()", reset)
-        observation = shown(observation, preference_of(task))
+        observation = add_preference(observation, preference_of(task))
         conversation = observation
         while True:
             record.waiting_for = PolicyError
@@ -193,7 +193,7 @@ async def _play(
                 return End.TERMINATED if step.terminated else End.TRUNCATED
             observation = step.observation
             conversation += (Message("assistant", action.text), *observation)
-    except _Broken as broken:
+    except _EpisodeBroken as broken:
         return broken.failure
     finally:
         await close_environment(environment, turn_timeout_s, seat)
@@ -240,26 +240,26 @@ async def _cross(
     try:
         awaited = call.send(None)
         async with Deadline(timeout_s, held_s) as timer:
-            return await _resumed(call, awaited, suspended)
+            return await _resume(call, awaited, suspended)
     except StopIteration as end:
         result: T = end.value
         return result
     except Hang as error:
-        raise _Broken(hang(str(error), timeout_s)) from error
+        raise _EpisodeBroken(hang(str(error), timeout_s)) from error
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise _Broken(failure_from(error, boundary=boundary.boundary)) from error
+        raise _EpisodeBroken(failure_from(error, boundary=boundary.boundary)) from error
     except (Exception, SystemExit) as error:  # the boundary
         if timer is not None and timer.expired():
             message = f"{what} took longer than turn_timeout_s={timeout_s:g}"
-            raise _Broken(Failure(boundary.boundary, "TimeoutError", message)) from error
-        raise _Broken(failure_from(error, boundary=boundary.boundary)) from error
+            raise _EpisodeBroken(Failure(boundary.boundary, "TimeoutError", message)) from error
+        raise _EpisodeBroken(failure_from(error, boundary=boundary.boundary)) from error
 
 
 @types.coroutine
-def _resumed(call: Call[T], awaited: Any, suspended: Callable[[], None]) -> Generator[Any, Any, T]:
+def _resume(call: Call[T], awaited: Any, suspended: Callable[[], None]) -> Generator[Any, Any, T]:
     """The result of a call that has started and waits for `awaited`."""
     while True:
         suspended()
@@ -282,7 +282,7 @@ async def close_environment(environment: BaseEnvironment, timeout_s: float, seat
     closing = interruptible(GuardedEnvironment(environment).close(), timeout_s)
     try:
         await _cross(EpisodeError, "close()", closing, timeout_s, seat.waits)
-    except _Broken as broken:
+    except _EpisodeBroken as broken:
         _log.warning("close() of %s: %s: %s", type(environment).__name__, broken.failure.kind, broken.failure.message)
 
 
@@ -372,7 +372,7 @@ class LocalHost:
     def __init__(self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy = open_policy) -> None:
         self._make = make
         self._open_policy = open_policy
-        self._limits = Limits(rollout.turn_timeout_s, rollout.episode_timeout_s)
+        self._limits = EpisodeLimits(rollout.turn_timeout_s, rollout.episode_timeout_s)
         self._opened: dict[str, PolicyFactory] = {}
         self._rivals: OrderedDict[str, PolicyFactory] = OrderedDict()
 
@@ -384,7 +384,7 @@ class LocalHost:
         environment = None
         try:
             task = plan.attempt.task
-            with Watch(self._limits.turn_timeout_s):
+            with HangWatch(self._limits.turn_timeout_s):
                 environment = self._make(f"{task.environment}@{task.version}", plan.settings)
             boundary = PolicyError.boundary
             policy = self._factory(plan.policy)(environment, random.Random(plan.seed or plan.attempt.id))
@@ -393,11 +393,11 @@ class LocalHost:
         except (ConfigError, RegistryError):
             raise
         except Hang as error:
-            return failed_trajectory(plan.attempt, hang(str(error), self._limits.turn_timeout_s))
+            return failure_trajectory(plan.attempt, hang(str(error), self._limits.turn_timeout_s))
         except Exception as error:  # noqa: BLE001 - the boundary
             if environment is not None:
                 await close_environment(environment, self._limits.turn_timeout_s, seat)
-            return failed_trajectory(plan.attempt, failure_from(error, boundary=boundary))
+            return failure_trajectory(plan.attempt, failure_from(error, boundary=boundary))
         if environment.player is None:
             return await run_episode(environment, policy, plan.attempt, limits=self._limits, seat=seat)
         seat.step_aside()  # its program asks the policy whenever it likes, in no round

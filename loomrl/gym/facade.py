@@ -70,7 +70,7 @@ class TextEpisodes:
         task = self._task(int(rng.integers(2**31)) if seed is None else seed, options or {})
         if seed is not None:
             self._memories.load_state_dict({})
-        task = self._memories.given(task)
+        task = self._memories.attach(task)
         observation = await self._guarded.reset(task)
         return as_text(observation), {"task": task.key}
 

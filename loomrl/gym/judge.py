@@ -61,7 +61,7 @@ class Opinion:
     who: str
 
 
-class Judge(Protocol):
+class InquiryJudge(Protocol):
     """Answers inquiries."""
 
     async def ask(self, inquiry: Inquiry) -> Opinion:
@@ -99,18 +99,18 @@ def conversation(trajectory: Trajectory) -> tuple[Message, ...]:
     )
 
 
-def quoted(messages: Sequence[Message], *, fence: str) -> str:
+def quote(messages: Sequence[Message], *, fence: str) -> str:
     """A conversation as material: every line of a message stands behind a mark, all of it between two fences.
 
     So no message can begin another one, whatever it says, nor end the quotation.
     """
     lines = [f"===={fence}===="]
     for message in messages:
-        lines += [f"[{message.role}]", *(f"| {line}" for line in shown(message.text).splitlines() or [""])]
+        lines += [f"[{message.role}]", *(f"| {line}" for line in shorten(message.text).splitlines() or [""])]
     return "\n".join([*lines, lines[0]])
 
 
-def shown(text: str) -> str:
+def shorten(text: str) -> str:
     """A message as a judge sees it: whole, or its start and end; without characters that UTF-8 does not have."""
     sound = text.encode(errors="replace").decode()
     if len(sound) <= LONGEST:
@@ -154,7 +154,7 @@ def messages(inquiry: Inquiry, *, fence: str) -> list[dict[str, str]]:
     )
     asked = (
         f"{inquiry.question}\nChoices, from worst to best: {' | '.join(inquiry.choices)}\n\n"
-        f"{quoted(inquiry.conversation, fence=fence)}\n\n{inquiry.question}\n"
+        f"{quote(inquiry.conversation, fence=fence)}\n\n{inquiry.question}\n"
         f"Reason first, then the line {MARK} choice"
     )
     return [{"role": "system", "content": rules}, {"role": "user", "content": asked}]
@@ -206,15 +206,15 @@ class HumanJudge:
     async def _answer(self, inquiry: Inquiry) -> Opinion:
         from loomrl.store.judgements import read_judgement
 
-        found: Judgement | None = await asyncio.to_thread(self._put, inquiry)
+        found: Judgement | None = await asyncio.to_thread(self._store_inquiry, inquiry)
         pause_s = FIRST_PAUSE_S
         while found is None or found.choice is None:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            found = await asyncio.to_thread(lambda: read_judgement(self._opened(), inquiry.id))
+            found = await asyncio.to_thread(lambda: read_judgement(self._open_database(), inquiry.id))
         return Opinion(found.choice, found.comment, found.who)
 
-    def _opened(self) -> "LoomDB":
+    def _open_database(self) -> "LoomDB":
         """One connection pool for all episodes of a process, opened by the first question."""
         from loomrl.store import open_store
 
@@ -223,7 +223,7 @@ class HumanJudge:
                 self._db = open_store(self._config.store)
             return self._db
 
-    def _put(self, inquiry: Inquiry) -> "Judgement":
+    def _store_inquiry(self, inquiry: Inquiry) -> "Judgement":
         from loomrl.store.judgements import Judgement, ask
 
         now = time.time()
@@ -235,7 +235,7 @@ class HumanJudge:
             created_at=now,
             expires_at=now + self._config.timeout_s,
         )
-        return ask(self._opened(), asked)
+        return ask(self._open_database(), asked)
 
 
 JUDGES = ("loomrl.gym.judge", "loomrl.gym.chat_server")
@@ -244,7 +244,7 @@ JudgeConfig = Annotated[OpenAIJudgeConfig | HumanJudgeConfig, Field(discriminato
 
 
 @lru_cache(maxsize=8)
-def open_judge(config: JudgeConfig) -> Judge:
+def open_judge(config: JudgeConfig) -> InquiryJudge:
     """The judge for these settings; one serves all episodes of a process."""
     if isinstance(config, OpenAIJudgeConfig):
         from loomrl.gym.judge import OpenAIJudge

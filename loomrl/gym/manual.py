@@ -17,7 +17,7 @@ from loomrl.config import AdaptiveCurriculum, Curriculum, EnvironmentConfig
 from loomrl.errors import ConfigError, EpisodeError, failure_from
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step, levels_of
 from loomrl.gym.catalogue import find
-from loomrl.gym.curriculum import Outcome, family_key
+from loomrl.gym.curriculum import TaskOutcome, family_key
 from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.memory import MemoryBank
 from loomrl.gym.task_mixture import gather, open_task_source
@@ -63,7 +63,7 @@ class CurriculumGenerator:
 
     def observe(self, task: Task, success: float) -> None:
         """Observe the success of an attempt at a task, from 0 to 1."""
-        self._curriculum.observe([Outcome(family_key(task), task.level, success)])
+        self._curriculum.observe([TaskOutcome(family_key(task), task.level, success)])
 
     def progress(self) -> dict[str, float]:
         """Level per family; a fraction is the chance of the next level."""
@@ -87,7 +87,7 @@ def _level(difficulty: str | float) -> int:
     return levels_of(given.difficulty).start
 
 
-class State(Observation):
+class ManualState(Observation):
     """The messages that the policy sees. The state of a `reset` knows its task, so that others can attempt it too."""
 
     task: Task | None = None
@@ -135,18 +135,18 @@ class ManualEnvironment:
         """The task of these three."""
         return self.environment.task(family, level, seed)
 
-    async def reset(self, task: Task | None = None) -> State:
+    async def reset(self, task: Task | None = None) -> ManualState:
         """Begin an episode: of this task, or of the next one."""
         if task is None:
             drawn = self._tasks.generate() if self._tasks else None
             task = drawn or self.environment.sample_task(self._rng.getrandbits(31))
         self._task = task
-        state = State(await self._guarded.reset(task))
+        state = ManualState(await self._guarded.reset(task))
         state.task = task
         state.settings = self.settings.model_dump(mode="json")
         return state
 
-    async def step(self, action: str) -> tuple[State, float, bool, dict[str, Any]]:
+    async def step(self, action: str) -> tuple[ManualState, float, bool, dict[str, Any]]:
         """Act once: the next state, the reward, whether the episode is over, and what else there is to say."""
         if not isinstance(action, str):
             raise TypeError(
@@ -160,10 +160,10 @@ class ManualEnvironment:
             failure = failure_from(error, boundary=EpisodeError.boundary)
             await self._guarded.close()
             return (
-                State(),
+                ManualState(),
                 math.nan,
                 True,
-                _told(False, False, Reward()) | {"failure": asdict(failure), "success": None},
+                _end_info(False, False, Reward()) | {"failure": asdict(failure), "success": None},
             )
         if (step.terminated or step.truncated) and self._tasks is not None and self._task is not None:
             self._tasks.observe(self._task, step.reward.success)
@@ -188,12 +188,12 @@ class ManualEnvironment:
             return "some text"
 
 
-def _four(step: Step) -> tuple[State, float, bool, dict[str, Any]]:
-    told = dict(step.info) | _told(step.terminated, step.truncated, step.reward)
-    return State(step.observation), step.reward.total, step.terminated or step.truncated, told
+def _four(step: Step) -> tuple[ManualState, float, bool, dict[str, Any]]:
+    told = dict(step.info) | _end_info(step.terminated, step.truncated, step.reward)
+    return ManualState(step.observation), step.reward.total, step.terminated or step.truncated, told
 
 
-def _told(terminated: bool, truncated: bool, reward: Reward) -> dict[str, Any]:
+def _end_info(terminated: bool, truncated: bool, reward: Reward) -> dict[str, Any]:
     return {
         "terminated": terminated,
         "truncated": truncated,

@@ -28,7 +28,7 @@ Opponent = Mapping[str, Any]
 """`kind`: past, present or scripted; of a past one also its `version`, and the `url` of its checkpoint."""
 
 
-class Reply(Protocol):
+class RivalReply(Protocol):
     """What a policy says."""
 
     @property
@@ -39,7 +39,7 @@ class Reply(Protocol):
 class Rival(Protocol):
     """A policy (`loomrl.gym.policy`), as those know it who play against it."""
 
-    async def act(self, conversation: tuple[Message, ...]) -> Reply:
+    async def act(self, conversation: tuple[Message, ...]) -> RivalReply:
         """The next action, given the whole conversation."""
 
 
@@ -67,7 +67,7 @@ class LeagueSettings(Config):
             )
         return self
 
-    def scripted_name(self, task: Task) -> str:
+    def rating_name(self, task: Task) -> str:
         """The name of the scripted opponent in this task, for ratings."""
         return SCRIPTED
 

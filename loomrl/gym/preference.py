@@ -29,7 +29,7 @@ def preference_of(task: Task) -> Preference | None:
     return found
 
 
-def shown(observation: Observation, preference: Preference | None) -> Observation:
+def add_preference(observation: Observation, preference: Preference | None) -> Observation:
     """What is observed first, with the preference in its system message; one without is put before it."""
     if preference is None:
         return observation
@@ -53,7 +53,7 @@ def percents(preference: Preference) -> dict[str, int]:
     return rounded
 
 
-def asked(given: object, objectives: Sequence[str]) -> Preference:
+def parse_weights(given: object, objectives: Sequence[str]) -> Preference:
     """A caller's preference among these objectives, those left out with weight 0; a ConfigError if it is none."""
     told = f"preference={given!r:.80}"
     if not isinstance(given, Mapping) or not given:

@@ -19,7 +19,7 @@ BLAMED = (EpisodeError.boundary, ScorerError.boundary)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class QuarantineCase:
     """A quarantined family or environment."""
 
     name: str
@@ -40,7 +40,7 @@ class Case:
         )
 
 
-class Quarantine:
+class FamilyQuarantine:
     """Decides from attempts what is quarantined. Equal attempts, in any order within an update, decide equally."""
 
     def __init__(self, settings: QuarantineConfig) -> None:
@@ -49,12 +49,12 @@ class Quarantine:
         self._recent: dict[str, dict[str, deque[str]]] = {}
         """Environment → family key → causes of the latest attempts, empty for one that succeeded."""
         self._examples: dict[str, str] = {}
-        self._cases: dict[str, Case] = {}
+        self._cases: dict[str, QuarantineCase] = {}
         self._times: Counter[str] = Counter()
         """Number of quarantines of each name so far."""
 
     @property
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[QuarantineCase]:
         """All current cases."""
         return list(self._cases.values())
 
@@ -62,7 +62,7 @@ class Quarantine:
         """True if tasks of this family key may be drawn."""
         return not any(family == name or family.startswith(f"{name}/") for name in self._cases)
 
-    def observe(self, attempts: Iterable[Trajectory]) -> list[Case]:
+    def observe(self, attempts: Iterable[Trajectory]) -> list[QuarantineCase]:
         """Learn from all attempts of one update, release cases whose time is over, and return the new ones."""
         self._updates += 1
         for case in self.cases:
@@ -79,7 +79,7 @@ class Quarantine:
         if failure:
             self._examples[family] = failure.message[:300]
 
-    def _judge(self, environment: str) -> list[Case]:
+    def _judge(self, environment: str) -> list[QuarantineCase]:
         """New cases: the environment if several of its families fail and none is healthy, else single families."""
         if environment in self._cases:
             return []
@@ -97,11 +97,11 @@ class Quarantine:
     def _failing(self, causes: Collection[str]) -> bool:
         return _failures(causes) >= self.settings.share * len(causes)
 
-    def _admit(self, name: str, causes: Collection[str], example: str) -> Case:
+    def _admit(self, name: str, causes: Collection[str], example: str) -> QuarantineCase:
         until = self._updates + self.settings.probation * 2 ** self._times[name]
         self._times[name] += 1
         counts = dict(Counter(filter(None, causes)).most_common())
-        self._cases[name] = Case(name, self._updates, until, len(causes), counts, example)
+        self._cases[name] = QuarantineCase(name, self._updates, until, len(causes), counts, example)
         return self._cases[name]
 
     def _release(self, name: str) -> None:
@@ -127,7 +127,7 @@ class Quarantine:
         self._updates = state["updates"]
         self._recent = {e: {f: deque(cs, window) for f, cs in recent.items()} for e, recent in state["recent"].items()}
         self._examples = dict(state["examples"])
-        self._cases = {case["name"]: Case(**case) for case in state["cases"]}
+        self._cases = {case["name"]: QuarantineCase(**case) for case in state["cases"]}
         self._times = Counter(state["times"])
 
 

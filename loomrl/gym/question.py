@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.gym.answer import ANSWER_FORMAT, REMINDER, Submission, parse_submission
+from loomrl.gym.answer import ANSWER_FORMAT, REMINDER, TaggedAnswer, parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -45,7 +45,7 @@ class QuestionEnvironment(BaseEnvironment):
         """The question of this task; keeps the data needed to judge the answer."""
 
     @abstractmethod
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         """The reward of an answer."""
 
     @property
@@ -75,13 +75,13 @@ class QuestionEnvironment(BaseEnvironment):
         reward = await self.judge(submission)
         if retry is not None and reward.success < 1 and not is_last:
             self._wrong += 1
-            return Step((Message("user", WRONG),), Reward(), False, False, self.told())
+            return Step((Message("user", WRONG),), Reward(), False, False, self.details())
         if retry is not None:
             worth = retry**self._wrong
             parts = {name: worth * part for name, part in reward.parts.items()}
             reward = replace(reward, total=worth * reward.total, parts=parts)
-        return Step((), reward, True, False, self.told())
+        return Step((), reward, True, False, self.details())
 
-    def told(self) -> dict[str, str]:
+    def details(self) -> dict[str, str]:
         """Details of the last step for people; the policy does not see them."""
         return {}

@@ -19,7 +19,7 @@ from typing import Any
 from loomrl.canonical import content_hash
 from loomrl.errors import RegistryError, did_you_mean
 from loomrl.gym.base import BaseEnvironment
-from loomrl.gym.catalogue import EnvironmentType, Found, find, make, names, register_environment
+from loomrl.gym.catalogue import EnvironmentType, FoundEnvironment, find, make, names, register_environment
 from loomrl.schema import merge
 from loomrl.store.db import LoomDB
 from loomrl.store.environments import EnvironmentVersion, list_environments, record_environment
@@ -31,7 +31,7 @@ DECLARED = ("families", "template_families", "reward_range", "ceilings", "guess_
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class EnvironmentSnapshot:
     """The content of an environment version, by part."""
 
     content: Content
@@ -60,7 +60,7 @@ class Difference:
 
 def take_snapshot(
     cls: type[BaseEnvironment], *, settings: Mapping[str, Any], registered: Mapping[str, Any]
-) -> Snapshot:
+) -> EnvironmentSnapshot:
     """The snapshot of a class as it is importable now, with these settings and its registration's data."""
     declared = {name: getattr(cls, name) for name in DECLARED}
     parts: dict[str, Mapping[str, Any]] = {
@@ -68,9 +68,11 @@ def take_snapshot(
         "configuration": declared | dict(registered),
         # not validated: settings that every user has to give, such as a server's address, are missing here
         "settings": merge(cls.settings_class.defaults(), settings),
-        "dependencies": {name: _installed_version(cls, name) for name in _declared_by_all(cls, "dependencies")},
+        "dependencies": {name: _find_version(cls, name) for name in _declared_by_all(cls, "dependencies")},
     }
-    return Snapshot({part: {name: _plain(value) for name, value in facts.items()} for part, facts in parts.items()})
+    return EnvironmentSnapshot(
+        {part: {name: _plain(value) for name, value in facts.items()} for part, facts in parts.items()}
+    )
 
 
 def differences(old: Content, new: Content) -> list[Difference]:
@@ -142,7 +144,7 @@ def _declared_by_all(cls: type[BaseEnvironment], attribute: str) -> list[str]:
     return sorted({name for ancestor in cls.__mro__ for name in vars(ancestor).get(attribute, ())})
 
 
-def _installed_version(cls: type[BaseEnvironment], distribution: str) -> str:
+def _find_version(cls: type[BaseEnvironment], distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -236,12 +238,12 @@ class Registry:
         return tuple(differences(self.show(old).content, self.show(new).content))
 
 
-def snapshot_of(id: str) -> Snapshot:
+def snapshot_of(id: str) -> EnvironmentSnapshot:
     """The snapshot of the code that is importable under this id; needs no database."""
     return _take(find(id))
 
 
-def _take(found: Found) -> Snapshot:
+def _take(found: FoundEnvironment) -> EnvironmentSnapshot:
     """Name and version are left out: a snapshot must tell whether they stand for the same content."""
     registration = found.registration
     facts = {"entry_point": registration.entry_point, "reward_threshold": registration.reward_threshold}

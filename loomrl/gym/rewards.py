@@ -19,7 +19,7 @@ from loomrl.config.rewards import BrevityPart, CourtesyPart, CustomPart, Efficie
 from loomrl.config.rubric import RubricPart
 from loomrl.errors import ConfigError, ScorerError, failure_from
 from loomrl.gym.judge import conversation
-from loomrl.gym.rubric_judge import Grade, RubricJudge, open_rubric
+from loomrl.gym.rubric_judge import RubricGrade, RubricJudge, open_rubric
 from loomrl.named import named
 from loomrl.safety.attempt import broken
 from loomrl.safety.open import open_text_rules
@@ -27,7 +27,7 @@ from loomrl.safety.rule import TextRule
 from loomrl.types import End, Reward, Trajectory, Turn
 
 X = TypeVar("X")
-Grades = Mapping[str, "Future[Grade]"]
+Grades = Mapping[str, "Future[RubricGrade]"]
 REMEMBERED = 4096
 """Answers that novelty remembers; the oldest are forgotten first."""
 HALF_AT = 100
@@ -72,7 +72,7 @@ class RewardComponent(Generic[X]):
         return scored
 
 
-class Novelty:
+class ActionNovelty:
     """Novelty of an attempt's actions: 1 if they were never trained on, 1/√2 if once."""
 
     def __init__(self) -> None:
@@ -228,8 +228,8 @@ class Shaping:
     def _rubrics_by(self) -> dict[str, str]:
         return {name: judge.sha256 for name, judge in self._rubrics().items()}
 
-    def _novelties(self) -> list[Novelty]:
-        return [c.compute_fn for c in self.components if isinstance(c.compute_fn, Novelty)]
+    def _novelties(self) -> list[ActionNovelty]:
+        return [c.compute_fn for c in self.components if isinstance(c.compute_fn, ActionNovelty)]
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, what is known, and what rubrics are judged by, as JSON."""
@@ -266,7 +266,7 @@ def open_shaping(config: RewardConfig) -> Shaping:
         elif isinstance(part, EfficiencyPart):
             components.append(RewardComponent("efficiency", part.weight, efficiency))
         else:
-            components.append(RewardComponent("novelty", part.weight, Novelty()))
+            components.append(RewardComponent("novelty", part.weight, ActionNovelty()))
     return Shaping(components, adaptation=config.adaptation)
 
 

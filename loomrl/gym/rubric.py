@@ -18,7 +18,7 @@ from loomrl.config.basic import PositiveInt, Share
 from loomrl.config.rubric import Criterion, RubricPart
 from loomrl.errors import ConfigError, ScorerError
 from loomrl.files import write_whole
-from loomrl.gym.judge import Inquiry, Opinion, quoted
+from loomrl.gym.judge import Inquiry, Opinion, quote
 from loomrl.schema import Config
 from loomrl.types import Message
 
@@ -61,7 +61,7 @@ def chat(shown: Order, conversation: Sequence[Message], *, fence: str) -> list[d
     criteria = "\n".join(f"{one.name}: {_line(one.says)}" for one in shown.criteria)
     names = ", ".join(one.name for one in shown.criteria)
     asked = (
-        f"The criteria:\n{criteria}\n\n{quoted(conversation, fence=fence)}\n\n"
+        f"The criteria:\n{criteria}\n\n{quote(conversation, fence=fence)}\n\n"
         f"The JSON object with a reason and a verdict ({choices}) for each of: {names}"
     )
     return [{"role": "system", "content": rules}, {"role": "user", "content": asked}]
@@ -90,9 +90,9 @@ def read_opinions(reply: str, criteria: Sequence[Criterion], *, who: str) -> dic
     try:
         told = json.loads(reply, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise _refused(f"is no JSON ({error})", reply) from None
+        raise _refusal(f"is no JSON ({error})", reply) from None
     if not isinstance(told, dict) or told.keys() != {one.name for one in criteria}:
-        raise _refused(f"is not one object with exactly {', '.join(one.name for one in criteria)}", reply)
+        raise _refusal(f"is not one object with exactly {', '.join(one.name for one in criteria)}", reply)
     return {one.name: _opinion(one.name, told[one.name], reply, who=who) for one in criteria}
 
 
@@ -119,13 +119,13 @@ def fingerprint(part: RubricPart) -> str:
 
 def _opinion(name: str, told: object, reply: str, *, who: str) -> Opinion:
     if not isinstance(told, dict) or told.keys() != {"reason", "verdict"}:
-        raise _refused(f"has no reason and verdict for {name}, or more than these", reply)
+        raise _refusal(f"has no reason and verdict for {name}, or more than these", reply)
     reason = told["reason"]
     verdict = told["verdict"]
     if verdict not in VERDICTS:
-        raise _refused(f"has for {name} a verdict other than {', '.join(VERDICTS)}", reply)
+        raise _refusal(f"has for {name} a verdict other than {', '.join(VERDICTS)}", reply)
     if not isinstance(reason, str) or not reason.strip():
-        raise _refused(f"gives no reason for {name}", reply)
+        raise _refusal(f"gives no reason for {name}", reply)
     return Opinion(verdict, reason.strip()[:LONGEST_REASON], who)
 
 
@@ -137,7 +137,7 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
     return found
 
 
-def _refused(what: str, reply: str) -> ScorerError:
+def _refusal(what: str, reply: str) -> ScorerError:
     return ScorerError(
         f"the judge's answer {what}: {reply[:200]!r}. Does its server follow response_format json_schema?"
     )

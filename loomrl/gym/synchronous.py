@@ -102,7 +102,7 @@ def asynchronous(cls: type[BaseEnvironment], threshold: float | None = None) -> 
             super().__init__(dict(settings or {}))
             if "settings" not in vars(self):
                 self.settings = _Free.parse(settings or {}, origin=f"{cls.__name__} settings")
-            self._off_loop: _Thread | None = None
+            self._off_loop: _EnvironmentThread | None = None
             self._earned = 0.0
 
         async def reset(self, task: Task | None = None) -> Observation:
@@ -129,7 +129,7 @@ def asynchronous(cls: type[BaseEnvironment], threshold: float | None = None) -> 
 
         async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
             if self._off_loop is None:
-                self._off_loop = _Thread()
+                self._off_loop = _EnvironmentThread()
             return await self._off_loop.call(function, *arguments)
 
         def _success(self, info: Mapping[str, Any]) -> float:
@@ -178,7 +178,7 @@ def read_step(given: object) -> Step:
     return Step(read_observation(seen, origin="step()"), reward, bool(terminated), bool(truncated), info)
 
 
-class _Thread:
+class _EnvironmentThread:
     """One daemon thread for one environment: calls run in order, and one that hangs holds up nobody at the end."""
 
     def __init__(self) -> None:

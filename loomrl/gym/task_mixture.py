@@ -13,14 +13,14 @@ from loomrl.config import EnvironmentConfig, Experiment, QuarantineConfig, TurnL
 from loomrl.config.experiment import Curriculum as AnyCurriculum
 from loomrl.errors import ConfigError, EpisodeError, unknown
 from loomrl.gym.base import NO_LEVELS, BaseEnvironment
-from loomrl.gym.curriculum import Curriculum, Draw, Family, Outcome, Stake, open_curriculum, shares
+from loomrl.gym.curriculum import Curriculum, Stake, TaskDraw, TaskFamily, TaskOutcome, open_curriculum, shares
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.guard import act, begin
 from loomrl.gym.memory import with_memory
 from loomrl.gym.opponent import with_opponent
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.preference import with_preference
-from loomrl.gym.quarantine import Quarantine
+from loomrl.gym.quarantine import FamilyQuarantine
 from loomrl.gym.registry import Registry, make, register_environment
 from loomrl.gym.synchronous import PrivateLoop
 from loomrl.gym.template import Noted, TaskTemplate, load_templates
@@ -33,7 +33,7 @@ DEFAULT_QUARANTINE = QuarantineConfig()
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MixtureMember:
     """One environment of the experiment."""
 
     config: EnvironmentConfig
@@ -47,7 +47,7 @@ class Member:
         return self.environment.name
 
     @property
-    def families(self) -> list[Family]:
+    def families(self) -> list[TaskFamily]:
         """The chosen families and the task templates."""
         guess = self.environment.guess_floor
         missing = self.environment.missing
@@ -59,7 +59,7 @@ class Member:
             known = ", ".join(self.environment.families)
             raise ConfigError(f"environments {self.name} families={list(self.config.families)}: none. Known: {known}.")
         return [
-            Family(self.name, name, guess=guess.get(name, 0.0), has_levels=self.levels(name) != NO_LEVELS)
+            TaskFamily(self.name, name, guess=guess.get(name, 0.0), has_levels=self.levels(name) != NO_LEVELS)
             for name in [*names, *self.templates]
         ]
 
@@ -72,20 +72,20 @@ class Member:
         """The number of rows that a family's tasks of this level are; None where they are generated."""
         return None if family in self.templates else self.environment.count(family, level, held_out=held_out)
 
-    def task(self, draw: Draw) -> Task:
+    def task(self, draw: TaskDraw) -> Task:
         """The task that was drawn."""
         template = self.templates.get(draw.family.name)
         task = self.environment.task(template.family if template else draw.family.name, draw.level, draw.seed)
         task = with_memory(template.task(task) if template else task, draw.memory)
         return with_opponent(with_preference(task, draw.preference), draw.opponent)
 
-    def settings(self, draw: Draw) -> Mapping[str, Any]:
+    def settings(self, draw: TaskDraw) -> Mapping[str, Any]:
         """The environment's settings for attempts at what was drawn."""
         if draw.turns is None or draw.turns >= self.environment.settings.max_steps:
             return self.config.settings
         return {**self.config.settings, "max_steps": draw.turns}
 
-    def has_opponent(self, family: Family) -> bool:
+    def has_opponent(self, family: TaskFamily) -> bool:
         """True if tasks of this family, or of the template of this name, have a second seat."""
         template = self.templates.get(family.name)
         return self.environment.has_opponent(template.family if template else family.name)
@@ -98,10 +98,10 @@ class Member:
 class TaskMixture:
     """All environments of an experiment."""
 
-    members: Mapping[str, Member]
+    members: Mapping[str, MixtureMember]
 
     @property
-    def families(self) -> list[Family]:
+    def families(self) -> list[TaskFamily]:
         """Every family of every member, with its environment's share in the run."""
         stakes = {name: Stake(member.config.weight, member.config.min_share) for name, member in self.members.items()}
         share = shares(stakes)
@@ -112,11 +112,11 @@ class TaskMixture:
         """`Name@version` → snapshot hash, as runs record it."""
         return {f"{name}@{member.environment.version}": member.snapshot for name, member in self.members.items()}
 
-    def member(self, draw: Draw) -> Member:
+    def member(self, draw: TaskDraw) -> MixtureMember:
         """The environment of a drawn task."""
         return self.members[draw.family.environment]
 
-    def count(self, draw: Draw) -> int | None:
+    def count(self, draw: TaskDraw) -> int | None:
         """The number of rows that training draws such a task from; None where tasks are generated."""
         return self.member(draw).count(draw.family.name, draw.level, held_out=False)
 
@@ -152,7 +152,7 @@ class TaskSource:
     def __init__(
         self,
         curriculum: Curriculum,
-        count: Callable[[Draw], int | None] = lambda draw: None,
+        count: Callable[[TaskDraw], int | None] = lambda draw: None,
         *,
         seed: int = 0,
         quarantine: QuarantineConfig = DEFAULT_QUARANTINE,
@@ -160,12 +160,12 @@ class TaskSource:
         self._curriculum = curriculum
         self._count = count
         self._seed = seed
-        self.quarantine = Quarantine(quarantine)
+        self.quarantine = FamilyQuarantine(quarantine)
         self._drawn: Counter[str] = Counter()
         """Draws so far, by family and level."""
         self._orders: dict[str, tuple[int, list[int]]] = {}
 
-    def draw(self, rng: random.Random) -> Draw:
+    def draw(self, rng: random.Random) -> TaskDraw:
         """The next task; an EpisodeError with the causes if no family is left."""
         families = self.progress().keys()
         barred = {family for family in families if not self.quarantine.allows(family)}
@@ -182,7 +182,7 @@ class TaskSource:
         self.skip(draw)
         return replace(draw, seed=self._order(draw.cell, epoch, rows)[place])
 
-    def skip(self, draw: Draw) -> None:
+    def skip(self, draw: TaskDraw) -> None:
         """Count a draw that is on record."""
         self._drawn[draw.cell] += 1
 
@@ -193,7 +193,7 @@ class TaskSource:
             self._orders[cell] = (epoch, order)
         return order
 
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
+    def observe(self, outcomes: Iterable[TaskOutcome]) -> None:
         """Learn from the outcomes of one update."""
         self._curriculum.observe(outcomes)
 
@@ -235,7 +235,7 @@ def open_task_source(
 def gather(environments: Sequence[EnvironmentConfig], templates: str | None, record: Record) -> TaskMixture:
     """Open these environments with the task templates of that file; a template without its environment is an error."""
     given = load_templates(templates) if templates else ()
-    members: dict[str, Member] = {}
+    members: dict[str, MixtureMember] = {}
     for config in environments:
         member = _member(config, given, record)
         if member.name in members:
@@ -247,20 +247,20 @@ def gather(environments: Sequence[EnvironmentConfig], templates: str | None, rec
     return TaskMixture(members)
 
 
-def _member(config: EnvironmentConfig, templates: Sequence[TaskTemplate], record: Record) -> Member:
-    name = known(config.id)
+def _member(config: EnvironmentConfig, templates: Sequence[TaskTemplate], record: Record) -> MixtureMember:
+    name = resolve_id(config.id)
     id, snapshot = record(f"{name}@{config.version}" if config.version else name)
     environment = make(id, config.settings)
     for family, why in environment.missing.items():
         _log.warning("%s/%s is left out: %s", environment.name, family, why)
     mine = {t.name: t for t in templates if t.environment == environment.name}
-    member = Member(config=config, environment=environment, snapshot=snapshot, templates=mine)
+    member = MixtureMember(config=config, environment=environment, snapshot=snapshot, templates=mine)
     for template in mine.values():
         _try_out(member, template)
     return member
 
 
-def _try_out(member: Member, template: TaskTemplate) -> None:
+def _try_out(member: MixtureMember, template: TaskTemplate) -> None:
     """Reset one task at every level of the template, so that errors surface before training starts."""
     ignored = set(template.parameters)
     loop = PrivateLoop()
@@ -306,7 +306,7 @@ def _perfect(environment: BaseEnvironment) -> str:
         return ""
 
 
-def known(id: str) -> str:
+def resolve_id(id: str) -> str:
     """The environment's id; one given as `pkg.module:Class` is registered under its own name first."""
     if ":" not in id:
         return id

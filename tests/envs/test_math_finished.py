@@ -13,7 +13,7 @@ from loomrl.envs.math.hack import restated
 from loomrl.envs.math.notation import latex
 from loomrl.envs.math.syntax import Node, read
 from loomrl.errors import ConfigError
-from loomrl.gym.answer import Submission
+from loomrl.gym.answer import TaggedAnswer
 
 PRODUCT = Answer("13870")
 FRACTION = Answer("29/8", form=Form.LOWEST)
@@ -127,7 +127,7 @@ async def test_the_question_in_other_words_is_never_paid(count):
         rng = Random(seed)
         environment.ask(environment.task(families[seed % len(families)], rng.randint(1, 10), seed))
         attempt = restated(environment._problem, rng)
-        if (await environment.judge(Submission("", attempt, False))).success:
+        if (await environment.judge(TaggedAnswer("", attempt, False))).success:
             paid.append((environment._problem.prompt, attempt))
     assert not paid
 

@@ -14,7 +14,7 @@ from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters import toy_text
 from loomrl.gym.adapters.gymnasium import GymnasiumEnvironment
 from loomrl.gym.adapters.world import VERB
-from loomrl.gym.check.probe import Probe
+from loomrl.gym.check.probe import CheckProbe
 from loomrl.gym.check.promise import check_opponent
 from loomrl.gym.policy import OraclePolicy, RandomPolicy
 from loomrl.types import End
@@ -168,7 +168,7 @@ def test_families_and_guessing_are_those_of_the_settings():
 
 async def test_the_checker_asks_for_the_families_of_the_settings():
     settings = {"worlds": {"still": {"open": f"{HERE}:camera", "must_terminate": True}}, "max_numbers": 300}
-    probe = Probe(GymnasiumEnvironment, settings, lambda place: None, 0.5, 1.0)
+    probe = CheckProbe(GymnasiumEnvironment, settings, lambda place: None, 0.5, 1.0)
     check = await check_opponent(probe, "random")
     assert (check.passed, check.figures["worst_family"]) == (False, 1.0)
     assert "still: mean success 1.00" in check.detail

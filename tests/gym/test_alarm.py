@@ -11,8 +11,8 @@ import pytest
 from sample_envs import GuessEnvironment
 
 from loomrl.config import RolloutConfig
-from loomrl.gym.episode import Attempt, Limits, Plan, run_episode
-from loomrl.gym.host.alarm import Deadline, Hang, Watch, interruptible
+from loomrl.gym.episode import Attempt, EpisodeLimits, Plan, run_episode
+from loomrl.gym.host.alarm import Deadline, Hang, HangWatch, interruptible
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Task
@@ -180,7 +180,7 @@ class Thinks:
 async def test_the_policy_is_not_interrupted():
     environment = GuessEnvironment()
     attempt = Attempt(id="t", task=environment.task("above", 1, 1), group="g")
-    made = await run_episode(environment, Thinks(environment), attempt, limits=Limits(turn_timeout_s=TURN_S))
+    made = await run_episode(environment, Thinks(environment), attempt, limits=EpisodeLimits(turn_timeout_s=TURN_S))
     assert made.failure is None
 
 
@@ -190,7 +190,7 @@ def test_away_from_the_main_thread_nothing_is_interrupted():
         return "done"
 
     def elsewhere():
-        with Watch(0.01):
+        with HangWatch(0.01):
             result.append(asyncio.run(_await(interruptible(slow(), 0.01))))
 
     result = []
@@ -205,13 +205,13 @@ async def _await(work):
 
 
 def hang_within(limit_s):
-    with pytest.raises(Hang), Watch(limit_s):
+    with pytest.raises(Hang), HangWatch(limit_s):
         for_ever()
 
 
 def test_a_watch_inside_another_cannot_outlast_it():
     began = time.monotonic()
-    with pytest.raises(Hang), Watch(0.1):  # noqa: PT012
+    with pytest.raises(Hang), HangWatch(0.1):  # noqa: PT012
         hang_within(60)
         for_ever()
     assert time.monotonic() - began < 1
@@ -219,7 +219,7 @@ def test_a_watch_inside_another_cannot_outlast_it():
 
 def test_a_watch_goes_on_after_one_inside_it():
     began = time.monotonic()
-    with pytest.raises(Hang) as hang, Watch(0.3):  # noqa: PT012
+    with pytest.raises(Hang) as hang, HangWatch(0.3):  # noqa: PT012
         hang_within(0.05)
         hang_within(0.05)
         time.sleep(60)
@@ -242,7 +242,7 @@ def others():
 def test_the_alarm_of_others_rings_inside_a_watch(others):
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.1)
     began = time.monotonic()
-    with pytest.raises(Hang), Watch(0.3):
+    with pytest.raises(Hang), HangWatch(0.3):
         for_ever()
     assert 0.3 <= time.monotonic() - began < 0.9
     assert others[0] - began < 0.25
@@ -254,7 +254,7 @@ def test_the_alarm_of_others_rings_inside_a_watch(others):
 
 def test_an_alarm_of_others_that_came_due_meanwhile_is_not_lost(others):
     signal.setitimer(signal.ITIMER_REAL, 0.05)
-    with Watch(1):
+    with HangWatch(1):
         time.sleep(0.03)
     assert others == []
     time.sleep(0.05)
@@ -268,7 +268,7 @@ def test_others_may_interrupt_what_is_watched(others):
 
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
-    with pytest.raises(TimeoutError, match="of the test"), Watch(1):
+    with pytest.raises(TimeoutError, match="of the test"), HangWatch(1):
         for_ever()
     time.sleep(0.05)
     assert len(others) == 1
@@ -283,7 +283,7 @@ def test_others_are_not_kept_waiting_by_code_that_swallows_everything(others):
                 continue
 
     signal.setitimer(signal.ITIMER_REAL, 0.1)
-    with pytest.raises(Hang), Watch(0.01):
+    with pytest.raises(Hang), HangWatch(0.01):
         deaf()
     assert len(others) == 1
 
@@ -334,7 +334,7 @@ def test_watching_costs_microseconds():
         asyncio.run(_await(work))
         return time.process_time() - began
 
-    with Watch(60):  # the handler is in place, as it is during an episode
+    with HangWatch(60):  # the handler is in place, as it is during an episode
         plain = min(seconds(switches()) for _ in range(3))
         watched = min(seconds(interruptible(switches(), 60)) for _ in range(3))
     assert (watched - plain) / 20_000 < 30e-6

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.gym.answer import LONGEST, fenced_blocks, undress
+from loomrl.gym.answer import LONGEST, parse_fences, undress
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_undressing_twice_changes_nothing_more_than_once_and_adds_nothing(text):
 
 def test_blocks_have_either_fence_and_may_be_indented():
     text = "a\n```python\nx = 1\n```\n  ~~~\n  y\n    ```\n  ~~~~ \n```not `a` fence\n~~~py\nlost"
-    found = [(block.language, block.content) for block in fenced_blocks(text)]
+    found = [(block.language, block.content) for block in parse_fences(text)]
     assert found == [("python", "x = 1"), ("", "y\n  ```"), ("py", None)]
-    first = next(fenced_blocks(text))
+    first = next(parse_fences(text))
     assert text[first.end :].startswith("\n  ~~~")
 
 

@@ -12,21 +12,21 @@ from loomrl.errors import ConfigError
 from loomrl.gym.curriculum import (
     HELD_OUT_SEEDS,
     TRAINING_SEEDS,
-    Adaptive,
+    AdaptiveLevels,
     Curriculum,
-    Family,
-    Outcome,
-    Progressive,
-    Staged,
+    ProgressiveLevels,
+    StagedLevels,
+    TaskFamily,
+    TaskOutcome,
     open_curriculum,
 )
 
-FAMILIES = (Family("Math", "a"), Family("Math", "b", guess=0.5), Family("Logic", "c", share=3.0))
+FAMILIES = (TaskFamily("Math", "a"), TaskFamily("Math", "b", guess=0.5), TaskFamily("Logic", "c", share=3.0))
 SUCCESSES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 
 
-def tried(family: str, success: float, *, level: int = 10, count: int = 8) -> list[Outcome]:
-    return [Outcome(family, level, success)] * count
+def tried(family: str, success: float, *, level: int = 10, count: int = 8) -> list[TaskOutcome]:
+    return [TaskOutcome(family, level, success)] * count
 
 
 def draws(curriculum: Curriculum, count: int = 4000, seed: int = 0) -> list[tuple[str, int]]:
@@ -37,7 +37,7 @@ def draws(curriculum: Curriculum, count: int = 4000, seed: int = 0) -> list[tupl
 @given(SUCCESSES, st.integers(1, 5), st.integers(5, 10))
 def test_levels_stay_in_bounds_and_move_by_at_most_eta(successes: list[float], first: int, last: int) -> None:
     settings = AdaptiveCurriculum(first_level=first, last_level=last, eta=0.7)
-    curriculum = Adaptive(FAMILIES, settings)
+    curriculum = AdaptiveLevels(FAMILIES, settings)
     for success in successes:
         before = curriculum.progress()["Math/a"]
         curriculum.observe(tried("Math/a", success))
@@ -49,7 +49,7 @@ def test_levels_stay_in_bounds_and_move_by_at_most_eta(successes: list[float], f
 
 
 def test_level_rises_on_success_falls_on_failure_and_rests_at_the_target() -> None:
-    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum(first_level=3, eta=0.5))
+    curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum(first_level=3, eta=0.5))
     curriculum.observe(tried("Math/a", 1.0))
     risen = curriculum.progress()["Math/a"]
     curriculum.observe(tried("Math/a", 0.5))
@@ -59,7 +59,7 @@ def test_level_rises_on_success_falls_on_failure_and_rests_at_the_target() -> No
 
 
 def test_success_on_replayed_lower_levels_does_not_raise_the_level() -> None:
-    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum())
+    curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum())
     for _ in range(20):
         curriculum.observe(tried("Math/a", 1.0))
     level = curriculum.progress()["Math/a"]
@@ -68,7 +68,7 @@ def test_success_on_replayed_lower_levels_does_not_raise_the_level() -> None:
 
 
 def test_a_tenth_of_the_tasks_replays_lower_levels() -> None:
-    curriculum = Adaptive((Family("Math", "a"),), AdaptiveCurriculum(eta=1.0))
+    curriculum = AdaptiveLevels((TaskFamily("Math", "a"),), AdaptiveCurriculum(eta=1.0))
     for _ in range(8):
         curriculum.observe(tried("Math/a", 1.0))
     base = int(curriculum.progress()["Math/a"])
@@ -77,8 +77,8 @@ def test_a_tenth_of_the_tasks_replays_lower_levels() -> None:
 
 
 def test_what_can_be_learnt_is_drawn_most_and_nothing_is_forgotten() -> None:
-    families = (Family("Math", "mastered"), Family("Math", "hopeless"), Family("Math", "ripe"))
-    curriculum = Adaptive(families, AdaptiveCurriculum(floor=0.05))
+    families = (TaskFamily("Math", "mastered"), TaskFamily("Math", "hopeless"), TaskFamily("Math", "ripe"))
+    curriculum = AdaptiveLevels(families, AdaptiveCurriculum(floor=0.05))
     known = {"Math/mastered": 1.0, "Math/hopeless": 0.0, "Math/ripe": 0.5}
     curriculum.observe([outcome for family, success in known.items() for outcome in tried(family, success)])
     count = Counter(family for family, _ in draws(curriculum))
@@ -87,14 +87,14 @@ def test_what_can_be_learnt_is_drawn_most_and_nothing_is_forgotten() -> None:
 
 
 def test_guessing_is_not_taken_for_skill() -> None:
-    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum())
+    curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum())
     curriculum.observe([*tried("Math/a", 0.5), *tried("Math/b", 0.5)])
     assert curriculum.learnability("Math/a") == pytest.approx(1.0)
     assert curriculum.learnability("Math/b") == pytest.approx(curriculum.settings.floor)
 
 
 def test_a_family_long_untried_becomes_interesting_again() -> None:
-    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum(memory=0.8))
+    curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum(memory=0.8))
     curriculum.observe(tried("Math/a", 1.0))
     fresh = curriculum.learnability("Math/a")
     for _ in range(20):
@@ -103,7 +103,7 @@ def test_a_family_long_untried_becomes_interesting_again() -> None:
 
 
 def test_environments_are_drawn_by_their_share() -> None:
-    count = Counter(key.split("/")[0] for key, _ in draws(Adaptive(FAMILIES, AdaptiveCurriculum())))
+    count = Counter(key.split("/")[0] for key, _ in draws(AdaptiveLevels(FAMILIES, AdaptiveCurriculum())))
     assert 2.6 < count["Logic"] / count["Math"] < 3.4
 
 
@@ -143,7 +143,7 @@ def test_progress_is_one_level_at_a_time_by_the_latest_attempts_at_it_and_never_
 
 
 def test_a_progressive_curriculum_replays_what_is_below() -> None:
-    curriculum = Progressive(FAMILIES[:1], ProgressiveCurriculum(threshold={"success": 0.5, "attempts": 1}))
+    curriculum = ProgressiveLevels(FAMILIES[:1], ProgressiveCurriculum(threshold={"success": 0.5, "attempts": 1}))
     for level in range(1, 4):
         curriculum.observe(tried("Math/a", 1.0, level=level, count=1))
     count = Counter(level for _, level in draws(curriculum))
@@ -151,8 +151,8 @@ def test_a_progressive_curriculum_replays_what_is_below() -> None:
     assert 0.07 < 1 - count[4] / 4000 < 0.13
 
 
-def staged() -> Staged:
-    return Staged(FAMILIES, StagedCurriculum(stages=(
+def staged() -> StagedLevels:
+    return StagedLevels(FAMILIES, StagedCurriculum(stages=(
         {"name": "first", "families": ("a",), "threshold": {"success": 0.75, "attempts": 8}},
         {"name": "second", "families": ("Logic/*",), "curriculum": {"kind": "fixed", "level": 4}},
     )))  # fmt: skip
@@ -176,7 +176,7 @@ def test_a_threshold_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() 
     def levels(*successes: float) -> dict[str, float]:
         threshold = {"success": 0.7, "attempts": len(successes)}
         curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(threshold=threshold))
-        curriculum.observe([Outcome("Math/a", 1, success) for success in successes])
+        curriculum.observe([TaskOutcome("Math/a", 1, success) for success in successes])
         return curriculum.progress()
 
     shy = 0.7 - 2**-53  # as 0.9 - 0.2 is
@@ -194,12 +194,12 @@ def test_evaluation_seeds_are_never_drawn() -> None:
 
 def test_unknown_families_and_foreign_states_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"no family matches geometry.*Known: Logic/c"):
-        Staged(FAMILIES, StagedCurriculum(stages=({"name": "s", "families": ("geometry",)},)))
+        StagedLevels(FAMILIES, StagedCurriculum(stages=({"name": "s", "families": ("geometry",)},)))
     with pytest.raises(ConfigError, match="at least one"):
         open_curriculum((), FixedCurriculum())
     with pytest.raises(ConfigError, match="does not fit"):
-        Adaptive(FAMILIES[:1], AdaptiveCurriculum()).load_state_dict(
-            Adaptive(FAMILIES, AdaptiveCurriculum()).state_dict()
+        AdaptiveLevels(FAMILIES[:1], AdaptiveCurriculum()).load_state_dict(
+            AdaptiveLevels(FAMILIES, AdaptiveCurriculum()).state_dict()
         )
     with pytest.raises(ConfigError, match="does not fit"):
         staged().load_state_dict({"stage": "third", "latest": [], "inner": [{}, {}]})

@@ -16,7 +16,7 @@ import pytest
 from loomrl.errors import ConfigError
 from loomrl.gym.adapters.harness import Done, Harness
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
-from loomrl.gym.episode import Attempt, Limits
+from loomrl.gym.episode import Attempt, EpisodeLimits
 from loomrl.gym.policy import OraclePolicy
 from loomrl.serving.agents import AgentGateway
 from loomrl.types import End, Message, Reward, Trajectory
@@ -77,7 +77,7 @@ def script(folder: Path, text: str) -> dict[str, Any]:
 async def played(environment: Harness, *, seconds: float = 20.0) -> Trajectory:
     sessions = AgentGateway().serving(OraclePolicy)(environment, random.Random(0))
     attempt = Attempt(id="a", task=environment.task("words", 1, 0), group="a")
-    return await environment.player(sessions, attempt, limits=Limits(10.0, seconds))  # type: ignore[arg-type]
+    return await environment.player(sessions, attempt, limits=EpisodeLimits(10.0, seconds))  # type: ignore[arg-type]
 
 
 def written(file: Path) -> None:

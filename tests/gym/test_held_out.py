@@ -9,7 +9,7 @@ from loomrl.config import EnvironmentConfig, EvaluationConfig, RolloutConfig, Sc
 from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
-from loomrl.gym.held_out import HeldOut, held_out, left_out
+from loomrl.gym.held_out import HeldOut, draw_held_out, list_left_out
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.preference import preference_of
 from loomrl.gym.task_mixture import gather
@@ -21,7 +21,7 @@ from loomrl.types import End
 def test_every_cell_is_tried_equally_often_and_a_part_of_them_touches_all_levels_and_families(families, levels):
     mixture = gather([EnvironmentConfig(id="Math", families=families)], None, lambda id: (find(id).id, ""))
     cells = len(mixture.families) * len(levels)
-    draws = held_out(mixture, EvaluationConfig(episodes=2 * cells, levels=levels))
+    draws = draw_held_out(mixture, EvaluationConfig(episodes=2 * cells, levels=levels))
     assert set(Counter((draw.family.key, draw.level) for draw in draws).values()) == {2}
     few = draws[: max(len(mixture.families), len(levels))]
     assert {draw.level for draw in few} == set(levels)
@@ -34,15 +34,15 @@ def test_episodes_are_divided_among_environments_by_weight_and_spread_over_their
     weights = {"Math": 2.0, "LogicPuzzle": 1.0, "MemoryBuffer": 1.0}
     configs = [EnvironmentConfig(id=id, weight=weight) for id, weight in weights.items()]
     mixture = gather(configs, None, lambda id: (find(id).id, ""))
-    draws = held_out(mixture, EvaluationConfig(episodes=12))
+    draws = draw_held_out(mixture, EvaluationConfig(episodes=12))
     assert Counter(draw.family.environment for draw in draws) == {"Math": 6, "LogicPuzzle": 3, "MemoryBuffer": 3}
     parts = {draw.family.name.partition(".")[0] for draw in draws if draw.family.environment == "Math"}
     assert len(parts) > 2, "not the first families of the alphabet"
-    missing = left_out(mixture, [mixture.member(draw).task(draw) for draw in draws])
+    missing = list_left_out(mixture, [mixture.member(draw).task(draw) for draw in draws])
     assert len(missing) == len(mixture.families) - 12
     assert not {draw.family.key for draw in draws} & set(missing)
-    whole = held_out(mixture, EvaluationConfig(episodes=4 * len(mixture.families)))
-    assert left_out(mixture, [mixture.member(draw).task(draw) for draw in whole]) == []
+    whole = draw_held_out(mixture, EvaluationConfig(episodes=4 * len(mixture.families)))
+    assert list_left_out(mixture, [mixture.member(draw).task(draw) for draw in whole]) == []
 
 
 @pytest.mark.parametrize("episodes", [1, 2, 3, 7, 200])
@@ -50,7 +50,7 @@ def test_no_episode_is_lost_when_they_are_divided(episodes):
     weights = {"Math": 0.7, "LogicPuzzle": 0.2, "MemoryBuffer": 0.1}
     configs = [EnvironmentConfig(id=id, weight=weight) for id, weight in weights.items()]
     mixture = gather(configs, None, lambda id: (find(id).id, ""))
-    assert len(held_out(mixture, EvaluationConfig(episodes=episodes))) == episodes
+    assert len(draw_held_out(mixture, EvaluationConfig(episodes=episodes))) == episodes
 
 
 PERSISTENT = "MemoryBuffer/persistent.topic"

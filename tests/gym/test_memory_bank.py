@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loomrl.config import RolloutConfig
 from loomrl.envs.memory import MemoryBufferEnvironment
-from loomrl.gym.curriculum import Draw, Family
+from loomrl.gym.curriculum import TaskDraw, TaskFamily
 from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.memory import MemoryBank, with_memory
 from loomrl.gym.pool import LoomRLGym
@@ -70,7 +70,7 @@ def test_a_task_without_a_snapshot_stays_as_it_is():
 
 
 def test_a_draw_with_a_memory_can_still_be_counted():
-    assert len({Draw(Family("a", "b"), 1, 2, {"x": 1}), Draw(Family("a", "b"), 1, 2, {"x": 1})}) == 1
+    assert len({TaskDraw(TaskFamily("a", "b"), 1, 2, {"x": 1}), TaskDraw(TaskFamily("a", "b"), 1, 2, {"x": 1})}) == 1
 
 
 @pytest.mark.parametrize(

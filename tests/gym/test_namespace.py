@@ -7,7 +7,7 @@ import gymnasium
 import pytest
 
 import loomrl.gym
-from loomrl.gym.namespace import declared_version, expose
+from loomrl.gym.namespace import expose, read_version
 
 
 def python(script):
@@ -57,7 +57,7 @@ def package(tmp_path, monkeypatch):
     ],
 )
 def test_a_version_is_read_without_importing_anything(package, entry_point, version):
-    assert declared_version(entry_point) == version
+    assert read_version(entry_point) == version
     assert "shop" not in sys.modules
 
 

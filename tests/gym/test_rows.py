@@ -12,8 +12,8 @@ from loomrl.config.experiment import ProgressiveCurriculum
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.catalogue import find
-from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, Outcome
-from loomrl.gym.held_out import held_out, left_out
+from loomrl.gym.curriculum import HELD_OUT_SEEDS, TaskDraw, TaskOutcome
+from loomrl.gym.held_out import draw_held_out, list_left_out
 from loomrl.gym.task_mixture import TaskMixture, gather, open_task_mixture, open_task_source
 from loomrl.store import open_store
 from loomrl.types import End, Reward, Source, Task, Trajectory
@@ -32,11 +32,11 @@ def mixture(*environments: EnvironmentConfig) -> TaskMixture:
     return gather(environments, None, lambda id: (find(id).id, ""))
 
 
-def asked(mixture: TaskMixture, draws: list[Draw]) -> Counter[str]:
+def asked(mixture: TaskMixture, draws: list[TaskDraw]) -> Counter[str]:
     """Prompts, by how often they are asked."""
     import asyncio
 
-    async def said(draw: Draw) -> str:
+    async def said(draw: TaskDraw) -> str:
         member = mixture.member(draw)
         return (await member.environment.reset(member.task(draw)))[0].content
 
@@ -48,21 +48,23 @@ def asked(mixture: TaskMixture, draws: list[Draw]) -> Counter[str]:
 
 def test_every_row_is_judged_once_and_only_once() -> None:
     whole = mixture(prompts(held_out=1))
-    draws = held_out(whole, EvaluationConfig())
+    draws = draw_held_out(whole, EvaluationConfig())
     assert asked(whole, draws) == dict.fromkeys((row["prompt"] for row in ROWS), 1)
     assert {draw.level for draw in draws} == {0}, "a file without a column of levels has none"
     assert all(draw.seed in HELD_OUT_SEEDS for draw in draws)
-    assert asked(whole, held_out(whole, EvaluationConfig(episodes=500))) == asked(whole, draws)
-    part = held_out(whole, EvaluationConfig(episodes=50))
+    assert asked(whole, draw_held_out(whole, EvaluationConfig(episodes=500))) == asked(whole, draws)
+    part = draw_held_out(whole, EvaluationConfig(episodes=50))
     assert set(asked(whole, part).values()) == {1}
-    assert part != held_out(whole, EvaluationConfig(episodes=50, seed=1)), "a part is drawn by the seed"
-    assert left_out(whole, [whole.member(draw).task(draw) for draw in part]) == ["70 of 120 rows of Prompts/prompts"]
-    assert left_out(whole, [whole.member(draw).task(draw) for draw in draws]) == []
+    assert part != draw_held_out(whole, EvaluationConfig(episodes=50, seed=1)), "a part is drawn by the seed"
+    assert list_left_out(whole, [whole.member(draw).task(draw) for draw in part]) == [
+        "70 of 120 rows of Prompts/prompts"
+    ]
+    assert list_left_out(whole, [whole.member(draw).task(draw) for draw in draws]) == []
 
 
 def test_what_is_held_out_is_judged_whole_and_what_is_not_is_trained_on_whole() -> None:
     both = mixture(prompts(held_out=0.3))
-    judged = asked(both, held_out(both, EvaluationConfig()))
+    judged = asked(both, draw_held_out(both, EvaluationConfig()))
     rng, draws = random.Random(0), open_task_source(both, FixedCurriculum(), seed=0)
     trained = asked(both, [draws.draw(rng) for _ in range(len(ROWS) - len(judged))])
     assert set(judged.values()) == set(trained.values()) == {1}
@@ -71,15 +73,15 @@ def test_what_is_held_out_is_judged_whole_and_what_is_not_is_trained_on_whole() 
 
 def test_levels_of_a_file_are_its_own_and_can_be_chosen() -> None:
     graded = mixture(prompts(level="level", held_out=1, family="kind"))
-    assert Counter(draw.level for draw in held_out(graded, EvaluationConfig())) == {1: 40, 2: 40, 3: 40}
-    chosen = held_out(graded, EvaluationConfig(levels=(2, 9)))
+    assert Counter(draw.level for draw in draw_held_out(graded, EvaluationConfig())) == {1: 40, 2: 40, 3: 40}
+    chosen = draw_held_out(graded, EvaluationConfig(levels=(2, 9)))
     assert Counter((draw.level, draw.family.name) for draw in chosen) == {(2, "even"): 20, (2, "odd"): 20}
 
 
 def test_levels_that_no_row_has_are_refused() -> None:
     graded = mixture(prompts(level="level", held_out=1))
     with pytest.raises(ConfigError, match=r"evaluation.levels=\[9\]: no held-out row"):
-        held_out(graded, EvaluationConfig(levels=(9,)))
+        draw_held_out(graded, EvaluationConfig(levels=(9,)))
 
 
 def test_levels_of_an_evaluation_are_refused_where_nothing_has_levels(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_training_goes_through_all_rows_before_any_comes_again(settings: Any) ->
     drawn = []
     for _ in range(900):
         drawn.append(draws.draw(rng))
-        draws.observe([Outcome(drawn[-1].family.key, drawn[-1].level, 1.0)])
+        draws.observe([TaskOutcome(drawn[-1].family.key, drawn[-1].level, 1.0)])
     rows = [draw for draw in drawn if draw.family.environment == "Prompts"]
     assert len(rows) > 120, "a quarter of the weight"
     first, second = rows[:120], rows[120:240]

@@ -15,7 +15,7 @@ from loomrl.config.rewards import RewardConfig
 from loomrl.config.rubric import RubricPart
 from loomrl.errors import ConfigError, JudgeError, ScorerError
 from loomrl.gym import chat_server as judge_server
-from loomrl.gym.quarantine import Quarantine
+from loomrl.gym.quarantine import FamilyQuarantine
 from loomrl.gym.rewards import open_shaping
 from loomrl.gym.rubric import Calibration, chat, fingerprint, order, read_calibration, read_opinions
 from loomrl.gym.rubric_judge import RubricJudge, open_rubric
@@ -147,8 +147,8 @@ def test_a_judge_that_is_away_fails_attempts_and_no_family_is_blamed(judge: Scri
     assert (failed.failure.boundary, failed.failure.kind) == ("judge", "JudgeError")
     assert "503: full" in failed.failure.message
     blamed = replace(failed, failure=replace(failed.failure, boundary="scorer"))
-    assert Quarantine(QuarantineConfig()).observe([blamed] * 50)
-    assert not Quarantine(QuarantineConfig()).observe([failed] * 50)
+    assert FamilyQuarantine(QuarantineConfig()).observe([blamed] * 50)
+    assert not FamilyQuarantine(QuarantineConfig()).observe([failed] * 50)
     assert shape_one(shaping, attempt("thanks")).reward.parts["rubric"] == 0.5  # what failed is asked again
     nowhere = {"url": "http://127.0.0.1:9/v1", "model": "m"}
     with pytest.raises(JudgeError, match="Is the server running"):

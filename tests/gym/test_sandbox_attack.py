@@ -13,7 +13,7 @@ from loomrl.gym.sandbox import Ending, Execution, Limits, Sandbox, Slots, open_s
 from loomrl.gym.sandbox.attack import HELD, KERNEL_ATTACKS, Attack, whole
 from loomrl.gym.sandbox.bubblewrap import Bubble, Bubblewrap, find_bubblewrap
 from loomrl.gym.sandbox.gvisor import find_gvisor
-from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, attempt, prove, staged, survey
+from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, attempt, prove, stage_host, survey
 from tests.needs import needs
 
 needs_bubblewrap = needs("bubblewrap")
@@ -26,7 +26,7 @@ ON_GVISOR = [attack for attack in ON_BUBBLEWRAP if not attack.on_kernel]
 
 @pytest.fixture(scope="module")
 def told() -> Iterator[bytes]:
-    with staged() as told:
+    with stage_host() as told:
         yield told
 
 

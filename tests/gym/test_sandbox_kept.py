@@ -9,7 +9,7 @@ from loomrl.errors import SandboxError
 from loomrl.gym.sandbox import Ending, Limits, open_sandbox
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
 from loomrl.gym.sandbox.seccomp import FILE_CALLS, filter_program
-from loomrl.gym.sandbox.session import Sandbox, Session
+from loomrl.gym.sandbox.session import Sandbox, SandboxSession
 from tests.needs import needs
 
 pytestmark = [pytest.mark.system, needs("bubblewrap")]
@@ -17,12 +17,12 @@ KEPT = Limits(wall_s=20.0, scratch_mb=8, keeps_files=True)
 
 
 @pytest.fixture
-async def session() -> AsyncIterator[Session]:
+async def session() -> AsyncIterator[SandboxSession]:
     async with open_sandbox("bubblewrap").session(limits=KEPT) as session:
         yield session
 
 
-async def test_programs_find_the_files_of_those_before_them_and_not_their_processes(session: Session) -> None:
+async def test_programs_find_the_files_of_those_before_them_and_not_their_processes(session: SandboxSession) -> None:
     await session.run(
         "import os, time\nopen('/tmp/note', 'w').write(str(os.getpid()))\nif not os.fork(): time.sleep(60)"
     )
@@ -33,7 +33,7 @@ async def test_programs_find_the_files_of_those_before_them_and_not_their_proces
 
 
 @pytest.mark.parametrize("end", ["import os; os.kill(os.getppid(), 9)", "import os; os.kill(os.getppid(), 19)"])
-async def test_a_program_that_ends_its_box_ends_the_session(session: Session, end: str) -> None:
+async def test_a_program_that_ends_its_box_ends_the_session(session: SandboxSession, end: str) -> None:
     await session.run("open('/tmp/note', 'w')")
     execution = await session.run(f"{end}\nimport time\ntime.sleep(60)", wall_s=1.0)
     assert execution.ending in (Ending.SIGNALLED, Ending.TIMEOUT)
@@ -42,7 +42,7 @@ async def test_a_program_that_ends_its_box_ends_the_session(session: Session, en
         await session.run("print(1)")
 
 
-async def test_a_program_may_have_a_time_limit_of_its_own(session: Session) -> None:
+async def test_a_program_may_have_a_time_limit_of_its_own(session: SandboxSession) -> None:
     execution = await session.run("import time; time.sleep(60)", wall_s=0.3)
     assert execution.ending is Ending.TIMEOUT
     assert execution.wall_s < 2

@@ -23,7 +23,7 @@ needs_gvisor = needs("gVisor")
 
 @pytest.fixture(autouse=True)
 def fresh_proofs() -> None:
-    package._proved.cache_clear()
+    package._open_boxes.cache_clear()
 
 
 def test_an_unknown_kind_names_the_known_ones() -> None:

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from loomrl.errors import SandboxError
-from loomrl.gym.sandbox import Ending, Limits, Sandbox, Session, Slots, open_sandbox
+from loomrl.gym.sandbox import Ending, Limits, Sandbox, SandboxSession, Slots, open_sandbox
 from loomrl.gym.sandbox.attack import BOMBS, POOR
 from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
 from loomrl.gym.sandbox.contract import find_interpreter
-from loomrl.gym.sandbox.process import facts, make_cgroup, owned_by
+from loomrl.gym.sandbox.process import facts, make_cgroup, processes_of
 from loomrl.gym.sandbox.proof import survey
 from tests.needs import needs
 
@@ -39,7 +39,7 @@ def sandbox() -> Sandbox:
 
 
 @pytest.fixture
-async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
+async def session(sandbox: Sandbox) -> AsyncIterator[SandboxSession]:
     async with sandbox.session(preload="import math") as session:
         yield session
 
@@ -82,20 +82,20 @@ def descriptors() -> int:
     ],
 )
 async def test_a_program_ends_as_it_would_outside(
-    session: Session, sandbox: Sandbox, program: str, ending: Ending, status: int, output: bytes, error: bytes
+    session: SandboxSession, sandbox: Sandbox, program: str, ending: Ending, status: int, output: bytes, error: bytes
 ) -> None:
     for execution in (await sandbox.run(program, stdin=b"hello\n"), await session.run(program, stdin=b"hello\n")):
         assert (execution.ending, execution.status, execution.output) == (ending, status, output)
         assert error in execution.errors
 
 
-async def test_what_it_raises_is_shown_without_the_guest(session: Session) -> None:
+async def test_what_it_raises_is_shown_without_the_guest(session: SandboxSession) -> None:
     execution = await session.run("def f():\n    1/0\nf()")
     assert b"<string>" not in execution.errors
     assert execution.errors.count(b"program.py") == 2
 
 
-async def test_a_deadline_ends_a_program_and_is_hardly_late(session: Session, sandbox: Sandbox) -> None:
+async def test_a_deadline_ends_a_program_and_is_hardly_late(session: SandboxSession, sandbox: Sandbox) -> None:
     for stop in ("while True: pass", "import os; os.kill(os.getppid(), 19)\nwhile True: pass"):
         execution = await sandbox.run(stop, limits=Limits(wall_s=0.3))
         assert execution.ending is Ending.TIMEOUT
@@ -110,14 +110,14 @@ async def test_time_of_its_own_is_a_limit_too(sandbox: Sandbox) -> None:
     assert (rude.ending, rude.status) == (Ending.TIMEOUT, signal.SIGKILL)
 
 
-async def test_output_is_cut_at_its_limit(session: Session, sandbox: Sandbox) -> None:
+async def test_output_is_cut_at_its_limit(session: SandboxSession, sandbox: Sandbox) -> None:
     exact = await sandbox.run("print('x' * 999)", limits=Limits(output_bytes=1000))
     above = await sandbox.run("print('x' * 1000)", limits=Limits(output_bytes=1000))
     assert (exact.ending, len(exact.output)) == (Ending.EXITED, 1000)
     assert (above.ending, len(above.output)) == (Ending.OVERFLOW, 1000)
 
 
-async def test_much_input_and_output_pass(session: Session) -> None:
+async def test_much_input_and_output_pass(session: SandboxSession) -> None:
     numbers = b"\n".join(b"%d" % number for number in range(60_000))
     execution = await session.run("import sys; sys.stdout.write(sys.stdin.read())", stdin=numbers)
     assert execution.output == numbers
@@ -125,7 +125,7 @@ async def test_much_input_and_output_pass(session: Session) -> None:
     assert (ignored.ending, ignored.output) == (Ending.EXITED, b"not read\n")
 
 
-async def test_hashes_are_the_same_in_every_run(session: Session, sandbox: Sandbox) -> None:
+async def test_hashes_are_the_same_in_every_run(session: SandboxSession, sandbox: Sandbox) -> None:
     program = "print(hash('loom'), list({'a', 'b', 'c', 'd'}))"
     first, second = await sandbox.run(program), await session.run(program)
     assert first.output == second.output
@@ -188,13 +188,13 @@ async def test_boxes_cannot_signal_each_other_by_the_files_they_share(sandbox: S
         assert execution.output == b"", "another box would wait for this one"
 
 
-async def test_a_session_hands_nothing_from_one_program_to_the_next(session: Session) -> None:
+async def test_a_session_hands_nothing_from_one_program_to_the_next(session: SandboxSession) -> None:
     await session.run("import builtins, math; builtins.print = None; math.pi = 3; open('/tmp/note', 'w').write('x')")
     execution = await session.run("import math, os; print(round(math.pi, 2), os.listdir('/tmp'))")
     assert execution.output == b"3.14 []\n"
 
 
-async def test_a_session_notices_a_hidden_mark_on_its_scratch(session: Session) -> None:
+async def test_a_session_notices_a_hidden_mark_on_its_scratch(session: SandboxSession) -> None:
     read = "import os; print(os.stat('/tmp').st_mtime_ns == 77)"
     await session.run("import os; os.utime('/tmp', ns=(77, 77))")
     assert (await session.run(read)).output == b"False\n"
@@ -205,7 +205,7 @@ async def test_a_session_goes_on_after_a_program_that_spoilt_it(sandbox: Sandbox
         await spoil_and_go_on(session)
 
 
-async def spoil_and_go_on(session: Session) -> None:
+async def spoil_and_go_on(session: SandboxSession) -> None:
     for spoil in (
         "import os; os.kill(os.getppid(), 9)",
         "import os; os.kill(-1, 9)",
@@ -224,7 +224,7 @@ async def test_a_program_that_kills_its_guest_at_once_is_never_trouble_of_the_sa
             assert (execution.ending, execution.status) == (Ending.SIGNALLED, 9)
 
 
-async def test_a_warm_session_keeps_its_interpreter(session: Session) -> None:
+async def test_a_warm_session_keeps_its_interpreter(session: SandboxSession) -> None:
     parents = {(await session.run("import os; print(os.getppid(), os.times().elapsed > 0)")).output for _ in range(5)}
     boxes = {id(session._box)}
     await session.run("print(1)")
@@ -259,7 +259,7 @@ async def test_a_bubblewrap_that_is_trouble_and_no_outcome(broken: dict[str, Any
     assert zombies() <= dead
 
 
-async def test_a_sandbox_killed_from_outside_is_trouble_and_no_outcome(session: Session) -> None:
+async def test_a_sandbox_killed_from_outside_is_trouble_and_no_outcome(session: SandboxSession) -> None:
     await session.run("print(1)")
     assert session._box is not None
     running = asyncio.ensure_future(session.run("import time; time.sleep(60)"))
@@ -280,7 +280,7 @@ async def test_whoever_cancels_leaves_nothing_behind(sandbox: Sandbox) -> None:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert not owned_by(slots.base) or os.geteuid()
+        assert not processes_of(slots.base) or os.geteuid()
         assert zombies() <= dead
     assert (await own.run("print(1)")).output == b"1\n"
     gc.collect()

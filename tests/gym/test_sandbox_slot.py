@@ -12,7 +12,7 @@ import pytest
 
 from loomrl.errors import ConfigError, SandboxError
 from loomrl.gym.sandbox import Slots
-from loomrl.gym.sandbox.process import owned_by
+from loomrl.gym.sandbox.process import processes_of
 
 BASE = 61_080
 """Beyond those that sandboxes get by default, so that other tests take none of these."""
@@ -68,7 +68,7 @@ sys.stdin.read()
 
 
 def wait_for_processes(uid: int) -> None:
-    while not owned_by(uid):
+    while not processes_of(uid):
         time.sleep(0.01)
 
 
@@ -84,7 +84,7 @@ async def test_processes_left_in_a_slot_are_killed_before_it_is_given_out_again(
     slot.release(clean=clean)
     again = await slots.lease()
     await asyncio.sleep(0.05)
-    assert bool(owned_by(slot.uid)) == clean  # who says that it is clean has seen its last process end
+    assert bool(processes_of(slot.uid)) == clean  # who says that it is clean has seen its last process end
     again.release(clean=True)
     if clean:
         left.kill()
@@ -98,7 +98,7 @@ def test_a_zombie_that_nobody_reaps_does_not_spoil_its_slot() -> None:
     zombie = subprocess.Popen(["true"], user=slot.uid)
     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped
     slot.release(clean=False)
-    assert owned_by(slot.number) == [zombie.pid]
+    assert processes_of(slot.number) == [zombie.pid]
     asyncio.run(slots.lease()).release(clean=True)
     zombie.wait()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from loomrl.errors import ConfigError
-from loomrl.gym.answer import Submission
+from loomrl.gym.answer import TaggedAnswer
 from loomrl.gym.base import Step
 from loomrl.gym.question import WRONG, QuestionEnvironment
 from loomrl.types import Reward, Task
@@ -20,7 +20,7 @@ class Seven(QuestionEnvironment):
     def ask(self, task: Task) -> str:
         return "Which number?"
 
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         share = {"7": 1.0, "6": 0.5}.get(submission.answer, 0.0)
         return Reward(share, {"right": share}, success=float(share == 1))
 

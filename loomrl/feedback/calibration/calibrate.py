@@ -13,7 +13,7 @@ from loomrl.feedback.calibration.agreement import Numbers, kappa, mean, rank_cor
 from loomrl.feedback.calibration.isotonic import errors, isotonic
 from loomrl.feedback.calibration.rating import Rated, Ratings
 from loomrl.gym.rubric import Calibration, fingerprint
-from loomrl.gym.rubric_judge import Grade, RubricJudge
+from loomrl.gym.rubric_judge import RubricGrade, RubricJudge
 
 LEAST = 30
 """Rated trajectories without which nothing is said."""
@@ -72,8 +72,8 @@ class _Graded:
     """A rated trajectory with the judge's grade, and that with every order turned round."""
 
     rated: Rated
-    grade: Grade
-    mirrored: Grade
+    grade: RubricGrade
+    mirrored: RubricGrade
 
     @property
     def changed(self) -> list[float]:

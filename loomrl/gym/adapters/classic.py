@@ -52,7 +52,7 @@ class LineGame:
         """Legal moves; the top row shows whether a column has room."""
         return [move for move in self.order if board[move] == 0]
 
-    def put(self, board: Board, move: int, mark: int) -> tuple[Board, bool]:
+    def place_mark(self, board: Board, move: int, mark: int) -> tuple[Board, bool]:
         """The board after a move, and whether the move wins."""
         cell = move
         if self.falls:
@@ -62,7 +62,7 @@ class LineGame:
 
     def finishing(self, board: Board, mark: int) -> int | None:
         """A move that wins at once."""
-        return next((move for move in self.moves(board) if self.put(board, move, mark)[1]), None)
+        return next((move for move in self.moves(board) if self.place_mark(board, move, mark)[1]), None)
 
     def _off_centre(self, move: int) -> tuple[int, int]:
         row, column = divmod(move, self.columns)
@@ -110,10 +110,10 @@ def _search(
         return () if finish is None else (finish,)
     seen[board] = ()
     for move in game.moves(board):
-        after, _ = game.put(board, move, mark)
+        after, _ = game.place_mark(board, move, mark)
         if 0 not in after:
             continue
-        answered, lost = game.put(after, opponent.move(after, 3 - mark), 3 - mark)
+        answered, lost = game.place_mark(after, opponent.move(after, 3 - mark), 3 - mark)
         rest = () if lost or 0 not in answered else _search(opponent, answered, mark, depth - 1, seen)
         if rest:
             seen[board] = (move, *rest)
@@ -159,7 +159,7 @@ def tictactoe(level: int, seed: int) -> Opponent:
 def _can_be_beaten(opponent: LineOpponent) -> bool:
     """From either seat; about one seed in a hundred cannot be beaten."""
     empty = (0,) * 9
-    answered, _ = TICTACTOE.put(empty, opponent.move(empty, 1), 1)
+    answered, _ = TICTACTOE.place_mark(empty, opponent.move(empty, 1), 1)
     return bool(winning_line(opponent, empty, 1) and winning_line(opponent, answered, 2))
 
 
@@ -202,7 +202,7 @@ def _theirs(game: LineGame, move: int) -> int:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class PatternPlayer:
     """Repeats a sequence of moves forever."""
 
     moves: tuple[int, ...]
@@ -218,7 +218,7 @@ def pattern(level: int, seed: int) -> Opponent:
     rng = Random(f"{level}:{seed}")
     length = between(level, 1, 6)
     first = rng.sample(range(3), min(length, 3))
-    return Pattern((*first, *(rng.randrange(3) for _ in range(length - len(first)))))
+    return PatternPlayer((*first, *(rng.randrange(3) for _ in range(length - len(first)))))
 
 
 def rps_oracle(env: Any, agent: str, opponent: Any) -> int:

@@ -16,7 +16,7 @@ from loomrl.schema import Config
 from loomrl.types import Reward
 
 
-class Family(Config):
+class SourceFamily(Config):
     """Another library's task source as a family of tasks."""
 
     oracle: str = ""
@@ -31,7 +31,7 @@ class Family(Config):
         return named(self.oracle, what="oracle")(*arguments)
 
 
-class LevelledFamily(Family):
+class LevelledFamily(SourceFamily):
     """A family whose levels differ by keyword arguments."""
 
     levels: dict[int, dict[str, Any]] = Field({})
@@ -51,7 +51,7 @@ class LevelledFamily(Family):
         return merged
 
 
-def declare(environment: BaseEnvironment, families: Mapping[str, Family], *, needed: str = "") -> None:
+def declare(environment: BaseEnvironment, families: Mapping[str, SourceFamily], *, needed: str = "") -> None:
     """Make the environment offer these families in place of those its class declares.
 
     `needed` is an example of the settings, for the error if there is no family.

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from loomrl.errors import ConfigError
 from loomrl.gym.adapters import toy_text
 from loomrl.gym.adapters.space_text import plain, show
-from loomrl.gym.adapters.world import World, WorldEnvironment, WorldSettings, WorldStep
+from loomrl.gym.adapters.world import TextWorld, WorldEnvironment, WorldSettings, WorldStep
 from loomrl.gym.base import EnvironmentSettings
 from loomrl.named import named
 from loomrl.threshold import as_written
@@ -19,7 +19,7 @@ from loomrl.types import Task
 _TOYS = "loomrl.gym.adapters.toy_text"
 
 
-class GymnasiumWorld(World):
+class GymnasiumWorld(TextWorld):
     """A Gymnasium environment as a family of tasks.
 
     `observe` is called with environment and observation, `oracle` with the environment.
@@ -131,7 +131,7 @@ class GymnasiumEnvironment(WorldEnvironment):
         """The world's action space."""
         return self._env.action_space
 
-    def drawn_space(self) -> spaces.Space[Any] | None:
+    def numeric_space(self) -> spaces.Space[Any] | None:
         """The observation space if its numbers are shown."""
         shown = self.world.observe or self._env.render_mode == "ansi"
         return None if shown else self._env.observation_space

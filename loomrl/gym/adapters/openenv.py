@@ -35,7 +35,7 @@ _POLL_S = 0.1
 _log = logging.getLogger(__name__)
 
 
-class Server(LevelledFamily):
+class OpenEnvServer(LevelledFamily):
     """An OpenEnv server as a family of tasks; its keywords are sent with each reset.
 
     `oracle` is called with the last observation, and gives an object, or the text of an action that is one text.
@@ -73,7 +73,7 @@ class Server(LevelledFamily):
 class OpenEnvSettings(EnvironmentSettings):
     """Settings of environments behind OpenEnv servers."""
 
-    servers: dict[str, Server] = Field({})
+    servers: dict[str, OpenEnvServer] = Field({})
     """Family → server. At least one is needed."""
     patience: int = Field(3, ge=1)
     """The episode is truncated after this many actions that were unreadable or refused by the server."""
@@ -158,12 +158,12 @@ class OpenEnvEnvironment(BaseEnvironment):
         """Send an action; an unreadable or refused one is answered with the expected format."""
         data = self._read(action)
         if data is None:
-            return self._refused(f"this is no action of at most {self.settings.longest_action} characters")
+            return self._refuse(f"this is no action of at most {self.settings.longest_action} characters")
         answer = await self._ask({"type": "step", "data": data})
         if answer.get("type") == "error":
             if answer.get("data", {}).get("code") != _REFUSED:
                 raise self._trouble(answer)
-            return self._refused(_complaints(answer["data"]))
+            return self._refuse(_complaints(answer["data"]))
         result = self._take(answer)
         seen = (Message("user", self._text()),)
         info = {"reward": result["reward"], "return": self._earned.total}
@@ -291,7 +291,7 @@ class OpenEnvEnvironment(BaseEnvironment):
             return ""
         return command_format((f"{VERB}: {describe(self._schema)}",))
 
-    def _refused(self, why: str) -> Step:
+    def _refuse(self, why: str) -> Step:
         self._unread += 1
         message = Message("user", "\n".join(filter(None, (f"Not done: {why}.", self._how()))))
         return Step((message,), Reward(), False, self._unread >= self.settings.patience, {})

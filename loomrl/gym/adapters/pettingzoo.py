@@ -15,8 +15,8 @@ from pydantic import Field
 from loomrl.errors import ConfigError, EpisodeError, unknown
 from loomrl.gym.adapters.classic import Opponent
 from loomrl.gym.adapters.family import import_extra
-from loomrl.gym.adapters.space_text import sample, show, written
-from loomrl.gym.adapters.world import World, WorldEnvironment, WorldSettings, WorldStep
+from loomrl.gym.adapters.space_text import format_action, sample, show
+from loomrl.gym.adapters.world import TextWorld, WorldEnvironment, WorldSettings, WorldStep
 from loomrl.gym.base import EnvironmentSettings
 from loomrl.named import named
 from loomrl.threshold import as_written
@@ -27,7 +27,7 @@ _MOST_TURNS = 10_000
 """Consecutive turns of other players; more of them count as an endless loop."""
 
 
-class Game(World):
+class PettingZooGame(TextWorld):
     """A PettingZoo environment as a family of tasks.
 
     `observe` is called with environment, agent and observation, `oracle` with environment, agent and opponent.
@@ -45,7 +45,7 @@ class Game(World):
 
 
 WORLDS = {
-    "tictactoe": Game(
+    "tictactoe": PettingZooGame(
         id="classic/tictactoe-v3",
         opponent=f"{_CLASSIC}:tictactoe",
         observe=f"{_CLASSIC}:show_line",
@@ -54,7 +54,7 @@ WORLDS = {
         guess_floor=0.3,
         return_at_least=1,
     ),
-    "connect_four": Game(
+    "connect_four": PettingZooGame(
         id="classic/connect_four-v3",
         opponent=f"{_CLASSIC}:connect_four",
         observe=f"{_CLASSIC}:show_line",
@@ -63,7 +63,7 @@ WORLDS = {
         guess_floor=0.25,
         return_at_least=1,
     ),
-    "rock_paper_scissors": Game(
+    "rock_paper_scissors": PettingZooGame(
         id="classic/rps-v2",
         opponent=f"{_CLASSIC}:pattern",
         observe=f"{_CLASSIC}:show_rps",
@@ -79,7 +79,7 @@ WORLDS = {
 class PettingZooSettings(WorldSettings):
     """Settings of PettingZoo environments as text."""
 
-    worlds: dict[str, Game] = Field(WORLDS, min_length=1)
+    worlds: dict[str, PettingZooGame] = Field(WORLDS, min_length=1)
     """Family → game."""
 
 
@@ -92,7 +92,7 @@ class PettingZooEnvironment(WorldEnvironment):
     guess_floor: ClassVar[Mapping[str, float]] = {name: game.guess_floor for name, game in WORLDS.items()}
     settings_class: ClassVar[type[EnvironmentSettings]] = PettingZooSettings
     settings: PettingZooSettings
-    world: Game
+    world: PettingZooGame
     dependencies = ("pettingzoo",)
     sources = (
         *WorldEnvironment.sources,
@@ -109,7 +109,7 @@ class PettingZooEnvironment(WorldEnvironment):
         super().__init__(settings)
         _library()
 
-    def worlds(self) -> Mapping[str, Game]:
+    def worlds(self) -> Mapping[str, PettingZooGame]:
         """The worlds from the settings."""
         return self.settings.worlds
 
@@ -135,12 +135,12 @@ class PettingZooEnvironment(WorldEnvironment):
         if self.world.observe:
             text = str(named(self.world.observe, what="observe")(self._env, self._seat, seen))
         else:
-            text = show(self._seen_space(), _without_mask(seen))
+            text = show(self._observation_space(), _without_mask(seen))
         if mask is None or not any(mask):
             return text
         space = self.action_space()
         start = getattr(space, "start", 0)
-        allowed = (written(space, start + i, self.world.actions) for i, ok in enumerate(mask) if ok)
+        allowed = (format_action(space, start + i, self.world.actions) for i, ok in enumerate(mask) if ok)
         return f"{text}\nAllowed: {', '.join(allowed)}"
 
     def act(self, value: Any) -> WorldStep:
@@ -153,9 +153,9 @@ class PettingZooEnvironment(WorldEnvironment):
         space: spaces.Space[Any] = self._env.action_space(self._seat)
         return space
 
-    def drawn_space(self) -> spaces.Space[Any] | None:
+    def numeric_space(self) -> spaces.Space[Any] | None:
         """The observation space if its numbers are shown."""
-        return None if self.world.observe else self._seen_space()
+        return None if self.world.observe else self._observation_space()
 
     def mask(self) -> Any:
         """The action mask from the observation or from `info`."""
@@ -192,7 +192,7 @@ class PettingZooEnvironment(WorldEnvironment):
         opponent: Opponent = named(self.world.opponent, what=f"worlds.{task.family}.opponent")(task.level, task.seed)
         return opponent
 
-    def _seen_space(self) -> spaces.Space[Any]:
+    def _observation_space(self) -> spaces.Space[Any]:
         space: spaces.Space[Any] = self._env.observation_space(self._seat)
         return space["observation"] if isinstance(space, spaces.Dict) and "action_mask" in space.spaces else space
 

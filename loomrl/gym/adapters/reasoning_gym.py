@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from loomrl.gym.adapters.family import import_extra, reward_of
-from loomrl.gym.answer import Submission
+from loomrl.gym.answer import TaggedAnswer
 from loomrl.gym.base import LEVELS
 from loomrl.gym.question import QuestionEnvironment
 from loomrl.threshold import reaches
@@ -104,7 +104,7 @@ class ReasoningGymEnvironment(QuestionEnvironment):
         self._entry = self._dataset[task.seed]
         return str(self._entry["question"])
 
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         """Full score or nothing."""
         return reward_of(float(self._is_right(submission.answer)))
 

@@ -28,18 +28,18 @@ from loomrl.gym.guard import is_storable
 from loomrl.types import Message, Task
 
 
-class Score(NamedTuple):
+class TasksetScore(NamedTuple):
     """A taskset's score of an answer."""
 
     value: float
     parts: Mapping[str, float]
 
 
-def open(module: Module, task: Task) -> tuple[Mapping[str, Any], "Question"]:
+def open(module: Module, task: Task) -> tuple[Mapping[str, Any], "TasksetQuestion"]:
     """The task's data, and a conversation about it."""
     tasks, values = _load(module.module, json.dumps(module.args), module.rows, module.level_field)
     chosen = tasks[row_of(task, values)]
-    return chosen.data.model_dump(), Question(chosen, module.module)
+    return chosen.data.model_dump(), TasksetQuestion(chosen, module.module)
 
 
 @functools.lru_cache(maxsize=16)
@@ -87,7 +87,7 @@ def _needs_runtime(hook: Callable[..., Any]) -> bool:
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-class Question:
+class TasksetQuestion:
     """One task: its prompt, and the score of one answer."""
 
     def __init__(self, task: vf.Task, name: str) -> None:
@@ -109,7 +109,7 @@ class Question:
             self._add(message, sampled=False)
         return tuple(Message(item.role, text_of(item.content, origin=self._name)) for item in (*system, *prompt))
 
-    async def answer(self, text: str) -> Score:
+    async def answer(self, text: str) -> TasksetScore:
         """The task's rewards for this answer."""
         self._add(AssistantMessage(content=text), sampled=True)
         self._trace.stop("agent_completed")
@@ -122,7 +122,7 @@ class Question:
         scores = {name: reward.value for name, reward in self._trace.rewards.items() if reward is not None}
         if len(scores) < len(self._trace.rewards):
             raise ScorerError(f"{self._name}: not all of {', '.join(self._trace.rewards)} were scored.")
-        return Score(self._trace.reward, scores)
+        return TasksetScore(self._trace.reward, scores)
 
     def _add(self, message: Any, *, sampled: bool) -> None:
         nodes = self._trace.nodes

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from loomrl.errors import EpisodeError, ScorerError
-from loomrl.gym.adapters.family import Family, declare, finite, import_extra, reward_of
+from loomrl.gym.adapters.family import SourceFamily, declare, finite, import_extra, reward_of
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.threshold import reaches
 from loomrl.types import Message, Observation, Task
 
 
-class Module(Family):
+class Module(SourceFamily):
     """A module written for verifiers as a family of tasks. `oracle` is called with the row and its messages."""
 
     module: str

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.family import LevelledFamily, declare, finite, reward_of
-from loomrl.gym.adapters.space_text import Malformed, count_numbers, parse, sample, usage, written
+from loomrl.gym.adapters.space_text import MalformedAction, count_numbers, format_action, parse, sample, usage
 from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.threshold import Tally
@@ -23,7 +23,7 @@ from loomrl.types import Message, Observation, Reward, Task
 VERB = "ACTION"
 
 
-class World(LevelledFamily):
+class TextWorld(LevelledFamily):
     """Another library's environment as a family of tasks; `at` gives the keywords it is created with."""
 
     kwargs: dict[str, Any] = Field({})
@@ -85,7 +85,7 @@ class WorldEnvironment(BaseEnvironment):
         "loomrl.threshold",
     )
 
-    world: World
+    world: TextWorld
     """The world of the current episode."""
     _env: Any = None
     _made_with: Any = None
@@ -99,7 +99,7 @@ class WorldEnvironment(BaseEnvironment):
         declare(self, self.worlds())
 
     @abstractmethod
-    def worlds(self) -> Mapping[str, World]:
+    def worlds(self) -> Mapping[str, TextWorld]:
         """Family → world, from the settings."""
 
     @abstractmethod
@@ -119,7 +119,7 @@ class WorldEnvironment(BaseEnvironment):
         """The action space."""
 
     @abstractmethod
-    def drawn_space(self) -> spaces.Space[Any] | None:
+    def numeric_space(self) -> spaces.Space[Any] | None:
         """The space whose numbers are shown; None if a rendering or a text is shown."""
 
     @abstractmethod
@@ -172,11 +172,11 @@ class WorldEnvironment(BaseEnvironment):
         command = parse_command(action, (VERB,))
         try:
             if command is None:
-                raise Malformed(f"there is no line that begins with {VERB}:")
+                raise MalformedAction(f"there is no line that begins with {VERB}:")
             value = parse(self.action_space(), command.argument, self.world.actions)
             self._check_allowed(value)
-        except Malformed as fault:
-            return self._malformed(fault)
+        except MalformedAction as fault:
+            return self._reject(fault)
         step = self.act(value)
         self._earned.add(finite(step.reward, EpisodeError, "the world's reward"))
         seen = (Message("user", self.see()),)
@@ -209,7 +209,7 @@ class WorldEnvironment(BaseEnvironment):
         return [*always, *(f"{VERB}: {text}" for text in tried), *claims]
 
     def _check_size(self, family: str) -> None:
-        space = self.drawn_space()
+        space = self.numeric_space()
         count = 0 if space is None else count_numbers(space)
         if count > self.settings.max_numbers:
             raise ConfigError(
@@ -220,17 +220,17 @@ class WorldEnvironment(BaseEnvironment):
     def _check_allowed(self, value: Any) -> None:
         mask = self.mask()
         if mask is not None and not mask[int(value) - getattr(self.action_space(), "start", 0)]:
-            raise Malformed("this action is not allowed now")
+            raise MalformedAction("this action is not allowed now")
 
     def _say(self, value: Any) -> str:
-        return f"{VERB}: {written(self.action_space(), value, self.world.actions)}"
+        return f"{VERB}: {format_action(self.action_space(), value, self.world.actions)}"
 
     def _how(self) -> str:
         limit = self.steps_allowed()
         most = f"At most {limit} actions. " if limit else ""
         return most + command_format((f"{VERB}: {usage(self.action_space(), self.world.actions)}",))
 
-    def _malformed(self, fault: Malformed) -> Step:
+    def _reject(self, fault: MalformedAction) -> Step:
         self._unread += 1
         over = self._unread >= self.settings.patience or self._steps >= self.settings.max_steps
         return Step((Message("user", f"Not done: {fault}.\n{self._how()}"),), Reward(), False, over, {})

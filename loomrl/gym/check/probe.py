@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loomrl.gym.base import LEVELS, BaseEnvironment
-from loomrl.gym.episode import Attempt, Limits, run_episode
+from loomrl.gym.episode import Attempt, EpisodeLimits, run_episode
 from loomrl.gym.policy import PolicyFactory
 from loomrl.types import Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class EnvironmentCheck:
     """One promise: kept or not, the finding, and its figures."""
 
     name: str
@@ -27,7 +27,7 @@ class CheckReport:
 
     environment: str
     version: str
-    checks: tuple[Check, ...]
+    checks: tuple[EnvironmentCheck, ...]
 
     @property
     def passed(self) -> bool:
@@ -40,13 +40,13 @@ class CheckReport:
         return "\n".join([*lines, f"{self.environment} {self.version} {verdict}."])
 
 
-LIMITS = Limits(turn_timeout_s=10, episode_timeout_s=25)
+LIMITS = EpisodeLimits(turn_timeout_s=10, episode_timeout_s=25)
 ALL_LEVELS = range(1, LEVELS + 1)
 SOME_LEVELS = (1, 5, LEVELS)
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class CheckProbe:
     """The environment under test. `tell` says where the check is, so that whoever waits can name a hang.
 
     `share` is the part of the oracle's and the opponents' episodes, and of the attacks, that is tried.
@@ -102,7 +102,7 @@ def trouble(trajectory: Trajectory) -> str:
     return f"{case(trajectory.task)}: {failure.kind}{blame}: {failure.message}"
 
 
-def listed(faults: list[str]) -> str:
+def summarize(faults: list[str]) -> str:
     """The first faults, and the number of the others."""
     more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
     return "; ".join(faults[:3]) + more

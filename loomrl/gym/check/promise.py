@@ -11,7 +11,7 @@ from itertools import count, islice, product
 
 from loomrl.errors import ConfigError
 from loomrl.gym.base import LEVELS, NO_LEVELS, BaseEnvironment, levels_of
-from loomrl.gym.check.probe import ALL_LEVELS, SOME_LEVELS, Check, Probe, case, listed, trouble
+from loomrl.gym.check.probe import ALL_LEVELS, SOME_LEVELS, CheckProbe, EnvironmentCheck, case, summarize, trouble
 from loomrl.gym.guard import TOLERANCE
 from loomrl.gym.policy import SCRIPTED, ConstantPolicy, OraclePolicy, RandomPolicy, hack_policy
 from loomrl.types import End, Task, Trajectory
@@ -19,24 +19,24 @@ from loomrl.types import End, Task, Trajectory
 CEILINGS = ("random", "constant", "hacking")
 
 
-async def check_contract(probe: Probe) -> Check:
+async def check_contract(probe: CheckProbe) -> EnvironmentCheck:
     """The declarations make sense, and an episode of each family runs to its end without breaking the contract."""
     faults = list(_declarations(probe.kind))
     if faults:
-        return Check("contract", False, listed(faults))
+        return EnvironmentCheck("contract", False, summarize(faults))
     hacks = 0
     for task in probe.tasks(levels=(1,), seeds=(0,)):
         for policy in (ConstantPolicy, RandomPolicy):
             fault = trouble(await probe.play(task, policy))
             if fault:
-                return Check("contract", False, fault)
+                return EnvironmentCheck("contract", False, fault)
         hacks = max(hacks, await _count_hacks(probe, task))
     detail = f"{len(probe.families)} families play to the end, each answer a correct Step"
     figures = {"families": len(probe.families), "hacks": hacks, "sandboxed": probe.kind.sandboxed}
-    return Check("contract", True, detail, figures)
+    return EnvironmentCheck("contract", True, detail, figures)
 
 
-async def _count_hacks(probe: Probe, task: Task) -> int:
+async def _count_hacks(probe: CheckProbe, task: Task) -> int:
     environment = probe.open()
     await environment.reset(task)
     count = len(environment.hacks())
@@ -44,17 +44,17 @@ async def _count_hacks(probe: Probe, task: Task) -> int:
     return count
 
 
-async def check_settings(probe: Probe) -> Check:
+async def check_settings(probe: CheckProbe) -> EnvironmentCheck:
     """Unknown settings are refused, so that a typing error cannot pass unnoticed."""
     try:
         probe.kind({**probe.settings, "no_such_setting": 1})
     except ConfigError:
-        return Check("settings", True, "an unknown setting is refused")
+        return EnvironmentCheck("settings", True, "an unknown setting is refused")
     except Exception as error:  # noqa: BLE001 - the author's code
-        return Check(
+        return EnvironmentCheck(
             "settings", False, f"an unknown setting raises {type(error).__name__}: {error}. {_SETTINGS_REMEDY}"
         )
-    return Check("settings", False, f"no_such_setting=1 was accepted. {_SETTINGS_REMEDY}")
+    return EnvironmentCheck("settings", False, f"no_such_setting=1 was accepted. {_SETTINGS_REMEDY}")
 
 
 _SETTINGS_REMEDY = (
@@ -62,7 +62,7 @@ _SETTINGS_REMEDY = (
 )
 
 
-async def check_tasks(probe: Probe) -> Check:
+async def check_tasks(probe: CheckProbe) -> EnvironmentCheck:
     """Tasks are plain data: equal for equal arguments, picklable, JSON, and at the difficulty that was set."""
     environment = probe.open()
     faults = []
@@ -79,8 +79,10 @@ async def check_tasks(probe: Probe) -> Check:
         if task.level not in levels or task.family not in environment.families:
             faults.append(f"sample_task({seed}) made level {task.level} of {task.family!r}, which was not asked for")
     if faults:
-        return Check("tasks", False, listed(faults))
-    return Check("tasks", True, f"{count} tasks are equal when made again, picklable and JSON", {"tasks": count})
+        return EnvironmentCheck("tasks", False, summarize(faults))
+    return EnvironmentCheck(
+        "tasks", True, f"{count} tasks are equal when made again, picklable and JSON", {"tasks": count}
+    )
 
 
 def _task_fault(task: Task, again: Task) -> str:
@@ -96,12 +98,9 @@ def _task_fault(task: Task, again: Task) -> str:
     except (TypeError, ValueError) as error:
         return f"its parameters are not JSON: {error}"
     if keys[0] != keys[1] or task != again:
-        return f"equal arguments gave two different tasks, with parameters {_shown(task)} and {_shown(again)}"
+        texts = " and ".join(json.dumps(dict(each.parameters))[:80] for each in (task, again))
+        return f"equal arguments gave two different tasks, with parameters {texts}"
     return ""
-
-
-def _shown(task: Task) -> str:
-    return json.dumps(dict(task.parameters))[:80]
 
 
 def _declarations(kind: type[BaseEnvironment]) -> Iterator[str]:
@@ -131,7 +130,7 @@ MOST = 400
 Play = Callable[[Task], Awaitable[Trajectory]]
 
 
-async def check_determinism(probe: Probe) -> Check:
+async def check_determinism(probe: CheckProbe) -> EnvironmentCheck:
     """The same task and actions give the same episode in a fresh environment, and again in a used one."""
     episodes = 0
     for task in probe.tasks(levels=(1, LEVELS), seeds=(11,)):
@@ -145,20 +144,20 @@ async def check_determinism(probe: Probe) -> Check:
                     f"{case(task)}: the same task and actions went two ways: {_parting(first, again)}. Something is "
                     "left over between episodes (class attribute, module global), or not drawn from the task's seed."
                 )
-                return Check("determinism", False, detail)
-    return Check("determinism", True, f"{episodes} episodes went the same way again", {"episodes": episodes})
+                return EnvironmentCheck("determinism", False, detail)
+    return EnvironmentCheck("determinism", True, f"{episodes} episodes went the same way again", {"episodes": episodes})
 
 
-async def fingerprint(probe: Probe) -> Check:
+async def fingerprint(probe: CheckProbe) -> EnvironmentCheck:
     """Every case's episode as text, for comparison with another process."""
     episodes = {
         case(task): json.dumps([task.key, *_script(await probe.play(task, RandomPolicy))])
         for task in probe.tasks(levels=(1, LEVELS), seeds=(11,))
     }
-    return Check("fingerprint", True, json.dumps(episodes))
+    return EnvironmentCheck("fingerprint", True, json.dumps(episodes))
 
 
-async def check_oracle(probe: Probe) -> Check:
+async def check_oracle(probe: CheckProbe) -> EnvironmentCheck:
     """The oracle reaches success 1 by the task's own end, in every family, at every level."""
     faults = []
     episodes = 0
@@ -172,11 +171,11 @@ async def check_oracle(probe: Probe) -> Check:
             faults.append(f"{case(task)}: success {success:g}, {trajectory.end} after {len(trajectory.turns)} turns")
     figures = {"episodes": episodes, "faults": len(faults)}
     if faults:
-        return Check("oracle", False, listed(faults), figures)
-    return Check("oracle", True, f"success 1 in all {episodes} episodes, families and levels", figures)
+        return EnvironmentCheck("oracle", False, summarize(faults), figures)
+    return EnvironmentCheck("oracle", True, f"success 1 in all {episodes} episodes, families and levels", figures)
 
 
-async def check_opponent(probe: Probe, name: str) -> Check:
+async def check_opponent(probe: CheckProbe, name: str) -> EnvironmentCheck:
     """An unskilled policy stays below its ceiling, or the family's declared guess floor, in every family."""
     kind, _, index = name.partition(" ")
     policy = SCRIPTED[kind] if kind in SCRIPTED else hack_policy(int(index))
@@ -193,7 +192,7 @@ async def check_opponent(probe: Probe, name: str) -> Check:
         try:
             reached = await _sample(_all_tasks(probe, family), play, limit, batch, probe.share)
         except _Trouble as fault:
-            return Check(name, False, str(fault))
+            return EnvironmentCheck(name, False, str(fault))
         mean = sum(reached) / len(reached)
         worst = max(worst, mean)
         successes = successes + reached
@@ -203,10 +202,10 @@ async def check_opponent(probe: Probe, name: str) -> Check:
     mean = sum(successes) / len(successes)
     figures = {"episodes": len(successes), "mean": mean, "worst_family": worst, "ceiling": ceiling}
     detail = f"mean success {mean:.3f}, in the worst family {worst:.3f}; {len(successes)} episodes"
-    return Check(name, not faults, listed(faults) or detail, figures)
+    return EnvironmentCheck(name, not faults, summarize(faults) or detail, figures)
 
 
-async def check_rewards(probe: Probe) -> Check:
+async def check_rewards(probe: CheckProbe) -> EnvironmentCheck:
     """Totals equal the sums of their parts, clipped to the range; the oracle earns more than random play."""
     earned: dict[str, float] = {}
     episodes = 0
@@ -215,11 +214,15 @@ async def check_rewards(probe: Probe) -> Check:
         episodes += 1
         fault = trouble(trajectory) or _sum_fault(probe, trajectory) or _name_fault(probe, trajectory)
         if fault:
-            return Check("rewards", False, fault)
+            return EnvironmentCheck("rewards", False, fault)
         earned[name] = earned.get(name, 0.0) + trajectory.reward.total
     if earned["oracle"] <= max(earned["random"], earned["constant"]):
-        return Check("rewards", False, f"the oracle earns no more than the others do: sums of totals {earned}")
-    return Check("rewards", True, f"{episodes} episodes inside {probe.kind.reward_range}, parts add up", earned)
+        return EnvironmentCheck(
+            "rewards", False, f"the oracle earns no more than the others do: sums of totals {earned}"
+        )
+    return EnvironmentCheck(
+        "rewards", True, f"{episodes} episodes inside {probe.kind.reward_range}, parts add up", earned
+    )
 
 
 class _Trouble(Exception):
@@ -255,14 +258,14 @@ def interval(successes: list[float]) -> tuple[float, float]:
     return (centre - spread) / (1 + Z99**2 / size), (centre + spread) / (1 + Z99**2 / size)
 
 
-def _all_tasks(probe: Probe, family: str) -> Iterator[Task]:
+def _all_tasks(probe: CheckProbe, family: str) -> Iterator[Task]:
     environment = probe.open()
     for seed in count():
         for level in ALL_LEVELS:
             yield environment.task(family, level, seed)
 
 
-def _sum_fault(probe: Probe, trajectory: Trajectory) -> str:
+def _sum_fault(probe: CheckProbe, trajectory: Trajectory) -> str:
     low, high = probe.kind.reward_range
     for number, turn in enumerate(trajectory.turns, start=1):
         total = turn.reward.total
@@ -276,7 +279,7 @@ def _sum_fault(probe: Probe, trajectory: Trajectory) -> str:
     return ""
 
 
-def _name_fault(probe: Probe, trajectory: Trajectory) -> str:
+def _name_fault(probe: CheckProbe, trajectory: Trajectory) -> str:
     declared = probe.kind.reward_parts
     strangers = sorted(trajectory.reward.parts.keys() - set(declared)) if declared else []
     if not strangers:

@@ -6,9 +6,9 @@ from functools import cache
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym.sandbox.contract import Ending, Execution, Limits
 from loomrl.gym.sandbox.place import Slots
-from loomrl.gym.sandbox.session import Boxes, Sandbox, Session
+from loomrl.gym.sandbox.session import Boxes, Sandbox, SandboxSession
 
-__all__ = ["Ending", "Execution", "Limits", "Sandbox", "Session", "Slots", "open_sandbox"]
+__all__ = ["Ending", "Execution", "Limits", "Sandbox", "SandboxSession", "Slots", "open_sandbox"]
 
 KINDS = {"bubblewrap": "bwrap", "gvisor": "runsc"}
 """Kind of sandbox → the program it needs."""
@@ -25,12 +25,12 @@ def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> Sandbox
     if kind != "auto" and kind not in KINDS:
         raise ConfigError(unknown("sandbox", kind, ["auto", *KINDS]))
     if kind != "auto":
-        return Sandbox(_proved(kind, slots))
+        return Sandbox(_open_boxes(kind, slots))
     refusals = []
     for name, program in KINDS.items():
         if shutil.which(program):
             try:
-                return Sandbox(_proved(name, slots))
+                return Sandbox(_open_boxes(name, slots))
             except ConfigError as error:
                 refusals.append(str(error))
     raise ConfigError(
@@ -41,7 +41,7 @@ def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> Sandbox
 
 
 @cache
-def _proved(kind: str, slots: Slots) -> Boxes:
+def _open_boxes(kind: str, slots: Slots) -> Boxes:
     """Boxes of this kind, after their proof."""
     from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
     from loomrl.gym.sandbox.gvisor import find_gvisor

@@ -70,12 +70,12 @@ def whole(program: str) -> str:
     return f"{PRELUDE}\n{program}\nos.write(1, {HELD!r})\n"
 
 
-def ended_by_itself(execution: Execution) -> bool:
+def is_own_end(execution: Execution) -> bool:
     """The program ended by its own doing, and the sandbox did not fail."""
     return execution.ending in (Ending.SIGNALLED, Ending.EXITED)
 
 
-def timed_out(execution: Execution) -> bool:
+def is_timeout(execution: Execution) -> bool:
     """Ended by the deadline of `BRIEF`, or soon after it."""
     return execution.ending is Ending.TIMEOUT and execution.wall_s < 1.5
 
@@ -217,16 +217,16 @@ must(not [pid for pid in range(1, 3000) if pid not in own and libc.kill(pid, 0) 
 """,
         works_outside=True,
     ),
-    Attack("kills_everything_it_can", "os.kill(-1, 9)\nimport time\ntime.sleep(0.2)", holds=ended_by_itself),
+    Attack("kills_everything_it_can", "os.kill(-1, 9)\nimport time\ntime.sleep(0.2)", holds=is_own_end),
     Attack(
         "kills_its_parent_and_goes_on",
         "import time\ntry: os.kill(os.getppid(), 9)\nexcept OSError: pass\ntime.sleep(0.2)",
-        holds=ended_by_itself,
+        holds=is_own_end,
     ),
     Attack(
         "stops_its_parent_to_gain_time",
         "import time\ntry: os.kill(os.getppid(), 19)\nexcept OSError: pass\ntime.sleep(60)",
-        holds=timed_out,
+        holds=is_timeout,
         limits=BRIEF,
     ),
     Attack(
@@ -380,14 +380,14 @@ os.kill(os.getpid(), 31)
 """
 
 
-def killed_by_filter(execution: Execution) -> bool:
+def is_filter_kill(execution: Execution) -> bool:
     """SIGSYS."""
     return execution.ending is Ending.SIGNALLED and execution.status == 31
 
 
 KERNEL_ATTACKS = (
     *(Attack(name, f"no_call({call})", on_kernel=True) for name, call in CALLS.items()),
-    Attack("calls_as_a_32_bit_program", INT_80, holds=killed_by_filter, on_kernel=True),
+    Attack("calls_as_a_32_bit_program", INT_80, holds=is_filter_kill, on_kernel=True),
     Attack(
         "types_into_a_terminal",
         """
@@ -468,12 +468,12 @@ refused(os.truncate, null, 1)
 FORGED_CODES = 1, 2, 125, 126, 127, 255
 
 
-def overflowed(execution: Execution) -> bool:
+def is_overflow(execution: Execution) -> bool:
     """Cut off at the limit."""
     return execution.ending is Ending.OVERFLOW and len(execution.output) == Limits().output_bytes
 
 
-def failed(execution: Execution) -> bool:
+def is_failure(execution: Execution) -> bool:
     """The program failed, and the sandbox did not."""
     return execution.ending in (Ending.EXITED, Ending.SIGNALLED) and execution.status != 0
 
@@ -483,12 +483,12 @@ def silent(execution: Execution) -> bool:
     return execution.ending is Ending.EXITED and not execution.output
 
 
-def kept_a_tail(execution: Execution) -> bool:
+def has_tail(execution: Execution) -> bool:
     """Its standard error was read to the end, and only a tail was kept."""
     return execution.ending is Ending.EXITED and 0 < len(execution.errors) <= 1 << 14
 
 
-def exited_with(code: int) -> "Attack":
+def exit_attack(code: int) -> "Attack":
     """Ends with an exit code that launchers use for their own failures."""
 
     def holds(execution: Execution) -> bool:
@@ -497,17 +497,17 @@ def exited_with(code: int) -> "Attack":
     return Attack(f"exits_with_{code}_as_a_broken_sandbox_would", f"os._exit({code})", holds=holds)
 
 
-def printed_frames(execution: Execution) -> bool:
+def is_plain_output(execution: Execution) -> bool:
     """Its output is reported as output, even if it looks like the protocol."""
     return execution.ending is Ending.EXITED and execution.output.startswith(b"FE") and execution.output.endswith(HELD)
 
 
-def ended_early(execution: Execution) -> bool:
+def is_early_end(execution: Execution) -> bool:
     """Ended by the processor time of all its processes together, long before its deadline."""
     return execution.ending is Ending.TIMEOUT and execution.wall_s < POOR.wall_s - 5
 
 
-def broke_off(execution: Execution) -> bool:
+def is_incomplete(execution: Execution) -> bool:
     """Stopped before it had all the memory it wanted."""
     return b"breached" not in execution.output
 
@@ -556,7 +556,7 @@ must(count <= 34, count)
     Attack(
         "forks_in_every_fork",
         "while True:\n    try: os.fork()\n    except OSError: pass",
-        holds=timed_out,
+        holds=is_timeout,
         then=NOTHING_LEFT,
         limits=BRIEF,
     ),
@@ -594,7 +594,7 @@ must(count <= 512, count)
     Attack(
         "takes_memory_in_every_fork",
         "def take(size): return bytearray(b'x') * size\n" + TEN_TIMES_90_MB,
-        holds=broke_off,
+        holds=is_incomplete,
         limits=POOR,
     ),
     Attack(
@@ -607,7 +607,7 @@ def fork_and_go_on():
 """
         + TEN_TIMES_90_MB.replace("\n", "\n    ")
         + "\nthread = threading.Thread(target=fork_and_go_on)\nthread.start()\nthread.join()",
-        holds=broke_off,
+        holds=is_incomplete,
         limits=POOR,
     ),
     Attack(
@@ -630,21 +630,21 @@ for number in range(400_000):
     os.close(os.open(f'/tmp/{number}', os.O_CREAT | os.O_WRONLY))
 breached('400,000 files')
 """,
-        holds=broke_off,
+        holds=is_incomplete,
         then=NOTHING_LEFT,
         on_kernel=True,
     ),
     Attack(
         "burns_time_in_forks_at_once",
         "import time\nfor _ in range(8):\n    if os.fork() == 0:\n        while True: pass\ntime.sleep(60)",
-        holds=ended_early,
+        holds=is_early_end,
         limits=POOR,
     ),
     Attack(
         "burns_time_in_one_fork_after_another",
         "import time\nwhile True:\n    if os.fork() == 0:\n        end = time.process_time() + 0.8\n"
         "        while time.process_time() < end: pass\n        os._exit(0)\n    os.wait()",
-        holds=ended_early,
+        holds=is_early_end,
         limits=POOR,
     ),
     Attack(
@@ -661,7 +661,7 @@ while True:
     except BlockingIOError:
         pass
 """,
-        holds=ended_early,
+        holds=is_early_end,
         limits=POOR,
     ),
     Attack(
@@ -696,21 +696,21 @@ refused(os.truncate, os.open('/tmp/file', os.O_RDWR | os.O_CREAT), 1 << 40)
 """,
     ),
     Attack("opens_descriptors_without_end", "refused(lambda: [os.dup(0) for _ in range(65)])"),
-    Attack("prints_without_end", "while True: os.write(1, b'x' * 65536)", holds=overflowed),
+    Attack("prints_without_end", "while True: os.write(1, b'x' * 65536)", holds=is_overflow),
     Attack(
         "complains_without_end",
         "for _ in range(200): os.write(2, b'x' * 65536)",
-        holds=kept_a_tail,
+        holds=has_tail,
     ),
     Attack(
         "loops_without_end_and_ignores_signals",
         "import signal\nfor number in range(1, 65):\n    try: signal.signal(number, signal.SIG_IGN)\n"
         "    except (OSError, ValueError): pass\nwhile True: pass",
-        holds=timed_out,
+        holds=is_timeout,
         limits=BRIEF,
     ),
-    Attack("sleeps_past_its_deadline", "import time\ntime.sleep(60)", holds=timed_out, limits=BRIEF),
-    Attack("waits_for_input_that_never_comes", "import signal\nsignal.pause()", holds=timed_out, limits=BRIEF),
+    Attack("sleeps_past_its_deadline", "import time\ntime.sleep(60)", holds=is_timeout, limits=BRIEF),
+    Attack("waits_for_input_that_never_comes", "import signal\nsignal.pause()", holds=is_timeout, limits=BRIEF),
     Attack(
         "burns_more_time_than_it_has",
         "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 1))\n"
@@ -766,14 +766,14 @@ time.sleep(0.05)
     ),
 )
 FORGERIES = (
-    *map(exited_with, FORGED_CODES),
-    Attack("prints_the_reports_of_the_guest", "os.write(1, b'FE' + bytes(16))", holds=printed_frames),
+    *map(exit_attack, FORGED_CODES),
+    Attack("prints_the_reports_of_the_guest", "os.write(1, b'FE' + bytes(16))", holds=is_plain_output),
     Attack("writes_where_the_guest_reports", "for fd in range(3, 300): refused(os.write, fd, b'F')"),
     Attack("closes_its_output", "os.close(2)\nos.close(1)\nos.open('/dev/null', 1)", holds=silent),
-    Attack("is_no_python", "def (", holds=failed),
-    Attack("holds_a_null_byte", "\0", holds=failed),
-    Attack("holds_half_a_character", "'\ud800'", holds=failed),
-    Attack("nests_deeper_than_the_compiler", "(" * 100_000, holds=failed),
-    Attack("crashes_the_interpreter", "ctypes.string_at(0)", holds=failed),
+    Attack("is_no_python", "def (", holds=is_failure),
+    Attack("holds_a_null_byte", "\0", holds=is_failure),
+    Attack("holds_half_a_character", "'\ud800'", holds=is_failure),
+    Attack("nests_deeper_than_the_compiler", "(" * 100_000, holds=is_failure),
+    Attack("crashes_the_interpreter", "ctypes.string_at(0)", holds=is_failure),
 )
 RESOURCE_ATTACKS = (*BOMBS, *LEFTOVERS, *FORGERIES)

@@ -21,7 +21,7 @@ LINGER_S = 2.0
 NO_ENVIRONMENT: dict[str, str] = {}
 
 
-class Box(ABC):
+class GuestBox(ABC):
     """One guest, being started. Its creator must `end` it, even if the start failed.
 
     `roots` are descriptors of processes whose end ends all others of the guest.
@@ -57,11 +57,11 @@ class Box(ABC):
         self.roots: list[int] = []
 
     @abstractmethod
-    def started(self) -> None:
+    def on_start(self) -> None:
         """Called once the guest is ready, before any program runs."""
 
     @abstractmethod
-    async def ended_inside(self) -> bool:
+    async def has_ended_inside(self) -> bool:
         """True if the guest was ended from inside the box, and not by us or the host."""
 
     @abstractmethod
@@ -159,7 +159,7 @@ async def readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-def sealed(data: bytes) -> int:
+def seal(data: bytes) -> int:
     """A read descriptor of these bytes."""
     fd = os.memfd_create("loomrl")
     os.write(fd, data)

@@ -12,9 +12,9 @@ import subprocess
 from dataclasses import dataclass
 
 from loomrl.errors import ConfigError, SandboxError
-from loomrl.gym.sandbox.box import START_S, Box, flat, receive, sealed
+from loomrl.gym.sandbox.box import START_S, GuestBox, flat, receive, seal
 from loomrl.gym.sandbox.contract import Interpreter, Limits, find_interpreter
-from loomrl.gym.sandbox.place import Place, Slots
+from loomrl.gym.sandbox.place import BoxResources, Slots
 from loomrl.gym.sandbox.seccomp import filter_program
 
 OLDEST = (0, 8, 0)
@@ -44,7 +44,7 @@ class Bubblewrap:
 
     async def open(self, limits: Limits) -> "Bubble":
         """A box in its own slot, with its guest starting."""
-        place = await Place.take(self.slots, limits)
+        place = await BoxResources.take(self.slots, limits)
         try:
             bubble = Bubble(self, place, limits)
         except BaseException:
@@ -83,10 +83,10 @@ class Bubblewrap:
         ]
 
 
-class Bubble(Box):
+class Bubble(GuestBox):
     """A guest in bubblewrap that waits for our signal before it runs anything, and reports its end."""
 
-    def __init__(self, bubblewrap: Bubblewrap, place: Place, limits: Limits) -> None:
+    def __init__(self, bubblewrap: Bubblewrap, place: BoxResources, limits: Limits) -> None:
         self.place = place
         self._said = bytearray()
         self._is_known = False
@@ -95,7 +95,7 @@ class Bubble(Box):
         self._status, status = socket.socketpair()
         self._status.setblocking(False)
         wait, self._go = os.pipe()
-        filter_fd = sealed(bubblewrap.filter)
+        filter_fd = seal(bubblewrap.filter)
         fds = {"filter_fd": filter_fd, "status_fd": status.fileno(), "go_fd": wait}
         try:
             super().__init__(bubblewrap.command(place.slot.uid, limits, **fds), passing=tuple(fds.values()))
@@ -117,13 +117,13 @@ class Bubble(Box):
             self.place.cgroup.add(self.first)
         os.write(self._go, b"1")
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         """Open its scratch directories while no program can yet replace them."""
         for folder in self._writable:
             path = f"/proc/{self.first}/root{folder}"
             self._scratch.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
-    async def ended_inside(self) -> bool:
+    async def has_ended_inside(self) -> bool:
         """Bubblewrap reports an exit code only for a guest that started and whose end it saw."""
         self._said.clear()
         await self._hear()

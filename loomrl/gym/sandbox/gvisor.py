@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.errors import ConfigError, SandboxError
-from loomrl.gym.sandbox.box import Box
+from loomrl.gym.sandbox.box import GuestBox
 from loomrl.gym.sandbox.contract import Interpreter, Limits, find_interpreter
-from loomrl.gym.sandbox.place import Place, Slots
+from loomrl.gym.sandbox.place import BoxResources, Slots
 from loomrl.gym.sandbox.process import descendants
 
 INSTALL = "Install it: apt-get install runsc, or https://gvisor.dev/docs/user_guide/install."
@@ -34,7 +34,7 @@ class Gvisor:
 
     async def open(self, limits: Limits) -> "Cell":
         """A box with its own bundle, with its guest starting."""
-        place = await Place.take(self.slots, limits, extra_mb=OVERHEAD_MB, extra_processes=OVERHEAD_THREADS)
+        place = await BoxResources.take(self.slots, limits, extra_mb=OVERHEAD_MB, extra_processes=OVERHEAD_THREADS)
         bundle = Path(tempfile.mkdtemp(prefix="loomrl-gvisor-"))
         try:
             self.write_bundle(bundle, limits)
@@ -97,15 +97,15 @@ class Gvisor:
         }
 
 
-class Cell(Box):
+class Cell(GuestBox):
     """A guest in gVisor. Guest and programs are different users there, so that no program can end the guest."""
 
-    def __init__(self, command: list[str], place: Place, bundle: Path) -> None:
+    def __init__(self, command: list[str], place: BoxResources, bundle: Path) -> None:
         super().__init__(command)
         self.place = place
         self.bundle = bundle
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         """Add its processes to the cgroup and to the roots, while no program runs yet."""
         for pid in descendants(self.process.pid):
             self.roots.append(os.pidfd_open(pid))
@@ -118,7 +118,7 @@ class Cell(Box):
             dataclasses.replace(limits, memory_mb=limits.memory_mb + OVERHEAD_MB)
         )
 
-    async def ended_inside(self) -> bool:
+    async def has_ended_inside(self) -> bool:
         """True only if it ran out of memory."""
         return self.place.cgroup is not None and self.place.cgroup.out_of_memory()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loomrl.errors import ConfigError, SandboxError
 from loomrl.gym.sandbox.contract import Limits
-from loomrl.gym.sandbox.process import Cgroup, make_cgroup, owned_by
+from loomrl.gym.sandbox.process import Cgroup, make_cgroup, processes_of
 
 IN_USE = b"1"
 CLEAN = b"0"
@@ -34,15 +34,15 @@ class Slots:
     count: int = 256
     wait_s: float = 60.0
 
-    async def lease(self) -> "Slot":
+    async def lease(self) -> "UserSlot":
         """A free slot, with no process of its previous user left. A `SandboxError` if none is free in time."""
         folder = _folder()
         deadline = time.monotonic() + self.wait_s
         while True:
             for number in range(self.base, self.base + self.count):
-                fd = _locked(folder / f"{number}.lock")
+                fd = _lock(folder / f"{number}.lock")
                 if fd is not None:
-                    return _taken(number, fd)
+                    return _take(number, fd)
             if time.monotonic() > deadline:
                 raise SandboxError(
                     f"no free slot in {self.wait_s:g} s: {self.count} sandboxes run on this host at once. "
@@ -61,7 +61,7 @@ class Slots:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class UserSlot:
     """A leased slot with a unique number. `uid` is the same number, or None if we cannot change user."""
 
     number: int
@@ -88,7 +88,7 @@ def _folder() -> Path:
     return folder
 
 
-def _locked(file: Path) -> int | None:
+def _lock(file: Path) -> int | None:
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,8 +98,8 @@ def _locked(file: Path) -> int | None:
     return fd
 
 
-def _taken(number: int, fd: int) -> Slot:
-    slot = Slot(number, number if os.geteuid() == 0 else None, fd)
+def _take(number: int, fd: int) -> UserSlot:
+    slot = UserSlot(number, number if os.geteuid() == 0 else None, fd)
     try:
         if slot.uid is not None and os.pread(fd, 1, 0) == IN_USE:
             _sweep(slot.uid)
@@ -113,7 +113,7 @@ def _taken(number: int, fd: int) -> Slot:
 def _sweep(uid: int) -> None:
     """Kill processes of a sandbox whose owner died before cleaning up."""
     deadline = time.monotonic() + SWEEP_S
-    while left := owned_by(uid, zombies=False):
+    while left := processes_of(uid, zombies=False):
         if time.monotonic() > deadline:
             raise SandboxError(f"processes {left} of slot user {uid} cannot be killed.")
         for pid in left:
@@ -127,14 +127,16 @@ WATCHERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BoxResources:
     """The resources of a box while it exists."""
 
-    slot: Slot
+    slot: UserSlot
     cgroup: Cgroup | None
 
     @staticmethod
-    async def take(slots: Slots, limits: Limits, *, extra_mb: int = 0, extra_processes: int = WATCHERS) -> "Place":
+    async def take(
+        slots: Slots, limits: Limits, *, extra_mb: int = 0, extra_processes: int = WATCHERS
+    ) -> "BoxResources":
         """A slot, and a cgroup if possible, with a margin for processes that are not the program's."""
         slot = await slots.lease()
         memory = limits.memory_bytes + (extra_mb << 20)
@@ -145,7 +147,7 @@ class Place:
         except OSError as error:
             slot.release(clean=True)
             raise SandboxError(f"no cgroup could be set up: {error}") from error
-        return Place(slot, group)
+        return BoxResources(slot, group)
 
     def give_back(self, *, clean: bool) -> None:
         """Release the slot. Unless it is `clean`, its next user looks for leftovers first."""

@@ -18,7 +18,7 @@ def facts(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def owned_by(uid: int, *, zombies: bool = True) -> list[int]:
+def processes_of(uid: int, *, zombies: bool = True) -> list[int]:
     """The processes of a user. Zombies run nothing, but may remain if their parent never reaps them."""
     return [
         pid

@@ -25,7 +25,7 @@ from loomrl.gym.sandbox.attack import (
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
 from loomrl.gym.sandbox.contract import Execution, Limits
 from loomrl.gym.sandbox.process import descendants, facts
-from loomrl.gym.sandbox.session import Boxes, Sandbox, Session
+from loomrl.gym.sandbox.session import Boxes, Sandbox, SandboxSession
 
 ESSENTIAL = (
     "reads_a_file_anyone_may_read",
@@ -57,7 +57,7 @@ class Breach:
 
 
 @contextmanager
-def staged() -> Iterator[bytes]:
+def stage_host() -> Iterator[bytes]:
     """A host worth attacking: a file, a secret, two listeners. Yields their description for the attacks."""
     with tempfile.TemporaryDirectory(prefix="loomrl-stage-") as folder, socket.socket() as tcp:
         Path(folder).chmod(0o755)
@@ -80,17 +80,17 @@ def staged() -> Iterator[bytes]:
 
 async def attempt(sandbox: Sandbox, attack: Attack, told: bytes) -> Breach | None:
     """Run one attack. None if it was held."""
-    breach = seen_in(await sandbox.run(attack.text, stdin=told, limits=attack.limits), attack)
+    breach = find_breach(await sandbox.run(attack.text, stdin=told, limits=attack.limits), attack)
     if breach is None and attack.then:
         execution = await sandbox.run(whole(attack.then), stdin=told, limits=PATIENT)
         if not says_held(execution):
-            return Breach(attack.name, f"afterwards: {_seen(execution)}")
+            return Breach(attack.name, f"afterwards: {_describe(execution)}")
     return breach
 
 
-def seen_in(execution: Execution, attack: Attack) -> Breach | None:
+def find_breach(execution: Execution, attack: Attack) -> Breach | None:
     """The breach that this end of the attack's program shows."""
-    return None if attack.holds(execution) else Breach(attack.name, _seen(execution))
+    return None if attack.holds(execution) else Breach(attack.name, _describe(execution))
 
 
 async def survey(sandbox: Sandbox, attacks: Iterable[Attack], *, at_once: int = 4) -> list[Breach]:
@@ -101,12 +101,12 @@ async def survey(sandbox: Sandbox, attacks: Iterable[Attack], *, at_once: int = 
         async with places:
             return await attempt(sandbox, attack, told)
 
-    with staged() as told:
+    with stage_host() as told:
         found = await asyncio.gather(*(one(attack, told) for attack in attacks))
     return [breach for breach in found if breach is not None]
 
 
-def _seen(execution: Execution) -> str:
+def _describe(execution: Execution) -> str:
     return f"{execution.ending} {execution.status}: {execution.output[:200]!r} {execution.errors[-300:]!r}"
 
 
@@ -153,9 +153,9 @@ async def _complaints(boxes: Boxes) -> list[str]:
 async def _essential_breaches(boxes: Boxes) -> list[Breach]:
     """One box for all of these attacks, as an episode has one for all of its programs: boxes are what takes time."""
     essential = [attack for attack in attacks_on(boxes) if attack.name in ESSENTIAL]
-    with staged() as told:
+    with stage_host() as told:
         async with Sandbox(boxes).session(limits=PATIENT) as session:
-            found = [seen_in(await session.run(attack.text, told), attack) for attack in essential]
+            found = [find_breach(await session.run(attack.text, told), attack) for attack in essential]
     return [breach for breach in found if breach is not None]
 
 
@@ -163,7 +163,7 @@ async def _kernel_complaints(bubblewrap: Bubblewrap) -> list[str]:
     """The kernel's report on an idle guest, seen from outside, where no program can falsify it."""
     box = await bubblewrap.open(Limits())
     try:
-        await Session.warm_up(box, "")
+        await SandboxSession.warm_up(box, "")
         return [complaint for pid in (box.first, *descendants(box.first)) for complaint in process_complaints(pid)]
     finally:
         await box.end()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from loomrl.errors import SandboxError
-from loomrl.gym.sandbox.box import START_S, Box
+from loomrl.gym.sandbox.box import START_S, GuestBox
 from loomrl.gym.sandbox.contract import DEFAULT_LIMITS, Ending, Execution, Limits
 
 SIZES = struct.Struct("<IId")
@@ -36,7 +36,7 @@ class Boxes(Protocol):
         """True if programs use the host's own kernel."""
         ...
 
-    async def open(self, limits: Limits) -> Box:
+    async def open(self, limits: Limits) -> GuestBox:
         """A box whose guest has been started but is not ready yet."""
         ...
 
@@ -56,16 +56,16 @@ class Sandbox:
             return await session.run(program, stdin=stdin)
 
     @asynccontextmanager
-    async def session(self, *, preload: str = "", limits: Limits = DEFAULT_LIMITS) -> AsyncIterator["Session"]:
+    async def session(self, *, preload: str = "", limits: Limits = DEFAULT_LIMITS) -> AsyncIterator["SandboxSession"]:
         """A warm sandbox for one episode, opened by its first program; it runs `preload`, trusted text, once."""
-        session = Session(self.boxes, preload=preload, limits=limits)
+        session = SandboxSession(self.boxes, preload=preload, limits=limits)
         try:
             yield session
         finally:
             await session.close()
 
 
-class Session:
+class SandboxSession:
     """Forks of one warm guest, one program at a time. A guest damaged by a program is replaced; with `keeps_files` the
     session is then over.
     """
@@ -74,7 +74,7 @@ class Session:
         self._boxes = boxes
         self._preload = preload
         self._limits = limits
-        self._box: Box | None = None
+        self._box: GuestBox | None = None
         self._turn = asyncio.Lock()
         self._began = False
 
@@ -119,14 +119,14 @@ class Session:
         return execution
 
     @staticmethod
-    async def warm_up(box: Box, preload: str) -> None:
+    async def warm_up(box: GuestBox, preload: str) -> None:
         """Have a fresh guest run `preload` and wait until it is ready."""
         text = preload.encode()
         if await _answer(box, SIZES.pack(len(text), 0, 0.0) + text) != b"R":
             raise SandboxError(f"the sandbox did not start. It said: {box.complaint() or 'nothing'}")
-        box.started()
+        box.on_start()
 
-    async def _execution(self, box: Box, wall_s: float) -> tuple[Execution, bool]:
+    async def _execution(self, box: GuestBox, wall_s: float) -> tuple[Execution, bool]:
         """The program's outcome, and whether the box can be reused."""
         start = time.monotonic()
         reply = asyncio.ensure_future(_reply(box))
@@ -137,11 +137,11 @@ class Session:
             await asyncio.wait({reply})
         if ending is None and (found := reply.result()) is not None:
             return found
-        if ending is None and not await box.ended_inside():
+        if ending is None and not await box.has_ended_inside():
             raise SandboxError(f"the sandbox broke under a program. It said: {box.complaint() or 'nothing'}")
         return Execution(ending or Ending.SIGNALLED, signal.SIGKILL, b"", b"", time.monotonic() - start), False
 
-    async def _watch(self, box: Box, reply: "asyncio.Task[Reply]", wall_s: float) -> Ending | None:
+    async def _watch(self, box: GuestBox, reply: "asyncio.Task[Reply]", wall_s: float) -> Ending | None:
         """The reason to kill the program from here, or None once the guest has answered or is dead."""
         deadline = time.monotonic() + wall_s + GRACE_S
         before = box.cpu_seconds()
@@ -162,7 +162,7 @@ class Session:
 Reply = tuple[Execution, bool] | None
 
 
-async def _reply(box: Box) -> Reply:
+async def _reply(box: GuestBox) -> Reply:
     """The guest's complete report of a program's end, or None if the guest is dead."""
     head = await box.receive(1 + EXECUTION.size)
     if len(head) < 1 + EXECUTION.size:
@@ -175,7 +175,7 @@ async def _reply(box: Box) -> Reply:
     return Execution(ENDINGS[ending], status, output, errors, wall_s), reusable
 
 
-async def _answer(box: Box, message: bytes) -> bytes:
+async def _answer(box: GuestBox, message: bytes) -> bytes:
     """The first byte of the guest's answer; empty if it is dead or silent."""
     try:
         async with asyncio.timeout(START_S):

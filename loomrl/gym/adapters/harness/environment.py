@@ -24,11 +24,19 @@ from pydantic import Field, model_validator
 
 from loomrl.errors import ConfigError, EpisodeError, PolicyError, ScorerError, failure_from
 from loomrl.gym.adapters.family import declare
-from loomrl.gym.adapters.harness.nursery import Ended, Ending, Launch, Lost, Nursery, open_nursery, plain_environment
-from loomrl.gym.adapters.harness.session import CONTEXT, Access, Budget, Sessions, Spoken, sessions_of
-from loomrl.gym.adapters.harness.task import AgentTasks, Done, Row, score
+from loomrl.gym.adapters.harness.nursery import (
+    AgentEnding,
+    Ended,
+    Launch,
+    Lost,
+    Nursery,
+    open_nursery,
+    plain_environment,
+)
+from loomrl.gym.adapters.harness.session import CONTEXT, Access, AgentTranscript, Budget, PolicySessions, sessions_of
+from loomrl.gym.adapters.harness.task import AgentRow, AgentTasks, Done, score
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.episode import Attempt, Clock, Limits, make_trajectory
+from loomrl.gym.episode import Attempt, Clock, EpisodeLimits, make_trajectory
 from loomrl.named import named
 from loomrl.schema import Config
 from loomrl.types import End, Failure, Message, Observation, Reward, Task, Trajectory
@@ -36,7 +44,7 @@ from loomrl.types import End, Failure, Message, Observation, Reward, Task, Traje
 AGENT = "agent"
 """The boundary of failures that are the agent's own."""
 NOTHING = Reward()
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = EpisodeLimits()
 MOST_OUTPUT = 2000
 """Characters of an agent's output that its trajectory keeps."""
 LAZY = {
@@ -238,7 +246,7 @@ class Harness(BaseEnvironment):
         tasks = self.settings.tasks[family]
         return None if tasks.generate else len(tasks.rows(level, held_out=held_out))
 
-    def row(self, task: Task) -> Row:
+    def row(self, task: Task) -> AgentRow:
         """The content of a task."""
         return self.tasks(task).row(task)
 
@@ -252,7 +260,7 @@ class Harness(BaseEnvironment):
         return str(named(guess, what="guess")(self.row(task).task, rng)) if guess else None
 
     async def player(
-        self, policy: object, attempt: Attempt, *, limits: Limits = DEFAULT_LIMITS, clock: Clock = time.time
+        self, policy: object, attempt: Attempt, *, limits: EpisodeLimits = DEFAULT_LIMITS, clock: Clock = time.time
     ) -> Trajectory:
         """Play one attempt. Failures are in the trajectory; only cancellation is raised."""
         sessions = sessions_of(policy)
@@ -281,8 +289,8 @@ class Harness(BaseEnvironment):
 
 
 async def _play(
-    harness: Harness, sessions: Sessions, attempt: Attempt, folder: Path, limits: Limits
-) -> tuple[Spoken, Ended | None, End | Failure, Reward]:
+    harness: Harness, sessions: PolicySessions, attempt: Attempt, folder: Path, limits: EpisodeLimits
+) -> tuple[AgentTranscript, Ended | None, End | Failure, Reward]:
     """Everything that the agent and the policy said, the agent's end, the outcome, and the reward."""
     try:
         row = harness.row(attempt.task)
@@ -291,11 +299,11 @@ async def _play(
             (folder / name).write_text(text)
         nursery = await asyncio.to_thread(harness.agent.nursery)
     except Exception as error:  # noqa: BLE001 - the boundary: task sources are a stranger's
-        return Spoken(), None, failure_from(error, boundary=EpisodeError.boundary), NOTHING
+        return AgentTranscript(), None, failure_from(error, boundary=EpisodeError.boundary), NOTHING
     try:
         access = await sessions.open(attempt, harness.settings.budget)
     except Exception as error:  # noqa: BLE001 - the boundary
-        return Spoken(), None, failure_from(error, boundary=PolicyError.boundary), NOTHING
+        return AgentTranscript(), None, failure_from(error, boundary=PolicyError.boundary), NOTHING
     ended: Ended | None = None
     failure: Failure | None = None
     settings = harness.settings
@@ -340,27 +348,27 @@ async def _play(
     return spoken, ended, End.TRUNCATED if truncated else End.TERMINATED, reward
 
 
-async def _finish(sessions: Sessions, access: Access) -> Spoken:
+async def _finish(sessions: PolicySessions, access: Access) -> AgentTranscript:
     try:
         return await sessions.finish(access)
     except Exception as error:  # noqa: BLE001 - the boundary
-        return Spoken(failure=failure_from(error, boundary=PolicyError.boundary))
+        return AgentTranscript(failure=failure_from(error, boundary=PolicyError.boundary))
 
 
-def _overrun(spoken: Spoken, ended: Ended) -> str:
+def _overrun(spoken: AgentTranscript, ended: Ended) -> str:
     """The limit that ended the attempt. An agent may get by with a full context, by beginning another conversation."""
-    if ended.ended is Ending.DEADLINE:
+    if ended.ended is AgentEnding.DEADLINE:
         return "seconds"
-    gets_by = spoken.overrun == CONTEXT and ended.ended is Ending.EXITED and ended.status == 0
+    gets_by = spoken.overrun == CONTEXT and ended.ended is AgentEnding.EXITED and ended.status == 0
     return "" if gets_by else spoken.overrun
 
 
-def _failure(ended: Ended, spoken: Spoken, *, truncated: bool, scores_status: bool) -> Failure | None:
+def _failure(ended: Ended, spoken: AgentTranscript, *, truncated: bool, scores_status: bool) -> Failure | None:
     """The agent's failure, if it has one. It is never a reward of 0: nothing says that the policy did badly."""
     said = f" It said: {ended.errors.strip()[-1500:]}" if ended.errors.strip() else ""
-    if ended.ended is Ending.OVERFLOW:
+    if ended.ended is AgentEnding.OVERFLOW:
         return Failure(AGENT, "Overflow", f"the agent wrote more than output_bytes to standard output.{said}")
-    if ended.ended is Ending.CROWD:
+    if ended.ended is AgentEnding.CROWD:
         return Failure(AGENT, "Crowd", f"the agent started more processes than `processes` allows.{said}")
     if not truncated and ended.status < 0:
         return Failure(AGENT, "Signal", f"the agent was ended by signal {-ended.status}.{said}")
@@ -376,7 +384,7 @@ def _failure(ended: Ended, spoken: Spoken, *, truncated: bool, scores_status: bo
     return None
 
 
-def _summary(ended: Ended | None, spoken: Spoken) -> dict[str, object]:
+def _summary(ended: Ended | None, spoken: AgentTranscript) -> dict[str, object]:
     """The agent's end, as the trajectory keeps it."""
     if ended is None:
         return {}

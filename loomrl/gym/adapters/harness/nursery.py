@@ -32,7 +32,7 @@ LATE_S = 15.0
 """Delay beyond an agent's own time after which its keeper is given up."""
 
 
-class Ending(StrEnum):
+class AgentEnding(StrEnum):
     """The way an agent's process ended."""
 
     EXITED = "exited"
@@ -76,7 +76,7 @@ class Launch:
 class Ended:
     """A finished process. `status` is negative for a signal."""
 
-    ended: Ending
+    ended: AgentEnding
     status: int
     output: str
     errors: str
@@ -143,7 +143,7 @@ class Nursery:
                 raise Lost(f"the agent's keeper did not report within {launch.seconds + LATE_S:g} s") from None
             finally:
                 writer.close()
-        return Ended(**{**report, "ended": Ending(report["ended"])})
+        return Ended(**{**report, "ended": AgentEnding(report["ended"])})
 
 
 class Lost(Exception):
