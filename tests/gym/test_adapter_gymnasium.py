@@ -67,7 +67,7 @@ async def test_a_fall_from_the_cliff_cannot_be_made_good():
     await environment.reset(task)
     fallen = await environment.step(f"{VERB}: down")
     assert fallen.info["reward"] == -100
-    environment._open.unwrapped.s = 35
+    environment._env.unwrapped.s = 35
     step = await environment.step(f"{VERB}: down")
     assert (step.terminated, step.reward.success) == (True, 0.0)
 
@@ -83,7 +83,7 @@ async def test_what_cannot_be_read_moves_nothing_and_is_counted():
     steps = [await environment.step(text) for text in ("right", f"{VERB}: sideways", f"{VERB}: 0 1")]
     assert [(step.terminated, step.truncated) for step in steps] == [(False, False), (False, False), (False, True)]
     assert "ACTION: left or down or right or up" in steps[0].observation[0].content
-    assert environment._open.unwrapped.s == 0
+    assert environment._env.unwrapped.s == 0
 
 
 async def test_numbers_are_shown_and_survival_is_success_where_a_return_is_asked_for():
