@@ -17,7 +17,7 @@ from loomrl.types import Observation, Reward, Task, Trajectory
 
 LEVELS = 10
 NO_LEVELS = (0,)
-"""Levels of tasks that have none."""
+"""The levels of a family whose tasks have none."""
 LEVELS_OF: Mapping[str, range] = {
     "beginner": range(1, 4),
     "intermediate": range(4, 7),
@@ -27,7 +27,7 @@ LEVELS_OF: Mapping[str, range] = {
 
 
 def levels_of(difficulty: str | float) -> range:
-    """The levels of a word; of a level, a whole number from 1 to 10; of a number with a point, from 0.0 to 1.0."""
+    """The levels of a difficulty: a word, a level from 1 to 10, or a number with a point from 0.0 to 1.0."""
     if isinstance(difficulty, str) and difficulty in LEVELS_OF:
         return LEVELS_OF[difficulty]
     level = 0
@@ -163,7 +163,7 @@ class BaseEnvironment(ABC):
 
     @property
     def league(self) -> LeagueSettings | None:
-        """The league that draws opponents, if the settings have one; None where nobody has a second seat."""
+        """The league that draws opponents, if the settings have one; None without a second seat."""
         return None
 
     def has_opponent(self, family: str) -> bool:
@@ -172,7 +172,7 @@ class BaseEnvironment(ABC):
 
     def seat(self, opponent: Rival) -> None:
         """Give the second seat to this policy, before `reset`."""
-        raise EpisodeError(f"{type(self).__name__} has no second seat, so that nobody can play against the policy.")
+        raise EpisodeError(f"{type(self).__name__} has no second seat: no opponent can play against the policy.")
 
     async def enter(self, task: Task) -> None:
         """Wait until an attempt at this task can begin, where not all can at once. Most wait for nothing.
@@ -210,5 +210,5 @@ class BaseEnvironment(ABC):
         return None
 
     async def close(self) -> None:
-        """Let go of whatever is open, also after a failure; a later `reset` opens it again."""
+        """Release all resources, also after a failure; a later `reset` opens them again."""
         return

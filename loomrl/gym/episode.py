@@ -85,7 +85,7 @@ class _Record:
     turns: list[Turn] = field(default_factory=list)
     waiting_for: type[LoomError] = EpisodeError
     left: dict[str, Any] = field(default_factory=dict)
-    """What goes into the trajectory's `extra`: the memory for later attempts, illegal moves of an opponent."""
+    """Additions to the trajectory's `extra`: the memory for later attempts, illegal moves of an opponent."""
 
 
 async def run_episode(
@@ -200,7 +200,7 @@ async def _play(
 
 
 def _storable(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an `info` is JSON, in its order, up to a size."""
+    """The items of an `info` that are JSON, in order, up to a size."""
     kept: dict[str, Any] = {}
     room = MOST_INFO
     for name, value in info.items():

@@ -47,7 +47,7 @@ def draw_held_out(mixture: TaskMixture, settings: EvaluationConfig) -> list[Task
 
 
 def _divide(count: int, shares: Mapping[str, float]) -> dict[str, int]:
-    """So many among these, by their shares; what rounding leaves goes to the largest remainders."""
+    """`count` divided by shares; the rest after rounding goes to the largest remainders."""
     whole = {name: math.floor(count * share / math.fsum(shares.values())) for name, share in shares.items()}
     left = sorted(shares, key=lambda name: whole[name] - count * shares[name])[: count - sum(whole.values())]
     return {name: number + (name in left) for name, number in whole.items()}
@@ -69,7 +69,7 @@ def _rows(member: MixtureMember, family: TaskFamily, settings: EvaluationConfig)
 def _draw_tasks(
     families: Sequence[TaskFamily], rows: Mapping[str, list[tuple[int, int]] | None], levels: Sequence[int], count: int
 ) -> list[TaskDraw]:
-    """So many tasks of one environment, family by family. A seed of -1 is still to be given."""
+    """`count` tasks of one environment, family by family. A seed of -1 is assigned later."""
     if count < len(families):  # not the first of them: neighbours are alike
         families = [families[index * len(families) // count] for index in range(count)]
     draws: list[TaskDraw] = []

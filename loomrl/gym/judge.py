@@ -102,7 +102,7 @@ def conversation(trajectory: Trajectory) -> tuple[Message, ...]:
 def quote(messages: Sequence[Message], *, fence: str) -> str:
     """A conversation as material: every line of a message stands behind a mark, all of it between two fences.
 
-    So no message can begin another one, whatever it says, nor end the quotation.
+    So no message can begin another one or end the quotation.
     """
     lines = [f"===={fence}===="]
     for message in messages:
@@ -197,7 +197,7 @@ class HumanJudge:
                 return await self._answer(inquiry)
         except TimeoutError:
             raise ScorerError(
-                f"judgement {inquiry.id!r}: nobody answered within timeout_s={self._config.timeout_s:g}. "
+                f"judgement {inquiry.id!r}: no answer within timeout_s={self._config.timeout_s:g}. "
                 "`loomrl feedback list` shows what waits."
             ) from None
         except StoreError as error:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from random import Random, SystemRandom
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from loomrl.config import AdaptiveCurriculum, Curriculum, EnvironmentConfig
 from loomrl.errors import ConfigError, EpisodeError, failure_from
@@ -92,30 +92,22 @@ class ManualState(Observation):
 
     task: Task | None = None
     settings: Mapping[str, Any] = MappingProxyType({})
-    """Of its environment."""
+    """Settings of its environment."""
 
     def __str__(self) -> str:
         return "\n\n".join(message.text for message in self)
 
 
-class Tasks(Protocol):
-    """Whoever chooses what is attempted, such as a CurriculumGenerator."""
-
-    def generate(self) -> Task:
-        """The next task."""
-
-    def observe(self, task: Task, success: float) -> None:
-        """Record the success of an attempt."""
-
-
 class ManualEnvironment:
-    """One environment, played one episode after the other. `done` is the end, whatever its cause; `info` says which.
+    """One environment, played one episode after the other. `done` is any end; `info` says which.
 
     `info` has `terminated`, `truncated`, `success` and `reward_parts`. An episode that fails is over with the reward
     nan, and `info["failure"]` says why: it is no attempt, good or bad.
     """
 
-    def __init__(self, environment: BaseEnvironment, *, tasks: Tasks | None = None, seed: int | None = None) -> None:
+    def __init__(
+        self, environment: BaseEnvironment, *, tasks: CurriculumGenerator | None = None, seed: int | None = None
+    ) -> None:
         self._guarded = GuardedEnvironment(environment, memories=MemoryBank())
         self._rng = SystemRandom() if seed is None else Random(seed)
         self._tasks = tasks
@@ -178,7 +170,7 @@ class ManualEnvironment:
         return self.environment.oracle()
 
     async def close(self) -> None:
-        """Let go of whatever is open."""
+        """Release the environment's resources."""
         await self._guarded.close()
 
     def _example(self) -> str:

@@ -1,7 +1,7 @@
 """The second seat of a game in a training run: a past version of the policy, the present one, or a scripted player.
 
 An opponent is part of the task, as a memory and a preference are, so that all attempts of a group meet the same one,
-and a trajectory tells whom it was played against. Whoever hosts the episode seats it.
+and a trajectory names its opponent. The host of the episode seats it.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ Opponent = Mapping[str, Any]
 
 
 class RivalReply(Protocol):
-    """What a policy says."""
+    """An answer of a policy."""
 
     @property
     def text(self) -> str:
-        """In words."""
+        """Its words."""
 
 
 class Rival(Protocol):
-    """A policy (`loomrl.gym.policy`), as those know it who play against it."""
+    """A policy as environments see it. `loomrl.gym.policy` imports their contract, so it cannot be named here."""
 
     async def act(self, conversation: tuple[Message, ...]) -> RivalReply:
         """The next action, given the whole conversation."""

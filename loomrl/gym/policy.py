@@ -37,7 +37,7 @@ OpenPolicy = Callable[[PolicyChoice], PolicyFactory]
 
 
 class _ScriptedPolicy:
-    """Acts by what it knows of the environment, whatever the conversation says."""
+    """Acts by the environment's state and ignores the conversation."""
 
     def __init__(self, environment: BaseEnvironment, rng: random.Random) -> None:
         self._environment = environment

@@ -34,7 +34,7 @@ HALF_AT = 100
 """Words at which an efficient solution is worth half."""
 _WORD = re.compile(r"\w+")
 RUBRIC = "rubric"
-"""Under this name an attempt's `extra` has the grades of its rubrics, by part."""
+"""Key in an attempt's `extra` of the grades of its rubrics, by part."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class RewardComponent(Generic[X]):
         return scored
 
     def scores(self, attempt: X) -> float | tuple[float, ...]:
-        """As `score`, or the raw scores of all turns."""
+        """The raw score, or the raw scores of all turns."""
         try:
             told = self.compute_fn(attempt)
             scored = tuple(map(float, told)) if np.ndim(told) else float(told)  # type: ignore[arg-type]
@@ -140,7 +140,7 @@ def _plain(text: str) -> str:
 
 
 def _length(turn: Turn) -> int:
-    """Tokens of an answer; words, where nobody has the tokens."""
+    """Tokens of an answer; words if its tokens are unknown."""
     return len(turn.action.split()) if turn.tokens is None else int(turn.tokens.mask_T.sum())
 
 
@@ -294,7 +294,7 @@ def _mean(component: RewardComponent[Trajectory], attempts: Sequence[Trajectory]
 def _scores(component: RewardComponent[Trajectory], attempt: Trajectory) -> dict[int, float]:
     """The component's scores by the place of the turn whose reward they are part of: the last one's, or every turn's.
 
-    That of a rubric is on record once the attempt is shaped, and nobody is asked again.
+    A rubric's score is on record once the attempt is shaped; its judge is not asked again.
     """
     if isinstance(component.compute_fn, RubricJudge) and RUBRIC in attempt.extra:
         return {len(attempt.turns) - 1: float(attempt.extra[RUBRIC][component.name]["score"])}

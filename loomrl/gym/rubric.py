@@ -39,7 +39,7 @@ class Order:
 
 
 def order(criteria: Sequence[Criterion], number: int) -> Order:
-    """Of vote `number`, from 0: an odd one mirrors the one before it, and every pair begins with another criterion."""
+    """The order for vote `number`, from 0: odd votes mirror the one before; each pair begins with another criterion."""
     first = number // 2 % len(criteria)
     turned = (*criteria[first:], *criteria[:first])
     return Order(turned[::-1], VERDICTS[::-1]) if number % 2 else Order(turned, VERDICTS)
@@ -86,7 +86,7 @@ def response_format(shown: Order) -> dict[str, Any]:
 
 
 def read_opinions(reply: str, criteria: Sequence[Criterion], *, who: str) -> dict[str, Opinion]:
-    """The opinion by every criterion; whatever is not exactly that is a ScorerError."""
+    """The opinion by criterion; any other form of answer is a ScorerError."""
     try:
         told = json.loads(reply, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
@@ -161,7 +161,7 @@ class Calibration(Config):
     judge: Scores
     """Scores of the judge, rising."""
     people: Scores
-    """What people say where the judge says that: nowhere falling."""
+    """People's score for each of the judge's scores, never falling."""
     ratings: PositiveInt
     """Trajectories that it was fitted to."""
     by: Literal["feedback", "inbox"]

@@ -42,7 +42,7 @@ class RubricGrade:
     who: str
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """The grade as JSON."""
         criteria = {name: {"share": share, "reason": self.reasons[name]} for name, share in self.shares.items()}
         return {"judge": self.who, "score": self.score, "raw": self.raw, "criteria": criteria}
 
@@ -130,5 +130,5 @@ class RubricJudge:
 
 @lru_cache(maxsize=8)
 def open_rubric(part: RubricPart) -> RubricJudge:
-    """The judge of a part; one serves a process, so that what it knows is known to all."""
+    """The judge of a part; one per process, so that all share its grades."""
     return RubricJudge(part)

@@ -179,7 +179,7 @@ def read_step(given: object) -> Step:
 
 
 class _EnvironmentThread:
-    """One daemon thread for one environment: calls run in order, and one that hangs holds up nobody at the end."""
+    """One daemon thread for one environment: calls run in order; one that hangs does not delay the program's end."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()

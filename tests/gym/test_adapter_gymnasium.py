@@ -99,7 +99,7 @@ async def test_numbers_are_shown_and_survival_is_success_where_a_return_is_asked
 async def test_the_ids_own_threshold_counts_where_nothing_else_is_asked_for():
     environment = one_world(id="CartPole-v1")
     await environment.reset(environment.task("world", 1, 0))
-    assert environment.needed() == 475.0
+    assert environment.required_return() == 475.0
     environment = one_world(id="Blackjack-v1")
     with pytest.raises(ConfigError, match="no reward_threshold"):
         await environment.reset(environment.task("world", 1, 0))
@@ -127,9 +127,9 @@ async def test_a_level_may_change_the_keywords():
 async def test_a_world_of_the_same_keywords_is_opened_once():
     environment = one_world(id="CartPole-v1")
     await environment.reset(environment.task("world", 1, 0))
-    first = environment._open
+    first = environment._env
     await environment.reset(environment.task("world", 1, 1))
-    assert environment._open is first
+    assert environment._env is first
     await environment.close()
 
 

@@ -255,7 +255,7 @@ async def test_a_person_answers_what_waits(store: LoomDB, store_url: str, human:
 
 
 async def test_without_an_answer_there_is_no_opinion_and_nothing_waits_any_more(sqlite_url: str, human: Opener) -> None:
-    with pytest.raises(ScorerError, match=r"nobody answered within timeout_s=1"):
+    with pytest.raises(ScorerError, match=r"no answer within timeout_s=1"):
         await human(sqlite_url, timeout_s=1.0).ask(INQUIRY)
     with open_store(sqlite_url) as db:
         assert waiting(db, now=time.time()) == []

@@ -117,5 +117,5 @@ async def test_a_folder_of_locks_that_others_can_write_is_refused(
     folder = tmp_path / f"loomrl-sandbox-{os.geteuid()}"
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(SandboxError, match="is not ours alone"):
+    with pytest.raises(SandboxError, match="can be changed by another user"):
         await Slots(base=BASE).lease()

@@ -1,4 +1,4 @@
-"""What all adapters share: families whose settings name their origin, libraries behind extras, and rewards."""
+"""The common base of all adapters: families whose settings name their origin, libraries behind extras, and rewards."""
 
 import asyncio
 import inspect

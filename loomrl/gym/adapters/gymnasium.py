@@ -98,7 +98,7 @@ class GymnasiumEnvironment(WorldEnvironment):
         world = self.world
         made_with = (world.id, world.keywords(task.level)) if world.id else None
         self.open_world(made_with, lambda: self._make(world, task))
-        self.needed()
+        self.required_return()
         self._observation, _ = self._env.reset(seed=task.seed)
 
     def see(self) -> str:
@@ -115,11 +115,11 @@ class GymnasiumEnvironment(WorldEnvironment):
         timed_out = not terminated and self.world.must_terminate
         return WorldStep(as_written(reward), terminated or truncated, not timed_out, timed_out)
 
-    def needed(self) -> float:
+    def required_return(self) -> float:
         """The configured return, else the id's `reward_threshold` if success has no other condition."""
         spec = self._env.spec
         if self.world.return_at_least is not None or self.world.must_terminate:
-            return super().needed()
+            return super().required_return()
         if spec is None or spec.reward_threshold is None:
             raise ConfigError(
                 f"{self.world.id or self.world.open} has no reward_threshold. "

@@ -140,7 +140,7 @@ class Prompts(BaseEnvironment):
         return self._number(await ask_scorer(self._reward, what=what, timeout_s=self.settings.timeout_s, **asked))
 
     def _extra_columns(self) -> Mapping[str, Any]:
-        """What the function is told beside the row."""
+        """Further columns that the function is given."""
         return {}
 
     def _reward_for(self, total: float) -> Reward:
@@ -162,7 +162,7 @@ class Prompts(BaseEnvironment):
 
 
 def _keywords_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the function has names for."""
+    """The keywords that the function has parameters for."""
     taken = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken):
         return dict(given)

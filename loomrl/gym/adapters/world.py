@@ -89,7 +89,7 @@ class WorldEnvironment(BaseEnvironment):
     """The world of the current episode."""
     _env: Any = None
     _made_with: Any = None
-    """What the open world was made with, if it can be reused for another episode."""
+    """Identity of the open world, if it can be reused for another episode."""
     _earned = Tally()
     _steps = 0
     _unread = 0
@@ -183,10 +183,10 @@ class WorldEnvironment(BaseEnvironment):
         info = {"reward": float(step.reward), "return": self._earned.total}
         if not step.over:
             return Step(seen, Reward(), False, self._steps >= self.settings.max_steps, info)
-        success = float(step.success and self._earned.reaches(self.needed()))
+        success = float(step.success and self._earned.reaches(self.required_return()))
         return Step(seen, reward_of(success), not step.timed_out, step.timed_out, info)
 
-    def needed(self) -> float:
+    def required_return(self) -> float:
         """The return that success needs."""
         return -math.inf if self.world.return_at_least is None else self.world.return_at_least
 

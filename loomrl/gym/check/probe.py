@@ -47,7 +47,7 @@ SOME_LEVELS = (1, 5, LEVELS)
 
 @dataclass(frozen=True, slots=True)
 class CheckProbe:
-    """The environment under test. `tell` says where the check is, so that whoever waits can name a hang.
+    """The environment under test. `tell` says where the check is, so that the waiting process can name a hang.
 
     `share` is the part of the oracle's and the opponents' episodes, and of the attacks, that is tried.
     """

@@ -77,7 +77,7 @@ def check_environment(
 
 
 def _checks(probe: "_Probe", only: Sequence[str], step_limit_s: float, watch: Watch) -> Iterator[EnvironmentCheck]:
-    def watched(job: str) -> EnvironmentCheck:
+    def run_job(job: str) -> EnvironmentCheck:
         check = probe.check(job)
         watch(check)
         return check
@@ -88,11 +88,11 @@ def _checks(probe: "_Probe", only: Sequence[str], step_limit_s: float, watch: Wa
         return
     for name in _PLAIN:
         if name in only:
-            check = watched(name)
+            check = run_job(name)
             yield _compare_processes(probe, check) if name == "determinism" and check.passed else check
     if "opponents" in only:
-        yield from (watched("random"), watched("constant"))
-        yield _summary([watched(f"hack {index}") for index in range(int(contract.figures["hacks"]))])
+        yield from (run_job("random"), run_job("constant"))
+        yield _summary([run_job(f"hack {index}") for index in range(int(contract.figures["hacks"]))])
     if "hostile" in only:
         yield _hostile(probe, step_limit_s)
     if "sandbox" in only and contract.figures["sandboxed"]:

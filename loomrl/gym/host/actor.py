@@ -150,7 +150,7 @@ class _Life:
         self.unsent = []
         try:
             await self.actor.take.remote(plans)
-        except Exception as error:  # noqa: BLE001 - whoever waits decides what it means
+        except Exception as error:  # noqa: BLE001 - the waiting caller decides what it means
             self._fail({ticket for ticket, _ in plans}, error)
 
     async def _listen(self) -> None:
@@ -159,7 +159,7 @@ class _Life:
             while True:
                 for ticket, result in await self.actor.wait_results.remote():
                     self._tell(ticket, result)
-        except Exception as error:  # noqa: BLE001 - whoever waits decides what it means
+        except Exception as error:  # noqa: BLE001 - the waiting caller decides what it means
             self._fail(set(self.waiting), error)
             self.listening = None
 

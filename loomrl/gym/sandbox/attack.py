@@ -14,7 +14,7 @@ def breached(what):
     os.write(1, f"breached: {what!r}"[:500].encode())
     os._exit(0)
 def refused(attempt, *arguments):
-    """The attempt must raise; whatever it returns is a breach."""
+    """The attempt must raise; any result is a breach."""
     try:
         result = attempt(*arguments)
     except (OSError, ValueError, MemoryError):

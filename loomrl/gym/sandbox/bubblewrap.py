@@ -165,7 +165,7 @@ class Bubble(GuestBox):
             return False
         self.first = int(json.loads(self._said)["child-pid"])
         self._is_known = True
-        # It waits for `go`, so the number is its own, or nobody's where it could not even do that.
+        # It waits for `go`, so the number is its own, or unused if it could not even start.
         with contextlib.suppress(ProcessLookupError):
             self.roots.append(os.pidfd_open(self.first))
         return bool(self.roots)

@@ -24,7 +24,7 @@ SWEEP_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """`count` user ids from `base` on, which nobody else on this host may have.
+    """`count` user ids from `base` on, which no user of this host may have.
 
     The default lies between systemd's ranges and below 65536, which is all that many containers map. Without root,
     programs run under our own user id, and a slot only limits the number of sandboxes.
@@ -56,7 +56,7 @@ class Slots:
         for uid in range(self.base, self.base + self.count):
             if uid in known or uid == 0:
                 raise ConfigError(
-                    f"slots.base={self.base}: user id {uid} is {known.get(uid, 'root')!r}. Choose ids nobody has."
+                    f"slots.base={self.base}: user id {uid} is {known.get(uid, 'root')!r}. Choose unused ids."
                 )
 
 
@@ -77,14 +77,14 @@ class UserSlot:
 
 
 def _folder() -> Path:
-    """The folder of this user's slot locks: one for all its processes, writable by nobody else."""
+    """The folder of this user's slot locks: one for all its processes, writable by no other user."""
     user = os.geteuid()
     parent = Path("/run") if os.access("/run", os.W_OK) else Path(tempfile.gettempdir())
     folder = parent / f"loomrl-sandbox-{user}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o022:
-        raise SandboxError(f"{folder} is not ours alone, so that its locks mean nothing. Remove it.")
+        raise SandboxError(f"{folder} can be changed by another user, so its locks are worthless. Remove it.")
     return folder
 
 

@@ -126,7 +126,7 @@ def prove(boxes: Boxes) -> None:
         except LoomError as error:
             found.append(str(error))
 
-    thread = threading.Thread(target=judge)  # whoever opens a sandbox may be in an event loop already
+    thread = threading.Thread(target=judge)  # the caller may be inside an event loop already
     thread.start()
     thread.join()
     if found:

@@ -14,7 +14,7 @@ from loomrl.gym.sandbox.contract import DEFAULT_LIMITS, Ending, Execution, Limit
 
 SIZES = struct.Struct("<IId")
 EXECUTION = struct.Struct("<cB?dII")
-"""As in guest.py, which cannot import it."""
+"""The same as in guest.py, which cannot import it."""
 
 GRACE_S = 0.2
 """The host's deadline after the guest's own. A program may stop the guest, but not the host."""

@@ -67,7 +67,7 @@ class Agent(Config):
     (`package.module:function`), whose result is the answer.
     """
     arguments: tuple[str, ...] = ()
-    """Of a script."""
+    """Arguments of a script."""
     interpreter: str = ""
     """The Python for it; empty is ours."""
     preload: tuple[str, ...] | None = None
@@ -189,20 +189,20 @@ class HarnessSettings(EnvironmentSettings):
     """An agent, its tasks, and the limits of an attempt."""
 
     agent: Agent | None = None
-    """Needed."""
+    """The agent; required."""
     tasks: dict[str, AgentTasks] = Field({})
     """Family → tasks. At least one is needed."""
     budget: Budget = Budget()
     output_bytes: int = Field(1 << 20, ge=1)
-    """Of standard output; an agent that writes more has failed."""
+    """Limit of standard output; an agent that writes more has failed."""
     processes: int = Field(64, ge=1)
-    """An agent that starts more has failed."""
+    """Limit of processes at one time; an agent that starts more has failed."""
     memory_mb: int = Field(4096, ge=1)
-    """Of each process."""
+    """Memory limit of each process."""
     file_mb: int = Field(256, ge=1)
-    """Of each file."""
+    """Size limit of each file."""
     sandbox: bool = False
-    """Not possible; see the message."""
+    """Not possible: the error says why."""
 
 
 class Harness(BaseEnvironment):

@@ -21,7 +21,7 @@ from loomrl.gym.sandbox.process import Cgroup, make_cgroup
 
 GUEST = Path(__file__).with_name("guest.py")
 SIZE = struct.Struct("<I")
-"""As in guest.py, which cannot import it."""
+"""The same as in guest.py, which cannot import it."""
 START_S = 60.0
 """Time for the imports of a new nursery. Machines under full load need many seconds."""
 PROCESSES = 2048
@@ -51,7 +51,7 @@ class Launch:
     argv: Sequence[str] = ()
     script: str = ""
     arguments: Sequence[str] = ()
-    """Of a script."""
+    """Arguments of a script."""
     function: str = ""
     path: Sequence[str] = ()
     """Folders of a script's or function's modules, before the interpreter's own."""

@@ -57,7 +57,7 @@ class PolicySessions(Protocol):
         """A new session."""
 
     async def finish(self, access: Access) -> AgentTranscript:
-        """End the session; calls that are still open are refused. To be called once, whatever happened."""
+        """End the session; calls that are still open are refused. Call it once, also after a failure."""
 
 
 def sessions_of(policy: object) -> PolicySessions:
