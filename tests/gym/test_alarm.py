@@ -4,8 +4,11 @@ import asyncio
 import random
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from sample_envs import GuessEnvironment
@@ -13,6 +16,7 @@ from sample_envs import GuessEnvironment
 from loomrl.config import RolloutConfig
 from loomrl.gym.episode import Attempt, EpisodeLimits, Plan, run_episode
 from loomrl.gym.host.alarm import Deadline, Hang, HangWatch, interruptible
+from loomrl.gym.host.watch import Autopsy, examine
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Task
@@ -338,3 +342,63 @@ def test_watching_costs_microseconds():
         plain = min(seconds(switches()) for _ in range(3))
         watched = min(seconds(interruptible(switches(), 60)) for _ in range(3))
     assert (watched - plain) / 20_000 < 30e-6
+
+
+SCRIPT = """
+import asyncio, re, sys, time
+from pathlib import Path
+from loomrl.gym.host.watch import Watchdog
+
+async def slow_start_then(act):
+    await asyncio.wait_for(asyncio.sleep(0.05), 5)
+    act()
+    await asyncio.sleep(0.3)
+
+def backtrack():
+    re.match(r"(a+)+$", "a" * 60 + "!")
+
+async def culprit():
+    async def child():
+        await asyncio.sleep(0.1)
+        {blame}
+    await asyncio.gather(child())
+
+async def main():
+    watchdog = Watchdog(Path(sys.argv[1]), limit_s=0.4)
+    siblings = [watchdog.run(f"innocent {{n}}", slow_start_then(lambda: time.sleep(0.15))) for n in range(6)]
+    await asyncio.gather(watchdog.run("culprit", culprit()), *siblings)
+    await asyncio.sleep(1)
+    watchdog.close()
+
+asyncio.run(main())
+"""
+
+
+def run(folder, blame):
+    script = SCRIPT.format(blame=blame)
+    return subprocess.run([sys.executable, "-c", script, str(folder)], timeout=30, capture_output=True, text=True)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("blame", ["backtrack()", "time.sleep(60)"])
+def test_the_task_that_kept_the_loop_is_named_although_others_started_later(tmp_path, blame):
+    folder = tmp_path / "actor"
+    folder.mkdir()
+    died = run(folder, blame)
+    assert died.returncode == 1, died.stderr
+    autopsy = examine(folder)
+    assert autopsy.running == "culprit"
+    assert "in child" in autopsy.trace or "in backtrack" in autopsy.trace
+    assert not folder.exists()
+
+
+@pytest.mark.system
+def test_many_short_stretches_in_a_row_are_no_hang(tmp_path):
+    done = run(tmp_path, "await asyncio.sleep(0.01)")
+    assert done.returncode == 0, done.stderr
+    assert examine(tmp_path) == Autopsy("", "")
+
+
+@pytest.mark.system
+def test_a_node_that_is_gone_blames_nobody():
+    assert examine(Path("/nowhere/at/all")) == Autopsy()

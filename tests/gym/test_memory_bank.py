@@ -7,6 +7,7 @@ import gymnasium
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_envs import Remembering, open_remembering
 
 from loomrl.config import RolloutConfig
 from loomrl.envs.memory import MemoryBufferEnvironment
@@ -15,7 +16,6 @@ from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.memory import MemoryBank, with_memory
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Failure, Group, Reward, Task, Trajectory
-from tests.gym.remembering import Remembering, open_remembering
 
 FAMILY = "MemoryBuffer/persistent.update"
 
