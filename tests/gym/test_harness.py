@@ -314,7 +314,7 @@ def test_settings_are_refused_with_the_remedy(tmp_path: Path) -> None:
         ({"agent": {"python": "no.such.module"}}, "no.such.module"),
         ({"agent": {"command": ["no-such-program"]}}, "no such program"),
         ({"agent": agent, "sandbox": True}, "network"),
-        ({"agent": agent, "tasks": {}}, "no tasks"),
+        ({"agent": agent, "tasks": {}}, "it has no families. Set tasks"),
         ({"agent": agent, "tasks": {"words": {"items": [ROW], "scorer": "anser"}}}, "Known: answer, tags, exit"),
         ({"agent": agent, "tasks": {"words": {"items": [ROW], "file": "x"}}}, "one source"),
         ({"agent": agent, "tasks": {"words": {"file": "nowhere.jsonl"}}}, "JSON lines"),

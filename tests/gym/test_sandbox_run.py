@@ -446,7 +446,7 @@ async def test_a_program_that_ends_its_box_ends_the_session(session_kept: Sandbo
     execution = await session_kept.run(f"{end}\nimport time\ntime.sleep(60)", wall_s=1.0)
     assert execution.ending in (Ending.SIGNALLED, Ending.TIMEOUT)
     assert session_kept.is_lost
-    with pytest.raises(SandboxError, match="the box of this session_kept is gone, and the files with it"):
+    with pytest.raises(SandboxError, match="the box of this session is gone, and the files with it"):
         await session_kept.run("print(1)")
 
 
