@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from typing_extensions import override
 
-from loomrl.algorithms import translation
+from loomrl.algorithms.control import translation
 
 
 class NamedConfig(AlgorithmConfig):

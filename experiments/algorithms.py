@@ -37,7 +37,7 @@ def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
 
 def _own(experiment: AnyExperiment, entry_point: str) -> Any:
     """A user's own configuration class."""
-    from loomrl.algorithms.control_config import ControlConfig
+    from loomrl.algorithms.control.config import ControlConfig
     from loomrl.algorithms.language.config import LanguageConfig
 
     wanted = ControlConfig if isinstance(experiment, ControlExperiment) else LanguageConfig
@@ -53,22 +53,22 @@ def _own(experiment: AnyExperiment, entry_point: str) -> Any:
 
 def _control(experiment: ControlExperiment, run: str | None) -> Any:
     if isinstance(experiment.algorithm, SAC):
-        from loomrl.algorithms.sac import SACConfig
+        from loomrl.algorithms.control.sac import SACConfig
 
         return SACConfig.of(experiment, run=run)
     if isinstance(experiment.algorithm, Weave):
-        from loomrl.algorithms.weave.algorithm import WeaveConfig
+        from loomrl.algorithms.control.weave.algorithm import WeaveConfig
 
         return WeaveConfig.of(experiment, run=run)
     if isinstance(experiment.algorithm, BC):
-        from loomrl.algorithms.bc import BCConfig
+        from loomrl.algorithms.control.bc import BCConfig
 
         return BCConfig.of(experiment, run=run)
     if isinstance(experiment.algorithm, IQL):
-        from loomrl.algorithms.iql import IQLConfig
+        from loomrl.algorithms.control.iql import IQLConfig
 
         return IQLConfig.of(experiment, run=run)
-    from loomrl.algorithms.ppo import PPOConfig
+    from loomrl.algorithms.control.ppo import PPOConfig
 
     return PPOConfig.of(experiment, run=run)
 

@@ -11,8 +11,8 @@ from typing import Any, Self
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
+from loomrl.algorithms.control.rollout import WINDOW
 from loomrl.algorithms.phase import Phases
-from loomrl.algorithms.rollout import WINDOW
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import label, snapshot
 from loomrl.errors import ConfigError
@@ -28,7 +28,7 @@ from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.policies import show_policy
 from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import PHASES, Metric
-from loomrl.telemetry.page_table import Comparison
+from loomrl.telemetry.report import Comparison
 from loomrl.threshold import SINGLE, reaches
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ ENTRANCES = (
     *(
         pytest.param(module, marks=pytest.mark.slow)
         for module in (
-            "loomrl.algorithms.learner",
+            "loomrl.algorithms.control.learner",
             "loomrl.algorithms.language.rollout.runner",
             "loomrl.experiments.bench.control.contender",
         )

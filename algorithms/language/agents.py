@@ -12,7 +12,7 @@ from loomrl.canonical import content_hash
 from loomrl.errors import EpisodeError
 from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.episode import Attempt
-from loomrl.serving.agents import AgentGateway, AgentSessions, Said, Scripted
+from loomrl.serving.agents import AgentGateway, AgentSessions, Scripted, Speak
 from loomrl.types import End, Message, Source, Task
 
 AT_ONCE = 8
@@ -65,7 +65,7 @@ class _Oracle:
         return self._harness.reply(self._task, conversation) if guess is None else guess
 
 
-async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Said) -> tuple[Conversation, ...]:
+async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Speak) -> tuple[Conversation, ...]:
     scripted = Scripted(says)
     sessions = AgentSessions(gateway, lambda attempt: scripted)
     attempt = Attempt(id="demonstration", task=task, group="demonstration", source=Source.DEMONSTRATION)

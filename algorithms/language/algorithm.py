@@ -13,6 +13,7 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from typing_extensions import override
 
+from loomrl.algorithms.control.origin import peeked
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
 from loomrl.algorithms.language.collector import Collector, opened_collector
 from loomrl.algorithms.language.config import LanguageConfig
@@ -30,7 +31,6 @@ from loomrl.algorithms.language.served.collector import ServedCollector
 from loomrl.algorithms.language.steering import steered_by
 from loomrl.algorithms.language.stream import Stream
 from loomrl.algorithms.learners import own_settings, training_data, unwrapped
-from loomrl.algorithms.origin import peeked
 from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.schedule import open_schedule

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loomrl.algorithms.weave.steering import by, open_moving, warn_of_constants
+from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config import LanguageWeave
 from loomrl.control.preference import Always, Leaning, grouped
 from loomrl.errors import ConfigError

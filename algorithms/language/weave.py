@@ -84,7 +84,7 @@ class WeaveLanguageLearner(LanguageLearner):
 
     @override
     def policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
-        """PPO's, and a loss for experts that are abandoned, as in `loomrl.algorithms.weave.experts`."""
+        """PPO's, and a loss for experts that are abandoned, as in `loomrl.algorithms.control.weave.experts`."""
         loss_K = super().policy_loss(scores, columns, old_K)
         if WEIGHTS not in scores:
             return loss_K

@@ -198,7 +198,7 @@ class HumanJudge:
         except TimeoutError:
             raise ScorerError(
                 f"judgement {inquiry.id!r}: no answer within timeout_s={self._config.timeout_s:g}. "
-                "`loomrl feedback list` shows what waits."
+                "`loomrl feedback questions` shows what waits."
             ) from None
         except StoreError as error:
             raise ScorerError(f"judgement {inquiry.id!r}: {error}") from error

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from loomrl.canonical import content_hash
 from loomrl.config.basic import PositiveInt, Share
-from loomrl.config.rubric import Criterion, RubricPart
+from loomrl.config.rewards import Criterion, RubricPart
 from loomrl.errors import ConfigError, ScorerError
 from loomrl.files import write_whole
 from loomrl.gym.judge import Inquiry, Opinion, quote

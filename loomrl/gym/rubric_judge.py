@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 from loomrl.canonical import content_hash
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import RubricPart
 from loomrl.errors import JudgeError, ScorerError
 from loomrl.gym.chat_server import ChatServer
 from loomrl.gym.judge import Opinion, conversation

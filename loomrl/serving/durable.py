@@ -17,12 +17,11 @@ from loomrl.serving.archive import ending_of, trajectory_on_record
 from loomrl.serving.call import Ask
 from loomrl.serving.recorder import check_id, check_owner, ended_otherwise, has_ended, no_session
 from loomrl.serving.recording.acts import NewActs, are_acts
-from loomrl.serving.recording.commit import Commit, Finish, Keeping, unavailable
+from loomrl.serving.recording.commit import Commit, Finish, Keeping, Writer, unavailable
 from loomrl.serving.recording.forms import Forms
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.recording.payload import decode
 from loomrl.serving.recording.record import Call, kept, spoken, told
-from loomrl.serving.recording.writer import Writer
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.thread import Known, Spoken, Threads, answer_marks
 from loomrl.store import LoomDB, open_store

@@ -17,11 +17,10 @@ import numpy as np
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.safety.refusing import refuses
-from loomrl.serving.answer import Gathered
-from loomrl.serving.dispatch import MOVABLE
+from loomrl.serving.call import Gathered
+from loomrl.serving.dispatch import MOVABLE, View
 from loomrl.serving.refusal import Refusal
 from loomrl.serving.split import assigned
-from loomrl.serving.view import View
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint, Role
 from loomrl.store.feedback import last_feedback, read_feedback

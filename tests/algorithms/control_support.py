@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from ray.rllib.core import DEFAULT_MODULE_ID
 
-from loomrl.algorithms.ppo import PPOConfig
+from loomrl.algorithms.control.ppo import PPOConfig
 from tests.algorithms.control_envs import Identity
 
 MARKS = [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ray.tune.registry import register_env
 
-from loomrl.algorithms.ppo import PPOConfig
+from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.errors import ConfigError
 from tests.algorithms.control_support import MARKS, Lock, Weights, ppo, same, weights
 

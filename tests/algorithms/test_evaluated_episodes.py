@@ -9,7 +9,7 @@ import pytest
 import ray
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from loomrl.algorithms.ppo import PPOConfig
+from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.config import ControlExperiment
 from loomrl.control import limit
 from loomrl.control.play import RandomPolicy

@@ -9,12 +9,12 @@ import ray
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
+from loomrl.algorithms.control.ppo import PPOConfig
+from loomrl.algorithms.control.sac import SACConfig
+from loomrl.algorithms.control.weave.algorithm import WeaveConfig
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.learners import share_of, training_data
-from loomrl.algorithms.ppo import PPOConfig
 from loomrl.algorithms.resources import ensure_room, parts_of
-from loomrl.algorithms.sac import SACConfig
-from loomrl.algorithms.weave.algorithm import WeaveConfig
 from loomrl.errors import ConfigError, LearnerError
 from loomrl.experiments.shipped import resolve
 from loomrl.own_ray import own_ray

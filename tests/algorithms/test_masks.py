@@ -12,12 +12,12 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-from loomrl.algorithms.bc import BCConfig
-from loomrl.algorithms.iql import IQLConfig
-from loomrl.algorithms.ppo import PPOConfig
-from loomrl.algorithms.sac import SACConfig
-from loomrl.algorithms.sequence import Sequences
-from loomrl.algorithms.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.bc import BCConfig
+from loomrl.algorithms.control.iql import IQLConfig
+from loomrl.algorithms.control.ppo import PPOConfig
+from loomrl.algorithms.control.sac import SACConfig
+from loomrl.algorithms.control.sequence import Sequences
+from loomrl.algorithms.control.weave.algorithm import WeaveConfig
 from loomrl.config import ControlExperiment
 from loomrl.control.minari import read_minari
 from loomrl.control.policy import ControlPolicy

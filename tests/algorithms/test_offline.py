@@ -8,9 +8,9 @@ import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
 
-from loomrl.algorithms.bc import BCConfig
-from loomrl.algorithms.iql import IQLConfig, expectile_loss
-from loomrl.algorithms.offline import LoggedConfig
+from loomrl.algorithms.control.bc import BCConfig
+from loomrl.algorithms.control.iql import IQLConfig, expectile_loss
+from loomrl.algorithms.control.offline import LoggedConfig
 from loomrl.control.play import play
 from loomrl.errors import ArtifactError, ConfigError, DataError
 from tests.algorithms.control_envs import Identity

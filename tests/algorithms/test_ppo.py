@@ -12,7 +12,7 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from loomrl.algorithms.advantage import gae
-from loomrl.algorithms.rollout import Episode
+from loomrl.algorithms.control.rollout import Episode
 from loomrl.errors import ConfigError, EpisodeError, LearnerError
 from tests.algorithms.control_envs import ACTIONS
 from tests.algorithms.control_support import MARKS, learn, ppo, same, weights
@@ -139,7 +139,7 @@ def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_wor
 def test_a_gradient_that_is_no_number_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     algo = ppo(gamma=0.9).build_algo()
     before = weights(algo)
-    monkeypatch.setattr("loomrl.algorithms.ppo.value_loss", lambda value, *_, clip: value * float("nan"))
+    monkeypatch.setattr("loomrl.algorithms.control.ppo.value_loss", lambda value, *_, clip: value * float("nan"))
     with pytest.raises(LearnerError, match="changed nothing"):
         algo.train()
     assert same(before, weights(algo))

@@ -15,7 +15,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
-from loomrl.algorithms.ppo import PPO, PPOConfig
+from loomrl.algorithms.control.ppo import PPO, PPOConfig
 from loomrl.config import ControlExperiment
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
@@ -221,7 +221,7 @@ def test_tune_goes_on_where_an_iteration_ends_no_episode(tmp_path: Path) -> None
 
 ALONE = """
 import ray
-from loomrl.algorithms.ppo import PPOConfig
+from loomrl.algorithms.control.ppo import PPOConfig
 algo = PPOConfig().environment("CartPole-v1").build_algo()
 assert ray.is_initialized()
 algo.train()

@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 from ray.tune.registry import register_env
 
-from loomrl.algorithms.probe import probe
+from loomrl.algorithms.control.probe import probe
 from loomrl.errors import EpisodeError
 
 PARTS = spaces.Tuple((spaces.MultiDiscrete([2, 2]), spaces.Discrete(5), spaces.Box(0, 1, (3,))))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.algorithms.nstep import NStep
-from loomrl.algorithms.replay import Ring, SumTree
-from loomrl.algorithms.rollout import Rollout
+from loomrl.algorithms.control.nstep import NStep
+from loomrl.algorithms.control.replay import Ring, SumTree
+from loomrl.algorithms.control.rollout import Rollout
 from loomrl.config.control import Prioritized, Replay
 from loomrl.errors import ArtifactError, ConfigError
 

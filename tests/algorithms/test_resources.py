@@ -11,8 +11,8 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.ppo import PPOConfig
 from loomrl.algorithms.resources import ensure_room, parts_of
 from loomrl.errors import ClusterError, ConfigError
 from loomrl.experiments.shipped import resolve

@@ -19,10 +19,10 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole, MultiAgentPendulum
 
-from loomrl.algorithms.control_config import STOCK_TRAINING, ControlConfig
-from loomrl.algorithms.ppo import PPOConfig
-from loomrl.algorithms.sac import SACConfig
-from loomrl.algorithms.translation import ALIASES
+from loomrl.algorithms.control.config import STOCK_TRAINING, ControlConfig
+from loomrl.algorithms.control.ppo import PPOConfig
+from loomrl.algorithms.control.sac import SACConfig
+from loomrl.algorithms.control.translation import ALIASES
 from loomrl.errors import ConfigError
 from tests.algorithms.control_support import MARKS
 

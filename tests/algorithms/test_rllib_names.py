@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.ppo import PPOConfig
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from ray.tune.registry import register_env
 
-from loomrl.algorithms.control import ControlStep
-from loomrl.algorithms.learner import Work
-from loomrl.algorithms.rollout import Rollout
-from loomrl.algorithms.sac import SAC, SACConfig, SACLearner
+from loomrl.algorithms.control.algorithm import ControlStep
+from loomrl.algorithms.control.learner import Work
+from loomrl.algorithms.control.rollout import Rollout
+from loomrl.algorithms.control.sac import SAC, SACConfig, SACLearner
 from loomrl.errors import ArtifactError, ConfigError, EpisodeError
 from tests.algorithms.control_support import MARKS, STEP_S, Sleepy, Weights, learn, same, weights
 

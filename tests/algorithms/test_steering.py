@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.algorithms.weave.steering import Moving, open_moving
+from loomrl.algorithms.moving import Moving, open_moving
 from loomrl.config.weave import Weave
 from loomrl.control.preference import Always, Leaning, Simplex, checked
 
@@ -99,7 +99,7 @@ def test_what_goes_on_from_its_state_moves_as_if_it_had_never_stopped(preference
 
 def test_a_threshold_out_of_reach_is_named_with_the_best_that_was_reached(caplog: pytest.LogCaptureFixture) -> None:
     held = moving(CONSTRAINED | {"least": {"left": 9.0}})
-    with caplog.at_level(logging.WARNING, logger="loomrl.algorithms.weave.steering"):
+    with caplog.at_level(logging.WARNING, logger="loomrl.algorithms.moving"):
         for left in (0.25, 0.5, 0.125):
             held.observe([[left, 0.0]] * 2, **SPAN)
         assert not caplog.messages
@@ -113,7 +113,7 @@ def test_a_threshold_out_of_reach_is_named_with_the_best_that_was_reached(caplog
 
 def test_a_threshold_that_rounding_alone_misses_is_not_out_of_reach(caplog: pytest.LogCaptureFixture) -> None:
     held = moving(CONSTRAINED | {"least": {"left": 0.7, "right": 1.0}, "rate": 2.0, "ceiling": 1e-9})
-    with caplog.at_level(logging.WARNING, logger="loomrl.algorithms.weave.steering"):
+    with caplog.at_level(logging.WARNING, logger="loomrl.algorithms.moving"):
         for _ in range(3):
             held.observe([[float(np.float32(0.7)), 0.9]] * 2, **SPAN)
     (message,) = caplog.messages

@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 from onnx.reference import ReferenceEvaluator
 from ray import tune
 
-from loomrl.algorithms.weave.algorithm import Weave, WeaveConfig
-from loomrl.algorithms.weave.utility import chebyshev, gained
+from loomrl.algorithms.control.weave.algorithm import Weave, WeaveConfig
+from loomrl.algorithms.control.weave.utility import chebyshev, gained
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from tests.algorithms.control_support import MARKS, ppo, same, weights
@@ -178,7 +178,7 @@ def test_an_objective_that_is_no_number_teaches_nothing() -> None:
 
 
 def test_a_constant_objective_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="loomrl.algorithms.weave.steering"):
+    with caplog.at_level(logging.WARNING, logger="loomrl.algorithms.moving"):
         learnt(weave(keywords={"how": "constant"}), 2)
     assert "objective 'right' was 0.5 in all of the latest 100 episodes" in caplog.text
 

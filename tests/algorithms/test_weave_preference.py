@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loomrl.algorithms.rollout import Rollout
-from loomrl.algorithms.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.rollout import Rollout
+from loomrl.algorithms.control.weave.algorithm import WeaveConfig
 from loomrl.errors import EpisodeError
 from tests.algorithms.control_support import MARKS, Weights, same, weights
 from tests.algorithms.objective_envs import register
@@ -131,7 +131,7 @@ def test_a_threshold_that_holds_anyway_changes_nothing() -> None:
 
 def test_a_threshold_that_nobody_reaches_is_named(caplog: pytest.LogCaptureFixture) -> None:
     asked = CONSTRAINED | {"least": {"progress": 2.0}, "rate": 1.0, "ceiling": 3.0}
-    with caplog.at_level(logging.WARNING, logger="loomrl.algorithms.weave.steering"):
+    with caplog.at_level(logging.WARNING, logger="loomrl.algorithms.moving"):
         trained(road(preference=asked), 5)
     (line,) = caplog.messages
     assert line.startswith("objective 'progress': least=2 is out of reach: its multiplier is at its ceiling of 3, ")

@@ -417,7 +417,7 @@ def test_without_onnx_the_error_says_how_to_install_it(tmp_path: Path, monkeypat
 @pytest.mark.usefixtures("ray_cluster", "one_thread")
 @pytest.mark.parametrize("kind", ["discrete", "box"])
 def test_a_trained_module_acts_outside_rllib_as_inside(kind: str, tmp_path: Path) -> None:
-    from loomrl.algorithms.ppo import PPOConfig
+    from loomrl.algorithms.control.ppo import PPOConfig
     from tests.algorithms.control_envs import ACTIONS, register
 
     register()

@@ -320,7 +320,7 @@ def create(context: Any) -> Any:
 def trainer(**settings: Any) -> Any:
     from ray.tune.registry import register_env
 
-    from loomrl.algorithms.ppo import PPOConfig
+    from loomrl.algorithms.control.ppo import PPOConfig
 
     register_env("Echo", create)
     asked = (

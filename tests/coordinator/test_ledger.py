@@ -7,11 +7,11 @@ from sqlalchemy import Connection
 
 from loomrl.bus.event import TRAINING_REQUEST, TRAINING_STATUS
 from loomrl.bus.outbox import EventFeed
+from loomrl.coordinator.contract import ALERT
 from loomrl.coordinator.decision import Alert, Ask, Move, decide
 from loomrl.coordinator.fault import remedy
 from loomrl.coordinator.job import Code, Fault, Job, Phase, Priority
 from loomrl.coordinator.ledger import ask_for, cancel, find_job, jobs_of, move
-from loomrl.coordinator.telling import ALERT
 from loomrl.errors import ConfigError, IdTaken, StoreError
 from loomrl.store import LoomDB, trainings
 from loomrl.store.endpoints import Arm, set_endpoint
@@ -109,6 +109,7 @@ def test_second_training_of_an_endpoint_cannot_begin(db: LoomDB) -> None:
     assert move(db, plan(), Move(job=beside)) is not None
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_two_who_decide_at_once_ask_for_one_job(db: LoomDB) -> None:
     position, jobs = jobs_of(db, ENDPOINT)
     steps = [decide(plan(), replace(seen_as(*jobs, collected=100), position=position), NOW + n) for n in (0, 1)]

@@ -125,6 +125,7 @@ def killed(url: str, folder: Path, *, kills: int, jobs: int, seed: int) -> Count
         return legal(db, folder)
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_a_hundred_kills_of_coordinators_leave_legal_histories(recorded_store_url: str, tmp_path: Path) -> None:
     ends = killed(recorded_store_url, tmp_path, kills=100, jobs=40, seed=2)
     assert {Phase.DONE, Phase.REFUSED, Phase.FAILED} <= ends.keys()

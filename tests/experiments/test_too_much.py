@@ -10,8 +10,8 @@ import pytest
 import ray
 from ray import tune
 
-from loomrl.algorithms.ppo import PPO
-from loomrl.algorithms.sac import SACConfig
+from loomrl.algorithms.control.ppo import PPO
+from loomrl.algorithms.control.sac import SACConfig
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
 from loomrl.experiments.algorithms import ray_running

@@ -311,6 +311,7 @@ def ask_elsewhere(url: str, number: int) -> str:
         judge.close()
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 async def test_processes_ask_and_another_one_answers(store: LoomDB, store_url: str, human: Opener) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         asked = [processes.submit(ask_elsewhere, store_url, number) for number in range(2)]

@@ -136,6 +136,7 @@ def test_a_trajectory_that_is_judged_again_is_one_reward(asked: Asked, store: Lo
     assert asked.value("agent_rl_trajectory_reward_count") == 3
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_many_who_count_at_once_count_each_record_once(store: LoomDB, store_url: str) -> None:
     record_samples.serve(store)
     record_samples.collect(store, store_url, count=40)

@@ -86,6 +86,7 @@ def test_metric_that_never_arrives_keeps_the_release_waiting_and_says_so(db: Loo
     assert look.waits == ("reward: not one observation of it came from both versions",)
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_releases_that_begin_at_the_same_moment_are_one(db: LoomDB) -> None:
     def begin(_: int) -> str:
         try:

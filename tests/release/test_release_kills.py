@@ -130,6 +130,7 @@ def test_kills_of_controllers_leave_legal_histories(store_url: str) -> None:
     assert ends["rolled_back"]
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 @pytest.mark.slow
 def test_a_hundred_kills_of_controllers_leave_legal_histories(store_url: str) -> None:
     killed(store_url, 100, seed=2)

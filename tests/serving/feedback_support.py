@@ -10,10 +10,10 @@ import httpx
 from loomrl.config import HubConfig
 from loomrl.serving.archive import Archive, Archived, Terms, open_endpoint_hub
 from loomrl.serving.deployment.key import StoredKeys
+from loomrl.serving.dispatch import FixedView
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.feedback.intake import Hubs, Intake
 from loomrl.serving.local import LocalGateway
-from loomrl.serving.view import FixedView
 from loomrl.store import open_store
 from loomrl.store.feedback import read_feedback
 from loomrl.store.service.keys import create_key

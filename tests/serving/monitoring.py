@@ -13,15 +13,14 @@ from loomrl.config import Sampling
 from loomrl.config.monitor import Monitoring
 from loomrl.inference.chat import Chat
 from loomrl.inference.policy import Voice
-from loomrl.serving.answer import Candidate, Closed, Drawn, Event, Opened, Token
-from loomrl.serving.call import ToolCall
+from loomrl.serving.call import Candidate, Closed, Drawn, Event, Opened, Token, ToolCall
+from loomrl.serving.dispatch import FixedView
 from loomrl.serving.local import LocalGateway
 from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.recorder import Memory
 from loomrl.serving.speech import Speech
-from loomrl.serving.view import FixedView
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role
 from loomrl.store.events import Event as Row

@@ -182,6 +182,7 @@ async def test_a_closed_recorder_has_finished_what_it_took_in(store_url: str) ->
 # -- the way to the hub -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
     opened: Callable[[], Store], clock: Clock, store_url: str
 ) -> None:

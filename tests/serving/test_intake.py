@@ -12,11 +12,11 @@ import pytest
 from loomrl.config import HubConfig
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import StoreError
-from loomrl.release.evidence import Trail
+from loomrl.release.controller import Trail
 from loomrl.serving.archive import open_endpoint_hub
+from loomrl.serving.dispatch import FixedView
 from loomrl.serving.feedback import intake
 from loomrl.serving.measure import Measures, observed
-from loomrl.serving.view import FixedView
 from loomrl.store.endpoints import Arm, Endpoint, Role
 from loomrl.store.erasures import begin_erasure, erase
 from loomrl.store.events import read_events

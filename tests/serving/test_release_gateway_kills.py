@@ -146,6 +146,7 @@ async def one_release(db: LoomDB, opened: dict[str, Mannered], rng: random.Rando
     return end.phase.value
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 async def test_a_hundred_kills_of_controllers_and_gateways_leave_legal_histories(
     tmp_path: Path, recorded_store_url: str, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,8 +21,7 @@ from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
 from loomrl.parquet import from_parquet, to_parquet
 from loomrl.serving.archive import Archive, Terms
-from loomrl.serving.deployment.station import Station
-from loomrl.serving.deployment.steward import Steward
+from loomrl.serving.deployment.station import Station, Steward
 from loomrl.serving.durable import Store, open_recorder
 from loomrl.serving.recording.acts import Acts, NewActs
 from loomrl.serving.retention import ageing, erasure

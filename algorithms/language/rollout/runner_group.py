@@ -13,9 +13,8 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import Plan, failure_trajectory
 from loomrl.inference.engine import Completion, Request
-from loomrl.inference.poll import answered
 from loomrl.inference.torch.engine import Statistics
-from loomrl.inference.vllm.fleet import Fleet
+from loomrl.inference.vllm.fleet import Fleet, answered
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 

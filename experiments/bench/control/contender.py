@@ -31,7 +31,7 @@ Advance = Callable[[int], int]
 
 def ours_ppo(environments: int) -> Advance:
     """LoomRL's PPO with its own learner."""
-    from loomrl.algorithms.ppo import PPOConfig
+    from loomrl.algorithms.control.ppo import PPOConfig
 
     config = PPOConfig().environment("CartPole-v1").training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS)
     return _rllib(config.env_runners(num_envs_per_env_runner=environments, rollout_fragment_length=FRAGMENT))
@@ -76,7 +76,7 @@ def sb3_ppo(environments: int) -> Advance:
 
 def ours_sac(environments: int) -> Advance:
     """LoomRL's SAC with its own learner."""
-    from loomrl.algorithms.sac import SACConfig
+    from loomrl.algorithms.control.sac import SACConfig
 
     rates: dict[str, Any] = {"actor_rate": RATE, "critic_rate": RATE, "temperature_rate": RATE}
     config = SACConfig().environment("Pendulum-v1").training(batch=BATCH, warmup=WARMUP, **rates)
@@ -140,7 +140,7 @@ class Slow(Wrapper[Any, Any, Any, Any]):
 
 
 def _slow(environments: int, *, runners: int) -> Advance:
-    from loomrl.algorithms.ppo import PPOConfig
+    from loomrl.algorithms.control.ppo import PPOConfig
     from loomrl.experiments.bench.control.contender import Slow  # no runner could import the script's
 
     config = PPOConfig().environment(Slow).training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS)

@@ -10,7 +10,7 @@ import numpy as np
 from loomrl.feedback.reward.completion import PLAYED
 from loomrl.feedback.reward.score import Score, known, missing
 from loomrl.feedback.reward.trail import Spread, Trail
-from loomrl.serving.reading import CLOSING, OPENING
+from loomrl.serving.wording import CLOSING, OPENING
 from loomrl.types import End, Source, Task, Trajectory, Turn
 
 CUT = 2.0

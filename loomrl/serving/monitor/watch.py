@@ -12,8 +12,7 @@ from loomrl.config.monitor import STOPPED
 from loomrl.safety.redaction import PatternRedactor
 from loomrl.safety.rule import Asked, Use
 from loomrl.safety.screen import Hit, Screen
-from loomrl.serving.answer import Closed, Drawn, Event, Opened
-from loomrl.serving.call import Ask
+from loomrl.serving.call import Ask, Closed, Drawn, Event, Opened
 from loomrl.serving.monitor.monitor import Monitor, Origin
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import judgements

@@ -14,7 +14,7 @@ pytestmark = [
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster", "one_thread")
 def test_ppo_soon_beats_greedy() -> None:
-    from loomrl.algorithms.ppo import PPOConfig
+    from loomrl.algorithms.control.ppo import PPOConfig
 
     config = PPOConfig().environment(loomrl.envs.teamwork.ID).debugging(seed=1)
     config.env_runners(num_envs_per_env_runner=64, rollout_fragment_length=64)

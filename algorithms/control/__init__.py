@@ -1,0 +1,1 @@
+"""Control algorithms: PPO, SAC, WEAVE, and learning from logged episodes."""

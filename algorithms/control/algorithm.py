@@ -1,0 +1,297 @@
+"""The training step that control algorithms share; configuration and learner have modules of their own."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
+from ray.rllib.utils.metrics import (
+    ENV_RUNNER_RESULTS,
+    ENV_RUNNER_SAMPLING_TIMER,
+    EPISODE_LEN_MEAN,
+    EPISODE_RETURN_MAX,
+    EPISODE_RETURN_MEAN,
+    EPISODE_RETURN_MIN,
+    LEARNER_RESULTS,
+    LEARNER_UPDATE_TIMER,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    SYNCH_WORKER_WEIGHTS_TIMER,
+    TIMERS,
+)
+from typing_extensions import override
+
+from loomrl.algorithms.control.learner import OURS, Work
+from loomrl.algorithms.control.module import ActorModule
+from loomrl.algorithms.control.origin import MODULE, origin, peeked, refuse_another, refuse_unfit
+from loomrl.algorithms.control.rollout import Rollout, Window
+from loomrl.algorithms.control.runner import ArrayRunner
+from loomrl.algorithms.learners import own_settings, training_data, unwrapped
+from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.resources import Placed, ensure_room
+from loomrl.control.policy import ControlPolicy
+from loomrl.errors import ArtifactError, ConfigError, EpisodeError
+from loomrl.telemetry.metric import Metric
+
+Brought = tuple[list[Any], Any]
+"""A runner's result: rollouts or an error, and its counters."""
+
+
+class ControlStep(Placed):
+    """Mixed into RLlib's Algorithm: sample, learn, hand out weights."""
+
+    window: Window
+    """The latest episodes."""
+
+    place: dict[str, Any] | None = None
+    """Settings of the environments that runners have moved to; None for the configured ones."""
+
+    @override
+    def setup(self, config: Any) -> None:
+        """Set up RLlib's part, and the state kept between updates."""
+        ensure_room(config)
+        if not config.fallback_reasons:
+            config.look()
+        config.refuse_unmasked()
+        super().setup(config)
+        batch = self.config.steps_per_update
+        self.window = Window()
+        self.phases = Phases()
+        """Seconds by phase; a caller that measures part of the training replaces it."""
+        self.updates = 0
+        """Updates so far."""
+        self.planned = -(-(self.config.steps or batch) // batch)
+        """Updates of the whole run."""
+        apart = self.config.num_env_runners or self.config.num_learners or self.config.num_gpus_per_learner
+        self.is_alone = not self.config.fallback_reasons and not apart
+        if self.is_alone:  # one process needs no copy of the weights
+            self.env_runner.module = self.learner_group._learner.module[DEFAULT_MODULE_ID]
+
+    @override
+    def training_step(self) -> None:
+        """One update."""
+        if self.config.fallback_reasons:
+            super().training_step()
+            return
+        with self.phases(Metric.TIME_ROLLOUT):
+            rollouts = self.sampled()
+        works = [self.work(share) for share in shares(rollouts, max(1, self.config.num_learners))]
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrapped():
+            results = self.learner_group.update(training_data=training_data(works))
+        self.metrics.aggregate(results, key=LEARNER_RESULTS)
+        self.updates += 1
+        if self.is_alone:
+            return
+        with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)), self.phases(Metric.TIME_PUBLISH):
+            self.hand_out()
+
+    def hand_out(self) -> None:
+        """Give runners, if they have a copy, the learner's weights."""
+        if not self.is_alone:
+            self.env_runner_group.sync_weights(
+                from_worker_or_learner_group=self.learner_group, policies={DEFAULT_MODULE_ID}, inference_only=True
+            )
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps so far, of all runners."""
+        return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
+
+    @property
+    def unit(self) -> str:
+        """What `progress` counts."""
+        return "steps"
+
+    @property
+    def progress(self) -> int:
+        """How far the run is: the number of its present version."""
+        return self.env_steps
+
+    def work(self, share: tuple[Rollout, ...]) -> Work:
+        """The work of one learner."""
+        return Work(share)
+
+    def sampled(self, *, random: bool = False) -> list[Rollout]:
+        """A rollout of every living runner; with `random`, without asking the policy."""
+        with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
+            found = self.asked(random)
+            if not found and self._are_back():
+                found = self.asked(random)
+        rollouts = [rollout for sample, _ in found for rollout in sample]
+        for failed in rollouts:
+            if isinstance(failed, EpisodeError):
+                raise failed
+        if not rollouts:
+            raise EpisodeError(
+                f"no env runner of {self.config.num_env_runners} returned anything within "
+                f"sample_timeout_s={self.config.sample_timeout_s}. Their log says why; a slow environment needs a "
+                "longer timeout or a shorter rollout_fragment_length."
+            )
+        self.brought(rollouts, [told for _, told in found])
+        return rollouts
+
+    def asked(self, random: bool) -> list[Brought]:
+        """The results of the runners that answer in time."""
+        found: list[Brought] = self.env_runner_group.foreach_env_runner(
+            self.errand(random),
+            local_env_runner=self.config.num_env_runners == 0,
+            timeout_seconds=self.config.sample_timeout_s,
+        )
+        return found
+
+    def errand(self, random: bool) -> Callable[[Any], Brought]:
+        """The call that every runner executes for an update."""
+        return partial(collected, random=random)
+
+    def _are_back(self) -> bool:
+        """True if all runners had died and some could be replaced; slow runners have not died."""
+        group = self.env_runner_group
+        until = time.monotonic() + self.config.sample_timeout_s
+        while not group.num_healthy_remote_env_runners() and time.monotonic() < until:
+            time.sleep(0.1)
+            if self.restore_env_runners(group):
+                return True
+        return False
+
+    def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
+        """Count the runners' results, and log the latest episodes."""
+        self.metrics.aggregate(list(counted), key=ENV_RUNNER_RESULTS)
+        self.window.observe(rollouts)
+        for name, value in self.window.told().items():
+            self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
+
+    @override
+    def step(self) -> dict[str, Any]:
+        """RLlib's result; returns are NaN until an episode has ended, because Tune needs the metric every time."""
+        return _with_returns(super().step())
+
+    @override
+    def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
+        """RLlib's evaluation; returns are NaN if no episode ended in it."""
+        return _with_returns(super().evaluate(parallel_train_future))
+
+    def move_to(self, settings: dict[str, Any]) -> None:
+        """Switch to environments with these settings; new episodes begin there."""
+        self.place = settings
+        self.env_runner_group.foreach_env_runner(
+            lambda runner: runner.enter(settings), local_env_runner=self.config.num_env_runners == 0
+        )
+        self.window = Window()
+
+    @override
+    def restore_env_runners(self, env_runner_group: EnvRunnerGroup) -> list[int]:
+        """RLlib's method; a new runner moves to the same environments as the others."""
+        restored: list[int] = super().restore_env_runners(env_runner_group)
+        if restored and self.place is not None and env_runner_group is self.env_runner_group:
+            settings = self.place
+            env_runner_group.foreach_env_runner(
+                lambda runner: runner.enter(settings), remote_worker_ids=restored, local_env_runner=False
+            )
+        return restored
+
+    def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
+        """Our metrics from a result of `train`; unmeasured ones are left out."""
+        learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
+        acted = result.get(ENV_RUNNER_RESULTS, {})
+        found = {str(name): learnt.get(name) for name in Metric}
+        told = {str(Metric.RETURN): acted.get(EPISODE_RETURN_MEAN), Metric.EPISODE_STEPS: acted.get(EPISODE_LEN_MEAN)}
+        told[Metric.SUCCESS_TOLD] = self.window.success_of(len(self.window.latest)) if self.window.latest else None
+        found |= {name: value for name, value in told.items() if value is not None and not math.isnan(value)}
+        return {name: float(value) for name, value in found.items() if value is not None}
+
+    def policy(self) -> ControlPolicy:
+        """The current policy, frozen, for acting without Ray."""
+        module = self.get_module()
+        if not isinstance(module, ActorModule):
+            if module is None:
+                raise ConfigError("policy() is of one policy, and this run teaches several: algo.get_module(its name).")
+            why = f" because of {'; '.join(self.config.fallback_reasons)}" if self.config.fallback_reasons else ""
+            raise ConfigError(
+                f"policy() knows the networks of `network`, and this run teaches a {type(module).__name__}{why}. Leave "
+                "out what brings another module, or take that one as it is: algo.get_module()."
+            )
+        state = self.learner_group.get_state(components=COMPONENT_LEARNER)[COMPONENT_LEARNER]
+        learnt = state[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID]
+        net = deepcopy(module.net)
+        net.load_state_dict({name: torch.tensor(learnt[f"net.{name}"]) for name in net.state_dict()})
+        return ControlPolicy(net, module.observation_space, module.action_space, module.model_config["network"])
+
+    @override
+    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's state, with the latest episodes."""
+        state: dict[str, Any] = super().get_state(components, **kwargs)
+        if components is None:
+            state[OURS] = {"window": self.window.state_dict(), "updates": self.updates, "place": self.place}
+            if not self.config.fallback_reasons:
+                state[OURS]["origin"] = origin(self.config, self.get_module())
+        return state
+
+    @override
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`; an ArtifactError if it belongs to another environment or network."""
+        self._refuse_another(state)
+        if OURS in state and state[OURS]["place"] is not None:
+            self.move_to(state[OURS]["place"])
+        super().set_state(state)
+        if not self.config.fallback_reasons and self.config.num_env_runners:  # whose episodes are those of another run
+            self.env_runner_group.foreach_env_runner(lambda runner: runner.begin_anew(), local_env_runner=False)
+        if OURS in state:
+            self.window.load_state_dict(state[OURS]["window"])
+            self.updates = state[OURS]["updates"]
+
+    @override
+    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        """RLlib's restore, after checking that the checkpoint belongs to this environment and network."""
+        if "component" not in kwargs:
+            self._refuse_another(peeked(path, self.STATE_FILE_NAME))
+        super().restore_from_path(path, *args, **kwargs)
+
+    def take_over(self, path: Any) -> None:
+        """Continue from a checkpoint with other settings: its weights, moments and counters, with our settings."""
+        with own_settings(self.learner_group):
+            self.restore_from_path(path)
+
+    def begin_with(self, folder: Path) -> None:
+        """Begin with the weights of another run's checkpoint, and with nothing else of it; an ArtifactError if they
+        are of other spaces or another network.
+        """
+        if self.config.fallback_reasons:
+            why = "; ".join(self.config.fallback_reasons)
+            raise ConfigError(f"parent: only our runner and learner begin with weights, and not with {why}.")
+        weights = peeked(folder / MODULE, "module_state")
+        if not weights:
+            raise ArtifactError(f"parent: the checkpoint in {folder} has no weights of a policy of control.")
+        refuse_unfit(peeked(folder, self.STATE_FILE_NAME), origin(self.config, self.get_module()))
+        state = self.learner_group.get_state()
+        state["learner"]["rl_module"][DEFAULT_MODULE_ID] = weights
+        self.learner_group.set_state(state)
+        self.hand_out()
+
+    def _refuse_another(self, state: Mapping[str, Any]) -> None:
+        if not self.config.fallback_reasons:
+            refuse_another(state, origin(self.config, self.get_module()))
+
+
+def _with_returns(result: dict[str, Any]) -> dict[str, Any]:
+    acted = result.setdefault(ENV_RUNNER_RESULTS, {})
+    for name in (EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN, EPISODE_RETURN_MAX, EPISODE_LEN_MEAN):
+        acted.setdefault(name, math.nan)
+    return result
+
+
+def collected(runner: ArrayRunner, *, random: bool) -> Brought:
+    """A fragment, with the counters since the last one."""
+    return runner.sample(random_actions=random), runner.get_metrics()
+
+
+def shares(rollouts: Sequence[Rollout], learners: int) -> list[tuple[Rollout, ...]]:
+    """Rollouts divided so that every learner gets the same number of environments."""
+    if learners == 1:
+        return [tuple(rollouts)]
+    parts = [rollout.split(learners) for rollout in rollouts]
+    return [tuple(part[rank] for part in parts) for rank in range(learners)]

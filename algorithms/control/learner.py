@@ -1,0 +1,251 @@
+"""The Learner of control policies: rollouts in, one table of steps, optimizer steps over its minibatches.
+
+Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a minibatch, `_I` inputs of a distribution.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from ray.rllib.core import ALL_MODULES, DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
+from ray.rllib.utils.metrics import NUM_MODULE_STEPS_TRAINED_LIFETIME
+from torch import Tensor, nn
+from typing_extensions import override
+
+from loomrl.algorithms.control.module import HISTORY, ActorModule, ControlModule
+from loomrl.algorithms.control.rollout import Rollout
+from loomrl.algorithms.control.sequence import Table, history_in
+from loomrl.algorithms.learners import OwnSteps, share_of
+from loomrl.control.distribution import open_distribution
+from loomrl.control.memory import History
+from loomrl.control.network import Normalizer
+from loomrl.control.space import acts
+from loomrl.errors import LearnerError
+from loomrl.telemetry.metric import Metric
+
+OURS = "loomrl"
+"""Key of our additions in RLlib's states."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of one learner, with its learning rate."""
+
+    rollouts: tuple[Rollout, ...]
+    rate: float = 0.0
+    entropy: float = 0.0
+
+
+class ArrayLearner(OwnSteps):
+    """The base of control algorithms' learners. Fed `TrainingData(batches=[Work, …])`, one per learner."""
+
+    @override
+    def build(self) -> None:
+        """Build, with the state beside the module: the random generator and the scale of rewards."""
+        super().build()
+        self._chance = torch.Generator().manual_seed(int(self.config.seed or 0))
+        self._scale = Normalizer(1)
+        own = self.own
+        self.distribution: Any = (
+            own.net.distribution if isinstance(own, ActorModule) else open_distribution(acts(own.action_space))
+        )
+        """The distribution of actions; for a foreign module, that of its action space."""
+        self._sums: dict[str, list[Tensor]] = {}
+
+    @override
+    def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
+        """One update; its metrics are means over its optimizer steps. After a LearnerError no step is half done."""
+        return self.told(self.learn(share_of(training_data)))
+
+    def told(self, trained: int) -> Any:
+        """The metrics since the last call, for this many trained steps."""
+        self._weights_seq_no += 1
+        for name, values in self._sums.items():
+            self.metrics.log_value((DEFAULT_MODULE_ID, name), float(torch.stack(values).mean()), window=1)
+        for module_id in (DEFAULT_MODULE_ID, ALL_MODULES):
+            self.metrics.log_value((module_id, NUM_MODULE_STEPS_TRAINED_LIFETIME), trained, reduce="lifetime_sum")
+        self._sums = {}
+        return self.metrics.reduce()
+
+    def learn(self, work: Work) -> int:
+        """The algorithm's learning from its work; returns the number of steps trained on."""
+        raise NotImplementedError
+
+    # -- what algorithms are made of --------------------------------------------------------------------------------
+
+    @property
+    def own(self) -> Any:
+        """The module itself, without DDP around it."""
+        return self.module[DEFAULT_MODULE_ID].unwrapped()
+
+    @property
+    def ranks(self) -> int:
+        """Number of learners in this update."""
+        return dist.get_world_size() if dist.is_initialized() else 1
+
+    @property
+    def rank(self) -> int:
+        """This learner's rank."""
+        return dist.get_rank() if dist.is_initialized() else 0
+
+    def forward(self, batch: Table) -> tuple[Tensor, Tensor]:
+        """Inputs of the distribution, and values, for the steps with an action; with several learners through DDP's
+        wrapper.
+        """
+        history = history_in(batch)
+        inputs, values = self._said(batch["seen"], history)
+        return (inputs, values) if history is None else (inputs[batch["acted"]], values[batch["acted"]])
+
+    def _said(self, seen_B: Tensor, history: History | None) -> tuple[Tensor, Tensor]:
+        module = self.module[DEFAULT_MODULE_ID]
+        batch = {Columns.OBS: seen_B, HISTORY: history}
+        if self.ranks == 1 and isinstance(module, ControlModule):
+            return module.net(seen_B, history)  # type: ignore[no-any-return]
+        out = module(batch)
+        if Columns.VF_PREDS in out:
+            return out[Columns.ACTION_DIST_INPUTS], out[Columns.VF_PREDS]
+        embeddings = out.get(Columns.EMBEDDINGS)
+        return out[Columns.ACTION_DIST_INPUTS], self.own.compute_values(batch, embeddings=embeddings)
+
+    def minibatches(self, table: Table, size: float) -> Iterator[Table]:
+        """One random pass over the table, in parts of about `size` rows over all learners."""
+        rows = len(next(iter(table.values())))
+        parts = max(1, round(self._least(rows) * self.ranks / size))
+        order_S = torch.randperm(rows, generator=self._chance).to(self._device)
+        mixed = {name: column.to(self._device)[order_S].tensor_split(parts) for name, column in table.items()}
+        for columns in zip(*mixed.values(), strict=True):
+            yield dict(zip(mixed, columns, strict=True))
+
+    def step(
+        self, loss: Tensor, optimizer: torch.optim.Optimizer, *, clip_norm: float | None, is_wrapped: bool = True
+    ) -> None:
+        """One optimizer step, unless its gradient is not finite. Parameters outside the module are not wrapped
+        by DDP.
+        """
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for parameter in parameters:
+            parameter.grad = None
+        loss.backward()
+        if self.ranks > 1 and not (is_wrapped and self.module[DEFAULT_MODULE_ID] is not self.own):
+            self._average([p.grad for p in parameters if p.grad is not None])
+        what = "loss"
+        judged = loss
+        if clip_norm is not None:
+            what = "gradient"
+            judged = nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
+        if not math.isfinite(judged.item()):
+            raise LearnerError(
+                f"the {what} is {judged.item()}: this step changed nothing. Lower the learning rate, set "
+                "normalize_rewards or normalize_observations, or look at the environment's numbers."
+            )
+        optimizer.step()
+        if clip_norm is not None:
+            self.log(Metric.GRADIENT_NORM, judged)
+
+    def log(self, name: str, value: Tensor) -> None:
+        """Log a number of one optimizer step."""
+        self._sums.setdefault(name, []).append(value.detach())
+
+    def whitened(self, values_S: Tensor) -> Tensor:
+        """The values normalised to mean 0 and standard deviation 1, over all learners' steps."""
+        _, mean, variance = self._moments(values_S[:, None])
+        return (values_S - mean.float()) / (variance.sqrt().float() + 1e-8)
+
+    def mean(self, values: Sequence[Tensor]) -> float:
+        """The mean of a number per step, over all learners."""
+        return float(self.reduced(torch.stack(list(values)).mean())) / self.ranks
+
+    def _average(self, gradients: list[Tensor]) -> None:
+        """Average gradients over all learners, for parameters outside DDP."""
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= self.ranks
+        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
+
+    # -- statistics -------------------------------------------------------------------------------------------------
+
+    def scaled(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
+        """Rewards of each rollout, divided by the standard deviation of the discounted return if configured."""
+        rewards = [torch.from_numpy(rollout.rewards) for rollout in rollouts]
+        if not self.config.settings.normalize_rewards:
+            return rewards
+        returns = [torch.from_numpy(r.discounted[r.valid]) for r in rollouts if r.discounted is not None]
+        self.gather(self._scale, torch.cat(returns)[:, None])
+        deviation = float(self._scale.variance.sqrt() + 1e-8)
+        return [(reward / deviation).clamp(-10, 10) for reward in rewards]
+
+    def observe(self, seen_S: Tensor) -> None:
+        """Update the network's observation statistics."""
+        normalizer = getattr(getattr(self.own, "net", None), "normalizer", None)
+        if normalizer is not None:
+            self.gather(normalizer, seen_S)
+
+    def gather(self, normalizer: Normalizer, numbers_SF: Tensor) -> None:
+        """Update statistics with all learners' numbers; they stay equal on all."""
+        count, mean_F, variance_F = self._moments(numbers_SF.to(normalizer.mean.device))
+        normalizer.observe(count, mean_F.float(), variance_F.float())
+
+    def _moments(self, numbers_SF: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Count, mean and variance over all learners."""
+        wide_SF = numbers_SF.double()
+        count = wide_SF.new_tensor([len(wide_SF)])
+        sums = self.reduced(torch.cat([count, wide_SF.sum(0), wide_SF.square().sum(0)]))
+        mean_F, square_F = (sums[1:] / sums[0]).chunk(2)
+        return float(sums[0]), mean_F, (square_F - mean_F.square()).clamp(min=0)
+
+    def _least(self, count: int) -> int:
+        """The smallest of all learners' counts: all must take the same number of steps."""
+        return int(self.reduced(torch.tensor(count), op=dist.ReduceOp.MIN)) if self.ranks > 1 else count
+
+    def reduced(self, numbers: Tensor, *, op: Any = dist.ReduceOp.SUM) -> Tensor:
+        """The reduction over all learners, on their modules' device."""
+        if self.ranks == 1:
+            return numbers
+        met = numbers.to(self._device, copy=True)
+        dist.all_reduce(met, op=op)
+        return met.to(numbers.device)
+
+    # -- RLlib's hooks ----------------------------------------------------------------------------------------------
+
+    @override
+    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's state, with the random generator and the scale of rewards."""
+        state: dict[str, Any] = super().get_state(components, **kwargs)
+        if components is None:
+            state[OURS] = {"chance": self._chance.get_state(), "scale": deepcopy(self._scale.state_dict())}
+        return state
+
+    @override
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`."""
+        super().set_state(state)
+        if OURS in state:
+            self._chance.set_state(state[OURS]["chance"])
+            self._scale.load_state_dict(state[OURS]["scale"])
+
+
+class PartsLearner(ArrayLearner):
+    """The base of learners with several optimizers: every loss trains one part of the module."""
+
+    @override
+    def _make_modules_ddp_if_necessary(self) -> None:
+        """Gradients are averaged part by part (`step`), not by DDP."""
+        if self.ranks > 1:
+            for tensor in self.own.state_dict().values():
+                dist.broadcast(tensor, 0)
+
+    def adam(self, module_id: str, name: str, parameters: Sequence[Any], *, rate: float) -> None:
+        """Register the optimizer of a part."""
+        self.register_optimizer(
+            module_id=module_id,
+            optimizer_name=name,
+            optimizer=torch.optim.Adam(parameters, lr=rate, fused=True),
+            params=list(parameters),
+            lr_or_lr_schedule=rate,
+        )

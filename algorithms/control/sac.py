@@ -1,0 +1,404 @@
+"""Soft actor–critic. Compare with `ppo.py`: the files differ only where the algorithms do.
+
+Axes: `_T` steps, `_N` environments, `_S` steps, `_B` steps that are drawn, `_A` choices, `_2` the two critics.
+"""
+
+import logging
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.algorithms import sac as stock
+from ray.rllib.algorithms.sac.torch.default_sac_torch_rl_module import DefaultSACTorchRLModule
+from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
+from torch import Tensor
+from typing_extensions import override
+
+from loomrl.algorithms.control import translation
+from loomrl.algorithms.control.algorithm import Brought, ControlStep, collected
+from loomrl.algorithms.control.config import ControlConfig
+from loomrl.algorithms.control.learner import OURS, PartsLearner, Work
+from loomrl.algorithms.control.module import ActorModule
+from loomrl.algorithms.control.nstep import NStep
+from loomrl.algorithms.control.replay import Drawn, Ring
+from loomrl.algorithms.control.rollout import Rollout
+from loomrl.algorithms.learners import unwrapped
+from loomrl.config import control as kinds
+from loomrl.control.network import Actor, Twins
+from loomrl.control.space import acts, seen
+from loomrl.errors import ConfigError
+from loomrl.telemetry.metric import Metric
+
+Batch = Mapping[str, Tensor]
+ACTOR = "actor"
+CRITICS = "critics"
+TEMPERATURE = "temperature"
+"""The three optimizers."""
+OF_MOST = 0.7
+"""The default target entropy of choices, as a share of the highest."""
+AT_ONCE = 20
+"""Updates per report if everything is in one process."""
+
+
+class SACModule(ActorModule):
+    """A bounded actor, two critics with target networks, and the entropy temperature."""
+
+    @override
+    def setup(self) -> None:
+        """Build from `model_config`: `network`, `normalize`, `temperature`."""
+        view = seen(self.observation_space)
+        kind = acts(self.action_space)
+        network = self.model_config["network"]
+        if kind.kind not in ("box", "discrete") or view.kind == "pixels":
+            raise ConfigError(
+                f"sac takes numbers and decides real numbers or one choice, not {self.observation_space} and "
+                f"{self.action_space}. Use ppo."
+            )
+        if not all(np.isfinite([*kind.low, *kind.high])):
+            raise ConfigError(
+                f"sac needs bounds of every action, {self.action_space} has none. Wrap the environment "
+                "(gymnasium.wrappers.RescaleAction)."
+            )
+        self.net = Actor(view, kind, network, normalize=self.model_config["normalize"], squashed=True)
+        size, out = (self.net.size + kind.count, 1) if kind.kind == "box" else (self.net.size, kind.sizes[0])
+        self.critics = Twins(size, out, network)
+        self.targets = deepcopy(self.critics).requires_grad_(False)
+        self.log_temperature = torch.nn.Parameter(torch.tensor(float(np.log(self.model_config["temperature"]))))
+
+
+class SACLearner(PartsLearner):
+    """Learns from its replay memory, `updates_per_step` times for every new step."""
+
+    @override
+    def build(self) -> None:
+        """Build, with an empty replay memory."""
+        super().build()
+        settings = self.config.settings
+        kind = acts(self.own.action_space)
+        self._is_box = kind.kind == "box"
+        view = seen(self.own.observation_space)
+        numbers = (view.shape, np.float32)
+        action = ((kind.count,), np.float32) if self._is_box else ((), np.int64)
+        columns = {"seen": numbers, "after": numbers, "actions": action}
+        columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
+        self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
+        self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
+        self._owed = 0.0
+        self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
+        most = OF_MOST * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
+        self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
+
+    def learn(self, work: Work) -> int:
+        """Store the steps, then make the updates that are due."""
+        settings = self.config.settings
+        for rollout, rewards in zip(work.rollouts, self.scaled(work.rollouts), strict=True):
+            self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
+            self.ring.append(self._steps(rollout, rewards.numpy()))
+            self._owed += rollout.env_steps() * settings.updates_per_step
+        if self._least(self.ring.steps) * self.ranks < settings.warmup:
+            self._owed = 0.0
+            return 0
+        due = self._least(int(self._owed))
+        self._owed -= due
+        for _ in range(due):
+            self._improve()
+        return due * int(settings.batch)
+
+    def _improve(self) -> None:
+        """One step of the critics, the actor and the temperature, then of the target networks."""
+        settings = self.config.settings
+        own = self.own
+        drawn = self.ring.draw(settings.batch)
+        batch = {name: torch.from_numpy(column).to(self._device) for name, column in drawn.columns.items()}
+        features_B = own.net.features(batch["seen"])
+        temperature = own.log_temperature.detach().exp()
+        error_2B = self._critics_step(batch, drawn, features_B, temperature)
+        logp_B = self._actor_step(batch["seen"], features_B, temperature)
+        surplus = (logp_B + self._wanted_entropy(batch["seen"])).mean()
+        self._step(TEMPERATURE, -own.log_temperature * surplus)
+        with torch.no_grad():
+            torch._foreach_lerp_(self._targets, self._critics, settings.tau)
+        if settings.replay.prioritized is not None:
+            self.ring.surprised(drawn, error_2B.abs().mean(0).cpu().numpy())
+        self.log(Metric.POLICY_ENTROPY, -logp_B.mean())
+
+    def _wanted_entropy(self, seen_B: Tensor) -> Tensor | float:
+        """The target entropy; by default, where choices are masked, that of the allowed ones."""
+        mask = self.own.net.mask
+        if mask is None or self.config.settings.target_entropy is not None:
+            return float(self._target_entropy)
+        return OF_MOST * mask.allowed(seen_B).sum(-1).clamp(min=1).log()  # type: ignore[no-any-return]
+
+    def _critics_step(self, batch: Batch, drawn: Drawn, features_B: Tensor, temperature: Tensor) -> Tensor:
+        own = self.own
+        distribution = self.distribution
+        with torch.no_grad():
+            after_B = own.net.features(batch["after"])
+            inputs = own.net.decide(after_B, batch["after"])
+            if self._is_box:
+                actions, logp_B = distribution.draw(inputs, self._noise(len(inputs)))
+                least_B = own.targets(torch.cat([after_B, actions], 1)).amin(0).squeeze(-1)
+                next_B = least_B - temperature * logp_B
+            else:
+                logp_BA = inputs.log_softmax(-1)
+                next_B = (logp_BA.exp() * (own.targets(after_B).amin(0) - temperature * logp_BA)).sum(-1)
+            wanted_B = batch["rewards"] + batch["ahead"] * next_B
+        if self._is_box:
+            said_2B = own.critics(torch.cat([features_B.detach(), batch["actions"]], 1)).squeeze(-1)
+        else:
+            said_2B = own.critics(features_B.detach()).gather(2, batch["actions"].expand(2, -1)[..., None])[..., 0]
+        error_2B: Tensor = said_2B - wanted_B
+        loss = 0.5 * (torch.from_numpy(drawn.weights_B).to(self._device) * error_2B.square()).mean(1).sum()
+        self._step(CRITICS, loss)
+        self.log(Metric.VALUE_LOSS, loss)
+        return error_2B.detach()
+
+    def _actor_step(self, seen_B: Tensor, features_B: Tensor, temperature: Tensor) -> Tensor:
+        """A step of the actor; returns the log-probability of its actions."""
+        own = self.own
+        distribution = self.distribution
+        inputs = own.net.decide(features_B, seen_B)
+        self._teach_critics(False)
+        if self._is_box:
+            actions, logp_B = distribution.draw(inputs, self._noise(len(inputs)))
+            least_B = own.critics(torch.cat([features_B, actions], 1)).amin(0).squeeze(-1)
+            loss = (temperature * logp_B - least_B).mean()
+        else:
+            logp_BA = inputs.log_softmax(-1)
+            least_BA = own.critics(features_B).amin(0)
+            loss = (logp_BA.exp() * (temperature * logp_BA - least_BA)).sum(-1).mean()
+            logp_B = -distribution.entropy(inputs)
+        self._step(ACTOR, loss)
+        self._teach_critics(True)
+        self.log(Metric.POLICY_LOSS, loss)
+        done_B: Tensor = logp_B.detach()
+        return done_B
+
+    def _teach_critics(self, is_taught: bool) -> None:
+        for parameter in self._critics:
+            parameter.requires_grad_(is_taught)
+
+    def _step(self, name: str, loss: Tensor) -> None:
+        self.step(loss, self.get_optimizer(DEFAULT_MODULE_ID, name), clip_norm=self.config.settings.clip_norm)
+
+    def _noise(self, count: int) -> Tensor:
+        noise: Tensor = self.distribution.noise(count, generator=self._chance)
+        return noise.to(self._device)
+
+    # -- RLlib's hooks ----------------------------------------------------------------------------------------------
+
+    @override
+    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
+        """Adam, three times."""
+        own = self._module[module_id]
+        settings = self.config.settings
+        for name, parameters, rate in (
+            (ACTOR, list(own.net.parameters()), settings.actor_rate),
+            (CRITICS, list(own.critics.parameters()), settings.critic_rate),
+            (TEMPERATURE, [own.log_temperature], settings.temperature_rate),
+        ):
+            self.adam(module_id, name, parameters, rate=rate)
+
+    @override
+    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """The state, with the replay memory."""
+        state: dict[str, Any] = super().get_state(components, **kwargs)
+        if OURS in state:
+            state[OURS] |= {"ring": self.ring.state_dict(), "steps": self._steps.state_dict(), "owed": self._owed}
+        return state
+
+    @override
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`."""
+        super().set_state(state)
+        if OURS in state:
+            self.ring.load_state_dict(state[OURS]["ring"])
+            self._steps.load_state_dict(state[OURS]["steps"])
+            self._owed = state[OURS]["owed"]
+
+
+class SACConfig(ControlConfig, stock.SACConfig):
+    """`SACConfig().environment("Pendulum-v1").training(batch=256).build_algo()`."""
+
+    max_requests_in_flight_per_env_runner: int
+    settings_class = kinds.SAC
+    words = translation.SAC
+    unshaped = frozenset({"vf_share_layers"})
+    fast_learner = SACLearner
+    stock_learner = SACTorchLearner
+    stock_settings = ControlConfig.stock_settings | {
+        "actor_rate",
+        "critic_rate",
+        "temperature_rate",
+        "initial_temperature",
+        "tau",
+        "batch",
+        "warmup",
+        "n_step",
+        "target_entropy",
+        "replay",
+    }
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        logging.getLogger(stock.sac.__name__).setLevel(logging.ERROR)  # it recommends the old API stack
+        super().__init__(algo_class or SAC)
+        self.store_buffer_in_checkpoints = True
+        self.num_envs_per_env_runner = 1
+        self.rollout_fragment_length = 1
+        self.min_sample_timesteps_per_iteration = 1000
+        self.min_time_s_per_iteration = 0.0  # or the clock would decide how much an iteration learns
+
+    def tell_rllib(self) -> None:
+        """Copy our settings to RLlib's names, for RLlib's own code and its learner."""
+        settings = self.settings
+        self.actor_lr = settings.actor_rate
+        self.critic_lr = settings.critic_rate
+        self.alpha_lr = settings.temperature_rate
+        self.lr = None
+        self.gamma = settings.gamma
+        self.tau = settings.tau
+        self.grad_clip = settings.clip_norm
+        self.train_batch_size_per_learner = settings.batch
+        self.target_entropy = "auto" if settings.target_entropy is None else settings.target_entropy
+        self.replay_buffer_config = self._memory()
+        self.initial_alpha = settings.initial_temperature
+        self.twin_q = True
+        self.n_step = settings.n_step if self.fallback_reasons else 1  # which RLlib's runner would sum up
+        self.num_steps_sampled_before_learning_starts = settings.warmup
+        if self.max_requests_in_flight_per_env_runner < 2:  # or weights behind a fragment would keep out the next ones
+            self.max_requests_in_flight_per_env_runner = 2
+
+    def _use_rllib_learner(self) -> None:
+        if translation.model_of(self).get("use_lstm"):
+            raise ConfigError(
+                "use_lstm=True: neither our SAC nor RLlib's has networks with memory. Use ppo, or show what was before "
+                "(gymnasium.wrappers.FrameStackObservation)."
+            )
+        super()._use_rllib_learner()
+
+    def _memory(self) -> dict[str, Any]:
+        replay = self.settings.replay
+        team = "MultiAgent" if self.is_multi_agent else ""
+        weights = {} if replay.prioritized is None else replay.prioritized.model_dump()
+        kind = "PrioritizedEpisodeReplayBuffer" if weights else "EpisodeReplayBuffer"
+        return {"type": team + kind, "capacity": replay.capacity} | weights
+
+    def stock_spec(self) -> RLModuleSpec:
+        """RLlib's own module of the same shape."""
+        network = self.settings.network
+        if not network.hidden:
+            raise ConfigError(
+                f"network.hidden=[] needs our own runner and learner, and RLlib's are used because of "
+                f"{'; '.join(self.fallback_reasons)}. Set network.hidden, or leave out what keeps ours from being used."
+            )
+        first, *rest = network.hidden  # an encoder, then heads
+        shape = {"fcnet_hiddens": [first], "head_fcnet_hiddens": rest}
+        shape |= {"fcnet_activation": network.activation, "head_fcnet_activation": network.activation}
+        return RLModuleSpec(module_class=DefaultSACTorchRLModule, model_config=self.stock_model(shape))
+
+    def our_spec(self) -> RLModuleSpec:
+        """The module that our learner trains."""
+        settings = self.settings
+        made = {"network": settings.network, "normalize": settings.normalize_observations}
+        made |= {"temperature": settings.initial_temperature}
+        return RLModuleSpec(module_class=SACModule, model_config=made)
+
+
+class SAC(ControlStep, stock.SAC):
+    """Soft actor–critic as an RLlib Algorithm."""
+
+    @classmethod
+    @override
+    def get_default_config(cls) -> SACConfig:
+        """The defaults of `SAC`'s settings."""
+        return SACConfig(cls)
+
+    @override
+    def setup(self, config: SACConfig) -> None:
+        """Set up, with no requests in flight; an error of a remote learner's replay memory keeps its type."""
+        self._turns = 0
+        """Counts restarts: restored, or moved to another stage."""
+        with unwrapped():
+            super().setup(config)
+
+    def sampled(self, *, random: bool = False) -> list[Rollout]:
+        """Random until there is enough to learn from. Remote runners then continue to sample while the learner
+        works.
+        """
+        rollouts = super().sampled(random=random or self._is_blind)
+        self._ask(random=random or self._is_blind)
+        return rollouts
+
+    def asked(self, random: bool) -> list[Brought]:
+        """The runners' results requested during the last update; a late one is part of the next."""
+        if not self.config.num_env_runners:
+            return super().asked(random)
+        self._ask(random=random)
+        tags = list(self._errands().values())
+        if not tags:  # by which RLlib understands all that is under way
+            return []
+        timeout_s = self.config.sample_timeout_s
+        return [told for _, told in self.env_runner_group.fetch_ready_async_reqs(tags=tags, timeout_seconds=timeout_s)]
+
+    def _ask(self, *, random: bool) -> None:
+        """Request another fragment from every idle remote runner. New weights reach it between two fragments."""
+        group = self.env_runner_group
+        for runner, tag in self._errands().items():
+            if not group.num_in_flight_async_reqs(tag):
+                group.foreach_env_runner_async(partial(collected, random=random), tag, remote_worker_ids=[runner])
+
+    def _errands(self) -> dict[int, str]:
+        """Living remote runners with the names of their requests; a dead one has none in flight."""
+        return {runner: f"collect-{self._turns}-{runner}" for runner in self.env_runner_group.healthy_env_runner_ids()}
+
+    @property
+    def _is_blind(self) -> bool:
+        return self.env_steps < int(self.config.settings.warmup)
+
+    @override
+    def training_step(self) -> None:
+        """One update; in a single process several, so that reports cost little."""
+        if not self.is_alone:
+            super().training_step()
+            return
+        runner = self.env_runner
+        learner = self.learner_group._learner
+        warmup = self.config.settings.warmup
+        rollouts = []
+        trained = 0
+        steps = self.env_steps
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
+            for _ in range(AT_ONCE):
+                with self.phases(Metric.TIME_ROLLOUT):
+                    made = runner.sample(random_actions=steps < warmup)
+                with self.phases(Metric.TIME_LEARN):
+                    trained += learner.learn(Work(tuple(made)))
+                steps += sum(rollout.env_steps() for rollout in made)
+                rollouts += made
+        self.brought(rollouts, [runner.get_metrics()])
+        self.metrics.aggregate([learner.told(trained)], key=LEARNER_RESULTS)
+        self.updates += AT_ONCE
+
+    @override
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`; rollouts in flight belong to another run and are dropped."""
+        super().set_state(state)
+        self._turn()
+
+    def move_to(self, settings: dict[str, Any]) -> None:
+        """Switch to other environments; rollouts in flight from the old ones are dropped."""
+        super().move_to(settings)
+        self._turn()
+
+    def _turn(self) -> None:
+        """Discard requests in flight; late ones have a name that is no longer used."""
+        tags = list(self._errands().values())
+        if tags:
+            self.env_runner_group.fetch_ready_async_reqs(tags=tags, timeout_seconds=self.config.sample_timeout_s)
+        self._turns += 1
