@@ -259,7 +259,7 @@ def harmless(releases: int) -> dict[str, dict[str, Any]]:
 
 
 def measure(size: Size = FULL) -> dict[str, Any]:
-    """Every figure of `loomrl bench release --planted`."""
+    """Every figure of `loomrl bench release planted=true`."""
     return {"planted": planted(size.planted), "harmless": harmless(size.harmless)}
 
 

@@ -115,7 +115,7 @@ def trained(experiment: AnyRoot) -> AnyExperiment:
         )
     if isinstance(experiment, LoopExperiment):
         raise ConfigError(
-            f"experiment {experiment.name!r} is a loop, whose trainings `loomrl coordinate` starts. Name an experiment "
+            f"experiment {experiment.name!r} is a loop, whose trainings `loomrl loop` starts. Name an experiment "
             "of kind language or control here."
         )
     return experiment
