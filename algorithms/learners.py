@@ -1,10 +1,12 @@
 """Shared by all our learners: own optimizer steps, the dealing of data, and the translation of errors."""
 
+import pickle
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,7 +42,7 @@ class OwnSteps(TorchLearner):
 
 
 def _store_at_its_address(*, host_name: str, port: int, is_master: bool, **settings: Any) -> TCPStore:
-    """Where learners meet: torch's own store would listen on all interfaces, and asks nobody for a password."""
+    """The store where learners meet, on one address: torch's own listens on all interfaces, without a password."""
     if is_master:
         family = socket.AF_INET6 if ":" in host_name else socket.AF_INET
         settings["master_listen_fd"] = socket.create_server((host_name, port), family=family).detach()
@@ -119,3 +121,9 @@ def _set(kept: Settings, learner: Any) -> None:
     for (_, optimizer), groups in zip(optimizers, kept, strict=True):
         for group, settings in zip(optimizer.param_groups, groups, strict=True):
             group.update(settings)
+
+
+def load_state_file(path: Any, name: str) -> dict[str, Any]:
+    """The state in a folder's file of this name, read before restoring; empty if it is not local."""
+    file = Path(path) / f"{name}.pkl"
+    return pickle.loads(file.read_bytes()) if file.is_file() else {}

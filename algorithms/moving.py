@@ -38,7 +38,7 @@ class Moving(Protocol):
     def source(self, part: int, parts: int) -> Source:
         """The current source of preferences for node `part` of `parts`."""
 
-    def measured(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Its metrics."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Still:
         """The configured source."""
         return begun(self.settings, part=part, parts=parts)
 
-    def measured(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Empty."""
         return {}
 
@@ -117,7 +117,7 @@ class Lagging(Still):
         region = Simplex(len(self.weights_G), part, parts)
         return Leaning(tuple(self.weights_G.tolist()), self.asked.share, region)
 
-    def measured(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The weights by objective."""
         return by(Metric.PREFERENCE, self.tree.names, self.weights_G)
 
@@ -170,7 +170,7 @@ class Constraints(Still):
                 *(self.tree.names[g], self.least_G[g], asked.ceiling, asked.episodes, self._best_G[g], mean_G[g]),
             )
 
-    def measured(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The multipliers of constrained objectives."""
         return by(Metric.CONSTRAINT, np.array(self.tree.names)[self.held], self.multipliers_G[self.held])
 

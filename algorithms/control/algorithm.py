@@ -28,10 +28,10 @@ from typing_extensions import override
 
 from loomrl.algorithms.control.learner import OURS, Work
 from loomrl.algorithms.control.module import ActorModule
-from loomrl.algorithms.control.origin import MODULE, origin, peeked, refuse_another, refuse_unfit
+from loomrl.algorithms.control.origin import MODULE, origin, refuse_another, refuse_unfit
 from loomrl.algorithms.control.rollout import Rollout, Window
 from loomrl.algorithms.control.runner import ArrayRunner
-from loomrl.algorithms.learners import own_settings, training_data, unwrapped
+from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrapped
 from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.control.policy import ControlPolicy
@@ -104,7 +104,7 @@ class ControlStep(Placed):
 
     @property
     def unit(self) -> str:
-        """What `progress` counts."""
+        """The unit of `progress`: steps, or updates."""
         return "steps"
 
     @property
@@ -248,7 +248,7 @@ class ControlStep(Placed):
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
         """RLlib's restore, after checking that the checkpoint belongs to this environment and network."""
         if "component" not in kwargs:
-            self._refuse_another(peeked(path, self.STATE_FILE_NAME))
+            self._refuse_another(load_state_file(path, self.STATE_FILE_NAME))
         super().restore_from_path(path, *args, **kwargs)
 
     def take_over(self, path: Any) -> None:
@@ -263,10 +263,10 @@ class ControlStep(Placed):
         if self.config.fallback_reasons:
             why = "; ".join(self.config.fallback_reasons)
             raise ConfigError(f"parent: only our runner and learner begin with weights, and not with {why}.")
-        weights = peeked(folder / MODULE, "module_state")
+        weights = load_state_file(folder / MODULE, "module_state")
         if not weights:
             raise ArtifactError(f"parent: the checkpoint in {folder} has no weights of a policy of control.")
-        refuse_unfit(peeked(folder, self.STATE_FILE_NAME), origin(self.config, self.get_module()))
+        refuse_unfit(load_state_file(folder, self.STATE_FILE_NAME), origin(self.config, self.get_module()))
         state = self.learner_group.get_state()
         state["learner"]["rl_module"][DEFAULT_MODULE_ID] = weights
         self.learner_group.set_state(state)

@@ -1,4 +1,4 @@
-"""What algorithms share that learn from logged episodes: the data at the learners, and updates without an environment.
+"""The base of algorithms that learn from logged episodes: the data at the learners, and updates without an environment.
 
 Every learner holds its part of the data from the beginning, and draws from it. What it draws follows from its random
 generator, which is part of checkpoints; the data are not, and are read again.
@@ -79,7 +79,7 @@ class LoggedLearner(PartsLearner):
         return int(max(1, self.config.settings.batch // self.ranks))
 
     def drawn(self, count: int) -> Batch:
-        """So many of the data's steps, at random."""
+        """`count` steps of the data, at random."""
         assert self.data is not None, "the algorithm has given the data"
         return self.on_device(self.data.draw(count).columns)
 
@@ -156,7 +156,7 @@ class LoggedConfig(ControlConfig):
         return self
 
     def _check_shares(self) -> None:
-        if self.is_online_too:  # else nobody brings rollouts that are to be shared
+        if self.is_online_too:  # without rollouts nothing divides steps evenly
             super()._check_shares()
 
     @property

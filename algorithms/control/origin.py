@@ -1,6 +1,5 @@
 """The origin of a checkpoint, so that it is not loaded into another environment or network."""
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ def refuse_another(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
 
 
 def refuse_unfit(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """An ArtifactError if the weights of this state do not fit our spaces or network, in whatever environment."""
+    """An ArtifactError if the weights of this state do not fit our spaces or network. The environment may differ."""
     if differing := _differing(state, {name: value for name, value in ours.items() if name != "environment"}):
         raise ArtifactError(
             f"parent: its weights do not fit: {'; '.join(differing)}. Begin with a version of the same spaces, "
@@ -54,9 +53,3 @@ def _differing(state: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
         for name in ours
         if name in theirs and theirs[name] != ours[name]
     ]
-
-
-def peeked(path: Any, name: str) -> dict[str, Any]:
-    """The state in a folder's file of this name, read before restoring; empty if it is not local."""
-    file = Path(path) / f"{name}.pkl"
-    return pickle.loads(file.read_bytes()) if file.is_file() else {}

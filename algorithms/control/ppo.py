@@ -204,7 +204,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):
         self.train_batch_size_per_learner = self.minibatch_size = None  # which follow from what else is asked for
 
     def translated(self, theirs: dict[str, Any]) -> Changes:
-        """As in the base class; sizes count all learners here, and a batch is what runners collect per update."""
+        """Our settings for RLlib's; sizes count all learners here, and a batch is what runners collect per update."""
         batch = theirs.pop(BATCH, None)
         if batch is not None:
             self._collect(batch)
@@ -317,6 +317,6 @@ class PPO(ControlStep, stock.PPO):
             self._schedule.load_state_dict(state[OURS]["schedule"])
 
     def take_over(self, path: Any) -> None:
-        """As in the base class; an adaptive learning rate starts from ours."""
+        """Continue from a checkpoint with other settings; an adaptive learning rate starts from ours."""
         super().take_over(path)
         self._schedule = self._planned_schedule()

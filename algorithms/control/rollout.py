@@ -29,7 +29,7 @@ class Episode(NamedTuple):
 
     @classmethod
     def of(cls, earned: Any, steps: int) -> "Episode":
-        """What an episode earned: a number, or one by objective."""
+        """An episode that earned a number, or one for each objective."""
         return cls(float(earned.sum()), steps, tuple(earned.tolist()) if earned.ndim else ())
 
 

@@ -75,7 +75,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         self._way = uuid4().hex
         self._now: NDArray[Any] | None = None
         self._state: NDArray[np.float32] | None = None
-        """Of the policy's memory; None before the first step, or without one."""
+        """State of the policy's memory; None before the first step, or without one."""
         self._over_N = np.zeros(self.num_envs, bool)
         self._earned_N = np.zeros((self.num_envs, *self.objectives))
         self._steps_N = np.zeros(self.num_envs, np.int64)
@@ -85,7 +85,7 @@ class ArrayRunner(SingleAgentEnvRunner):
 
     @override
     def make_env(self) -> None:
-        """As RLlib does; infos stay one dictionary of arrays."""
+        """RLlib's environments, whose infos stay one dictionary of arrays."""
         registry.pop("rllib-single-agent-env-v0", None)  # else Gymnasium warns: RLlib registers its name every time
         super().make_env()
         self._wrapper = self.env  # once deleted, it would close the environments in it
@@ -407,7 +407,7 @@ def _pickled(env: Any, name: Any) -> bytes | None:
         env.env_fns = ()
     try:
         return cloudpickle.dumps(env)  # type: ignore[no-any-return]
-    except Exception as error:  # noqa: BLE001 - whatever an environment holds may refuse in its own way
+    except Exception as error:  # noqa: BLE001 - an environment's parts raise errors of any type
         if log_once(f"unpicklable {name}"):
             _log.warning("environment %s cannot be pickled (%s): a resumed run begins new episodes.", name, error)
         return None

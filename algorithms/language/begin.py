@@ -78,7 +78,7 @@ def _new(resolved: Resolved, mixture: TaskMixture) -> Opened:
     algorithm = resolved.algorithm
     architecture = algorithm.model.build or Architecture()
     draws = _draws(resolved, mixture)
-    told = conversations(draws, algorithm.warm_start, seed=experiment.seed, ways=_ways(resolved))
+    told = conversations(draws, algorithm.warm_start, seed=experiment.seed, ways=_ways(resolved), texts=TEXTS)
     messages = [message for said in islice(told, TEXTS) for message in said]
     if architecture.vision is None and pictures_of(messages):
         raise ConfigError(

@@ -49,7 +49,7 @@ class LanguageConfig(NamedConfig):
     """
 
     settings: type[Algorithms] = GRPO
-    """Of an algorithm of your own: one of ours, whose settings and advantages it takes, or a subclass with more."""
+    """For an algorithm of your own: the settings and advantages of one of ours, or a subclass with more settings."""
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class or named(LANGUAGE, what="algorithm"))
@@ -150,7 +150,7 @@ class LanguageConfig(NamedConfig):
 
     @property
     def needed_cpus(self) -> int:
-        """Of remote learners, runners and engines."""
+        """CPUs of remote learners, runners and engines."""
         config = self.copy(copy_frozen=False)
         config.validate()
         return needed_cpus(config)

@@ -7,6 +7,7 @@ actions. A policy that has seen only one way would leave reinforcement learning 
 import asyncio
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -27,6 +28,8 @@ from loomrl.inference.chat import as_template, pictures_of
 from loomrl.inference.vision import Vision
 from loomrl.types import Message, Task
 
+MOST_SLOW = 24
+"""Demonstrations of an environment with a sandbox or a server from which a tokenizer is learnt: each takes a second."""
 CHUNK = 256
 """Demonstrations per batch; tokenizers are efficient only on many texts at once."""
 
@@ -72,15 +75,26 @@ def demonstrations(
 
 
 def conversations(
-    draws: Iterable[Draw], settings: WarmStart, *, seed: int, ways: Ways = NO_WAYS
+    draws: Iterable[Draw], settings: WarmStart, *, seed: int, ways: Ways = NO_WAYS, texts: int | None = None
 ) -> Iterator[Conversation]:
-    """The demonstrations before tokenisation."""
+    """The demonstrations before tokenisation; with `texts` those of as many draws, with few of slow environments."""
     flaws = Flaws(settings, random.Random(seed), ways)
     source = iter(draws) if settings.tasks is None else cycle(islice(draws, settings.tasks))
+    if texts is not None:
+        source = _skip_slow(islice(source, texts))
     while chunk := list(islice(source, CHUNK)):
         perfect = asyncio.run(_play_all(chunk, flaws, seed=seed))
         for said, (environment, task) in perfect:
             yield flaws.put_into(said, family=_family(environment, task), preference=preference_of(task))
+
+
+def _skip_slow(draws: Iterable[Draw]) -> Iterator[Draw]:
+    """The draws, with the first `MOST_SLOW` of each environment whose episodes start a sandbox or a server."""
+    count: Counter[str] = Counter()
+    for environment, task in draws:
+        count[environment.name] += environment.sandboxed or environment.starts_process
+        if count[environment.name] <= MOST_SLOW:
+            yield environment, task
 
 
 async def _play_all(draws: Sequence[Draw], flaws: "Flaws", *, seed: int) -> list[tuple[Conversation, Draw]]:

@@ -40,7 +40,7 @@ class Member:
 
     version: int
     url: str
-    """Of its checkpoint, below `artifact_url`."""
+    """Its checkpoint, below `artifact_url`."""
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     """The present policy's points in the latest games against it."""
 
@@ -111,18 +111,18 @@ class League:
         self.members.append(Member(version, url))
 
     def ratings(self) -> Ratings:
-        """Of all versions that joined, the present one and the scripted players; the first version's is 0."""
+        """Ratings of all versions that joined, the present one and the scripted players; the first version's is 0."""
         return rate(self._games, [*self._versions, PRESENT])
 
     @property
     def rating(self) -> float | None:
-        """Of the present version, as far as it has played; None before the first game of all.
+        """The present version's rating, from its games so far; None before the first game of all.
 
         Success would not do to compare versions, since each has met others.
         """
         return self.ratings().players[PRESENT].mean if self._games else None
 
-    def measured(self, attempts: Iterable[Trajectory]) -> dict[str, float]:
+    def metrics(self, attempts: Iterable[Trajectory]) -> dict[str, float]:
         """Metrics of this update's games; the rating is that before them."""
         played = self._played(attempts)
         rating = self.ratings().players[PRESENT]
@@ -171,7 +171,7 @@ class League:
         }
 
 
-def held(state: Mapping[str, Any]) -> set[int]:
+def needed_versions(state: Mapping[str, Any]) -> set[int]:
     """The versions whose checkpoints the league in a run's state needs.
 
     The one that left last may still have the second seat of a game that began before.

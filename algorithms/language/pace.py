@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 
 from loomrl.telemetry.metric import Metric
 
@@ -14,39 +13,39 @@ Ask = Callable[[], Callable[[], Worked]]
 
 
 class Pace:
-    """Times one update, from its start; waits for the engines' counts only when they are needed."""
+    """Times one update, from its start; waits for the engines' counts only at its end."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._began = time.perf_counter()
         self._start = ask()
-        self._learning: list[tuple[Callable[[], Worked], Callable[[], Worked]]] = []
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """A context in which the learner works while the engines continue."""
-        before = self._ask()
+        """A context in which the learner works."""
+        self._before_learning = self._ask()
         yield
-        self._learning.append((before, self._ask()))
+        self._after_learning = self._ask()
 
-    def seconds(self) -> float:
-        """Seconds since the update began."""
-        return time.perf_counter() - self._began
+    def in_turns(self, rollout_s: float) -> dict[str, float]:
+        """The engines' rate in a rollout of these seconds that ended before learning began."""
+        tokens, busy_s = _difference(self._start(), self._before_learning())
+        return _rate(tokens, busy_s, rollout_s)
 
-    def engines(self, rollout_s: float) -> dict[str, float]:
-        """The engines' counts up to now, with the rate over the seconds of the rollout."""
-        tokens, busy_s = self._done
-        return {Metric.TIME_ENGINE: busy_s, Metric.ENGINE_TOKENS_PER_S: tokens / max(rollout_s, 1e-9)}
+    def overlapping(self) -> dict[str, float]:
+        """The engines' rate since the start, and the share of that time in which engines and learner both worked."""
+        whole_s = time.perf_counter() - self._began
+        tokens, busy_s = _difference(self._start(), self._ask()())
+        _, both_s = _difference(self._before_learning(), self._after_learning())
+        return _rate(tokens, busy_s, whole_s) | {
+            Metric.OVERLAP: both_s / whole_s,
+            Metric.TIME_ENGINE_IDLE: max(whole_s - busy_s, 0.0),
+        }
 
-    def overlap(self) -> dict[str, float]:
-        """The share of time in which engines and learner worked simultaneously."""
-        whole_s, (_, busy_s) = self.seconds(), self._done
-        both_s = sum(max(after()[1] - before()[1], 0.0) for before, after in self._learning)
-        return {Metric.OVERLAP: both_s / whole_s, Metric.TIME_ENGINE_IDLE: max(whole_s - busy_s, 0.0)}
 
-    @cached_property
-    def _done(self) -> Worked:
-        """The engines' counts from the start of the update until the first call."""
-        end = self._ask()
-        (tokens_before, busy_before_s), (tokens, busy_s) = self._start(), end()
-        return max(tokens - tokens_before, 0), max(busy_s - busy_before_s, 0.0)
+def _difference(before: Worked, after: Worked) -> Worked:
+    return max(after[0] - before[0], 0), max(after[1] - before[1], 0.0)  # engines that restart count from 0 again
+
+
+def _rate(tokens: int, busy_s: float, seconds: float) -> dict[str, float]:
+    return {Metric.TIME_ENGINE: busy_s, Metric.ENGINE_TOKENS_PER_S: tokens / max(seconds, 1e-9)}

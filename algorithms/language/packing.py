@@ -34,7 +34,7 @@ class Size(NamedTuple):
     tokens: int
     targets: int
     share: float = 1.0
-    """Of its attempt's trained tokens."""
+    """Share of its attempt's trained tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Sample:
     attempt: str = ""
     """The attempt that it is a thread of; empty if it is the whole attempt. The first thread comes last."""
     share: float = 1.0
-    """Of its attempt's trained tokens."""
+    """Share of its attempt's trained tokens."""
     preference: tuple[float, ...] = ()
     """Its weight of each objective, if there are several."""
 

@@ -1,4 +1,4 @@
-"""What every Learner of token policies does: scores, optimizer steps over micro-batches, model and state.
+"""The base of Learners of token policies: scores, optimizer steps over micro-batches, model and state.
 
 Axes: `_N` samples, `_T` tokens of one sample, `_K` action tokens of one micro-batch.
 """

@@ -64,7 +64,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
         )
         algo = open_algorithm(experiment).build_algo()
         say("warm start")
-        algo.warm_up()
+        algo.begin()
         figures: dict[str, Any] = {"parameters_m": round(sum(w.numel() for w in algo._weights().values()) / 1e6, 2)}
         history: list[Metrics] = []
         sequences = {rate: _versions(algo, rate, size.versions, history) for rate in size.rates}

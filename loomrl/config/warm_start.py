@@ -31,4 +31,6 @@ class WarmStart(Config):
     again: Share = 0.0
     """Share in which a wrong answer comes first, where the environment lets the policy answer again."""
     tasks: PositiveInt | None = None
-    """Demonstrations are of this many tasks, again and again. None: of a new task each, which is slow for agents."""
+    """Demonstrations are of this many tasks, again and again. None: of a new task each, which is slow for agents, and
+    where an environment starts a sandbox or a server.
+    """

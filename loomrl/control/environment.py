@@ -107,7 +107,7 @@ def native_or_sync(env: Any) -> str:
         if module:
             importlib.import_module(module)
         spec = gymnasium.spec(id)
-    except (ImportError, gymnasium.error.Error):  # whoever makes it says so
+    except (ImportError, gymnasium.error.Error):  # making it raises the error again
         return SYNC
     return SYNC if spec.vector_entry_point is None else NATIVE
 

@@ -35,7 +35,7 @@ class StepLimit:
         return overdue_N
 
     def told(self, count: int) -> str:
-        """What happened to episodes that were cut."""
+        """A warning about `count` episodes that were cut."""
         return (
             f"{count} episodes of an evaluation were cut after {self.steps} steps, and count as truncated. "
             "gymnasium.wrappers.TimeLimit sets another limit."

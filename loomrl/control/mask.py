@@ -1,6 +1,6 @@
 """Action masks: a part of the observation says which choices are allowed, a 0 or 1 for each.
 
-It is the part `action_mask` of a Dict, so that whatever has an observation has its mask: rollouts, checkpoints, data
+It is the part `action_mask` of a Dict, so that every observation carries its mask: rollouts, checkpoints, data
 sets, calls to `/v1/act`. The masks of a MultiDiscrete's choices follow each other.
 
 Axes: `_N` observations, `_F` numbers of one, `_X` choices of all parts of an action, `_D` those parts.

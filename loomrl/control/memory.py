@@ -44,7 +44,7 @@ class MemoryState:
         return MemoryState(self.numbers_BS.copy())
 
     def begun(self, count: int) -> "MemoryState":
-        """That of as many episodes at their first step."""
+        """The state of `count` episodes at their first step."""
         return MemoryState(np.zeros((count, self.numbers_BS.shape[1]), np.float32))
 
 
@@ -55,7 +55,7 @@ class Memory(nn.Module):
     state: int
 
     def run(self, shown_LPF: Tensor, state_PS: Tensor) -> tuple[Tensor, Tensor]:
-        """What is added to observations that follow each other, `[L, P, G]`, and the state after them."""
+        """The numbers added to observations that follow each other, `[L, P, G]`, and the state after them."""
         raise NotImplementedError
 
     def step(self, shown_BF: Tensor, state_BS: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,7 +64,7 @@ class Memory(nn.Module):
         return added_1BG[0], state_BS
 
     def unroll(self, shown_TBF: Tensor, history: History) -> Tensor:
-        """What is added to the observations of sequences in which episodes begin, `[T, B, G]`.
+        """The numbers added to observations of sequences in which episodes begin, `[T, B, G]`.
 
         Sequences are cut where episodes begin, and the pieces run side by side: the more there are, the faster.
         """

@@ -78,7 +78,7 @@ class Scripted:
         """Does nothing."""
 
     def act_batch(self, observations: Any, *, state: MemoryState | None = None) -> Any:
-        """What the function says."""
+        """The function's actions."""
         return self._call(observations)
 
 
@@ -157,7 +157,7 @@ class Each(NamedTuple):
     lengths_NE: NDArray[np.int64]
     cut: int
     limit: int | None
-    """Of both as in `Outcome`."""
+    """Both as in `Outcome`."""
 
 
 def play_each(

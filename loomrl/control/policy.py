@@ -129,7 +129,7 @@ class ControlPolicy:
         stuck = np.flatnonzero(self._mask.stuck(self._flatten(as_batch(self.observation_space, observations, one=one))))
         if len(stuck):
             which = "" if one else f" {stuck[0]}"
-            raise ConfigError(f"the {ACTION_MASK} of observation{which} allows nothing: nobody can act there.")
+            raise ConfigError(f"the {ACTION_MASK} of observation{which} allows no action.")
 
     def sample_batch(
         self, observations: Any, *, state: MemoryState | None = None, generator: torch.Generator | None = None

@@ -74,7 +74,7 @@ class Always:
     weights: tuple[float, ...]
 
     def draw(self, chance: np.random.Generator) -> Floats:
-        """That preference."""
+        """The preference, always the same."""
         return np.array(self.weights, np.float32)
 
 
@@ -87,7 +87,7 @@ class Leaning:
     region: Simplex
 
     def draw(self, chance: np.random.Generator) -> Floats:
-        """That preference, or one from the region."""
+        """The preference that a share of the episodes has, or one from the region."""
         return np.array(self.towards, np.float32) if chance.random() < self.share else self.region.draw(chance)
 
 

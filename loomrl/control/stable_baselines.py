@@ -32,7 +32,7 @@ STATISTICS = "vecnormalize.pkl"
 EPSILON = 1e-8
 """Added to the variance, as in our `Normalizer`."""
 MOST_MB = 512.0
-"""What is read of a zip file, unpacked."""
+"""Limit of a zip file's unpacked size."""
 RATIO = 100
 """Times its packed size that a file may have: theirs are not packed at all, and repeated zeros pack to a thousandth."""
 
@@ -134,7 +134,7 @@ class _Place(gymnasium.Env[Any, Any]):
 
 
 def _opened(file: Path, most_mb: float) -> tuple[dict[str, Any], State]:
-    """What the zip file says of the model, and the tensors of its policy."""
+    """The zip file's description of the model, and the tensors of its policy."""
     try:
         with zipfile.ZipFile(file) as packed:
             members = [packed.getinfo("data"), packed.getinfo("policy.pth")]
@@ -172,7 +172,7 @@ def _refuse_large(file: Path, members: Sequence[zipfile.ZipInfo], most_mb: float
 
 
 def _unpacked(packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """The content, of the size that was announced: whatever else is in there is never unpacked, and fails the CRC."""
+    """The content, of the announced size: the rest is never unpacked, and fails the CRC."""
     with packed.open(member) as content:
         return content.read(member.file_size)
 

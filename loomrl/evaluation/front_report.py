@@ -125,5 +125,5 @@ def attempted(attempts: Iterable[Trajectory], objectives: Objectives) -> Played:
 
 
 def parts_of(attempt: Trajectory, leaves: Sequence[str]) -> list[float]:
-    """What was paid of each; an attempt that earned nothing may not name them."""
+    """The reward's part for each leaf; an attempt that earned nothing may not name them."""
     return [attempt.reward.parts.get(name, 0.0) for name in leaves]

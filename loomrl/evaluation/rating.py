@@ -42,7 +42,7 @@ class Tally:
         self.games = self.games + games
 
     def variance(self, chance: float) -> float:
-        """Of the points, where the expected share of points is `chance`."""
+        """Variance of the points, where the expected share of points is `chance`."""
         a, b, c = self.squares
         return max(self.games * chance * (1 - chance), a - 2 * chance * b + chance * chance * c)
 
@@ -58,7 +58,7 @@ class Rating:
 
 @dataclass(frozen=True, slots=True)
 class Ratings:
-    """Of all players; that of the first version is 0. `advantage` is that of the first seat."""
+    """Ratings of all players, the first version's being 0; `advantage` is that of the first seat."""
 
     players: Mapping[str, Rating] = field(default_factory=dict)
     advantage: Rating = Rating(0.0, 0.0, 0.0)

@@ -54,7 +54,7 @@ class Report:
     left_out: tuple[str, ...] = ()
     """Families that were not judged, and rows of those that were in part: the figures are not about them."""
     several: Several | None = None
-    """What several attempts at each task say together."""
+    """Success of several attempts at each task together."""
     front: FrontReport | None = None
     """The same by preference, of a policy of several objectives."""
 
@@ -114,7 +114,7 @@ def _grouped(attempts: Iterable[Trajectory], key: Callable[[Trajectory], Hashabl
 
 
 def _drawn(attempt: Trajectory) -> Hashable:
-    """What the attempt is at: attempts at one task are alike, also by other preferences, or as several groups."""
+    """The attempt's task: equal for attempts of several groups, or by other preferences."""
     task = attempt.task
     return task.environment, family_key(task), task.level, task.seed
 

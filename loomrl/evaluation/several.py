@@ -1,4 +1,4 @@
-"""What several attempts at each task say: whether one of them is right, and whether most of them are.
+"""Success of several attempts at each task: whether one of them is right, and whether most of them are.
 
 Axes: `_T` tasks.
 """
@@ -22,7 +22,7 @@ class Several:
     """
     majority: Interval | None
     """The chance that the answer which most attempts at a task gave is right. Those without one do not vote; a task
-    without any is not solved. None where nobody answers between tags.
+    without any is not solved. None where no answer is between tags.
     """
 
 

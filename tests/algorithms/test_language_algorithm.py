@@ -150,11 +150,11 @@ def test_rllib_checkpoint_restores_into_a_run_of_its_own(tmp_path: Path) -> None
     algo.save_to_path(str(tmp_path / "checkpoint"))
     whole = finish(algo)
     restored = Language.from_checkpoint(str(tmp_path / "checkpoint"))
-    assert restored.collector.run != "r"
+    assert restored.source.run != "r"
     assert restored.training_iteration == 2
     assert same(whole, finish(restored))
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        first = min(list_policies(db, run=restored.collector.run), key=lambda version: version.number)
+        first = min(list_policies(db, run=restored.source.run), key=lambda version: version.number)
     assert first.parent == "r/2"
 
 
@@ -240,7 +240,7 @@ def test_environment_that_raises_or_hangs_is_quarantined_and_the_rest_is_learnt(
     }
     algo = build(tmp_path, **changes)
     history = train(algo)
-    assert {case.name for case in algo.collector.quarantine.cases} == {"Moody/raises", "Moody/hangs"}
+    assert {case.name for case in algo.source.quarantine.cases} == {"Moody/raises", "Moody/hangs"}
     algo.stop()
     assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
     assert all(line[Metric.SUCCESS] > 0.3 for line in history)
@@ -269,11 +269,11 @@ def test_family_that_takes_its_runner_along_costs_one_timeout_and_is_quarantined
         "train.updates": 3,
     }
     algo = build(tmp_path, **changes)
-    algo.warm_up()
+    algo.begin()
     begun = time.monotonic()
     history = train(algo)
     assert time.monotonic() - begun < 150
-    assert [case.name for case in algo.collector.quarantine.cases] == [f"Moody/{family}"]
+    assert [case.name for case in algo.source.quarantine.cases] == [f"Moody/{family}"]
     algo.stop()
     assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
     assert all(line[Metric.SUCCESS] > 0.3 for line in history)

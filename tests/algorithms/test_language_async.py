@@ -146,7 +146,7 @@ class TestRollouts:
             return metrics
 
         algo._learn = slowly
-        algo.warm_up()
+        algo.begin()
         history = go(algo)
         attempts = stored(tmp_path)
         assert all(any(begun < t.finished_at < ended for t in attempts) for begun, ended in spans[:3])
@@ -173,7 +173,7 @@ class TestRollouts:
 
         algo._learn = slowly
         go(algo, 1)
-        taken = set(algo._stream._players._desks[1].plans)
+        taken = set(algo.source.players._desks[1].plans)
         ray.kill(algo.env_runner_group._worker_manager.actors()[1], no_restart=False)
         history = go(algo)
         assert len(history) == 3
@@ -230,7 +230,7 @@ class TestRollouts:
         metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
         told = killed_after(5, ["train", str(tmp_path / "e.yaml"), "--run", "r"], metrics)
         algo = begin(n=2, **changes)
-        assert algo.collector.done == 3
+        assert algo.done == 3
         history = go(algo)
         assert [line[Metric.SUCCESS] for line in history[:2]] == [line[Metric.SUCCESS] for line in told[3:5]]
         assert [line[Metric.POLICY_LOSS] for line in history[:2]] == [line[Metric.POLICY_LOSS] for line in told[3:5]]

@@ -43,11 +43,11 @@ def run(folder: Path, updates: int, *, unsaved: int = 0, **changes: Any) -> Ran:
     algo = build(folder, "ppo", **DUEL, **changes)
     told: list[dict[str, float]] = []
     algo.listen = lambda done, metrics: told.append(dict(metrics))
-    while algo.collector.done < updates:
-        if algo.collector.done == updates - unsaved:
+    while algo.done < updates:
+        if algo.done == updates - unsaved:
             algo._checkpoint = lambda: None
         algo.train()
-    found = Ran(weights(algo), algo.collector.league.state_dict(), told)
+    found = Ran(weights(algo), algo.source.league.state_dict(), told)
     algo.stop()
     return found
 

@@ -24,9 +24,9 @@ DIARY = {"environments": [{"id": "tests.algorithms.language_envs:DiaryEnvironmen
 def run(folder: Path, updates: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Weights and memories after so many updates of the run in this folder."""
     algo = build(folder, "ppo", **DIARY)
-    while algo.collector.done < updates:
+    while algo.done < updates:
         algo.train()
-    found = weights(algo), algo.collector.memories.state_dict()
+    found = weights(algo), algo.source.memories.state_dict()
     algo.stop()
     return found
 
@@ -59,7 +59,7 @@ def test_an_evaluation_begins_without_training_s_memory_goes_on_with_its_own_and
     algo = build(tmp_path, "ppo", **DIARY)
     for _ in range(2):
         algo.train()
-    kept = algo.collector.memories.state_dict()
+    kept = algo.source.memories.state_dict()
     for _ in range(2):
         attempts = algo.trial("judged", EvaluationConfig(episodes=5, levels=(1,)))
         begun = [attempt.task.parameters.get("memory") for attempt in attempts]
@@ -68,5 +68,5 @@ def test_an_evaluation_begins_without_training_s_memory_goes_on_with_its_own_and
             left.append(attempt.extra["memory"] if attempt.reward.success > 0 else left[-1])
         assert begun == left[:-1]
         assert begun[-1] is not None
-    assert algo.collector.memories.state_dict() == kept
+    assert algo.source.memories.state_dict() == kept
     algo.stop()

@@ -135,7 +135,7 @@ def test_what_stays_wrong_stops_the_run_by_name_and_nobody_acts_with_it(
     request = Request(torch.arange(4).numpy().astype("int32"), Sampling(max_tokens=2), frozenset(), 0)
     with pytest.raises(PolicyError, match="rejected"):
         asyncio.run(runner._hold.generate(request))
-    played = warm._runners.play(warm.collector._plans(warm._actor(2), 0))
+    played = warm._runners.play(warm.source._plan(warm._actor(2), 0))
     assert {attempt.failure.boundary for attempt in played if attempt.failure} == {"policy"}
     assert all(attempt.failure for attempt in played)
 

@@ -304,7 +304,7 @@ def test_a_policy_does_as_its_preference_says(
     algo = build(tmp_path, "weave", **TWO, **changes, **{"algorithm.precision": 0.5, "train.checkpoint_every": 80})
     for _ in range(80):
         algo.train()
-    attempts = [t for _, t in algo.collector.hub.replay(selection=EVERYTHING)][-512:]
+    attempts = [t for _, t in algo.source.hub.replay(selection=EVERYTHING)][-512:]
     algo.stop()
     for group in {attempt.group for attempt in attempts}:
         assert len({str(preference_of(t.task)) for t in attempts if t.group == group}) == 1
@@ -333,7 +333,7 @@ def dealt_anew(samples_of: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_cluster")
 def test_an_objective_that_nobody_pays_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nobody pays a part of the reward named beauty; known: b, y"):
+    with pytest.raises(ConfigError, match=r"no reward has a part named beauty; known: b, y"):
         build(tmp_path, "weave", **(TWO | {"algorithm.objectives": ["y", "beauty"]}))
 
 

@@ -310,7 +310,7 @@ class Weave(PPO):
         return partial(steered, random=random, sources=sources)
 
     def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
-        """As in PPO; episodes may also extend the front, and move preferences and multipliers."""
+        """Count results as PPO does; episodes may also extend the front, and move preferences and multipliers."""
         super().brought(rollouts, counted)
         settings = self.config.settings
         self._nodes = nodes(rollouts, settings) if self.config.num_env_runners else {}
@@ -340,7 +340,7 @@ class Weave(PPO):
             leaves = np.mean(parts, axis=0)
             names = grouped(np.mean(parts, axis=0), tree)
             found |= by(Metric.RETURN_OBJECTIVE, tree.names, names) | by(Metric.RETURN_OBJECTIVE, tree.leaves, leaves)
-        return found | self.moving.measured() | self._nodes
+        return found | self.moving.metrics() | self._nodes
 
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class WeaveRunner(ArrayRunner):
 
     @override
     def make_env(self) -> None:
-        """As in ArrayRunner; with objectives, environments with vector rewards."""
+        """Environments; with objectives, those with vector rewards."""
         settings = self.config.settings
         config = self.config
         if not settings.objectives:

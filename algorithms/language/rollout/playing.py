@@ -92,7 +92,7 @@ class Playing:
         try:
             trajectory = await self._one(plan)
             self._finished.append(trajectory)
-        except Exception as error:  # noqa: BLE001 - a mistake in the configuration: whoever asks next is told
+        except Exception as error:  # noqa: BLE001 - a mistake in the configuration: raised at the next exchange
             self._error = error
         self._tasks.pop(plan.attempt.id, None)
 

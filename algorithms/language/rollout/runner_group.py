@@ -44,7 +44,7 @@ class RunnerGroup:
             self._fleet.load(sealed)
             return
         far = self._group.num_remote_env_runners() > 0
-        self._given = _Given(sealed.version, ray.put(sealed) if far else sealed)  # pickled once, whoever gets it
+        self._given = _Given(sealed.version, ray.put(sealed) if far else sealed)  # pickled once for all runners
         self._everyone(self._given.hand_over)
         if far and not self._group.healthy_env_runner_ids():
             self._able()

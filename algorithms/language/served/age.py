@@ -24,7 +24,7 @@ class Ancestry:
 
     @staticmethod
     def of(db: LoomDB, parent: str | None, path: str | None) -> "Ancestry":
-        """Of the version with this id, or of a model's folder."""
+        """The ancestry of the version with this id, or of a model's folder."""
         if parent is None:
             name = Path(path or "").name
             return Ancestry({name: 0}, {name: 0})
@@ -42,7 +42,7 @@ class Ancestry:
         return Ancestry(ages, newest)
 
     def age(self, versions: Iterable[str]) -> int | None:
-        """Of the oldest of these policies; None if one is no ancestor."""
+        """The age of the oldest of these policies; None if one is not an ancestor."""
         ages = [self._age(*_split(version)) for version in versions]
         return None if not ages or None in ages else max(age for age in ages if age is not None)
 

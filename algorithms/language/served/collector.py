@@ -6,18 +6,20 @@ next update from the same trajectories, and a pass trains none twice: how far it
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
-from loomrl.algorithms.language.measure import measure
+from loomrl.algorithms.language.measure import measure, staleness
+from loomrl.algorithms.language.pace import Pace
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.served.age import Ancestry
 from loomrl.algorithms.language.served.item import Item, batches, items_of
 from loomrl.algorithms.language.served.lesson import Teacher
+from loomrl.algorithms.phase import Phases
 from loomrl.config import DPO, KTO, RAFT, DatasetConfig, LanguagePolicy
 from loomrl.errors import ConfigError, DataError
 from loomrl.feedback.content import Contents
@@ -49,6 +51,7 @@ class ServedCollector:
         self.run = run
         self.mixture = mixture
         self.done = 0
+        self._ended: str | None = None
         self._settings: DatasetConfig = settings
         self._contents = contents
         self._teacher = Teacher(resolved)
@@ -63,9 +66,6 @@ class ServedCollector:
         self._plan = [batch for epoch in range(settings.epochs) for batch in self._pass(items, epoch)]
         self._refuse_stale()
 
-    def admit(self, url: str) -> None:
-        """No league: nothing is played."""
-
     @property
     def limit(self) -> int:
         """Updates in all."""
@@ -75,13 +75,29 @@ class ServedCollector:
     def over(self) -> str | None:
         """The reason why no update is left."""
         if self.done < self.limit:
-            return None
+            return self._ended
         passes = f"{self._settings.epochs} pass{'es' if self._settings.epochs > 1 else ''} over"
         ended = self.done < self.experiment.train.updates
         return f"{passes} data set {self._dataset.id} done" if ended else f"all {self.done} updates done"
 
-    def attempt(self, policy: LanguagePolicy, play: Callable[..., object]) -> tuple[list[Group], list[Failure]]:
-        """The trajectories of this update by domain, with their frozen rewards, and the failures to read them."""
+    def end(self, reason: str) -> None:
+        """Make no further update, unless one is asked for."""
+        self._ended = reason
+
+    def samples_with(self, version: int) -> bool:
+        """False: others have sampled all there is."""
+        return False
+
+    def timing(self, pace: Pace, clock: Phases) -> dict[str, float]:
+        """The engines' rate, which is 0."""
+        return pace.in_turns(clock.spent(Metric.TIME_ROLLOUT))
+
+    def collect(self, policy: LanguagePolicy, clock: Phases) -> tuple[list[Group], dict[str, float]]:
+        """The trajectories of this update by domain, with their frozen rewards, and their metrics.
+
+        Success is not among these: it is another policy's, and seldom known.
+        """
+        self._ended = None
         domains: dict[str, list[Trajectory]] = {}
         failures: list[Failure] = []
         for row in {row.trajectory: row for item in self._batch() for row in item.rows}.values():
@@ -91,7 +107,9 @@ class ServedCollector:
                 failures.append(GONE)
             else:
                 domains.setdefault(row.domain, []).append(self._judged(attempt, row))
-        return [Group(f"{self.run}/{self.done}/{name}", tuple(domains[name])) for name in sorted(domains)], failures
+        groups = [Group(f"{self.run}/{self.done}/{name}", tuple(domains[name])) for name in sorted(domains)]
+        found = measure(groups, failures, family_of=lambda task: "") | staleness(groups, self.done)
+        return groups, {name: value for name, value in found.items() if not name.startswith(UNKNOWN)}
 
     def lesson(self, groups: Sequence[Group], algorithm: Algorithms) -> Lesson:
         """The samples of this update, from the trajectories of its groups."""
@@ -103,13 +121,8 @@ class ServedCollector:
         """Update `done + 1` was made from these groups."""
         self.done += 1
 
-    def measured(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:
-        """Metrics of this update's trajectories, without success: it is another policy's, and seldom known."""
-        found = measure(groups, failures, family_of=lambda task: "")
-        return {name: value for name, value in found.items() if not name.startswith(UNKNOWN)}
-
     def score(self, mean: float | None) -> float | None:
-        """None: what others' answers earned says nothing about the policy that learns from them."""
+        """None: what earlier answers earned says nothing about the policy that learns from them."""
         return None
 
     def ledger(self, db: LoomDB, claim: Claim) -> Ledger:
@@ -124,6 +137,10 @@ class ServedCollector:
             data=lambda state: {**about, "updates": state["done"]},
             parent=self.experiment.parent,
         )
+
+    def checkpoint_state(self, url: str) -> dict[str, Any]:
+        """The state needed to resume, wherever the checkpoint is."""
+        return self.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
         """The state needed to resume, as JSON."""
@@ -187,7 +204,7 @@ def _said(db: LoomDB, rows: Sequence[DatasetRow]) -> dict[str, list[Feedback]]:
 
 
 def _of_ancestors(items: Sequence[Item], ancestry: Ancestry, parent: str | None) -> list[Item]:
-    """The items that the policy or its ancestors answered: of others nobody knows how old they are."""
+    """The items that the policy or its ancestors answered: the age of others is unknown."""
     kept = [item for item in items if ancestry.age(item.answers[0].row.versions) is not None]
     if not kept:
         found = sorted({version for item in items for version in item.answers[0].row.versions})

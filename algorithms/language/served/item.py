@@ -1,4 +1,4 @@
-"""What an algorithm learns from a data set: judged answers, pairs of answers, and the best ones.
+"""The items that an algorithm learns from in a data set: judged answers, pairs of answers, and the best ones.
 
 Items follow from the frozen rows and their feedback alone; trajectories are read when their turn comes.
 """
@@ -42,7 +42,7 @@ class Item:
     label: float = 0.0
     """Weight of a judged answer, negative if it is undesirable."""
     text: str | None = None
-    """What a person would have answered, in the place of the first answer."""
+    """A person's correction, in the place of the first answer."""
 
     @property
     def domain(self) -> str:
@@ -115,7 +115,7 @@ def _values(algorithm: KTO, said: Iterable[Feedback]) -> dict[str, float]:
 
 
 def chosen(rows: Sequence[DatasetRow], said: Said) -> list[Item]:
-    """Of every choice: the chosen answer, and the one that it was chosen over."""
+    """Every chosen answer, with the one that it was chosen over."""
     choices = [(row, one) for row in rows for one in said.get(row.trajectory, ()) if one.kind == CHOICE]
     rejected = {one.call or one.trajectory: Answer(row, one.call) for row, one in choices if "under" in one.data}
     pairs = [(Answer(row, one.call), rejected.get(str(one.data.get("over", "")))) for row, one in choices]
@@ -123,7 +123,7 @@ def chosen(rows: Sequence[DatasetRow], said: Said) -> list[Item]:
 
 
 def corrected(rows: Iterable[DatasetRow], said: Said) -> list[Item]:
-    """Of every correction: its text, and the answer that it corrects."""
+    """Every correction's text, with the answer that it corrects."""
     return [
         Item(answers=(Answer(row, one.call), Answer(row, one.call)), text=str(one.data["text"]))
         for row in rows
@@ -133,7 +133,7 @@ def corrected(rows: Iterable[DatasetRow], said: Said) -> list[Item]:
 
 
 def ranked(algorithm: DPO, rows: Iterable[DatasetRow]) -> Iterator[Item]:
-    """Of answers to the same prompt: the better ones, and the worse ones."""
+    """Better and worse answers to the same prompt, by reward."""
     alike: dict[str, list[DatasetRow]] = {}
     for row in rows:
         if row.reward is not None:
