@@ -63,7 +63,7 @@ def share_of(given: TrainingData) -> Any:
 
 
 @contextmanager
-def unwrapped() -> Iterator[None]:
+def unwrap_errors() -> Iterator[None]:
     """Raise a remote learner's error as its own type, and its death as a LearnerError."""
     try:
         yield

@@ -31,14 +31,14 @@ class Phases:
         self._spent[phase] += seconds - self._inner
         self._inner = outer + seconds
 
-    def timed(self, phase: Metric, call: Callable[P, R]) -> Callable[P, R]:
+    def time_call(self, phase: Metric, call: Callable[P, R]) -> Callable[P, R]:
         """`call`, with its seconds counted for this phase."""
 
-        def counted(*args: P.args, **kwargs: P.kwargs) -> R:
+        def time_block(*args: P.args, **kwargs: P.kwargs) -> R:
             with self(phase):
                 return call(*args, **kwargs)
 
-        return counted
+        return time_block
 
     def spent(self, phase: Metric) -> float:
         """Seconds of this phase so far."""

@@ -128,7 +128,7 @@ class ControlTraining:
         before = self.done
         phases = Phases()
         self.algo.phases = phases
-        metrics: dict[str, float] = self.algo.measured(self.algo.train())
+        metrics: dict[str, float] = self.algo.metrics_of(self.algo.train())
         self.done = self.algo.progress
         metrics[Metric.STAGE] = self.stage + 1.0
         self._stop = self._verdict()

@@ -31,7 +31,7 @@ from loomrl.algorithms.control.module import ActorModule
 from loomrl.algorithms.control.origin import MODULE, origin, refuse_another, refuse_unfit
 from loomrl.algorithms.control.rollout import Rollout, Window
 from loomrl.algorithms.control.runner import ArrayRunner
-from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrapped
+from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.control.policy import ControlPolicy
@@ -79,18 +79,18 @@ class ControlStep(Placed):
             super().training_step()
             return
         with self.phases(Metric.TIME_ROLLOUT):
-            rollouts = self.sampled()
+            rollouts = self.collect_rollouts()
         works = [self.work(share) for share in shares(rollouts, max(1, self.config.num_learners))]
-        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrapped():
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
             results = self.learner_group.update(training_data=training_data(works))
         self.metrics.aggregate(results, key=LEARNER_RESULTS)
         self.updates += 1
         if self.is_alone:
             return
         with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)), self.phases(Metric.TIME_PUBLISH):
-            self.hand_out()
+            self.sync_weights()
 
-    def hand_out(self) -> None:
+    def sync_weights(self) -> None:
         """Give runners, if they have a copy, the learner's weights."""
         if not self.is_alone:
             self.env_runner_group.sync_weights(
@@ -116,12 +116,12 @@ class ControlStep(Placed):
         """The work of one learner."""
         return Work(share)
 
-    def sampled(self, *, random: bool = False) -> list[Rollout]:
+    def collect_rollouts(self, *, random: bool = False) -> list[Rollout]:
         """A rollout of every living runner; with `random`, without asking the policy."""
         with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
-            found = self.asked(random)
+            found = self.fetch_results(random)
             if not found and self._are_back():
-                found = self.asked(random)
+                found = self.fetch_results(random)
         rollouts = [rollout for sample, _ in found for rollout in sample]
         for failed in rollouts:
             if isinstance(failed, EpisodeError):
@@ -132,21 +132,21 @@ class ControlStep(Placed):
                 f"sample_timeout_s={self.config.sample_timeout_s}. Their log says why; a slow environment needs a "
                 "longer timeout or a shorter rollout_fragment_length."
             )
-        self.brought(rollouts, [told for _, told in found])
+        self.record_rollouts(rollouts, [told for _, told in found])
         return rollouts
 
-    def asked(self, random: bool) -> list[Brought]:
+    def fetch_results(self, random: bool) -> list[Brought]:
         """The results of the runners that answer in time."""
         found: list[Brought] = self.env_runner_group.foreach_env_runner(
-            self.errand(random),
+            self.make_request(random),
             local_env_runner=self.config.num_env_runners == 0,
             timeout_seconds=self.config.sample_timeout_s,
         )
         return found
 
-    def errand(self, random: bool) -> Callable[[Any], Brought]:
+    def make_request(self, random: bool) -> Callable[[Any], Brought]:
         """The call that every runner executes for an update."""
-        return partial(collected, random=random)
+        return partial(collect_fragment, random=random)
 
     def _are_back(self) -> bool:
         """True if all runners had died and some could be replaced; slow runners have not died."""
@@ -158,11 +158,11 @@ class ControlStep(Placed):
                 return True
         return False
 
-    def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
+    def record_rollouts(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
         """Count the runners' results, and log the latest episodes."""
         self.metrics.aggregate(list(counted), key=ENV_RUNNER_RESULTS)
         self.window.observe(rollouts)
-        for name, value in self.window.told().items():
+        for name, value in self.window.rllib_results().items():
             self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
 
     @override
@@ -194,7 +194,7 @@ class ControlStep(Placed):
             )
         return restored
 
-    def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
+    def metrics_of(self, result: Mapping[str, Any]) -> dict[str, float]:
         """Our metrics from a result of `train`; unmeasured ones are left out."""
         learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
         acted = result.get(ENV_RUNNER_RESULTS, {})
@@ -270,7 +270,7 @@ class ControlStep(Placed):
         state = self.learner_group.get_state()
         state["learner"]["rl_module"][DEFAULT_MODULE_ID] = weights
         self.learner_group.set_state(state)
-        self.hand_out()
+        self.sync_weights()
 
     def _refuse_another(self, state: Mapping[str, Any]) -> None:
         if not self.config.fallback_reasons:
@@ -284,7 +284,7 @@ def _with_returns(result: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def collected(runner: ArrayRunner, *, random: bool) -> Brought:
+def collect_fragment(runner: ArrayRunner, *, random: bool) -> Brought:
     """A fragment, with the counters since the last one."""
     return runner.sample(random_actions=random), runner.get_metrics()
 

@@ -90,13 +90,13 @@ class IQLLearner(LoggedLearner):
         due = self._least(int(self._owed)) if self._least(recent.steps) else 0
         self._owed -= due
         for _ in range(due):
-            self.improve(self._mixed(recent, online.data_share))
+            self.improve(self.mix_batch(recent, online.data_share))
         return due * self.share * self.ranks
 
-    def _mixed(self, recent: Any, data_share: float) -> Batch:
+    def mix_batch(self, recent: Any, data_share: float) -> Batch:
         """Steps of the data and of the environment, by their shares."""
         old = round(data_share * self.share)
-        parts = [self.drawn(old)] if old else []
+        parts = [self.draw(old)] if old else []
         if old < self.share:
             parts.append(self.on_device(recent.draw(self.share - old).columns))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

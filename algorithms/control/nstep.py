@@ -48,9 +48,9 @@ class NStep:
         whole = max(0, len(rows["rewards"]) - self._n + 1)
         if self._n > 1:
             self._waiting[runner] = way, {name: column[whole:].copy() for name, column in rows.items()}
-        return self._summed(rows, whole)
+        return self._sum_steps(rows, whole)
 
-    def _summed(self, rows: Rows, whole: int) -> Rows:
+    def _sum_steps(self, rows: Rows, whole: int) -> Rows:
         shape = rows["rewards"][:whole].shape
         total = np.zeros(shape, np.float32)
         alive = np.ones(shape, bool)

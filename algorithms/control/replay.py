@@ -88,7 +88,7 @@ class Ring:
             places_B, weights_B = self._tree.draw(self._chance.random(count), len(self))
         return Drawn(places_B, weights_B, {name: column[places_B] for name, column in self.columns.items()})
 
-    def surprised(self, drawn: Drawn, errors_B: NDArray[np.floating[Any]]) -> None:
+    def update_priorities(self, drawn: Drawn, errors_B: NDArray[np.floating[Any]]) -> None:
         """Update priorities with the critics' errors on drawn steps."""
         if self._tree is not None:
             self._tree.update(drawn.places_B, errors_B)

@@ -119,7 +119,7 @@ class Window:
         latest = self.latest
         return float(np.mean([each.reward for each in latest])), float(np.mean([each.steps for each in latest]))
 
-    def told(self) -> dict[str, float]:
+    def rllib_results(self) -> dict[str, float]:
         """Return and length of the latest episodes by RLlib's names; empty before the first one ended."""
         means = self.means()
         if means is None:

@@ -227,7 +227,7 @@ class ArrayRunner(SingleAgentEnvRunner):
             seen_T[steps] = now
         self._now = now
         self._state = None if state is None else state.numpy()
-        rollout = self._told(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
+        rollout = self._make_rollout(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
         if first is not None:
             rollout = replace(rollout, state=first)
         return rollout.with_success(successes) if successes else rollout
@@ -238,7 +238,7 @@ class ArrayRunner(SingleAgentEnvRunner):
             self._acting = self.module, policy_of(self.module)
         return self._acting[1]
 
-    def _told(
+    def _make_rollout(
         self,
         seen_T: NDArray[Any],
         actions_T: NDArray[Any],
@@ -369,7 +369,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
         if components is None and self.env is not None:
             state[ROUTE] = {
-                "env": _pickled(self.env, self.config.env),
+                "env": _pickle_env(self.env, self.config.env),
                 "noise": self._noise.get_state(),
                 "chance": self._chance.bit_generator.state,
                 "way": self._way,
@@ -398,7 +398,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         self._needs_initial_reset = self._now is None
 
 
-def _pickled(env: Any, name: Any) -> bytes | None:
+def _pickle_env(env: Any, name: Any) -> bytes | None:
     """The pickled environments; None, with a warning, if they cannot be pickled."""
     if isinstance(env, SyncVectorEnv):
         env = copy(env)

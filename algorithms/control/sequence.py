@@ -20,7 +20,7 @@ of the former among the latter, and the parts of their History, `state` and `beg
 """
 
 
-def observed(rollout: Rollout, device: Any) -> tuple[Tensor, History | None]:
+def flatten_observations(rollout: Rollout, device: Any) -> tuple[Tensor, History | None]:
     """All observations of a rollout, `[(T + 1) · N, …]`, and their past if the policy has a memory."""
     seen = torch.from_numpy(rollout.seen).flatten(0, 1).to(device)
     if rollout.state is None:

@@ -28,7 +28,7 @@ class Word:
     instead: str
 
 
-def named(name: str, instead: str = "a number is needed, which schedules of ours then change") -> Word:
+def rename(name: str, instead: str = "a number is needed, which schedules of ours then change") -> Word:
     """The same setting under another name; RLlib's lists are schedules, which ours are not."""
     return Word(lambda value: None if isinstance(value, list | tuple) else {name: value}, f"{name}: {instead}")
 
@@ -54,8 +54,8 @@ ALIASES = {"optimization_config": "optimization", "train_batch_size_per_learner"
 SCHEDULE = "schedule={kind: linear}, cosine or adaptive, which lets learning_rate fall over `steps`"
 NETWORK = "network.hidden, network.activation, or rl_module(model_config=…)"
 COMMON = {
-    "gamma": named("gamma"),
-    "grad_clip": named("clip_norm"),
+    "gamma": rename("gamma"),
+    "grad_clip": rename("clip_norm"),
     "grad_clip_by": only("global_norm", instead="clip_norm, which shortens the whole gradient"),
     "model": only(instead=NETWORK),
     "optimizer": only({}, instead="learning rates by their names; the optimizer is Adam"),
@@ -63,11 +63,11 @@ COMMON = {
     "num_aggregator_actors_per_learner": only(0, instead="num_env_runners; nothing aggregates between them and us"),
 }
 PPO = COMMON | {
-    "lr": named("learning_rate", SCHEDULE),
+    "lr": rename("learning_rate", SCHEDULE),
     "lr_schedule": only(None, instead=SCHEDULE),
-    "lambda_": named("gae_lambda"),
+    "lambda_": rename("gae_lambda"),
     "clip_param": Word(lambda value: {"clip.low": value, "clip.high": value}, "clip"),
-    "entropy_coeff": named("entropy_coefficient", "it falls to entropy_floor over `steps`"),
+    "entropy_coeff": rename("entropy_coefficient", "it falls to entropy_floor over `steps`"),
     "entropy_coeff_schedule": only(None, instead="entropy_coefficient, which falls to entropy_floor over `steps`"),
     "vf_loss_coeff": Word(lambda value: {"value_coefficient": 2 * value}, "value_coefficient"),  # of half the square
     "vf_clip_param": Word(
@@ -79,22 +79,22 @@ PPO = COMMON | {
     "kl_target": only(instead="target_kl, which ends an update that has moved the policy so far"),
     "use_critic": only(True, instead="value_coefficient and gae_lambda; the critic is always there"),
     "use_gae": only(True, instead="gae_lambda=1, which is the return itself less the value"),
-    "num_epochs": named("epochs"),
-    "minibatch_size": named("minibatch_size"),
-    BATCH: named("rollout_fragment_length"),
+    "num_epochs": rename("epochs"),
+    "minibatch_size": rename("minibatch_size"),
+    BATCH: rename("rollout_fragment_length"),
     "shuffle_batch_per_epoch": only(True, instead="epochs, each of which is shuffled"),
 }
 SAC = COMMON | {
     "lr": only(None, instead="actor_rate, critic_rate and temperature_rate"),
-    "actor_lr": named("actor_rate", "rates of sac stay as they are"),
-    "critic_lr": named("critic_rate", "rates of sac stay as they are"),
-    "alpha_lr": named("temperature_rate", "rates of sac stay as they are"),
-    "tau": named("tau"),
-    "initial_alpha": named("initial_temperature"),
+    "actor_lr": rename("actor_rate", "rates of sac stay as they are"),
+    "critic_lr": rename("critic_rate", "rates of sac stay as they are"),
+    "alpha_lr": rename("temperature_rate", "rates of sac stay as they are"),
+    "tau": rename("tau"),
+    "initial_alpha": rename("initial_temperature"),
     "target_entropy": Word(lambda value: {"target_entropy": None if value == "auto" else value}, "target_entropy"),
-    "n_step": named("n_step", "one number of steps; they are not drawn"),
-    BATCH: named("batch"),
-    "num_steps_sampled_before_learning_starts": named("warmup"),
+    "n_step": rename("n_step", "one number of steps; they are not drawn"),
+    BATCH: rename("batch"),
+    "num_steps_sampled_before_learning_starts": rename("warmup"),
     "training_intensity": only(None, instead="updates_per_step, which is training_intensity / batch"),
     "replay_buffer_config": Word(_replay, "replay={capacity, memory_gb, prioritized: {alpha, beta}}"),
     "twin_q": only(True, instead="twin critics, which sac always has"),
@@ -110,8 +110,8 @@ SAC = COMMON | {
     "_use_beta_distribution": only(False, instead="RLlib's SAC"),
 }
 OFFLINE = COMMON | {
-    "lr": named("learning_rate", "rates of bc and iql stay as they are"),
-    BATCH: named("batch"),
+    "lr": rename("learning_rate", "rates of bc and iql stay as they are"),
+    BATCH: rename("batch"),
     "num_epochs": only(1, instead="train.steps, which counts updates"),
     "minibatch_size": only(None, instead="batch"),
     "shuffle_batch_per_epoch": only(False, True, instead="batch, which is drawn at random"),
@@ -144,7 +144,7 @@ MODEL: dict[str, Callable[[Any], Changes]] = {
 USUAL = asdict(DefaultModelConfig())
 
 
-def asked(config: Any, base: Any, told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def changed_settings(config: Any, base: Any, told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """The settings that differ both from an untouched configuration and from those that we set ourselves."""
     found = {name: getattr(config, name) for name in names if hasattr(base, name)}
     return {
@@ -154,7 +154,7 @@ def asked(config: Any, base: Any, told: Mapping[str, Any], names: Iterable[str])
     }
 
 
-def translated(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
+def translate(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
     """Our settings of the same meaning; a ConfigError names an alternative for every one without counterpart."""
     changes = Changes()
     refused = []
@@ -172,7 +172,7 @@ def translated(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
 
 def refuse_unsupported(config: Any, base: Any) -> None:
     """A ConfigError for settings that neither we nor RLlib's own runner and learner support."""
-    found = asked(config, base, {}, UNSUPPORTED)
+    found = changed_settings(config, base, {}, UNSUPPORTED)
     if found:
         said = "; ".join(f"{name.rstrip('_')}={value!r}: use {UNSUPPORTED[name]}" for name, value in found.items())
         raise ConfigError(f"{config.algo_class.__name__} cannot do this: {said}.")

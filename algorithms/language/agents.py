@@ -21,7 +21,9 @@ AT_ONCE = 8
 Conversation = tuple[Message, ...]
 
 
-async def recorded(draws: Sequence[tuple[Harness, Task]], *, wrong: float, seed: int) -> list[tuple[Conversation, ...]]:
+async def play_agents(
+    draws: Sequence[tuple[Harness, Task]], *, wrong: float, seed: int
+) -> list[tuple[Conversation, ...]]:
     """The conversations of each draw's agent, one for each of its threads.
 
     Before every text of the oracle, a guess takes its place with probability `wrong`. An agent plays only once for
@@ -33,7 +35,7 @@ async def recorded(draws: Sequence[tuple[Harness, Task]], *, wrong: float, seed:
 
     async def play(key: str, harness: Harness, task: Task) -> None:
         async with rooms:
-            played = _played(key)
+            played = _conversations_of(key)
             if not played:
                 played.append(await _play(gateway, harness, task, _Oracle(harness, task, wrong, random.Random(key))))
 
@@ -41,11 +43,11 @@ async def recorded(draws: Sequence[tuple[Harness, Task]], *, wrong: float, seed:
     async with asyncio.TaskGroup() as group:
         for key, (harness, task) in unlike.items():
             group.create_task(play(key, harness, task))
-    return [_played(key)[0] for key in keys]
+    return [_conversations_of(key)[0] for key in keys]
 
 
 @lru_cache(20_000)
-def _played(key: str) -> list[tuple[Conversation, ...]]:
+def _conversations_of(key: str) -> list[tuple[Conversation, ...]]:
     """The place of what an agent played; empty before that."""
     return []
 

@@ -19,12 +19,12 @@ from loomrl.algorithms.language.league import open_league
 from loomrl.algorithms.language.lesson import Lesson
 from loomrl.algorithms.language.pace import Pace
 from loomrl.algorithms.language.publish import Probing, Publisher
-from loomrl.algorithms.language.rollout.engines import shared_engines
+from loomrl.algorithms.language.rollout.engines import open_shared_engines
 from loomrl.algorithms.language.rollout.evaluations import Evaluations
 from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
 from loomrl.algorithms.language.saved import save_policy
 from loomrl.algorithms.language.source import Source, open_source
-from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrapped
+from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.schedule import open_schedule
@@ -78,7 +78,7 @@ class Language(Placed):
         self.begin()
         source = self.source
         clock = Phases()
-        pace = Pace(self._runners.worked)
+        pace = Pace(self._runners.request_work)
         with clock(Metric.TIME_HUB):
             groups, metrics = source.collect(self._actor(self._acting), clock)
         with clock(Metric.TIME_LEARN), pace.learning():
@@ -132,7 +132,7 @@ class Language(Placed):
         rng = np.random.default_rng([self._experiment.seed, self._updates_made])
         self._updates_made += 1
         shares = lesson.shares(optimizer, rate, learners=learners, rng=rng)
-        with unwrapped():
+        with unwrap_errors():
             results = self.learner_group.update(training_data=training_data(shares))
         self.metrics.aggregate(results, key="learners")
         found = self.metrics.peek(("learners", DEFAULT_MODULE_ID))
@@ -158,7 +158,7 @@ class Language(Placed):
 
     def _first_of(self, call: Callable[[Any], Any]) -> Any:
         """Call all learners together; returns the first one's result."""
-        with unwrapped():
+        with unwrap_errors():
             results = list(self.learner_group.foreach_learner(call))
             for result in results:
                 if not result.ok:
@@ -184,7 +184,7 @@ class Language(Placed):
         optimizer = config.algorithm.optimizer
         updates = self._experiment.train.updates
         self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
-        fleet = shared_engines(config.resolved)
+        fleet = open_shared_engines(config.resolved)
         if fleet is not None:
             self._open.enter_context(fleet)
             self.config = config.sampling_from(fleet.client())

@@ -112,7 +112,7 @@ def kl(logp: NDArray[np.floating], reference: NDArray[np.floating], estimator: A
     return made
 
 
-def gathered(found: dict[int, Any]) -> dict[int, Any]:
+def gather(found: dict[int, Any]) -> dict[int, Any]:
     """The results of all learners, on each of them."""
     if not dist.is_initialized():
         return found

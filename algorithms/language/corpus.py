@@ -16,7 +16,7 @@ from itertools import cycle, islice
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from loomrl.algorithms.language.agents import recorded
+from loomrl.algorithms.language.agents import play_agents
 from loomrl.config import WarmStart
 from loomrl.errors import ConfigError
 from loomrl.gym.adapters.harness.environment import Harness
@@ -85,7 +85,7 @@ def conversations(
     while chunk := list(islice(source, CHUNK)):
         perfect = asyncio.run(_play_all(chunk, flaws, seed=seed))
         for said, (environment, task) in perfect:
-            yield flaws.put_into(said, family=_family(environment, task), preference=preference_of(task))
+            yield flaws.apply_format(said, family=_family(environment, task), preference=preference_of(task))
 
 
 def _skip_slow(draws: Iterable[Draw]) -> Iterator[Draw]:
@@ -101,7 +101,7 @@ async def _play_all(draws: Sequence[Draw], flaws: "Flaws", *, seed: int) -> list
     """The environments' resources belong to this event loop, which ends with the chunk, so they are closed."""
     try:
         agents = [(environment, task) for environment, task in draws if isinstance(environment, Harness)]
-        told = iter(await recorded(agents, wrong=flaws.wrong(), seed=seed))
+        told = iter(await play_agents(agents, wrong=flaws.wrong_share(), seed=seed))
         played: list[tuple[Conversation, Draw]] = []
         for environment, task in draws:
             if isinstance(environment, Harness):
@@ -168,9 +168,9 @@ class Flaws:
 
     def slip(self, environment: BaseEnvironment, preference: Preference | None = None) -> str | None:
         """A random action, with the probability of a wrong one."""
-        return environment.random_action(self._rng) if self._rng.random() < self.wrong(preference) else None
+        return environment.random_action(self._rng) if self._rng.random() < self.wrong_share(preference) else None
 
-    def wrong(self, preference: Preference | None = None) -> float:
+    def wrong_share(self, preference: Preference | None = None) -> float:
         """The share of what is wrong in demonstrations by this preference."""
         wrong = self._settings.wrong
         if not isinstance(wrong, Mapping):
@@ -188,23 +188,25 @@ class Flaws:
         work = submission.reasoning.strip()
         right = submission.answer
         work, answer = self._spoilt(work, right, self._answers.get(family, right))
-        return None if answer == right else _written(WHOLE, work, answer)
+        return None if answer == right else _format_answer(WHOLE, work, answer)
 
-    def put_into(self, said: Conversation, *, family: str, preference: Preference | None = None) -> Conversation:
+    def apply_format(self, said: Conversation, *, family: str, preference: Preference | None = None) -> Conversation:
         """The episode with its answer in another format, and its other actions in one that has a place for them."""
         submission = parse_submission(said[-1].content)
         if submission is None:
-            return self._worded(said, self._shown(preference) or self._formats_if_any(family) or ())
+            return self._format_actions(
+                said, self._formats_by_preference(preference) or self._formats_if_any(family) or ()
+            )
         work = submission.reasoning.strip()
         answer = submission.answer
-        if self._rng.random() < self.wrong(preference):
+        if self._rng.random() < self.wrong_share(preference):
             work, answer = self._spoilt(work, answer, self._answers.get(family, answer))
         self._answers[family] = submission.answer
-        formats = self._shown(preference) or self._formats(family)
+        formats = self._formats_by_preference(preference) or self._formats(family)
         format = self._rng.choice([format for format in formats if not _is_of_actions(format)] or [WHOLE])
-        return (*self._worded(said[:-1], formats), Message("assistant", _written(format, work, answer)))
+        return (*self._format_actions(said[:-1], formats), Message("assistant", _format_answer(format, work, answer)))
 
-    def _worded(self, said: Conversation, formats: Sequence[str]) -> Conversation:
+    def _format_actions(self, said: Conversation, formats: Sequence[str]) -> Conversation:
         """Each of the policy's messages in one of these formats that has a place for an action, if there are any."""
         around = [format for format in formats if _is_of_actions(format)]
         if not around:
@@ -216,7 +218,7 @@ class Flaws:
             for message in said
         )
 
-    def _shown(self, preference: Preference | None) -> Sequence[str]:
+    def _formats_by_preference(self, preference: Preference | None) -> Sequence[str]:
         """The formats of one objective, drawn by its weight; empty if they do not depend on the preference."""
         if not self._ways or preference is None:
             return ()
@@ -247,7 +249,7 @@ class Flaws:
         return work.removesuffix(answer) + wrong if work.endswith(answer) else work, wrong
 
 
-def _written(format: str, work: str, answer: str) -> str:
+def _format_answer(format: str, work: str, answer: str) -> str:
     return format.replace("{work}", work).replace("{answer}", answer).strip()
 
 

@@ -84,7 +84,7 @@ class League:
         """Learn from the games of an update; failed attempts are none."""
         by_version = {str(member.version): member for member in self.members}
         for group in groups:
-            played = self._played(group.usable)
+            played = self._own_games(group.usable)
             if not played:
                 continue
             name = self._name(played[0].task)
@@ -124,7 +124,7 @@ class League:
 
     def metrics(self, attempts: Iterable[Trajectory]) -> dict[str, float]:
         """Metrics of this update's games; the rating is that before them."""
-        played = self._played(attempts)
+        played = self._own_games(attempts)
         rating = self.ratings().players[PRESENT]
         found = {
             str(Metric.LEAGUE_MEMBERS): float(len(self.members)),
@@ -141,7 +141,7 @@ class League:
             found[Metric.LEAGUE_ILLEGAL] = sum(each.extra.get(SLIPS, 0) for each in played) / len(played)
         return found
 
-    def _played(self, attempts: Iterable[Trajectory]) -> list[Trajectory]:
+    def _own_games(self, attempts: Iterable[Trajectory]) -> list[Trajectory]:
         return [attempt for attempt in attempts if family_key(attempt.task) in self._families]
 
     def _name(self, task: Task) -> str:

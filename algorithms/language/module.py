@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from typing_extensions import override
 
-from loomrl.algorithms.language.model.looking import looked_at
-from loomrl.algorithms.language.model.lora import attach, merged
+from loomrl.algorithms.language.model.looking import embed_pictures
+from loomrl.algorithms.language.model.lora import attach, merge_adapter
 from loomrl.algorithms.language.origin import origin_of
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.config import LanguageModel
@@ -68,7 +68,7 @@ class LanguageModule(TorchRLModule):
     @override
     def _forward(self, batch: Mapping[str, Any], **_: Any) -> Scores:
         if self.vision is not None:
-            batch = {**batch, "embeds_BTH": looked_at(self.lm, self.vision, batch)}
+            batch = {**batch, "embeds_BTH": embed_pictures(self.lm, self.vision, batch)}
         temperature = self.model_config["temperature"]
         return score(self.lm, batch, temperature=temperature, value=self.value, doubt=self.doubt)
 
@@ -83,14 +83,14 @@ class LanguageModule(TorchRLModule):
             return {}
         return super().get_state(*args, **kwargs)
 
-    def merged(self) -> dict[str, Tensor]:
+    def merge_weights(self) -> dict[str, Tensor]:
         """The language model's weights for an engine: low-rank additions merged, names as in the original model."""
         if self.model_config["model"].lora is None:
             return dict(self.lm.state_dict())
-        return merged(self.lm)
+        return merge_adapter(self.lm)
 
 
-def opened_alone(module: LanguageModule, folder: str) -> LanguageModule:
+def open_teacher(module: LanguageModule, folder: str) -> LanguageModule:
     """The model of a folder that speaks the same tokens, frozen, without heads of its own."""
     settings = module.model_config["model"]
     path = origin_of(settings, artifact_url=module.model_config["artifact_url"], built=module.model_config["built"])

@@ -15,7 +15,7 @@ def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
     """The folder to load the first weights from; `built` names the artifact of a model that has no path."""
     if model.path is not None:
         return Path(model.path)
-    return _fetched(artifact_url, built)
+    return _fetch_built(artifact_url, built)
 
 
 @cache
@@ -25,7 +25,7 @@ def stops_of(origin: Path, *, trust_remote_code: bool) -> frozenset[int]:
 
 
 @cache
-def _fetched(artifact_url: str, name: str) -> Path:
+def _fetch_built(artifact_url: str, name: str) -> Path:
     """One copy per process and artifact, checked against its checksums."""
     folder = hashlib.sha256(name.encode()).hexdigest()[:16]
     return open_artifacts(artifact_url).get_folder(name, scratch("model") / folder)

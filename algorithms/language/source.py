@@ -11,7 +11,7 @@ from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
 from loomrl.algorithms.language.rollout.underway import Underway
 from loomrl.algorithms.language.served.collector import ServedCollector
-from loomrl.algorithms.language.steering import steered_by
+from loomrl.algorithms.language.steering import open_steering
 from loomrl.algorithms.language.stream import StreamCollector
 from loomrl.algorithms.phase import Phases
 from loomrl.config import LanguagePolicy
@@ -88,7 +88,7 @@ def open_source(
         return
     url = beside(experiment.store_url, run)
     groups = experiment.rollout.groups_per_update * experiment.train.checkpoint_every
-    steered = steered_by(resolved.algorithm, mixture, list(open_shaping(experiment.rewards).weights))
+    steered = open_steering(resolved.algorithm, mixture, list(open_shaping(experiment.rewards).weights))
     with (
         open_hub(
             url, experiment.hub, groups_per_update=groups, environments=experiment.environments, reconnect_s=RECONNECT_S

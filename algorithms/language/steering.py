@@ -91,7 +91,7 @@ def evenly(count: int, cuts: int, rng: random.Random) -> list[float]:
     return [(right - left - 1) / cuts for left, right in pairwise(edges)]
 
 
-def steered_by(algorithm: object, mixture: TaskMixture, further: Sequence[str] = ()) -> Steered | None:
+def open_steering(algorithm: object, mixture: TaskMixture, further: Sequence[str] = ()) -> Steered | None:
     """The source of preferences, if the algorithm has several objectives; `further` names the experiment's own parts.
 
     A ConfigError if an environment has no place for a preference, or an objective is not part of any reward.

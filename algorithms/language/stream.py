@@ -44,7 +44,7 @@ class Players(Protocol):
     def drop(self, ids: Collection[str]) -> None:
         """Cancel these attempts."""
 
-    def finished(self) -> list[Trajectory]:
+    def take_finished(self) -> list[Trajectory]:
         """The results since the last call; may wait a moment."""
 
 
@@ -133,7 +133,7 @@ class StreamCollector(Collector):
                 if lease.groups:
                     return lease
             with clock(Metric.TIME_ROLLOUT):
-                finished = self.players.finished()
+                finished = self.players.take_finished()
             failed = self._take_in(finished)
             if failed or (full and not looking):
                 look_at = 0.0

@@ -69,7 +69,7 @@ def test_the_first_weights_of_a_model_that_was_built_are_found_on_a_host_that_is
     spec, drivers = algo.config.get_default_rl_module_spec(), algo.config.origin
     algo.stop()
     shutil.rmtree(drivers)
-    monkeypatch.setattr(origin, "_fetched", origin._fetched.__wrapped__)
+    monkeypatch.setattr(origin, "_fetch_built", origin._fetch_built.__wrapped__)
     assert spec.build().lm.num_parameters() > 0
 
 

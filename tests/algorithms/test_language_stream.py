@@ -58,7 +58,7 @@ class Simulated:
         for id in ids:
             self.open.pop(id, None)
 
-    def finished(self) -> list[Trajectory]:
+    def take_finished(self) -> list[Trajectory]:
         for entry in self.open.values():
             entry[1] -= 1
             entry[2].append(self.version)
@@ -124,7 +124,7 @@ def play(plans: Sequence[Plan]) -> list[Trajectory]:
     """All plans at once."""
     players = Simulated(lambda plan: 1, version=plans[0].attempt.version if plans else 0)
     players.start(plans)
-    return players.finished()
+    return players.take_finished()
 
 
 def update(one: StreamCollector, players: Simulated, *, learns_for: int = 0, checkpoint: bool = True) -> list[Group]:
@@ -242,7 +242,7 @@ def test_what_began_before_a_crash_goes_on_with_the_memory_it_began_with(tmp_pat
     with streaming(tmp_path, again, **{"train.checkpoint_every": 10}) as one:
         one.load_state_dict(state)
         assert [update(one, again, checkpoint=False) for _ in range(2)] == made
-        again.finished = give_up  # type: ignore[method-assign]
+        again.take_finished = give_up  # type: ignore[method-assign]
         with pytest.raises(TimeoutError):
             one.collect(LanguagePolicy(path="", version=one.done), Phases())
         going_on = {plan.attempt.id: plan.attempt.task for plan, _, _ in again.open.values()}
@@ -355,14 +355,14 @@ def test_where_two_processes_lead_a_run_by_mistake_an_attempt_is_whose_came_firs
 def test_so_it_is_where_groups_begin_before_their_turn(tmp_path: Path) -> None:
     players = Simulated(lambda plan: 1)
     with streaming(tmp_path, players) as one, in_turns(tmp_path, play) as two:
-        finished = players.finished
+        finished = players.take_finished
 
         def finished_in_two_places() -> list[Trajectory]:
             found = finished()
             two.hub.append(other(found[:1]))
             return found
 
-        players.finished = finished_in_two_places  # type: ignore[method-assign]
+        players.take_finished = finished_in_two_places  # type: ignore[method-assign]
         groups = update(one, players)
         said = [attempt.turns[0].action for group in groups for attempt in group.trajectories]
     assert "y" in said

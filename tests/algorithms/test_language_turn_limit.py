@@ -59,7 +59,7 @@ def test_what_began_before_a_crash_goes_on_with_the_limit_it_began_with(tmp_path
     again = Simulated(lambda plan: 10_000)
     with streaming(tmp_path, again, **RISING, **{"train.checkpoint_every": 10}) as one:
         one.load_state_dict(state)
-        again.finished = give_up  # type: ignore[method-assign]
+        again.take_finished = give_up  # type: ignore[method-assign]
         with pytest.raises(TimeoutError):
             one.collect(LanguagePolicy(path="", version=one.done), Phases())
         going_on = limits(again)

@@ -14,7 +14,7 @@ import torch
 from loomrl.algorithms.language.batch import Batch, inputs
 from loomrl.algorithms.language.corpus import demonstrations
 from loomrl.algorithms.language.model.build_vision import build_seeing
-from loomrl.algorithms.language.model.looking import looked_at
+from loomrl.algorithms.language.model.looking import embed_pictures
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.publish import Probing
 from loomrl.algorithms.language.sample import ENGINE, sample_of
@@ -55,7 +55,7 @@ def played(count: int) -> list[Trajectory]:
 def scored(samples: list[Sample], rows: tuple[tuple[int, ...], ...]) -> tuple[Scores, Batch]:
     batch = Batch.of(samples, rows, torch.device("cpu"))
     given = inputs(batch.packed)
-    return score(MODEL, {**given, "embeds_BTH": looked_at(MODEL, VISION, given)}), batch
+    return score(MODEL, {**given, "embeds_BTH": embed_pictures(MODEL, VISION, given)}), batch
 
 
 def words(length: int, seed: int) -> Sample:

@@ -17,7 +17,7 @@ from loomrl.algorithms.language.batch import Work
 from loomrl.algorithms.language.corpus import Flaws
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.steering import Steered, evenly
-from loomrl.algorithms.language.weave import compared
+from loomrl.algorithms.language.weave import compare_preferred
 from loomrl.config import Experiment, LanguageWeave, WarmStart
 from loomrl.errors import ConfigError
 from loomrl.experiments.policies import exported
@@ -141,16 +141,18 @@ def test_what_pleases_an_objective_is_shown_as_often_as_it_counts() -> None:
     ways = {"right": ["{work} {answer}"], "short": ["{answer}"]}
     flaws = Flaws(WarmStart(), random.Random(0), ways)
     said = (Message("user", "?"), Message("assistant", "work <answer>7</answer>"))
-    told = [flaws.put_into(said, family="f", preference={"right": 0.7, "short": 0.3})[-1].content for _ in range(1000)]
+    told = [
+        flaws.apply_format(said, family="f", preference={"right": 0.7, "short": 0.3})[-1].content for _ in range(1000)
+    ]
     assert set(told) == {"work 7", "7"}
     assert 650 < told.count("work 7") < 750
-    assert flaws.put_into(said, family="f")[-1].content == "work\n<answer>7</answer>"
+    assert flaws.apply_format(said, family="f")[-1].content == "work\n<answer>7</answer>"
 
 
 def test_actions_of_a_conversation_are_shown_by_preference_too() -> None:
     flaws = Flaws(WarmStart(), random.Random(0), {"right": ["{action}"], "kind": ["Please.\n{command}"]})
     said = (Message("user", "?"), Message("assistant", "ASK"), Message("user", "!"), Message("assistant", "GO"))
-    told = [flaws.put_into(said, family="f", preference={"right": 0.7, "kind": 0.3}) for _ in range(1000)]
+    told = [flaws.apply_format(said, family="f", preference={"right": 0.7, "kind": 0.3}) for _ in range(1000)]
     kinds = [tuple(message.content for message in one[1::2]) for one in told]
     assert set(kinds) == {("ASK", "GO"), ("Please.\nASK", "Please.\nGO")}
     assert 250 < kinds.count(("Please.\nASK", "Please.\nGO")) < 350
@@ -262,10 +264,12 @@ def test_two_learners_learn_what_one_does(tmp_path: Path) -> None:
 
 def test_what_is_wrong_in_demonstrations_goes_by_preference_too() -> None:
     flaws = Flaws(WarmStart(wrong={"right": 0.1, "kind": 0.6}), random.Random(0))
-    assert flaws.wrong({"right": 0.8, "kind": 0.2}) == pytest.approx(0.2)
-    assert flaws.wrong() == pytest.approx(0.35)
+    assert flaws.wrong_share({"right": 0.8, "kind": 0.2}) == pytest.approx(0.2)
+    assert flaws.wrong_share() == pytest.approx(0.35)
     said = (Message("user", "?"), Message("assistant", "<answer>7</answer>"))
-    told = [flaws.put_into(said, family="f", preference={"right": 0.0, "kind": 1.0})[-1].content for _ in range(1000)]
+    told = [
+        flaws.apply_format(said, family="f", preference={"right": 0.0, "kind": 1.0})[-1].content for _ in range(1000)
+    ]
     assert 350 < told.count("<answer>7</answer>") < 450
 
 
@@ -280,7 +284,7 @@ def test_in_a_group_the_preference_decides_who_was_better_and_the_scale_of_rewar
         groups = ("g", "g", "h", "h")
         work = Work("reinforce", (one,) * 4, (), rate=1.0, groups=groups, multipliers=(0.0, 0.0))
         paid = [np.array([[0.0, 0.0], [0.0, 0.0], scale * one_H]) for one_H in paid_NH]
-        return [np.round(one_T, 9).tolist() for one_T in compared(work, paid, ((1, 0), (0, 1)))]
+        return [np.round(one_T, 9).tolist() for one_T in compare_preferred(work, paid, ((1, 0), (0, 1)))]
 
     assert made(0.8) == made(0.8, scale=100) == [[0, 1, 1], [0, -1, -1], [0, 1, 1], [0, -1, -1]]
     assert made(0.6) == [[0, -1, -1], [0, 1, 1], [0, 1, 1], [0, -1, -1]]

@@ -198,12 +198,12 @@ def test_the_return_is_told_before_the_first_episode_ends_and_with_its_extremes_
     algo = ppo("Countdown", {"steps": 40}).build_algo()
     told = algo.train()
     assert np.isnan(told["env_runners"]["episode_return_mean"])
-    assert Metric.RETURN not in algo.measured(told)
+    assert Metric.RETURN not in algo.metrics_of(told)
     for _ in range(2):
         told = algo.train()
     found = [told["env_runners"][f"episode_return_{name}"] for name in ("min", "mean", "max")]
     assert found == [40.0, 40.0, 40.0]
-    assert algo.measured(told)[Metric.RETURN] == 40.0
+    assert algo.metrics_of(told)[Metric.RETURN] == 40.0
     algo.stop()
 
 

@@ -44,7 +44,7 @@ def test_what_is_kept_is_the_latest_and_whole(memory_gb: float, sizes: list[int]
 def test_a_restored_memory_draws_what_the_first_one_would_have(prioritized: Prioritized | None) -> None:
     one, other = ring(prioritized=prioritized), ring(prioritized=prioritized)
     one.append(steps(range(11)))
-    one.surprised(one.draw(4), np.array([3.0, 1.0, 2.0, 5.0]))
+    one.update_priorities(one.draw(4), np.array([3.0, 1.0, 2.0, 5.0]))
     other.load_state_dict(one.state_dict())
     for _ in range(3):
         first, second = one.draw(5), other.draw(5)

@@ -107,7 +107,7 @@ def test_runners_collect_while_the_learner_learns(monkeypatch: pytest.MonkeyPatc
     for _ in range(4):
         at_once.append(seconds(algo))
         with monkeypatch.context() as without:
-            without.setattr(SAC, "asked", ControlStep.asked)
+            without.setattr(SAC, "fetch_results", ControlStep.fetch_results)
             without.setattr(SAC, "_ask", lambda algo, *, random: None)
             in_turn.append(seconds(algo))
     assert min(at_once) < 0.8 * min(in_turn)

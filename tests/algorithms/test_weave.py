@@ -56,7 +56,7 @@ def test_several_experts_and_critics_master_every_kind_of_action(kind: str) -> N
     algo = weave(keywords={"kind": kind}, experts=3, critics=3).build_algo()
     apart = 0.0
     for _ in range(100):
-        measured = algo.measured(algo.train())
+        measured = algo.metrics_of(algo.train())
         apart = max(apart, measured["value/disagreement"])
     assert success(algo) > (0.8 if kind == "box" else 0.95)
     assert sum(measured[f"expert/use/{k}"] for k in range(3)) == pytest.approx(1.0, abs=1e-4)
@@ -133,7 +133,7 @@ def test_experts_that_explore_in_their_own_ways_learn_repeat_and_resume(settings
     whole.save_to_path(tmp_path / "checkpoint")
     again.restore_from_path(tmp_path / "checkpoint")
     for _ in range(2):
-        told, _ = whole.measured(whole.train()), again.train()
+        told, _ = whole.metrics_of(whole.train()), again.train()
     assert same(weights(whole), weights(again))
     assert told["expert/imbalance"] < 0.3
     assert told["expert/diversity"] > -1e-6

@@ -29,11 +29,11 @@ from loomrl.algorithms.control.module import WeaveModule
 from loomrl.algorithms.control.ppo import PPO, PPOConfig, PPOLearner
 from loomrl.algorithms.control.probe import probe
 from loomrl.algorithms.control.rollout import WINDOW, Rollout
-from loomrl.algorithms.control.sequence import Table, observed
+from loomrl.algorithms.control.sequence import Table, flatten_observations
 from loomrl.algorithms.control.weave.critics import Wonder, learn_trust
 from loomrl.algorithms.control.weave.experts import Experts
-from loomrl.algorithms.control.weave.runner import WeaveRunner, earns, nodes, steered
-from loomrl.algorithms.control.weave.utility import gained
+from loomrl.algorithms.control.weave.runner import WeaveRunner, collect_steered, earns, nodes
+from loomrl.algorithms.control.weave.utility import utility_gain
 from loomrl.algorithms.losses import value_loss
 from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config.weave import Weave as Settings
@@ -79,7 +79,7 @@ class WeaveLearner(PPOLearner):
         mixture = self.distribution
         distribution, folded = mixture.folded(inputs) if isinstance(mixture, Mixture) else (mixture, inputs)
         loss, kl = self._whole_loss(distribution, folded, self._value_loss(values_BMC, batch), batch, work)
-        return loss + self._experts.lost(inputs, batch["actions"], work.entropy), kl
+        return loss + self._experts.loss(inputs, batch["actions"], work.entropy), kl
 
     def _value_loss(self, values_BMC: Tensor, batch: Table) -> Tensor:
         """The loss of every critic over its share of the steps."""
@@ -93,12 +93,12 @@ class WeaveLearner(PPOLearner):
         """Every step with an action, with all data that must be computed before the policy changes."""
         settings = self.config.settings
         rollouts = work.rollouts
-        rewards = self.scaled(rollouts)
+        rewards = self.scale_rewards(rollouts)
         if self._curiosity is not None and not settings.pays_novelty:
-            rewards = self._curiosity.paid(rollouts, rewards)
+            rewards = self._curiosity.add_reward(rollouts, rewards)
         if earns(settings):
             rewards = [self._with_utility(*pair, work) for pair in zip(rollouts, rewards, strict=True)]
-        judged = [self._judged(rollout) for rollout in rollouts]
+        judged = [self._judge_observations(rollout) for rollout in rollouts]
         if settings.pays_novelty:
             rewards = self._with_novelty(rollouts, rewards, judged)
         parts = [self._rows(*each) for each in zip(rollouts, rewards, judged, strict=True)]
@@ -110,22 +110,22 @@ class WeaveLearner(PPOLearner):
         self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(float(np.mean(explained))))
         learn_trust(self, rollouts, judged, table["returns"], memory=settings.trust_memory)
         self._experts.tell(rollouts)
-        table["advantages"] = self._taught(table, work)
+        table["advantages"] = self._combine_advantages(table, work)
         if settings.critics > 1 and settings.critic_share < 1:
             drawn_SM = torch.rand(len(table["logp"]), settings.critics, generator=self._chance)
             table["share"] = (drawn_SM < settings.critic_share) / settings.critic_share
         return {name: column.to(self._device) for name, column in table.items()}
 
-    def _judged(self, rollout: Rollout) -> Judged:
+    def _judge_observations(self, rollout: Rollout) -> Judged:
         """Every critic's judgement of all observations, by step and environment."""
         net = self.own.net
         with torch.no_grad():
-            features_KF = net.features(*observed(rollout, self._device))
+            features_KF = net.features(*flatten_observations(rollout, self._device))
             return Judged(*(numbers.cpu() for numbers in net.judged(features_KF)))
 
     def _rows(self, rollout: Rollout, rewards_TN: Tensor, judged: Judged) -> Table:
         values_TN = self.own.net.woven(judged).unflatten(0, rollout.seen.shape[:2])
-        rows = self._acted(rollout, values_TN, self._advantages(rollout, rewards_TN, values_TN))
+        rows = self._select_rows(rollout, values_TN, self._advantages(rollout, rewards_TN, values_TN))
         if self.config.settings.pays_novelty:
             inputs = torch.from_numpy(rollout.inputs)[torch.from_numpy(rollout.valid)]
             rows["curious"] = self._experts.curious(inputs, rows["actions"])
@@ -154,10 +154,10 @@ class WeaveLearner(PPOLearner):
 
     # -- objectives -------------------------------------------------------------------------------------------------
 
-    def scaled(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
+    def scale_rewards(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """Scaled rewards; with objectives, each is divided by its own standard deviation."""
         if not self.config.settings.objectives:
-            return super().scaled(rollouts)
+            return super().scale_rewards(rollouts)
         rewards = [torch.from_numpy(rollout.rewards) for rollout in rollouts]
         if not self.config.settings.normalize_rewards:
             return rewards
@@ -169,7 +169,7 @@ class WeaveLearner(PPOLearner):
         """Rewards with one more column: the change of the episode's utility at each step."""
         count = len(self.config.settings.objectives)
         scalarisation = self.config.settings.scalarisation
-        utility_TN = gained(
+        utility_TN = utility_gain(
             earned_in(rollout.seen, count),
             preference_in(rollout.seen[:-1], count, earns=True),
             best_H=work.best_G,
@@ -179,7 +179,7 @@ class WeaveLearner(PPOLearner):
         utility_TN[~rollout.valid] = 0
         return torch.cat([rewards_TNH, torch.from_numpy(utility_TN)[..., None]], -1)
 
-    def _taught(self, table: Table, work: Any) -> Tensor:
+    def _combine_advantages(self, table: Table, work: Any) -> Tensor:
         """Â = (Σ βₕ Âₕ + Σ λₕ Âₕ) / (1 + Σ λₕ), each normalised separately; the first sum may be the utility's.
 
         Novelty is added for the experts that it trains.
@@ -208,9 +208,9 @@ class WeaveLearner(PPOLearner):
         """Normalised if configured; a constant column has no signal and becomes zero."""
         if not self.config.settings.normalize_advantages:
             return advantages_S
-        if self._is_vector and not self.reduced(torch.tensor(has_signal(advantages_S.numpy()), dtype=torch.float)):
+        if self._is_vector and not self.reduce(torch.tensor(has_signal(advantages_S.numpy()), dtype=torch.float)):
             return torch.zeros_like(advantages_S)
-        return self.whitened(advantages_S)
+        return self.whiten(advantages_S)
 
     # -- critics and novelty ----------------------------------------------------------------------------------------
 
@@ -220,9 +220,9 @@ class WeaveLearner(PPOLearner):
         """Rewards with one more column for novelty: curiosity, and the critics' disagreement."""
         paid = [torch.zeros(rollout.valid.shape) for rollout in rollouts]
         if self._curiosity is not None:
-            paid = self._curiosity.paid(rollouts, paid)
+            paid = self._curiosity.add_reward(rollouts, paid)
         if self._wonder is not None:
-            paid = [one + more for one, more in zip(paid, self._wonder.paid(rollouts, judged), strict=True)]
+            paid = [one + more for one, more in zip(paid, self._wonder.reward(rollouts, judged), strict=True)]
         wide = rewards if self.config.settings.objectives else [reward[..., None] for reward in rewards]
         return [torch.cat([reward, one[..., None]], -1) for reward, one in zip(wide, paid, strict=True)]
 
@@ -301,17 +301,17 @@ class Weave(PPO):
         self.moving = open_moving(settings)
         self._nodes: dict[str, float] = {}
 
-    def errand(self, random: bool) -> Callable[[Any], Brought]:
+    def make_request(self, random: bool) -> Callable[[Any], Brought]:
         """Sampling with the current regions of preferences; those of lost nodes go to the others."""
         if not self.config.settings.objectives:
-            return super().errand(random)
+            return super().make_request(random)
         alive = sorted(self.env_runner_group.healthy_env_runner_ids()) if self.config.num_env_runners else [0]
         sources = {index: self.moving.source(part, len(alive)) for part, index in enumerate(alive)}
-        return partial(steered, random=random, sources=sources)
+        return partial(collect_steered, random=random, sources=sources)
 
-    def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
+    def record_rollouts(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
         """Count results as PPO does; episodes may also extend the front, and move preferences and multipliers."""
-        super().brought(rollouts, counted)
+        super().record_rollouts(rollouts, counted)
         settings = self.config.settings
         self._nodes = nodes(rollouts, settings) if self.config.num_env_runners else {}
         parts = [episode.parts for rollout in rollouts for episode in rollout.episodes]
@@ -329,9 +329,9 @@ class Weave(PPO):
         best_G, width_G = self.front.span(len(self.config.settings.objectives))
         return WeaveWork(work.rollouts, work.rate, work.entropy, best_G, width_G, self.moving.multipliers_G)
 
-    def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
+    def metrics_of(self, result: Mapping[str, Any]) -> dict[str, float]:
         """Includes the use of every expert, returns and weights of every objective, and figures of every node."""
-        found = super().measured(result)
+        found = super().metrics_of(result)
         learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
         found |= {name: float(learnt[name]) for name in learnt if name.startswith(Metric.EXPERT_USE.of(""))}
         parts = [episode.parts for episode in self.window.latest if episode.parts]

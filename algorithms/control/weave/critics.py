@@ -25,16 +25,16 @@ def learn_trust(
     if net.doubt is None:
         return
     values_SMC, body_SF, doubt_SMC = (
-        torch.cat([_acted(rollout, numbers) for rollout, numbers in zip(rollouts, column, strict=True)])
+        torch.cat([_rows_with_action(rollout, numbers) for rollout, numbers in zip(rollouts, column, strict=True)])
         for column in zip(*judged, strict=True)
     )
     wrong_SMC = (values_SMC - returns.view(len(returns), 1, -1)).square()
     learner.log(Metric.VALUE_DISAGREEMENT, values_SMC.std(1).mean())
     learner.log(Metric.VALUE_CALIBRATION, (wrong_SMC / doubt_SMC.exp()).mean())
-    usual_MC = learner.reduced(wrong_SMC.mean(0)) / learner.ranks
+    usual_MC = learner.reduce(wrong_SMC.mean(0)) / learner.ranks
     net.errors_MC.copy_(memory * net.errors_MC + (1 - memory) * usual_MC.to(net.errors_MC.device))
     device = net.errors_MC.device
-    fit_doubt(net, body_SF.to(device), wrong_SMC.to(device), reduced=learner.reduced)
+    fit_doubt(net, body_SF.to(device), wrong_SMC.to(device), reduced=learner.reduce)
 
 
 class Wonder:
@@ -47,7 +47,7 @@ class Wonder:
         self._scale = Normalizer(1)
         """Scale of the disagreement."""
 
-    def paid(self, rollouts: Sequence[Rollout], judged: Sequence[Judged]) -> list[Tensor]:
+    def reward(self, rollouts: Sequence[Rollout], judged: Sequence[Judged]) -> list[Tensor]:
         """The reward of every step `[T, N]`, in standard deviations."""
         apart = [
             one.values_BMC[..., : self._columns].std(1).mean(-1).unflatten(0, rollout.seen.shape[:2])[1:]
@@ -68,7 +68,7 @@ class Wonder:
         self._scale.load_state_dict(state)
 
 
-def _acted(rollout: Rollout, numbers: Tensor) -> Tensor:
+def _rows_with_action(rollout: Rollout, numbers: Tensor) -> Tensor:
     """The rows of observations that were followed by an action."""
     acted_S: Tensor = numbers.unflatten(0, rollout.seen.shape[:2])[:-1][torch.from_numpy(rollout.valid)]
     return acted_S

@@ -25,7 +25,7 @@ class Experts:
         self._eager_K = torch.tensor([way.entropy - 1 for way in settings.exploration])
         self._curious_K = torch.tensor([way.curiosity for way in settings.exploration] or [1.0] * settings.experts)
 
-    def lost(self, inputs: Tensor, actions: Tensor, entropy: float) -> Tensor:
+    def loss(self, inputs: Tensor, actions: Tensor, entropy: float) -> Tensor:
         """Losses for abandoned experts, for similar experts, and for low entropy of those that should explore more.
 
         The less an expert acts, the weaker the gradient of its weight; the loss for abandoned experts does not fade

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from loomrl.algorithms.control.algorithm import Brought, collected
-from loomrl.algorithms.control.probe import made
+from loomrl.algorithms.control.algorithm import Brought, collect_fragment
+from loomrl.algorithms.control.probe import make_environment
 from loomrl.algorithms.control.rollout import Episode, Rollout
 from loomrl.algorithms.control.runner import ArrayRunner
 from loomrl.config.weave import Chebyshev, Weave
@@ -40,7 +40,7 @@ class WeaveRunner(ArrayRunner):
         part = max(0, (self.worker_index or 0) - 1)
         parts = max(1, config.num_env_runners)
         steering = Steering.of(settings, source=begun(settings, part=part, parts=parts))
-        make = partial(_preferred, config.env, dict(config.env_config), steering)
+        make = partial(_make_preferred, config.env, dict(config.env_config), steering)
         self.env = VectorRewards([make] * config.num_envs_per_env_runner)
         self.num_envs = self.env.num_envs
         self._needs_initial_reset = True
@@ -49,9 +49,9 @@ class WeaveRunner(ArrayRunner):
         """Draw the preferences of new episodes from this source."""
         self.env.steer(source)
 
-    def _told(self, seen_T: NDArray[Any], *columns: Any) -> Rollout:
+    def _make_rollout(self, seen_T: NDArray[Any], *columns: Any) -> Rollout:
         """The rollout with every episode's return weighted by its preference."""
-        rollout = super()._told(seen_T, *columns)
+        rollout = super()._make_rollout(seen_T, *columns)
         settings = self.config.settings
         if not settings.objectives:
             return rollout
@@ -83,10 +83,10 @@ class WeaveRunner(ArrayRunner):
         return shares_TN
 
 
-def steered(runner: WeaveRunner, *, random: bool, sources: Mapping[int, Source]) -> Brought:
+def collect_steered(runner: WeaveRunner, *, random: bool, sources: Mapping[int, Source]) -> Brought:
     """A fragment whose new episodes have preferences from this runner's source, and the counters."""
     runner.steer(sources[runner.worker_index or 0])
-    return collected(runner, random=random)
+    return collect_fragment(runner, random=random)
 
 
 def nodes(rollouts: Sequence[Rollout], settings: Weave) -> dict[str, float]:
@@ -109,5 +109,5 @@ def earns(settings: Weave) -> bool:
     return isinstance(settings.scalarisation, Chebyshev)
 
 
-def _preferred(env: Any, settings: dict[str, Any], steering: Steering) -> Preferred:
-    return Preferred(made(env, settings), steering)
+def _make_preferred(env: Any, settings: dict[str, Any], steering: Steering) -> Preferred:
+    return Preferred(make_environment(env, settings), steering)

@@ -21,7 +21,7 @@ def chebyshev(returns_H: Floats, preference_H: Floats, *, best_H: Floats, width_
     return utility
 
 
-def gained(
+def utility_gain(
     earned_TNH: Floats, preference_TNH: Floats, *, best_H: Floats, width_H: Floats, slope: float
 ) -> NDArray[np.float32]:
     """Each step's change in the utility of the returns so far, `[T, N]`; `earned` has one step more.

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from loomrl.inference.vision import Vision, embedded, features
 
 
-def looked_at(lm: PreTrainedModel, vision: Vision, batch: Mapping[str, Any]) -> Tensor:
+def embed_pictures(lm: PreTrainedModel, vision: Vision, batch: Mapping[str, Any]) -> Tensor:
     """Embeddings [B, T, H] of a packed micro-batch.
 
     Without a picture the vision tower still runs on a blank one: learners exchange gradients of all weights at once,

@@ -9,7 +9,7 @@ from loomrl.inference.open import Opening
 from loomrl.inference.vllm.fleet import Fleet, open_fleet
 
 
-def shared_engines(resolved: Resolved) -> Fleet | None:
+def open_shared_engines(resolved: Resolved) -> Fleet | None:
     """The shared engines, ready to answer; None if every runner opens its own."""
     experiment = resolved.experiment
     algorithm = resolved.algorithm

@@ -60,7 +60,7 @@ class Playing:
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
         """Every plan's trajectory; other episodes continue meanwhile."""
-        return self.wait(self._gathered(plans))
+        return self.wait(self._play_together(plans))
 
     def close(self) -> None:
         """Cancel everything and release the thread and its files."""
@@ -85,7 +85,7 @@ class Playing:
         await self._drop([*self._tasks])
         self._finished.clear()
 
-    async def _gathered(self, plans: Sequence[Plan]) -> list[Trajectory]:
+    async def _play_together(self, plans: Sequence[Plan]) -> list[Trajectory]:
         return await asyncio.gather(*map(self._one, plans))
 
     async def _play(self, plan: Plan) -> None:

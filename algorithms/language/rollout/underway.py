@@ -129,7 +129,7 @@ class Underway:
         for runner, theirs in desks.items():
             self._runners.actors[runner].apply.remote(_Drop(theirs))
 
-    def finished(self) -> list[Trajectory]:
+    def take_finished(self) -> list[Trajectory]:
         """The results since the last call, after a short wait if there are none yet."""
         self._deal()
         self._visit()

@@ -46,7 +46,7 @@ class Ancestry:
         ages = [self._age(*_split(version)) for version in versions]
         return None if not ages or None in ages else max(age for age in ages if age is not None)
 
-    def dated(self, tokens: Tokens, versions: Iterable[str]) -> Tokens:
+    def date_tokens(self, tokens: Tokens, versions: Iterable[str]) -> Tokens:
         """The tokens with versions as the training counts them: 0 is its first, older ones are negative.
 
         `versions` are the policies that answered. Where their numbers leave a choice, a token counts as the older one.

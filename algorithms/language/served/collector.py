@@ -106,7 +106,7 @@ class ServedCollector:
             elif (attempt := self._contents.read(row)) is None:
                 failures.append(GONE)
             else:
-                domains.setdefault(row.domain, []).append(self._judged(attempt, row))
+                domains.setdefault(row.domain, []).append(self._reward_attempt(attempt, row))
         groups = [Group(f"{self.run}/{self.done}/{name}", tuple(domains[name])) for name in sorted(domains)]
         found = measure(groups, failures, family_of=lambda task: "") | staleness(groups, self.done)
         return groups, {name: value for name, value in found.items() if not name.startswith(UNKNOWN)}
@@ -168,16 +168,16 @@ class ServedCollector:
         assert age is not None, "others were left out"
         return age
 
-    def _judged(self, attempt: Trajectory, row: DatasetRow) -> Trajectory:
+    def _reward_attempt(self, attempt: Trajectory, row: DatasetRow) -> Trajectory:
         """The trajectory with its frozen reward, on the last turn, and its tokens dated as this run counts."""
 
-        def dated(turns: Sequence[Turn]) -> list[Turn]:
-            tokens = [turn.tokens and self._ancestry.dated(turn.tokens, row.versions) for turn in turns]
+        def date_turns(turns: Sequence[Turn]) -> list[Turn]:
+            tokens = [turn.tokens and self._ancestry.date_tokens(turn.tokens, row.versions) for turn in turns]
             return [replace(turn, reward=Reward(), tokens=each) for turn, each in zip(turns, tokens, strict=True)]
 
         reward = Reward(row.reward or 0.0, {}, attempt.reward.success)
-        *before, last = dated(attempt.turns)
-        further = tuple(tuple(dated(turns)) for turns in attempt.threads)
+        *before, last = date_turns(attempt.turns)
+        further = tuple(tuple(date_turns(turns)) for turns in attempt.threads)
         return replace(attempt, reward=reward, turns=(*before, replace(last, reward=reward)), threads=further)
 
     def _refuse_stale(self) -> None:

@@ -13,7 +13,7 @@ from loomrl.inference.chat import Chat, Transcript, pictures_of
 from loomrl.types import Trajectory, Turn
 
 
-def answered(attempt: Trajectory, call: str, chat: Chat) -> Sample | None:
+def sample_answer(attempt: Trajectory, call: str, chat: Chat) -> Sample | None:
     """The thread of a call up to its answer, which alone is learnt; without a call the first thread with all answers.
 
     None if the trajectory has no such call.
@@ -22,10 +22,10 @@ def answered(attempt: Trajectory, call: str, chat: Chat) -> Sample | None:
     if found is None:
         return None
     turns, at = found
-    return written(turns, chat, learns=lambda number: at is None or number == at)
+    return encode_thread(turns, chat, learns=lambda number: at is None or number == at)
 
 
-def corrected(attempt: Trajectory, call: str, text: str, chat: Chat) -> tuple[Sample, Sample] | None:
+def sample_correction(attempt: Trajectory, call: str, text: str, chat: Chat) -> tuple[Sample, Sample] | None:
     """A text in the place of an answer, and the answer: the last one of the first thread, if no call is named."""
     found = _find(attempt, call)
     if found is None:
@@ -34,25 +34,25 @@ def corrected(attempt: Trajectory, call: str, text: str, chat: Chat) -> tuple[Sa
     last = len(turns) - 1 if at is None else at
     before = turns[:last]
     turn = turns[last]
-    better = written((*before, replace(turn, action=text)), chat, learns=lambda number: number == last, anew=last)
-    worse = written((*before, turn), chat, learns=lambda number: number == last)
+    better = encode_thread((*before, replace(turn, action=text)), chat, learns=lambda number: number == last, anew=last)
+    worse = encode_thread((*before, turn), chat, learns=lambda number: number == last)
     return None if better is None or worse is None else (better, worse)
 
 
-def threads(attempt: Trajectory, chat: Chat) -> list[Sample]:
+def sample_threads(attempt: Trajectory, chat: Chat) -> list[Sample]:
     """Every thread with all answers, but for those that a monitor's rule stopped."""
     about = attempt.extra.get("session", {})
     stopped = about.get("stopped", {})
     calls = about.get("calls", ())
     names = [*calls, *[()] * (len(attempt.sequences) - len(calls))]
     made = [
-        written(turns, chat, learns=_unless(stopped, each))
+        encode_thread(turns, chat, learns=_unless(stopped, each))
         for turns, each in zip(attempt.sequences, names, strict=True)
     ]
     return [sample for sample in made if sample is not None]
 
 
-def written(
+def encode_thread(
     turns: Sequence[Turn], chat: Chat, *, learns: Callable[[int], bool], anew: int | None = None
 ) -> Sample | None:
     """A thread as one sample, of which the answers of these turns are learnt; None if that is nothing.
@@ -80,7 +80,7 @@ def written(
     return Sample(ids_T, mask_T, pictures=tuple(pictures_of(m for turn in turns for m in turn.observation)))
 
 
-def swapped(samples: Sequence[Sample], *, context: int) -> list[Sample]:
+def swap_answers(samples: Sequence[Sample], *, context: int) -> list[Sample]:
     """Each prompt with the next sample's answer: what a policy says that does not listen."""
     made = []
     for one, other in zip(samples, [*samples[1:], *samples[:1]], strict=True):
