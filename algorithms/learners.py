@@ -1,4 +1,4 @@
-"""Shared by all our learners: own optimizer steps, the dealing of data, and the translation of errors."""
+"""Shared by all our learners: own optimizer steps, the dealing of data, gradient compression, errors translated."""
 
 import pickle
 import socket
@@ -15,9 +15,11 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from loomrl.errors import LearnerError, LoomError
+from loomrl.errors import ConfigError, LearnerError, LoomError
 
 _RENDEZVOUS = import_module("torch.distributed.rendezvous")  # as an attribute, the name is a function's
 
@@ -127,3 +129,41 @@ def load_state_file(path: Any, name: str) -> dict[str, Any]:
     """The state in a folder's file of this name, read before restoring; empty if it is not local."""
     file = Path(path) / f"{name}.pkl"
     return pickle.loads(file.read_bytes()) if file.is_file() else {}
+
+
+RANK = 4
+"""Rank of PowerSGD's approximation of gradients."""
+EXACT_STEPS = 10
+"""Optimizer steps before PowerSGD starts: the first gradients are the hardest to approximate."""
+
+
+def refuse(compression: str, *, learners: int, gpus: float) -> None:
+    """A ConfigError if this compression has no effect, or no backend supports it."""
+    if compression == "none":
+        return
+    if learners < 2:
+        raise ConfigError(
+            f"compression={compression!r} has no effect with num_learners={learners}: gradients do not travel. "
+            "Leave it out, or ask for at least 2 learners."
+        )
+    if compression == "bf16" and not gpus:
+        raise ConfigError(
+            "compression='bf16' needs NCCL, and learners without GPUs use gloo, which cannot add bfloat16 numbers. "
+            "Choose fp16 or powersgd, or set num_gpus_per_learner."
+        )
+
+
+def compress(module: Any, compression: str) -> None:
+    """Compress the gradients of a module that DDP wraps; others exchange none."""
+    if not isinstance(module, DistributedDataParallel):
+        return
+    match compression:
+        case "fp16":
+            module.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        case "bf16":
+            module.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        case "powersgd":
+            state = powerSGD_hook.PowerSGDState(
+                process_group=None, matrix_approximation_rank=RANK, start_powerSGD_iter=EXACT_STEPS
+            )
+            module.register_comm_hook(state, powerSGD_hook.powerSGD_hook)

@@ -12,7 +12,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
 from loomrl.algorithms.control.rollout import WINDOW
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.timing import Phases
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import label, snapshot
 from loomrl.errors import ConfigError

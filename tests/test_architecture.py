@@ -79,7 +79,7 @@ OPENED_IN = {
     "chdb": set(),
     "vllm": {"loomrl/inference/vllm/*", "experiments/bench/vllm.py"},
     "wandb": {"loomrl/telemetry/sink.py"},
-    "peft": {"algorithms/language/model/lora.py"},
+    "peft": {"algorithms/language/lora.py"},
     "math_verify": {"envs/math/verify.py"},
     "PIL": {
         "envs/multimodal/canvas.py",

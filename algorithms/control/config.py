@@ -11,11 +11,10 @@ from ray.util.debug import log_once
 from typing_extensions import override
 
 from loomrl.algorithms.control import translation
-from loomrl.algorithms.control.fallback import reasons
 from loomrl.algorithms.control.module import ActorModule, ControlModule
 from loomrl.algorithms.control.probe import is_registered, probe, refuse_mask
 from loomrl.algorithms.control.runner import ArrayRunner
-from loomrl.algorithms.control.translation import Changes, Word
+from loomrl.algorithms.control.translation import Changes, Word, reasons
 from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import needed_cpus, place
 from loomrl.canonical import content_hash

@@ -22,7 +22,6 @@ from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.learner import OURS, Work
 from loomrl.algorithms.control.module import ControlModule
-from loomrl.algorithms.control.nstep import NStep
 from loomrl.algorithms.control.offline import (
     Batch,
     Lesson,
@@ -31,6 +30,7 @@ from loomrl.algorithms.control.offline import (
     LoggedStep,
     ring_of,
 )
+from loomrl.algorithms.control.step_replay import NStep
 from loomrl.config import offline
 from loomrl.control.network import Twins
 from loomrl.control.space import Acts, acts, seen

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from loomrl.algorithms.control.module import HISTORY, ActorModule, ControlModule
-from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.sequence import Table, history_in
+from loomrl.algorithms.control.rollout import Rollout, Table, history_in
 from loomrl.algorithms.learners import OwnSteps, share_of
 from loomrl.control.distribution import open_distribution
 from loomrl.control.memory import History

@@ -20,7 +20,7 @@ from typing_extensions import override
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.learner import OURS, PartsLearner, Work
-from loomrl.algorithms.control.replay import Ring
+from loomrl.algorithms.control.step_replay import Ring
 from loomrl.algorithms.learners import training_data, unwrap_errors
 from loomrl.config import ControlExperiment, LoggedData
 from loomrl.config.control import Replay

@@ -18,16 +18,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance, gae
-from loomrl.algorithms.comm import compress, refuse
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.curiosity import Curiosity
 from loomrl.algorithms.control.learner import OURS, ArrayLearner, Work
 from loomrl.algorithms.control.module import HISTORY
-from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.sequence import Sequences, Table, flatten_observations
+from loomrl.algorithms.control.rollout import Rollout, Sequences, Table, flatten_observations
 from loomrl.algorithms.control.translation import BATCH, Changes
+from loomrl.algorithms.learners import compress, refuse
 from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.algorithms.schedule import Schedule, open_schedule
 from loomrl.config.control import ControlPPO

@@ -25,9 +25,8 @@ from loomrl.algorithms.control.algorithm import Brought, ControlStep, collect_fr
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.learner import OURS, PartsLearner, Work
 from loomrl.algorithms.control.module import ActorModule
-from loomrl.algorithms.control.nstep import NStep
-from loomrl.algorithms.control.replay import Drawn, Ring
 from loomrl.algorithms.control.rollout import Rollout
+from loomrl.algorithms.control.step_replay import Drawn, NStep, Ring
 from loomrl.algorithms.learners import unwrap_errors
 from loomrl.config import control as kinds
 from loomrl.control.network import Actor, Twins

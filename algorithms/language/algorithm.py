@@ -15,25 +15,27 @@ from typing_extensions import override
 
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
 from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.evaluations import Evaluations
 from loomrl.algorithms.language.league import open_league
 from loomrl.algorithms.language.lesson import Lesson
-from loomrl.algorithms.language.pace import Pace
+from loomrl.algorithms.language.lora import Adapter
 from loomrl.algorithms.language.publish import Probing, Publisher
-from loomrl.algorithms.language.rollout.engines import open_shared_engines
-from loomrl.algorithms.language.rollout.evaluations import Evaluations
-from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
-from loomrl.algorithms.language.saved import save_policy
+from loomrl.algorithms.language.resolved import Resolved
+from loomrl.algorithms.language.runner_group import RunnerGroup, open_shared_engines
 from loomrl.algorithms.language.source import Source, open_source
 from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
-from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.schedule import open_schedule
-from loomrl.config import EvaluationConfig, LanguagePolicy, Sampling
+from loomrl.algorithms.timing import Pace, Phases
+from loomrl.config import EvaluationConfig, LanguagePolicy, LanguageWeave, Sampling
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.gym.turn_limit import check_turn_limit
+from loomrl.inference.model import open_model, open_tokenizer, save_model
+from loomrl.inference.preferred import name_objectives
+from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Weights
 from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
@@ -398,3 +400,20 @@ class Language(Placed):
         """Release learners, runners, hub and LoomDB."""
         super().cleanup()
         self._open.close()
+
+
+def save_policy(resolved: Resolved, weights: Weights, adapter: Adapter | None, folder: Path) -> None:
+    """`model/`, with low-rank additions merged; `adapter/`, for peft to add to the run's original model."""
+    origin = resolved.origin
+    settings = resolved.algorithm.model
+    trusts = settings.trust_remote_code
+    model = open_model(origin, dtype=settings.dtype, trust_remote_code=trusts)
+    model.load_state_dict(weights)
+    tokenizer = open_tokenizer(origin, trust_remote_code=trusts)
+    if isinstance(resolved.algorithm, LanguageWeave):
+        name_objectives(tokenizer, resolved.algorithm.tree.names)
+    save_model(model, tokenizer, folder / "model", vision=open_vision(origin, trust_remote_code=trusts))
+    if adapter is not None:
+        adapter.save(
+            folder / "adapter", base=settings.path or f"{resolved.experiment.artifact_url}/{resolved.built_name}"
+        )

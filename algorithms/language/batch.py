@@ -18,7 +18,7 @@ from loomrl.algorithms.language.packing import MicroBatch, Packed, Sample, Updat
 from loomrl.algorithms.losses import kl_estimate
 
 if TYPE_CHECKING:
-    from loomrl.algorithms.language.estimate import Column
+    from loomrl.algorithms.language.advantage import Column
 
 
 Kind = Literal["imitate", "reinforce", "prefer", "weigh", "follow"]

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from loomrl.algorithms.language.build import build_reading, build_seeing
 from loomrl.algorithms.language.corpus import NO_WAYS, Ways, conversations, demonstrations
-from loomrl.algorithms.language.model.build import build_reading
-from loomrl.algorithms.language.model.build_vision import build_seeing
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.steering import open_steering

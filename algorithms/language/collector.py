@@ -15,15 +15,13 @@ from functools import partial
 from itertools import count
 from typing import Any, Self
 
+from loomrl.algorithms.language.group_replay import Replay, replay_metrics
 from loomrl.algorithms.language.league import League, needed_versions, open_league
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure, staleness
-from loomrl.algorithms.language.origin import stops_of
-from loomrl.algorithms.language.pace import Pace
-from loomrl.algorithms.language.replay import Replay, replay_metrics
-from loomrl.algorithms.language.resolved import Algorithms, Resolved
+from loomrl.algorithms.language.resolved import Algorithms, Resolved, stops_of
 from loomrl.algorithms.language.steering import Steered
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
 from loomrl.errors import Conflict, HubError, LeaseLost
 from loomrl.gym.curriculum import Curriculum, Draw, Epochs, Outcome

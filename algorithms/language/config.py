@@ -9,13 +9,13 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util.debug import log_once
 from typing_extensions import override
 
-from loomrl.algorithms.comm import refuse
 from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.algorithms.language.module import LanguageModule
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
-from loomrl.algorithms.language.rollout.runner import LanguageRunner
+from loomrl.algorithms.language.runner import LanguageRunner
 from loomrl.algorithms.language.served.learner import ServedLearner
 from loomrl.algorithms.language.weave import WeaveLanguageLearner
+from loomrl.algorithms.learners import refuse
 from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import Part, needed_cpus, place
 from loomrl.config import GRPO, KTO, PPO, RAFT, CustomAlgorithm, Experiment, LanguageWeave, VllmEngineConfig

@@ -1,7 +1,8 @@
 """Demonstrations for the warm start: the oracles' episodes, made imperfect on purpose, as tokens to imitate.
 
 Answers come in several formats, of which an environment may accept one, and some are wrong, as are some of the other
-actions. A policy that has seen only one way would leave reinforcement learning nothing to choose from.
+actions. A policy that has seen only one way would leave reinforcement learning nothing to choose from. An agent plays
+its tasks itself, while their oracle answers in the place of the model.
 """
 
 import asyncio
@@ -11,22 +12,96 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from itertools import cycle, islice
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from loomrl.algorithms.language.agents import play_agents
+from loomrl.canonical import content_hash
 from loomrl.config import WarmStart
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.harness.environment import Harness
+from loomrl.gym.adapters.harness.play import play_agent
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.episode import Attempt
 from loomrl.gym.guard import act, begin
 from loomrl.gym.preference import Preference, preference_of, shown
 from loomrl.inference.chat import as_template, pictures_of
 from loomrl.inference.vision import Vision
-from loomrl.types import Message, Task
+from loomrl.serving.agents import AgentGateway, AgentSessions, Said, Scripted
+from loomrl.types import End, Message, Source, Task
+
+AT_ONCE = 8
+"""Agents that play at the same time."""
+Conversation = tuple[Message, ...]
+
+
+async def play_agents(
+    draws: Sequence[tuple[Harness, Task]], *, wrong: float, seed: int
+) -> list[tuple[Conversation, ...]]:
+    """The conversations of each draw's agent, one for each of its threads.
+
+    Before every text of the oracle, a guess takes its place with probability `wrong`. An agent plays only once for
+    equal tasks and seeds, also in later calls.
+    """
+    gateway = AgentGateway()
+    rooms = asyncio.Semaphore(AT_ONCE)
+    keys = [content_hash((harness.settings.model_dump(mode="json"), task.key, wrong, seed)) for harness, task in draws]
+
+    async def play(key: str, harness: Harness, task: Task) -> None:
+        async with rooms:
+            played = _conversations_of(key)
+            if not played:
+                played.append(await _play(gateway, harness, task, _Oracle(harness, task, wrong, random.Random(key))))
+
+    unlike = dict(zip(keys, draws, strict=True))
+    async with asyncio.TaskGroup() as group:
+        for key, (harness, task) in unlike.items():
+            group.create_task(play(key, harness, task))
+    return [_conversations_of(key)[0] for key in keys]
+
+
+@lru_cache(20_000)
+def _conversations_of(key: str) -> list[tuple[Conversation, ...]]:
+    """The place of what an agent played; empty before that."""
+    return []
+
+
+class _Oracle:
+    """The oracle of a task, with slips."""
+
+    def __init__(self, harness: Harness, task: Task, wrong: float, rng: random.Random) -> None:
+        self._harness = harness
+        self._task = task
+        self._wrong = wrong
+        self._rng = rng
+
+    async def __call__(self, conversation: Conversation) -> str:
+        """The next text."""
+        slips = self._rng.random() < self._wrong
+        guess = self._harness.guess(self._task, self._rng) if slips else None
+        return self._harness.reply(self._task, conversation) if guess is None else guess
+
+
+async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Said) -> tuple[Conversation, ...]:
+    scripted = Scripted(says)
+    sessions = AgentSessions(gateway, lambda attempt: scripted)
+    attempt = Attempt(id="demonstration", task=task, group="demonstration", source=Source.DEMONSTRATION)
+    played = await play_agent(harness, sessions, attempt)
+    if played.end is End.FAILED:
+        raise EpisodeError(
+            f"no demonstration of {task.family}: the agent failed on its oracle's answers: {played.failure}"
+        )
+    return whole(scripted.conversations)
+
+
+def whole(conversations: Sequence[Conversation]) -> tuple[Conversation, ...]:
+    """The conversations that none of the others continues."""
+    continued = {other[: len(one)] for other in conversations for one in conversations if len(one) < len(other)}
+    return tuple(dict.fromkeys(one for one in conversations if one not in continued))
+
 
 MOST_SLOW = 24
 """Demonstrations of an environment with a sandbox or a server from which a tokenizer is learnt: each takes a second."""
@@ -41,7 +116,6 @@ WHOLE = "{work}\n<answer>{answer}</answer>"
 Ways = Mapping[str, Sequence[str]]
 """Formats of answers by objective."""
 NO_WAYS: Ways = {}
-Conversation = tuple[Message, ...]
 Draw = tuple[BaseEnvironment, Task]
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance
+from loomrl.algorithms.language.advantage import Column, Estimate, estimate, over_attempts
 from loomrl.algorithms.language.batch import Batch, Work, gather, kl, with_columns
-from loomrl.algorithms.language.estimate import Column, Estimate, estimate, over_attempts
 from loomrl.algorithms.language.loss import dpo_loss, importance_weight, mean_by_sample, per_token, sum_by_sample
 from loomrl.algorithms.language.module import imitating
 from loomrl.algorithms.language.packing import Sample, UpdateStep, attempts_of

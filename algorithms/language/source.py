@@ -6,14 +6,13 @@ from typing import Any, Protocol
 
 from loomrl.algorithms.language.collector import TurnCollector
 from loomrl.algorithms.language.lesson import Lesson
-from loomrl.algorithms.language.pace import Pace
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
-from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
-from loomrl.algorithms.language.rollout.underway import Underway
+from loomrl.algorithms.language.runner_group import RunnerGroup
 from loomrl.algorithms.language.served.collector import ServedCollector
 from loomrl.algorithms.language.steering import open_steering
 from loomrl.algorithms.language.stream import StreamCollector
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.language.underway import Underway
+from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import LanguagePolicy
 from loomrl.feedback.content import Contents
 from loomrl.gym.rewards import open_shaping

@@ -16,14 +16,13 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from torch import Tensor, nn
 from typing_extensions import override
 
-from loomrl.algorithms.comm import compress
 from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import Batch, Work, gather, inputs
-from loomrl.algorithms.language.model.lora import Adapter, without_adapters
+from loomrl.algorithms.language.lora import Adapter, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, open_teacher
 from loomrl.algorithms.language.packing import Packed, Sample, UpdateStep
 from loomrl.algorithms.language.score import Scores
-from loomrl.algorithms.learners import OwnSteps
+from loomrl.algorithms.learners import OwnSteps, compress
 from loomrl.errors import ConfigError, LearnerError
 from loomrl.inference.weights.sealed import Sealed, Weights, seal
 from loomrl.telemetry.metric import Metric

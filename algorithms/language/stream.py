@@ -17,8 +17,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.language.collector import TRIES, Collector
 from loomrl.algorithms.language.measure import queue_wait
-from loomrl.algorithms.language.pace import Pace
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import LanguagePolicy
 from loomrl.errors import HubError
 from loomrl.gym.curriculum import Draw

@@ -18,8 +18,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.advantage import has_signal
+from loomrl.algorithms.language.advantage import Column, Estimate, Masks, estimate, over_attempts
 from loomrl.algorithms.language.batch import Work
-from loomrl.algorithms.language.estimate import Column, Estimate, Masks, estimate, over_attempts
 from loomrl.algorithms.language.learner import ADVANTAGE, RETURN, VALUE, LanguageLearner
 from loomrl.algorithms.language.packing import attempts_of
 from loomrl.algorithms.language.score import Scores
@@ -84,7 +84,7 @@ class WeaveLanguageLearner(LanguageLearner):
 
     @override
     def policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
-        """PPO's, and a loss for experts that are abandoned, as in `loomrl.algorithms.control.weave.experts`."""
+        """PPO's, and a loss for experts that are abandoned, as in `loomrl.algorithms.control.weave_threads`."""
         loss_K = super().policy_loss(scores, columns, old_K)
         if WEIGHTS not in scores:
             return loss_K

@@ -23,8 +23,8 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
 from loomrl.algorithms.language.collector import TurnCollector
-from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.language.runner_group import RunnerGroup
+from loomrl.algorithms.timing import Phases
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.bench.rounds import machine, medians, say

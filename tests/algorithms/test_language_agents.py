@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loomrl.algorithms.language.agents import play_agents, whole
-from loomrl.algorithms.language.corpus import conversations, demonstrations
-from loomrl.algorithms.language.model.build import build_tokenizer
+from loomrl.algorithms.language.build import build_tokenizer
+from loomrl.algorithms.language.corpus import conversations, demonstrations, play_agents, whole
 from loomrl.config import WarmStart
 from loomrl.gym.adapters.harness import Harness
 from loomrl.inference.chat import Chat

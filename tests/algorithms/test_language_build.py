@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from loomrl.algorithms.language.model.build import SPECIAL, build_model, build_tokenizer
+from loomrl.algorithms.language.build import SPECIAL, build_model, build_tokenizer
 from loomrl.config import Architecture
 from loomrl.errors import ConfigError
 from loomrl.gym.answer import ANSWER_FORMAT

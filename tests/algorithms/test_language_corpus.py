@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from loomrl.algorithms.language.build import build_tokenizer
 from loomrl.algorithms.language.corpus import Demonstration, Draw, demonstrations, play
-from loomrl.algorithms.language.model.build import build_tokenizer
 from loomrl.config import WarmStart
 from loomrl.envs.math import MathEnvironment
 from loomrl.errors import ConfigError, EpisodeError

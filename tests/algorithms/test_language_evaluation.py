@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loomrl.algorithms.language.rollout.evaluations import Evaluations
+from loomrl.algorithms.language.evaluations import Evaluations
 from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Trajectory

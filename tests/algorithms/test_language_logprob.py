@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from loomrl.algorithms.language.logprob import LOGITS_AT_ONCE, Head, chosen_logprobs
+from loomrl.algorithms.language.score import LOGITS_AT_ONCE, Head, chosen_logprobs
 
 TOKENS, HIDDEN, VOCABULARY = 37, 8, 50
 

@@ -9,7 +9,7 @@ import torch
 from peft import PeftModel
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from loomrl.algorithms.language import origin
+from loomrl.algorithms.language import resolved
 from loomrl.algorithms.language.algorithm import METRICS
 from loomrl.algorithms.language.module import imitating
 from loomrl.errors import LearnerError
@@ -69,7 +69,7 @@ def test_the_first_weights_of_a_model_that_was_built_are_found_on_a_host_that_is
     spec, drivers = algo.config.get_default_rl_module_spec(), algo.config.origin
     algo.stop()
     shutil.rmtree(drivers)
-    monkeypatch.setattr(origin, "_fetch_built", origin._fetch_built.__wrapped__)
+    monkeypatch.setattr(resolved, "_fetch_built", resolved._fetch_built.__wrapped__)
     assert spec.build().lm.num_parameters() > 0
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from loomrl.algorithms.language import learner as learning
 from loomrl.algorithms.language.algorithm import METRICS, Language
+from loomrl.algorithms.language.group_replay import Replay, replay_metrics
 from loomrl.algorithms.language.learner import ADVANTAGE
 from loomrl.algorithms.language.lesson import lesson_of
-from loomrl.algorithms.language.replay import Replay, replay_metrics
 from loomrl.algorithms.language.sample import AGE, ENGINE
 from loomrl.config import GRPO, HubConfig, ReplayConfig
 from loomrl.errors import ConfigError

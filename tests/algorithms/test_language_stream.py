@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from loomrl.algorithms.language.collector import Collector, TurnCollector
 from loomrl.algorithms.language.measure import staleness
 from loomrl.algorithms.language.stream import StreamCollector
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.timing import Phases
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError, RunTaken
 from loomrl.gym.episode import failed_trajectory

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loomrl.algorithms.language.estimate import Estimate, estimate, over_attempts
+from loomrl.algorithms.language.advantage import Estimate, estimate, over_attempts
 from loomrl.algorithms.language.loss import token_weights
 from loomrl.algorithms.language.measure import measure, staleness
 from loomrl.algorithms.language.packing import Sample, attempts_of, plan_update

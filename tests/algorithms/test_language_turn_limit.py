@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loomrl.algorithms.language.algorithm import METRICS
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.timing import Phases
 from loomrl.config import LanguagePolicy, TurnLimit
 from loomrl.errors import ConfigError
 from loomrl.gym.task_mixture import open_task_mixture

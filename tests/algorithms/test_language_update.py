@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from loomrl.algorithms.language.estimate import estimate
+from loomrl.algorithms.language.advantage import estimate
 from loomrl.algorithms.language.lesson import lesson_of
 from loomrl.algorithms.language.measure import measure
 from loomrl.algorithms.language.sample import ENGINE, REWARD, samples_of
 from loomrl.algorithms.learners import memory_errors_translated
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.timing import Phases
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
 from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import PHASES, Metric

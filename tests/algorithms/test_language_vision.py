@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from loomrl.algorithms.language.batch import Batch, inputs
+from loomrl.algorithms.language.build import build_seeing
 from loomrl.algorithms.language.corpus import demonstrations
-from loomrl.algorithms.language.model.build_vision import build_seeing
-from loomrl.algorithms.language.model.looking import embed_pictures
+from loomrl.algorithms.language.module import embed_pictures
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.publish import Probing
 from loomrl.algorithms.language.sample import ENGINE, sample_of

@@ -11,7 +11,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 
 from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.control.sac import SACConfig
-from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.learners import share_of, training_data
 from loomrl.algorithms.resources import ensure_room, parts_of

@@ -15,9 +15,9 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from loomrl.algorithms.control.bc import BCConfig
 from loomrl.algorithms.control.iql import IQLConfig
 from loomrl.algorithms.control.ppo import PPOConfig
+from loomrl.algorithms.control.rollout import Sequences
 from loomrl.algorithms.control.sac import SACConfig
-from loomrl.algorithms.control.sequence import Sequences
-from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.config import ControlExperiment
 from loomrl.control.minari import read_minari
 from loomrl.control.policy import ControlPolicy

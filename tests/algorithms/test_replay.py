@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.algorithms.control.nstep import NStep
-from loomrl.algorithms.control.replay import Ring, SumTree
 from loomrl.algorithms.control.rollout import Rollout
+from loomrl.algorithms.control.step_replay import NStep, Ring, SumTree
 from loomrl.config.control import Prioritized, Replay
 from loomrl.errors import ArtifactError, ConfigError
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.algorithms.language.served.age import Ancestry
+from loomrl.algorithms.language.served.collector import Ancestry
 from loomrl.algorithms.language.served.item import Answer, Item, batches, items_of
-from loomrl.algorithms.language.served.sample import sample_answer, sample_correction, sample_threads, swap_answers
+from loomrl.algorithms.language.served.lesson import sample_answer, sample_correction, sample_threads, swap_answers
 from loomrl.config import DPO, KTO, RAFT, RLOO
 from loomrl.errors import DataError
 from loomrl.inference.chat import Chat

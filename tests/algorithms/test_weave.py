@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.config.control import Network
 from loomrl.control.space import acts, seen
 from loomrl.control.weave import Threads, WeaveNet, fit_doubt

@@ -13,8 +13,7 @@ from hypothesis.extra.numpy import arrays
 from onnx.reference import ReferenceEvaluator
 from ray import tune
 
-from loomrl.algorithms.control.weave.algorithm import Weave, WeaveConfig
-from loomrl.algorithms.control.weave.utility import chebyshev, utility_gain
+from loomrl.algorithms.control.weave import Weave, WeaveConfig, chebyshev, utility_gain
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from tests.algorithms.control_support import MARKS, ppo, same, weights

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.errors import EpisodeError
 from tests.algorithms.control_support import MARKS, Weights, same, weights
 from tests.algorithms.objective_envs import register

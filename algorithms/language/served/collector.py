@@ -6,20 +6,19 @@ next update from the same trajectories, and a pass trains none twice: how far it
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure, staleness
-from loomrl.algorithms.language.pace import Pace
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
-from loomrl.algorithms.language.served.age import Ancestry
 from loomrl.algorithms.language.served.item import Item, batches, items_of
 from loomrl.algorithms.language.served.lesson import Teacher
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import DPO, KTO, RAFT, DatasetConfig, LanguagePolicy
 from loomrl.errors import ConfigError, DataError
 from loomrl.feedback.content import Contents
@@ -28,9 +27,64 @@ from loomrl.run.ledger import Ledger
 from loomrl.store import LoomDB
 from loomrl.store.datasets import DatasetRow, find_dataset, read_rows
 from loomrl.store.feedback import feedback_of
+from loomrl.store.lineage import lineage
 from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import Metric
-from loomrl.types import Failure, Feedback, Group, Reward, Trajectory, Turn
+from loomrl.types import NO_VERSION, Failure, Feedback, Group, Reward, Tokens, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestry:
+    """The runs behind a policy: `ages[run]` is the age of that run's version 0."""
+
+    ages: dict[str, int]
+    newest: dict[str, int]
+    """Run → its last version that is an ancestor."""
+
+    @staticmethod
+    def of(db: LoomDB, parent: str | None, path: str | None) -> "Ancestry":
+        """The ancestry of the version with this id, or of a model's folder."""
+        if parent is None:
+            name = Path(path or "").name
+            return Ancestry({name: 0}, {name: 0})
+        tree = lineage(db, parent)
+        ages: dict[str, int] = {}
+        newest: dict[str, int] = {}
+        behind = 0
+        for version in (tree, *tree["ancestors"]):
+            run = version["made_from"]["run"]["id"]
+            number = version["number"]
+            if run not in ages:
+                behind += number
+                ages[run] = behind
+                newest[run] = number
+        return Ancestry(ages, newest)
+
+    def age(self, versions: Iterable[str]) -> int | None:
+        """The age of the oldest of these policies; None if one is not an ancestor."""
+        ages = [self._age(*_split(version)) for version in versions]
+        return None if not ages or None in ages else max(age for age in ages if age is not None)
+
+    def date_tokens(self, tokens: Tokens, versions: Iterable[str]) -> Tokens:
+        """The tokens with versions as the training counts them: 0 is its first, older ones are negative.
+
+        `versions` are the policies that answered. Where their numbers leave a choice, a token counts as the older one.
+        """
+        runs = {_split(version)[0] for version in versions} & self.ages.keys()
+        versions_T = np.full(len(tokens), NO_VERSION, np.int32)
+        for number in np.unique(tokens.versions_T[tokens.mask_T]):
+            ages = [age for run in runs if (age := self._age(run, int(number))) is not None]
+            versions_T[tokens.mask_T & (tokens.versions_T == number)] = -max(ages, default=0)
+        return replace(tokens, versions_T=versions_T)
+
+    def _age(self, run: str, number: int) -> int | None:
+        return self.ages[run] - number if number <= self.newest.get(run, -1) else None
+
+
+def _split(version: str) -> tuple[str, int]:
+    run, _, number = version.rpartition("/")
+    return (run, int(number)) if run and number.isdecimal() else (version, 0)
+
 
 _log = logging.getLogger(__name__)
 

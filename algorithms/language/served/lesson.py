@@ -1,19 +1,123 @@
 """Lessons from what people judged, preferred, corrected, and from the best texts."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+
+import numpy as np
 
 from loomrl.algorithms.language.lesson import Lesson
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.served.item import Answer, Item
-from loomrl.algorithms.language.served.sample import sample_answer, sample_correction, sample_threads, swap_answers
 from loomrl.config import DPO, KTO
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import Chat, Transcript, pictures_of
 from loomrl.inference.model import open_tokenizer
 from loomrl.inference.vision import open_vision
-from loomrl.types import Trajectory
+from loomrl.types import Trajectory, Turn
+
+
+def sample_answer(attempt: Trajectory, call: str, chat: Chat) -> Sample | None:
+    """The thread of a call up to its answer, which alone is learnt; without a call the first thread with all answers.
+
+    None if the trajectory has no such call.
+    """
+    found = _find(attempt, call)
+    if found is None:
+        return None
+    turns, at = found
+    return encode_thread(turns, chat, learns=lambda number: at is None or number == at)
+
+
+def sample_correction(attempt: Trajectory, call: str, text: str, chat: Chat) -> tuple[Sample, Sample] | None:
+    """A text in the place of an answer, and the answer: the last one of the first thread, if no call is named."""
+    found = _find(attempt, call)
+    if found is None:
+        return None
+    turns, at = found
+    last = len(turns) - 1 if at is None else at
+    before = turns[:last]
+    turn = turns[last]
+    better = encode_thread((*before, replace(turn, action=text)), chat, learns=lambda number: number == last, anew=last)
+    worse = encode_thread((*before, turn), chat, learns=lambda number: number == last)
+    return None if better is None or worse is None else (better, worse)
+
+
+def sample_threads(attempt: Trajectory, chat: Chat) -> list[Sample]:
+    """Every thread with all answers, but for those that a monitor's rule stopped."""
+    about = attempt.extra.get("session", {})
+    stopped = about.get("stopped", {})
+    calls = about.get("calls", ())
+    names = [*calls, *[()] * (len(attempt.sequences) - len(calls))]
+    made = [
+        encode_thread(turns, chat, learns=_unless(stopped, each))
+        for turns, each in zip(attempt.sequences, names, strict=True)
+    ]
+    return [sample for sample in made if sample is not None]
+
+
+def encode_thread(
+    turns: Sequence[Turn], chat: Chat, *, learns: Callable[[int], bool], anew: int | None = None
+) -> Sample | None:
+    """A thread as one sample, of which the answers of these turns are learnt; None if that is nothing.
+
+    Turn `anew` is tokenised from its text even if it has ids.
+    """
+    transcript = Transcript(chat)
+    masks = []
+    for number, turn in enumerate(turns):
+        if turn.tokens is None:
+            asked_T = transcript.observe(turn.observation)
+            said_T = chat.encode(turn.action)
+        else:
+            first = int(np.flatnonzero(turn.tokens.mask_T)[0]) if turn.tokens.mask_T.any() else len(turn.tokens)
+            asked_T = turn.tokens.ids_T[:first]
+            said_T = turn.tokens.ids_T[first:]
+            transcript.sampled(asked_T)
+            said_T = chat.encode(turn.action) if number == anew else said_T
+        transcript.sampled(said_T)
+        masks += [np.zeros(len(asked_T), np.bool_), np.full(len(said_T), learns(number))]
+    ids_T = transcript.ids
+    mask_T = np.concatenate([np.zeros(0, np.bool_), *masks])
+    if not mask_T[1:].any():
+        return None
+    return Sample(ids_T, mask_T, pictures=tuple(pictures_of(m for turn in turns for m in turn.observation)))
+
+
+def swap_answers(samples: Sequence[Sample], *, context: int) -> list[Sample]:
+    """Each prompt with the next sample's answer: what a policy says that does not listen."""
+    made = []
+    for one, other in zip(samples, [*samples[1:], *samples[:1]], strict=True):
+        asked = _first(one)
+        said = _first(other)
+        ids_T = np.concatenate([one.ids_T[:asked], other.ids_T[said:]])[:context]
+        mask_T = np.concatenate([np.zeros(asked, np.bool_), other.mask_T[said:]])[:context]
+        if mask_T[1:].any() and not (one.pictures or other.pictures):
+            made.append(Sample(ids_T, mask_T))
+    return made
+
+
+def _unless(stopped: Collection[str], names: Sequence[str]) -> Callable[[int], bool]:
+    """True for the answers of a thread that are not among the stopped ones."""
+    return lambda number: number >= len(names) or names[number] not in stopped
+
+
+def _first(sample: Sample) -> int:
+    return int(np.flatnonzero(sample.mask_T)[0])
+
+
+def _find(attempt: Trajectory, call: str) -> tuple[tuple[Turn, ...], int | None] | None:
+    """The thread of a call with the place of its answer; the first choice's, if the call had several."""
+    if not call:
+        return attempt.turns, None
+    calls = attempt.extra.get("session", {}).get("calls", ())
+    for turns, names in zip(attempt.sequences, calls, strict=False):
+        for at, name in enumerate(names):
+            if call in (name, name.rpartition("/")[0]):
+                return turns[: at + 1], at
+    return None
+
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from loomrl.algorithms.language.rollout.playing import Life
-from loomrl.algorithms.language.rollout.runner_group import LOST, NOBODY, RunnerGroup
+from loomrl.algorithms.language.runner import Life
+from loomrl.algorithms.language.runner_group import LOST, NOBODY, RunnerGroup
 from loomrl.errors import PolicyError
 from loomrl.gym.episode import failed_trajectory, hang
 from loomrl.gym.host.actor import RETRIES

@@ -2,7 +2,7 @@
 
 π(a|s) = Σ wₖ(s) πₖ(a|s)   weighted experts: `Mixture`, `WeaveNet.policy`
 V(s) = Σ αⱼ Vⱼ(s) / Z      critics by their trust: `WeaveNet.woven`
-R(s, a) = Σ βₕ Rₕ(s, a)    objectives by the episode's preference: `WeaveLearner._taught`
+R(s, a) = Σ βₕ Rₕ(s, a)    objectives by the episode's preference: `WeaveLearner._combine_advantages`
 
 Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` of a minibatch, `_K` experts, `_M` critics, `_G`
 objectives that a preference weighs, `_H` those that are paid, `_C` columns of value: those, then the utility.
@@ -28,12 +28,9 @@ from loomrl.algorithms.control.learner import OURS, Work
 from loomrl.algorithms.control.module import WeaveModule
 from loomrl.algorithms.control.ppo import PPO, PPOConfig, PPOLearner
 from loomrl.algorithms.control.probe import probe
-from loomrl.algorithms.control.rollout import WINDOW, Rollout
-from loomrl.algorithms.control.sequence import Table, flatten_observations
-from loomrl.algorithms.control.weave.critics import Wonder, learn_trust
-from loomrl.algorithms.control.weave.experts import Experts
-from loomrl.algorithms.control.weave.runner import WeaveRunner, collect_steered, earns, nodes
-from loomrl.algorithms.control.weave.utility import utility_gain
+from loomrl.algorithms.control.rollout import WINDOW, Rollout, Table, flatten_observations
+from loomrl.algorithms.control.weave_runner import WeaveRunner, collect_steered, earns, nodes
+from loomrl.algorithms.control.weave_threads import Experts, Wonder, learn_trust
 from loomrl.algorithms.losses import value_loss
 from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config.weave import Weave as Settings
@@ -44,6 +41,33 @@ from loomrl.control.weave import Judged, Threads
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import Archive
 from loomrl.telemetry.metric import Metric
+
+Floats = NDArray[np.floating[Any]]
+
+
+def chebyshev(returns_H: Floats, preference_H: Floats, *, best_H: Floats, width_H: Floats, slope: float) -> Floats:
+    """Minus the greatest weighted distance from the best known returns, and a small share of their sum.
+
+    Distances are in widths of the front. Leading axes may be any.
+    """
+    behind_H = preference_H * (best_H - returns_H) / width_H
+    utility: Floats = -(behind_H.max(-1) + slope * behind_H.sum(-1))
+    return utility
+
+
+def utility_gain(
+    earned_TNH: Floats, preference_TNH: Floats, *, best_H: Floats, width_H: Floats, slope: float
+) -> NDArray[np.float32]:
+    """Each step's change in the utility of the returns so far, `[T, N]`; `earned` has one step more.
+
+    Over an episode it sums to the utility of its return, up to the initial constant.
+    """
+    before, after = (
+        chebyshev(earned, preference_TNH, best_H=best_H, width_H=width_H, slope=slope)
+        for earned in (earned_TNH[:-1], earned_TNH[1:])
+    )
+    return (after - before).astype(np.float32)
+
 
 Array = NDArray[np.float64]
 

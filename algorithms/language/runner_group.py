@@ -4,19 +4,23 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
+from loomrl.algorithms.language.resolved import Resolved, origin_of
+from loomrl.config import VllmEngineConfig
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host.local import Plan
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.open import Opening
 from loomrl.inference.poll import answered
 from loomrl.inference.torch.engine import Statistics
-from loomrl.inference.vllm.fleet import Fleet
+from loomrl.inference.vllm.fleet import Fleet, open_fleet
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
@@ -264,3 +268,20 @@ def _refuse(runner: Any) -> None:
 
 def _nothing(runner: Any) -> None:
     """Does nothing: shared engines refuse by themselves."""
+
+
+def open_shared_engines(resolved: Resolved) -> Fleet | None:
+    """The shared engines, ready to answer; None if every runner opens its own."""
+    experiment = resolved.experiment
+    algorithm = resolved.algorithm
+    if not isinstance(experiment.engine, VllmEngineConfig):
+        return None
+    opening = Opening(
+        origin=resolved.origin,
+        context=algorithm.model.context,
+        slots=experiment.rollout.concurrency * max(1, experiment.rollout.runners),
+        dtype=algorithm.model.dtype,
+        trust_remote_code=algorithm.model.trust_remote_code,
+    )
+    model = partial(origin_of, algorithm.model, artifact_url=experiment.artifact_url, built=resolved.built_name)
+    return open_fleet(experiment.engine, opening, model=model, **experiment.placement.engine.options())
