@@ -12,7 +12,7 @@ from rich.table import Table
 from loomrl.config import EvaluationConfig, Experiment, LanguageAlgorithm, LanguagePolicy, LanguageWeave, OpenAIPolicy
 from loomrl.control.preference import lattice
 from loomrl.errors import ConfigError
-from loomrl.evaluation.front_report import FrontReport, attempted, judge_front
+from loomrl.evaluation.front import FrontReport, attempted, judge_front
 from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.evaluation.statistics import Interval
 from loomrl.experiments.commands.front_view import render_front

@@ -12,7 +12,7 @@ from loomrl.config import ControlExperiment, Weave
 from loomrl.control.environment import open_environment
 from loomrl.control.play import Acts, play_each
 from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, grouped, lattice
-from loomrl.evaluation.front_report import FrontReport, Played, judge_front
+from loomrl.evaluation.front import FrontReport, Played, judge_front
 from loomrl.evaluation.returns import Cut, ReturnReport
 from loomrl.files import write_whole
 from loomrl.telemetry.scatter import draw_fronts

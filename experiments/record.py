@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from loomrl.config import AnyExperiment, ControlExperiment
 from loomrl.control.environment import agents_in, label, open_environment, open_environments
-from loomrl.control.logged import summary
+from loomrl.control.logged import Recorded, read_minari, refuse_name, summary, write_minari
 from loomrl.control.mask import refuse_stuck
 from loomrl.control.memory import MemoryState
-from loomrl.control.minari import Recorded, read_minari, refuse_name, write_minari
 from loomrl.control.play import Acts, RandomPolicy
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.preference import unfinite

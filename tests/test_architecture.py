@@ -92,7 +92,7 @@ OPENED_IN = {
     "pettingzoo": {"envs/teamwork/parallel.py", "loomrl/gym/adapters/pettingzoo.py"},
     "pyspiel": {"envs/game/spiel.py"},
     "open_spiel": set(),
-    "minari": {"loomrl/control/minari.py"},
+    "minari": {"loomrl/control/logged.py"},
     "moocore": {"loomrl/evaluation/front.py"},
     "babel": {"envs/language/locale.py"},
     "phonenumbers": {"loomrl/safety/redaction/phone.py"},

@@ -25,8 +25,8 @@ from typing_extensions import override
 
 from loomrl.algorithms.control.module import Policy, policy_of
 from loomrl.algorithms.control.rollout import Episode, Rollout
-from loomrl.control.limit import StepLimit
 from loomrl.control.mask import mask_in, stuck_in
+from loomrl.control.play import StepLimit
 from loomrl.control.preference import unfinite
 from loomrl.control.space import acts, draw, flatten, seen, translator
 from loomrl.errors import ConfigError, EpisodeError

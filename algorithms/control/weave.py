@@ -34,10 +34,9 @@ from loomrl.algorithms.control.weave_threads import Experts, Wonder, learn_trust
 from loomrl.algorithms.losses import value_loss
 from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config.weave import Weave as Settings
-from loomrl.control.mixture import Mixture
 from loomrl.control.network import Normalizer
 from loomrl.control.preference import Preferred, Steering, earned_in, grouped, preference_in
-from loomrl.control.weave import Judged, Threads
+from loomrl.control.weave import Judged, Mixture, Threads
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import Archive
 from loomrl.telemetry.metric import Metric

@@ -13,9 +13,8 @@ from torch import Tensor
 from loomrl.algorithms.control.learner import ArrayLearner
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.config.weave import Weave
-from loomrl.control.mixture import Mixture, information
 from loomrl.control.network import Normalizer
-from loomrl.control.weave import Judged, fit_doubt
+from loomrl.control.weave import Judged, Mixture, fit_doubt, information
 from loomrl.telemetry.metric import Metric
 
 

@@ -141,7 +141,7 @@ class Publisher:
         """Give every engine the learners' weights under this version, proved; else a PolicyError."""
         self._seconds = {}
         self._distance = None
-        sealed: Sealed = self._time("seal", lambda: self._learners(lambda learner: learner.sealed(version)))
+        sealed: Sealed = self._time("seal", lambda: self._learners(lambda learner: learner.seal(version)))
         try:
             if self._cached:
                 self._time("probe", lambda: self._fleet.probe(self.probing.brief))

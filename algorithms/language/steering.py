@@ -14,8 +14,7 @@ from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config import LanguageWeave
 from loomrl.control.preference import Always, Leaning, grouped
 from loomrl.errors import ConfigError
-from loomrl.evaluation.front import Archive
-from loomrl.evaluation.front_report import parts_of
+from loomrl.evaluation.front import Archive, parts_of
 from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.preference import Preference, percents
 from loomrl.gym.task_mixture import TaskMixture

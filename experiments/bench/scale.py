@@ -137,7 +137,7 @@ def record(folder: Path, size: Size) -> Recording:
     while algo.stopped is None:
         algo.train()
     trajectories = tuple(t for _, t in algo.source.hub.replay(selection=Selection(run="real")))
-    sealed = algo._first_of(lambda learner: learner.sealed(algo.done))
+    sealed = algo._first_of(lambda learner: learner.seal(algo.done))
     algo.stop()
     settled = history[1:]
     learn_s = statistics.median(line[Metric.TIME_LEARN] for line in settled) / experiment.rollout.group_size

@@ -8,9 +8,8 @@ import numpy as np
 from gymnasium import spaces
 
 from loomrl.config import LoggedData
-from loomrl.control.logged import Logged, taken
+from loomrl.control.logged import Logged, read_minari, taken
 from loomrl.control.mask import Mask, mask_in
-from loomrl.control.minari import read_minari
 from loomrl.control.space import ACTION_MASK, Array, acts, as_batch, flatten
 from loomrl.errors import ConfigError, DataError
 from loomrl.feedback.content import Contents

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from loomrl.control.memory import MemoryState
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.preference import PREFERENCE, is_steered, steered
-from loomrl.control.space_json import space_to_json
+from loomrl.control.space import space_to_json
 from loomrl.errors import ConfigError
 from loomrl.serving.act import MAX_BATCH
 from loomrl.serving.answer import Event

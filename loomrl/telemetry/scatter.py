@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from loomrl.evaluation.front_report import FrontReport, Steered
+from loomrl.evaluation.front import FrontReport, Steered
 from loomrl.telemetry.curve import amount, figure, round_ticks
 
 COLOURS = ("#2a78d6", "#eb6834", "#1baf7a", "#eda100", "#4a3aa7", "#e87ba4", "#007d7d", "#8a6d3b")

@@ -19,7 +19,7 @@ from loomrl.algorithms.control.rollout import Sequences
 from loomrl.algorithms.control.sac import SACConfig
 from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.config import ControlExperiment
-from loomrl.control.minari import read_minari
+from loomrl.control.logged import read_minari
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.experiments.record import Recording, record

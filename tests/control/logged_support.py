@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loomrl.control.minari import Recorded, write_minari
+from loomrl.control.logged import Recorded, write_minari
 from tests.algorithms.control_envs import Identity
 
 

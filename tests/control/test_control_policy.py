@@ -17,9 +17,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
 
 from loomrl.config.control import Network
-from loomrl.control.exported import MANIFEST, TENSORS
 from loomrl.control.network import Actor, ActorCritic
-from loomrl.control.policy import ControlPolicy
+from loomrl.control.policy import MANIFEST, TENSORS, ControlPolicy
 from loomrl.control.space import acts, flatten, seen, translator
 from loomrl.errors import ArtifactError, ConfigError
 

@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from loomrl.control.logged import Logged, deviation_of_returns, digest, steps_of, taken
-from loomrl.control.minari import Recorded, read_minari, refuse_name, write_minari
+from loomrl.control.logged import (
+    Logged,
+    Recorded,
+    deviation_of_returns,
+    digest,
+    read_minari,
+    refuse_name,
+    steps_of,
+    taken,
+    write_minari,
+)
 from loomrl.control.space import acts, translator
 from loomrl.errors import ConfigError, DataError
 from tests.algorithms.control_envs import ACTIONS

@@ -15,14 +15,13 @@ from torch.distributions import Categorical
 from loomrl.config import CustomEnvironment, GymnasiumEnvironment, LoggedData
 from loomrl.config.control import Attention, Frames, Network, Recurrent
 from loomrl.control.environment import open_environment, open_environments
+from loomrl.control.logged import write_minari
 from loomrl.control.mask import InfoMask, mask_in
-from loomrl.control.minari import write_minari
-from loomrl.control.mixture import Ways
 from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.play import RandomPolicy, play
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.space import acts, flatten, seen
-from loomrl.control.weave import Threads, WeaveNet
+from loomrl.control.weave import Threads, Ways, WeaveNet
 from loomrl.errors import ConfigError, DataError, EpisodeError
 from loomrl.feedback.logged import read_logged
 from tests.algorithms.control_envs import Picky

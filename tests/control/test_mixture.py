@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from loomrl.control.distribution import Distribution, SquashedGaussian, open_distribution
-from loomrl.control.mixture import Mixture, Ways, information, open_mixture
 from loomrl.control.space import acts
+from loomrl.control.weave import Mixture, Ways, information, open_mixture
 from loomrl.errors import ConfigError
 
 BASES: dict[str, Distribution] = {

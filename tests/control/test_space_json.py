@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from loomrl.canonical import canonical_json
-from loomrl.control.space_json import space_from_json, space_to_json
+from loomrl.control.space import space_from_json, space_to_json
 from loomrl.errors import ConfigError
 
 Space = spaces.Space[Any]

@@ -10,8 +10,16 @@ from hypothesis.extra.numpy import arrays
 
 from loomrl.config.objectives import Objectives
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.evaluation.front import Archive, expected_utility, hypervolume, sparsity, undominated
-from loomrl.evaluation.front_report import Played, attempted, judge_front
+from loomrl.evaluation.front import (
+    Archive,
+    Played,
+    attempted,
+    expected_utility,
+    hypervolume,
+    judge_front,
+    sparsity,
+    undominated,
+)
 from loomrl.gym.preference import with_preference
 from loomrl.types import Reward, Trajectory
 from tests.hub.hub_samples import attempt

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.evaluation.report import judge
-from loomrl.evaluation.several import pass_at
+from loomrl.evaluation.report import judge, pass_at
 from loomrl.evaluation.statistics import wilson, wilson_of_groups, wilson_of_shares
 from loomrl.types import End, Failure, Reward, Task, Trajectory, Turn
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from loomrl.evaluation.front_report import FrontReport, Played, judge_front
+from loomrl.evaluation.front import FrontReport, Played, judge_front
 from loomrl.telemetry.scatter import COLOURS, draw_fronts, mixed
 
 SVG = "{http://www.w3.org/2000/svg}"
