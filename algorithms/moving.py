@@ -14,7 +14,7 @@ from ray.util.debug import log_once
 
 from loomrl.algorithms.advantage import has_signal
 from loomrl.config.weave import AdaptivePreference, ConstrainedPreference, Woven
-from loomrl.control.preference import Leaning, Simplex, Source, begun
+from loomrl.control.preference import Leaning, Simplex, Source, open_preferences
 from loomrl.telemetry.metric import Metric
 from loomrl.threshold import SINGLE, reaches
 
@@ -61,7 +61,7 @@ class Still:
 
     def source(self, part: int, parts: int) -> Source:
         """The configured source."""
-        return begun(self.settings, part=part, parts=parts)
+        return open_preferences(self.settings, part=part, parts=parts)
 
     def metrics(self) -> dict[str, float]:
         """Empty."""

@@ -347,7 +347,7 @@ class ArrayRunner(SingleAgentEnvRunner):
 
     def _restart(self, overdue_N: NDArray[np.bool_], limit: StepLimit) -> None:
         """Begin new episodes in these environments."""
-        _log.warning("environment %s: %s", self.config.env, limit.told(int(overdue_N.sum())))
+        _log.warning("environment %s: %s", self.config.env, limit.warning(int(overdue_N.sum())))
         self._now = self._flatten(limit.restart(overdue_N))
         for x_N in (self._earned_N, self._steps_N, self._discounted_N):
             x_N[overdue_N] = 0

@@ -132,7 +132,7 @@ class SACLearner(PartsLearner):
         mask = self.own.net.mask
         if mask is None or self.config.settings.target_entropy is not None:
             return float(self._target_entropy)
-        return OF_MOST * mask.allowed(seen_B).sum(-1).clamp(min=1).log()  # type: ignore[no-any-return]
+        return OF_MOST * mask.permits(seen_B).sum(-1).clamp(min=1).log()  # type: ignore[no-any-return]
 
     def _critics_step(self, batch: Batch, drawn: Drawn, features_B: Tensor, temperature: Tensor) -> Tensor:
         own = self.own

@@ -35,7 +35,7 @@ from loomrl.algorithms.losses import value_loss
 from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config.weave import Weave as Settings
 from loomrl.control.network import Normalizer
-from loomrl.control.preference import Preferred, Steering, earned_in, grouped, preference_in
+from loomrl.control.preference import Preferred, Steering, group_returns, preference_in, returns_in
 from loomrl.control.weave import Judged, Mixture, Threads
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import Archive
@@ -100,7 +100,7 @@ class WeaveLearner(PPOLearner):
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
         inputs, values_BMC = self.forward(batch)
         mixture = self.distribution
-        distribution, folded = mixture.folded(inputs) if isinstance(mixture, Mixture) else (mixture, inputs)
+        distribution, folded = mixture.fold(inputs) if isinstance(mixture, Mixture) else (mixture, inputs)
         loss, kl = self._whole_loss(distribution, folded, self._value_loss(values_BMC, batch), batch, work)
         return loss + self._experts.loss(inputs, batch["actions"], work.entropy), kl
 
@@ -144,7 +144,7 @@ class WeaveLearner(PPOLearner):
         net = self.own.net
         with torch.no_grad():
             features_KF = net.features(*flatten_observations(rollout, self._device))
-            return Judged(*(numbers.cpu() for numbers in net.judged(features_KF)))
+            return Judged(*(numbers.cpu() for numbers in net.judge(features_KF)))
 
     def _rows(self, rollout: Rollout, rewards_TN: Tensor, judged: Judged) -> Table:
         values_TN = self.own.net.woven(judged).unflatten(0, rollout.seen.shape[:2])
@@ -193,7 +193,7 @@ class WeaveLearner(PPOLearner):
         count = len(self.config.settings.objectives)
         scalarisation = self.config.settings.scalarisation
         utility_TN = utility_gain(
-            earned_in(rollout.seen, count),
+            returns_in(rollout.seen, count),
             preference_in(rollout.seen[:-1], count, earns=True),
             best_H=work.best_G,
             width_H=work.width_G,
@@ -340,7 +340,7 @@ class Weave(PPO):
         parts = [episode.parts for rollout in rollouts for episode in rollout.episodes]
         if not settings.objectives or not parts:
             return
-        returns_PG = grouped(parts, settings.tree)
+        returns_PG = group_returns(parts, settings.tree)
         self.front.observe(returns_PG)
         warn_of_constants(settings.tree.leaves, [episode.parts for episode in self.window.latest], enough=WINDOW)
         best_G, width_G = self.front.span(len(settings.objectives))
@@ -361,7 +361,7 @@ class Weave(PPO):
         tree = self.config.settings.tree
         if parts:
             leaves = np.mean(parts, axis=0)
-            names = grouped(np.mean(parts, axis=0), tree)
+            names = group_returns(np.mean(parts, axis=0), tree)
             found |= by(Metric.RETURN_OBJECTIVE, tree.names, names) | by(Metric.RETURN_OBJECTIVE, tree.leaves, leaves)
         return found | self.moving.metrics() | self._nodes
 

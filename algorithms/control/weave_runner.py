@@ -17,7 +17,15 @@ from loomrl.algorithms.control.probe import make_environment
 from loomrl.algorithms.control.rollout import Episode, Rollout
 from loomrl.algorithms.control.runner import ArrayRunner
 from loomrl.config.weave import Chebyshev, Weave
-from loomrl.control.preference import Preferred, Source, Steering, VectorRewards, begun, grouped, preference_in
+from loomrl.control.preference import (
+    Preferred,
+    Source,
+    Steering,
+    VectorRewards,
+    group_returns,
+    open_preferences,
+    preference_in,
+)
 from loomrl.telemetry.metric import Metric
 
 
@@ -39,7 +47,7 @@ class WeaveRunner(ArrayRunner):
         self.objectives = (len(self.pays),)
         part = max(0, (self.worker_index or 0) - 1)
         parts = max(1, config.num_env_runners)
-        steering = Steering.of(settings, source=begun(settings, part=part, parts=parts))
+        steering = Steering.of(settings, source=open_preferences(settings, part=part, parts=parts))
         make = partial(_make_preferred, config.env, dict(config.env_config), steering)
         self.env = VectorRewards([make] * config.num_envs_per_env_runner)
         self.num_envs = self.env.num_envs
@@ -58,7 +66,8 @@ class WeaveRunner(ArrayRunner):
         shown = preference_in(seen_T[:-1][rollout.ended], len(settings.objectives), earns=earns(settings))
         episodes = [
             episode._replace(
-                reward=float(np.dot(weights, grouped(episode.parts, self._tree))), preference=tuple(weights.tolist())
+                reward=float(np.dot(weights, group_returns(episode.parts, self._tree))),
+                preference=tuple(weights.tolist()),
             )
             for episode, weights in zip(rollout.episodes, shown, strict=True)
         ]

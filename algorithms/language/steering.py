@@ -12,7 +12,7 @@ import numpy as np
 
 from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config import LanguageWeave
-from loomrl.control.preference import Always, Leaning, grouped
+from loomrl.control.preference import Always, Leaning, group_returns
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import Archive, parts_of
 from loomrl.gym.adapters.harness.environment import Harness
@@ -57,7 +57,7 @@ class Steered:
         paid_PH = [parts_of(attempt, self.tree.leaves) for attempt in attempts]
         if not paid_PH:
             return
-        returns_PG = grouped(paid_PH, self.tree)
+        returns_PG = group_returns(paid_PH, self.tree)
         self._latest = [*self._latest, *paid_PH][-ENOUGH:]
         warn_of_constants(self.tree.leaves, self._latest, enough=ENOUGH)
         self._front.observe(returns_PG)
@@ -69,7 +69,7 @@ class Steered:
         if not attempts:
             return {}
         paid_H = np.mean([parts_of(attempt, self.tree.leaves) for attempt in attempts], axis=0)
-        told = by(Metric.RETURN_OBJECTIVE, self.tree.names, grouped(paid_H, self.tree))
+        told = by(Metric.RETURN_OBJECTIVE, self.tree.names, group_returns(paid_H, self.tree))
         return told | by(Metric.RETURN_OBJECTIVE, self.tree.leaves, paid_H) | self._moving.metrics()
 
     def state_dict(self) -> dict[str, Any]:

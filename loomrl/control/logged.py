@@ -37,7 +37,7 @@ class Logged:
         return len(self.rewards_T)
 
 
-def taken(kind: Acts) -> Callable[[Array], Array]:
+def action_reader(kind: Acts) -> Callable[[Array], Array]:
     """From the environment's actions to those of a policy that is not squashed: the inverse of `translator`."""
     if kind.kind == "discrete":
         return lambda actions_N: np.asarray(actions_N, np.int64).reshape(-1) - kind.starts[0]
@@ -133,11 +133,11 @@ def read_minari(id: str, observed: spaces.Space[Any], acted: spaces.Space[Any]) 
                 "it was recorded in, with its settings."
             )
     flat = flatten(observed)
-    own = taken(acts(acted))
-    return [_logged(episode, flat, own) for episode in found.iterate_episodes() if len(episode.rewards)]
+    own = action_reader(acts(acted))
+    return [_convert(episode, flat, own) for episode in found.iterate_episodes() if len(episode.rewards)]
 
 
-def _logged(episode: Any, flat: Any, own: Any) -> Logged:
+def _convert(episode: Any, flat: Any, own: Any) -> Logged:
     told = (episode.infos or {}).get(LOGPROB)
     return Logged(
         seen=flat(episode.observations),

@@ -43,7 +43,7 @@ class MemoryState:
         """The same, for a second way on."""
         return MemoryState(self.numbers_BS.copy())
 
-    def begun(self, count: int) -> "MemoryState":
+    def first(self, count: int) -> "MemoryState":
         """The state of `count` episodes at their first step."""
         return MemoryState(np.zeros((count, self.numbers_BS.shape[1]), np.float32))
 

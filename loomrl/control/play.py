@@ -38,7 +38,7 @@ class StepLimit:
         overdue_N: NDArray[np.bool_] = ~over_N & (steps_N >= self.steps)
         return overdue_N
 
-    def told(self, count: int) -> str:
+    def warning(self, count: int) -> str:
         """A warning about `count` episodes that were cut."""
         return (
             f"{count} episodes of an evaluation were cut after {self.steps} steps, and count as truncated. "
@@ -187,11 +187,11 @@ def play(
             earned_N[n] = 0.0
             steps_N[n] = 0
         if overdue_N.any() and (left_N > 0).any():
-            observations = _begun_anew(limit, overdue_N, state)
+            observations = _restart(limit, overdue_N, state)
     return Outcome(returns, lengths, trials, cut, limit.steps)
 
 
-def _begun_anew(limit: StepLimit, overdue_N: NDArray[np.bool_], state: MemoryState | None) -> Any:
+def _restart(limit: StepLimit, overdue_N: NDArray[np.bool_], state: MemoryState | None) -> Any:
     """All observations, after new episodes have begun in these environments."""
     if state is not None:
         state.forget(overdue_N)
@@ -255,7 +255,7 @@ def play_each(
             steps_N[n] = 0
             share_N[n] = 1.0
         if overdue_N.any() and min(map(len, returns)) < episodes:
-            observations = _begun_anew(limit, overdue_N, state)
+            observations = _restart(limit, overdue_N, state)
     returns_NEH = np.array([told[:episodes] for told in returns])
     lengths_NE = np.array([told[:episodes] for told in lengths])
     return Each(returns_NEH, lengths_NE, int(cut_N.sum()), limit.steps)

@@ -73,10 +73,10 @@ class Mixture:
         logp_BK = self.base.logp(each_BKI.flatten(0, 1), repeated).view(-1, self.experts)
         if self.ways.epsilons:
             even_B1 = self.base.logp(even(each_BKI[:, 0]), actions)[:, None]
-            logp_BK = self._strayed(logp_BK, even_B1)
+            logp_BK = self._mix_uniform(logp_BK, even_B1)
         return self.log_weights(inputs_BI) + logp_BK
 
-    def folded(self, inputs_BI: Tensor) -> tuple[Distribution, Tensor]:
+    def fold(self, inputs_BI: Tensor) -> tuple[Distribution, Tensor]:
         """The same distribution for repeated use: for one choice, `base` with its inputs."""
         if isinstance(self.base, Categorical):
             return self.base, self._choices(inputs_BI).logsumexp(1)
@@ -141,10 +141,10 @@ class Mixture:
         each_BKI = self.each(inputs_BI)
         logp_BKI = each_BKI.log_softmax(-1)
         if self.ways.epsilons:
-            logp_BKI = self._strayed(logp_BKI, even(each_BKI).log_softmax(-1))
+            logp_BKI = self._mix_uniform(logp_BKI, even(each_BKI).log_softmax(-1))
         return self.log_weights(inputs_BI)[:, :, None] + logp_BKI
 
-    def _strayed(self, logp_BK: Tensor, even_BK: Tensor) -> Tensor:
+    def _mix_uniform(self, logp_BK: Tensor, even_BK: Tensor) -> Tensor:
         """Mixed with each expert's uniform random choices; experts are the second axis."""
         epsilon_K = logp_BK.new_tensor(self.ways.epsilons).view(-1, *[1] * (logp_BK.dim() - 2))
         return torch.logaddexp((-epsilon_K).log1p() + logp_BK, epsilon_K.log() + even_BK)
@@ -237,7 +237,7 @@ class WeaveNet(ActorCritic):
         """Vⱼ: every critic's value, `[B, M, C]`."""
         return self._by_critic(self.critic(features_BF))
 
-    def judged(self, features_BF: Tensor) -> Judged:
+    def judge(self, features_BF: Tensor) -> Judged:
         """The values with each critic's doubt."""
         body_BF = self.critic[:-1](features_BF) if isinstance(self.critic, nn.Sequential) else features_BF
         return Judged(self._by_critic(last_of(self.critic)(body_BF)), body_BF, self.doubts(body_BF))
@@ -263,16 +263,16 @@ class WeaveNet(ActorCritic):
 
     def value(self, features_BF: Tensor) -> Tensor:
         """The critics' joint value."""
-        return self.woven(self.judged(features_BF))
+        return self.woven(self.judge(features_BF))
 
     def forward(self, seen_B: Tensor, history: History | None = None) -> tuple[Tensor, Tensor]:
         """Inputs of the distribution, and every critic's values."""
         features_BF = self.features(seen_B, history)
         return self.decide(features_BF, seen_B), self.values(features_BF)
 
-    def _allowed(self, seen_B: Tensor) -> Tensor:
+    def _permits(self, seen_B: Tensor) -> Tensor:
         """For every expert; any of them may act."""
-        allowed_BI = super()._allowed(seen_B)
+        allowed_BI = super()._permits(seen_B)
         if not isinstance(self.distribution, Mixture):
             return allowed_BI
         experts = self.threads.experts

@@ -20,7 +20,7 @@ from loomrl.types import End, Trajectory
 Floats = NDArray[np.float64]
 
 
-def undominated(points_PH: ArrayLike) -> Floats:
+def pareto_front(points_PH: ArrayLike) -> Floats:
     """The points that no other dominates; each once, sorted."""
     points = np.unique(np.asarray(points_PH, np.float64), axis=0)
     as_good_PP = (points[None] >= points[:, None]).all(-1)
@@ -71,7 +71,7 @@ class Archive:
         if not len(new):
             return
         every = new if self.points is None else np.concatenate([self.points, new])
-        self.points = undominated(every)[-self.most :]
+        self.points = pareto_front(every)[-self.most :]
 
     def span(self, count: int) -> tuple[Floats, Floats]:
         """The best of each objective, and its distance from the worst on the front; 0 and 1 without points."""
@@ -146,7 +146,7 @@ def judge_front(
     steps = np.concatenate(played.steps_PE).tolist()
     whole = judge_returns(policy, weighed, steps, confidence=confidence)
     means_PH = np.stack([returns_EH.mean(0) for returns_EH in played.returns_PEH])
-    front = undominated(means_PH)
+    front = pareto_front(means_PH)
     return FrontReport(
         policy=policy,
         confidence=confidence,
@@ -179,7 +179,7 @@ def _check_finite(played: Played, objectives: Sequence[str]) -> None:
             )
 
 
-def attempted(attempts: Iterable[Trajectory], objectives: Objectives) -> Played:
+def collect_returns(attempts: Iterable[Trajectory], objectives: Objectives) -> Played:
     """The attempts of language policies by their preference; failed ones are left out."""
     by_preference: dict[tuple[float, ...], list[Trajectory]] = {}
     for attempt in attempts:

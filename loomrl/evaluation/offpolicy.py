@@ -84,7 +84,7 @@ def judge_logged(
             f"{len(known)} of {len(episodes)} episodes have the probabilities of all their actions, of {2 * FOLDS} "
             "needed. Record them sampled (`loomrl data record` without --greedy), or serve with explore=true."
         )
-    weighed = _weighed(known, policy, gamma=gamma, greedy=greedy)
+    weighed = _weigh(known, policy, gamma=gamma, greedy=greedy)
     returns_E = [float((one.discounts_T * one.rewards_T).sum()) for one in weighed]
     last_E = np.array([one.ratios_T[-1] for one in weighed])
     total = float(last_E.sum())
@@ -98,7 +98,7 @@ def judge_logged(
     )
 
 
-def _weighed(known: Sequence[Logged], policy: Chooses, *, gamma: float, greedy: bool) -> list[Weighed]:
+def _weigh(known: Sequence[Logged], policy: Chooses, *, gamma: float, greedy: bool) -> list[Weighed]:
     chances_RA = np.asarray(policy.chances(np.concatenate([one.seen for one in known]), greedy=greedy), np.float64)
     ends = np.cumsum([len(one.seen) for one in known])[:-1]
     found = []

@@ -75,7 +75,7 @@ def rate(games: Mapping[tuple[str, str], Tally], versions: Sequence[str], *, con
         for name, sign in ((first, 1), (second, -1)):
             if name in column:
                 seats_PN[row, column[name]] += sign
-    prior_NN = _expected(len(versions) - 1, len(others))
+    prior_NN = _prior(len(versions) - 1, len(others))
     solution_N = _most_likely(seats_PN, [tally for _, tally in met], prior_NN)
     chance_P = _chance(seats_PN @ solution_N)
     count_P = np.array([tally.games for _, tally in met], float)
@@ -88,7 +88,7 @@ def rate(games: Mapping[tuple[str, str], Tally], versions: Sequence[str], *, con
     return Ratings({name: Rating(0.0, 0.0, 0.0) for name in versions[:1]} | found, rated[-1])
 
 
-def _expected(later: int, others: int) -> Floats:
+def _prior(later: int, others: int) -> Floats:
     """Precision of what is expected before any game: a chain of versions from the anchor, and everybody else."""
     size = later + others + 1
     prior_NN = np.eye(size) / SPREAD**2

@@ -39,7 +39,7 @@ def judge_several(attempts_T: Sequence[Sequence[Trajectory]], *, confidence: flo
         return None
     counts_T = [(len(attempts), sum(attempt.reward.success >= 1 for attempt in attempts)) for attempts in attempts_T]
     chances = [[pass_at(k, count, right) for count, right in counts_T if count >= k] for k in range(1, most + 1)]
-    votes_T = [_voted(attempts) for attempts in attempts_T]
+    votes_T = [_vote(attempts) for attempts in attempts_T]
     return Several(
         pass_at=tuple(
             wilson_of_shares(each, most // k, confidence=confidence) for k, each in enumerate(chances, start=1)
@@ -57,7 +57,7 @@ def pass_at(k: int, count: int, right: int) -> float:
     return 1 - comb(count - right, k) / comb(count, k)
 
 
-def _voted(attempts: Sequence[Trajectory]) -> float | None:
+def _vote(attempts: Sequence[Trajectory]) -> float | None:
     """Mean success of the attempts with the most frequent answer, averaged over ties; None without any answer."""
     by_answer: dict[str, list[float]] = {}
     for attempt in attempts:
@@ -138,7 +138,7 @@ def judge(
     """The report over finished attempts, which of them break these rules, and what was not judged."""
     attempts = list(trajectories)
 
-    def scored(
+    def score_by(
         key: Callable[[Trajectory], str], counts: Callable[[Trajectory], bool] = lambda t: True
     ) -> dict[str, Score]:
         cells: dict[str, list[Trajectory]] = {}
@@ -150,19 +150,19 @@ def judge(
         policy=policy,
         confidence=confidence,
         overall=score(attempts, confidence=confidence),
-        by_environment=scored(lambda t: t.task.environment),
-        by_family=scored(lambda t: f"{t.task.environment}/{t.task.family}"),
-        by_level=scored(lambda t: f"{t.task.environment}/{t.task.level:02d}", lambda t: t.task.level > 0),
+        by_environment=score_by(lambda t: t.task.environment),
+        by_family=score_by(lambda t: f"{t.task.environment}/{t.task.family}"),
+        by_level=score_by(lambda t: f"{t.task.environment}/{t.task.level:02d}", lambda t: t.task.level > 0),
         failures=dict(Counter(_kind(t.failure) for t in attempts if t.failure)),
         causes={kind: min(said) for kind, said in _said(attempts).items()},
         violations=_violations(attempts, rules, confidence),
         solved_within=_solved_within(attempts),
-        several=judge_several(_grouped(attempts, lambda t: t.group), confidence=confidence),
+        several=judge_several(_group_by(attempts, lambda t: t.group), confidence=confidence),
         left_out=tuple(left_out),
     )
 
 
-def _grouped(attempts: Iterable[Trajectory], key: Callable[[Trajectory], Hashable]) -> list[list[Trajectory]]:
+def _group_by(attempts: Iterable[Trajectory], key: Callable[[Trajectory], Hashable]) -> list[list[Trajectory]]:
     """Attempts that did not fail, by this key."""
     groups: dict[Hashable, list[Trajectory]] = {}
     for attempt in attempts:
@@ -171,7 +171,7 @@ def _grouped(attempts: Iterable[Trajectory], key: Callable[[Trajectory], Hashabl
     return list(groups.values())
 
 
-def _drawn(attempt: Trajectory) -> Hashable:
+def _task_key(attempt: Trajectory) -> Hashable:
     """The attempt's task: equal for attempts of several groups, or by other preferences."""
     task = attempt.task
     return task.environment, family_key(task), task.level, task.seed
@@ -219,7 +219,7 @@ def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:
     every = list(attempts)
     valid = [attempt for attempt in every if attempt.end is not End.FAILED]
     names = sorted({name for attempt in valid for name in attempt.reward.parts})
-    by_task = [[attempt.reward.success for attempt in group] for group in _grouped(valid, _drawn)]
+    by_task = [[attempt.reward.success for attempt in group] for group in _group_by(valid, _task_key)]
     return Score(
         success=wilson_of_groups(by_task, confidence=confidence),
         reward=_mean(t.reward.total for t in valid),

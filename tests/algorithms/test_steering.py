@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loomrl.algorithms.moving import Moving, open_moving
 from loomrl.config.weave import Weave
-from loomrl.control.preference import Always, Leaning, Simplex, checked
+from loomrl.control.preference import Always, Leaning, Simplex, check_preference
 
 SPAN = {"best_G": np.array([1.0, 2.0]), "width_G": np.array([1.0, 4.0])}
 ADAPTIVE = {"kind": "adaptive", "momentum": 0.5, "episodes": 2}
@@ -56,7 +56,7 @@ def test_a_preference_that_moves_stays_one(rounds: list[list[tuple[float, float]
     lagging = moving(ADAPTIVE)
     for some in rounds:
         lagging.observe(np.reshape(some, (-1, 2)), **SPAN)
-        checked(lagging.weights_G, 2)
+        check_preference(lagging.weights_G, 2)
 
 
 @given(st.lists(returns, max_size=8))

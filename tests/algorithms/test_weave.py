@@ -90,27 +90,27 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(tmp_path: Path) -> None:
 def test_a_critic_that_was_wrong_counts_for_less() -> None:
     net = net_of(Threads(critics=2))
     net.errors_MC.copy_(torch.tensor([[1.0], [3.0]]))
-    judged = net.judged(torch.zeros(1, 3))._replace(values_BMC=torch.tensor([[[4.0], [8.0]]]))
+    judged = net.judge(torch.zeros(1, 3))._replace(values_BMC=torch.tensor([[[4.0], [8.0]]]))
     assert net.woven(judged).tolist() == [5.0]
 
 
 def test_disagreement_lowers_the_estimate_of_pessimists() -> None:
     net = net_of(Threads(critics=2, pessimism=0.5))
-    judged = net.judged(torch.zeros(1, 3))._replace(values_BMC=torch.tensor([[[4.0], [8.0]]]))
+    judged = net.judge(torch.zeros(1, 3))._replace(values_BMC=torch.tensor([[[4.0], [8.0]]]))
     assert net.woven(judged).item() == pytest.approx(6.0 - 0.5 * 8**0.5)
 
 
 def test_a_critic_is_trusted_where_it_is_right() -> None:
     net = net_of(Threads(critics=2))
     seen = torch.rand(512, 3, generator=torch.Generator().manual_seed(1)) - 0.5
-    judged = net.judged(net.features(seen))
+    judged = net.judge(net.features(seen))
     noise = torch.randn(512, 2, 1, generator=torch.Generator().manual_seed(2))
     is_left = (seen[:, :1] < 0)[:, :, None]
     wrong = (noise * torch.where(is_left, torch.tensor([[[0.3], [1.0]]]), torch.tensor([[[1.0], [0.3]]]))).square()
     net.errors_MC.copy_(wrong.mean(0))
     for _ in range(300):
         fit_doubt(net, judged.body_BF, wrong, reduced=lambda numbers: numbers)
-    doubt = net.judged(net.features(seen)).doubt_BMC
+    doubt = net.judge(net.features(seen)).doubt_BMC
     trust = (-doubt).softmax(1)[:, 0, 0]
     assert float(trust[seen[:, 0] < -0.2].min()) > 0.6
     assert float(trust[seen[:, 0] > 0.2].max()) < 0.4

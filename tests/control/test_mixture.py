@@ -76,7 +76,7 @@ def test_folded_it_says_the_same(kind: str, seed: int) -> None:
     mixture = Mixture(BASES[kind], 3)
     inputs = drawn(mixture, seed)
     actions = sampled(mixture, inputs)
-    folded, asked = mixture.folded(inputs)
+    folded, asked = mixture.fold(inputs)
     torch.testing.assert_close(folded.logp(asked, actions), mixture.logp(inputs, actions))
     torch.testing.assert_close(folded.entropy(asked), mixture.entropy(inputs))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomrl.config.objectives import Objectives
 from loomrl.config.weave import Weave
-from loomrl.control.preference import Preferred, Simplex, Steering, VectorRewards, earned_in, grouped
+from loomrl.control.preference import Preferred, Simplex, Steering, VectorRewards, group_returns, returns_in
 from loomrl.control.space import flatten
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front import Archive
@@ -88,9 +88,9 @@ def test_leaves_are_paid_and_their_names_are_shown() -> None:
     assert flat(envs.reset(seed=0)[0]).shape == (1, 2 + 2 + 1)
     for expected in ([0.58, -0.1], [0.58 + 0.5 * 0.8, -0.1 - 0.5]):
         shown, rewards, *_ = envs.step(np.array([1 if expected[1] == -0.1 else 0]))
-        np.testing.assert_allclose(earned_in(flat(shown), 2), [expected], rtol=1e-5)
+        np.testing.assert_allclose(returns_in(flat(shown), 2), [expected], rtol=1e-5)
     np.testing.assert_allclose(rewards, [WAYS["fast"]])
-    np.testing.assert_allclose(grouped(rewards, tree), [[0.8, -1.0]])
+    np.testing.assert_allclose(group_returns(rewards, tree), [[0.8, -1.0]])
 
 
 def test_a_part_that_is_not_named_is_missed() -> None:
@@ -104,6 +104,6 @@ def test_a_part_that_is_not_named_is_missed() -> None:
 def test_a_front_of_a_tree_has_the_axes_of_its_names() -> None:
     tree = Weave(objectives=DEEP).tree
     front = Archive((-5.0, -5.0))
-    front.observe(grouped([[1, 0, 0, -1], [0, 1, 1, 0]], tree))
+    front.observe(group_returns([[1, 0, 0, -1], [0, 1, 1, 0]], tree))
     assert front.points is not None
     np.testing.assert_allclose(front.points, [[0.5, -1], [0.5, 0]][1:])

@@ -17,10 +17,10 @@ from loomrl.control.preference import (
     Simplex,
     Steering,
     VectorRewards,
-    checked,
+    check_preference,
     lattice,
     preference_in,
-    steered,
+    with_preference,
 )
 from loomrl.control.space import flatten
 from loomrl.errors import ConfigError, EpisodeError
@@ -58,7 +58,7 @@ def test_a_drawn_preference_is_one_and_in_its_region(count: int, parts: int, see
     chance = np.random.default_rng(seed)
     for part in range(parts):
         drawn = Simplex(count, part, parts).draw(chance)
-        checked(drawn, count)
+        check_preference(drawn, count)
         if count > 1:  # equal shares of the simplex by the distribution of its first weight
             share = 1 - (1 - float(drawn[0])) ** (count - 1)
             assert part / parts - 1e-5 <= share <= (part + 1) / parts + 1e-5
@@ -86,7 +86,7 @@ def test_preferences_are_drawn_evenly(count: int) -> None:
 )
 def test_what_is_no_preference_is_named(given: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        checked(given, 2)
+        check_preference(given, 2)
 
 
 @given(st.integers(2, 4), st.integers(2, 120))
@@ -94,7 +94,7 @@ def test_a_lattice_has_all_corners_and_no_more_than_asked_for(count: int, most: 
     grid = lattice(count, most)
     assert len(grid) <= max(most, count)
     for row in grid:
-        checked(row, count)
+        check_preference(row, count)
     assert {tuple(row) for row in np.eye(count).tolist()} <= {tuple(row) for row in grid.tolist()}
 
 
@@ -142,13 +142,13 @@ def test_another_number_of_objectives_than_the_environment_pays_is_an_error() ->
 
 def test_a_preference_is_laid_beside_an_observation() -> None:
     space = Preferred(Fork(), steering(earns=True)).observation_space
-    shown = steered(space, np.array([3.0]), [0.5, 0.5], None)
+    shown = with_preference(space, np.array([3.0]), [0.5, 0.5], None)
     assert shown["earned"].tolist() == [0, 0]
     with pytest.raises(ConfigError, match="one objective"):
-        steered(Fork.observation_space, np.array([3.0]), [0.5, 0.5], None)
+        with_preference(Fork.observation_space, np.array([3.0]), [0.5, 0.5], None)
     plain = Preferred(Fork(), steering()).observation_space
     with pytest.raises(ConfigError, match="does not look at returns"):
-        steered(plain, np.array([3.0]), [0.5, 0.5], [1.0, 1.0])
+        with_preference(plain, np.array([3.0]), [0.5, 0.5], [1.0, 1.0])
 
 
 def test_the_mean_of_one_weight_over_regions_is_that_over_all() -> None:
