@@ -69,7 +69,8 @@ class IQLLearner(LoggedLearner):
         kind = acts(self.own.action_space)
         self._numbers = numbers_of(kind)
         self._bounds = (np.array(kind.low), np.array(kind.high)) if kind.kind == "box" else None
-        self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
+        self._critics = list(self.own.critics.parameters())
+        self._targets = list(self.own.targets.parameters())
         self.recent = None if settings.online is None else ring_of(self, settings.online.replay)
         self._steps = NStep(1, settings.gamma, share=(self.rank, self.ranks))
         self._owed = 0.0

@@ -290,7 +290,8 @@ class PPO(ControlStep, stock.PPO):
         """The learner's work, with learning rate and entropy from the schedules."""
         settings = self.config.settings
         done = min(1.0, self.updates / max(1, self.planned - 1))
-        first, last = settings.entropy_coefficient, settings.entropy_floor
+        first = settings.entropy_coefficient
+        last = settings.entropy_floor
         return Work(share, self._schedule.rate(self.updates), first if last is None else first + (last - first) * done)
 
     @override

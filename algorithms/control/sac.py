@@ -89,7 +89,8 @@ class SACLearner(PartsLearner):
         self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
         self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
         self._owed = 0.0
-        self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
+        self._critics = list(self.own.critics.parameters())
+        self._targets = list(self.own.targets.parameters())
         most = OF_MOST * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
         self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
 

@@ -227,7 +227,8 @@ class LanguageLearner(TokenLearner):
         mask = np.concatenate([sample.mask_T for sample in work.samples])
         explained = explained_variance(np.concatenate(values)[mask], np.concatenate(returns)[mask])
         sums = self._sums.setdefault(Metric.VALUE_EXPLAINED_VARIANCE, [0.0, 0.0])
-        sums[0], sums[1] = sums[0] + explained, sums[1] + 1.0
+        sums[0] = sums[0] + explained
+        sums[1] = sums[1] + 1.0
 
     def _reference_column(self, work: Work, old: Column) -> dict[str, Column]:
         """Log-probabilities under the reference policy; if no loss needs them, of a few samples for monitoring.

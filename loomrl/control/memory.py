@@ -111,7 +111,8 @@ class Recurrent(Memory):
         shown_BX = linear(shown_BF, from_shown, shifts[0])
         past_BX = linear(before_BG, from_state, shifts[1])
         if self._is_gru:
-            (reset, keep, new), (past_reset, past_keep, past_new) = shown_BX.chunk(3, -1), past_BX.chunk(3, -1)
+            (reset, keep, new) = shown_BX.chunk(3, -1)
+            (past_reset, past_keep, past_new) = past_BX.chunk(3, -1)
             new = (new + (reset + past_reset).sigmoid() * past_new).tanh()
             after_BG = torch.lerp(new, before_BG, (keep + past_keep).sigmoid())
             return after_BG, after_BG

@@ -20,13 +20,9 @@ from loomrl.store import beside, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import list_runs
 from loomrl.telemetry.metric import Metric
-from tests.algorithms.language_support import ASCII, build, experiment, weights
+from tests.algorithms.language_support import ASCII, RAY, build, experiment, weights
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 
 
 SHARED = ("model", "sampling", "optimizer")
@@ -184,7 +180,8 @@ def test_best_and_last_checkpoint_are_kept_and_every_version_has_its_parent(tmp_
 def test_the_best_is_the_best_of_the_checkpoints_also_where_updates_between_them_were_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, successes: list[float], best: int
 ) -> None:
-    observe, given = Stopper.observe, iter(successes)
+    observe = Stopper.observe
+    given = iter(successes)
     monkeypatch.setattr(Stopper, "observe", lambda stopper, success, kl: observe(stopper, next(given), kl))
     algo = build(tmp_path, **{"train.stop.window": 1, "train.updates": 4})
     train(algo)

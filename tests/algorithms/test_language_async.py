@@ -25,11 +25,9 @@ from loomrl.hub import EVERYTHING, Selection, open_hub
 from loomrl.store import beside
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.types import Trajectory
-from tests.algorithms.language_support import build, experiment
+from tests.algorithms.language_support import QUIET, build, experiment
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = QUIET
 with_ray = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster")]
 
 UNEVEN = "tests.algorithms.language_envs:UnevenEnvironment"
@@ -86,7 +84,8 @@ def test_token_of_an_older_policy_is_weighed_by_that_policy_and_clipped_by_the_p
 
     class Learner(LanguageLearner):
         def __init__(self, config: Any) -> None:
-            self.config, self._sums = config, {}
+            self.config = config
+            self._sums = {}
 
     algorithm = experiment(Path("unused"), "grpo", **{"algorithm.importance_cap": 2.0}).algorithm
     learner = Learner(type("Config", (), {"algorithm": algorithm}))
@@ -136,7 +135,8 @@ class TestRollouts:
     ) -> None:
         changes = {"environments": [{"id": UNEVEN, "families": ["slow"]}], "rollout.concurrency": 24}
         algo = begin(n=2, **changes, **{"train.updates": 4})
-        learn, spans = algo._learn, []
+        learn = algo._learn
+        spans = []
 
         def slowly(groups: Any) -> Any:
             begun = time.time()

@@ -22,7 +22,8 @@ from loomrl.algorithms.language.packing import (
 from loomrl.algorithms.language.score import chosen_logprobs
 from loomrl.config.language import Optimizer
 
-VOCABULARY, CONTEXT = 50, 24
+VOCABULARY = 50
+CONTEXT = 24
 
 
 def width(micro_batch: MicroBatch, lengths: Sequence[int]) -> int:

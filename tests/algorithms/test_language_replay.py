@@ -26,12 +26,10 @@ from loomrl.hub import EVERYTHING, Hub, open_hub
 from loomrl.store import beside
 from loomrl.telemetry.metric import Metric
 from loomrl.types import End, Failure, Group, Message, Reward, Task, Tokens, Trajectory, Turn
-from tests.algorithms.language_support import build, experiment, weights
+from tests.algorithms.language_support import QUIET, build, experiment, weights
 from tests.algorithms.test_language_stream import Simulated, streaming, update
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = QUIET
 with_ray = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster")]
 
 REPLAY = {"rollout.replay": {"groups": 8, "max_age": 2}}
@@ -288,13 +286,15 @@ class TestRuns:
     ) -> None:
         changes = {**REPLAY, "rollout.replay.max_age": 4, "rollout.groups_per_update": 4, "train.checkpoint_every": 3}
         algo = build(tmp_path / "whole", kind, **changes)
-        history, whole = train(algo), weights(algo)
+        history = train(algo)
+        whole = weights(algo)
         algo.stop()
         algo = build(tmp_path / "parts", kind, **changes)
         train(algo, 5)
         algo.stop()
         algo = build(tmp_path / "parts", kind, **changes)
-        rest, parts = train(algo), weights(algo)
+        rest = train(algo)
+        parts = weights(algo)
         algo.stop()
         assert all(np.array_equal(whole[name], parts[name]) for name in whole)
         assert [told(line) for line in history[3:]] == [told(line) for line in rest]
@@ -317,7 +317,8 @@ class TestRuns:
         one = build(tmp_path / "one", "ppo", **changes)
         two = build(tmp_path / "two", "ppo", **changes, **{"algorithm.learners.count": 2})
         for _ in range(2):
-            alone, shared = one.train()[METRICS], two.train()[METRICS]
+            alone = one.train()[METRICS]
+            shared = two.train()[METRICS]
         assert alone[Metric.REPLAY_SHARE] == shared[Metric.REPLAY_SHARE] > 0.3
         for name in (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.GRADIENT_NORM, Metric.POLICY_IMPORTANCE):
             assert shared[name] == pytest.approx(alone[name], abs=1e-4), name

@@ -21,14 +21,10 @@ from loomrl.store.feedback import append_feedback
 from loomrl.store.lineage import lineage
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Feedback
-from tests.algorithms.language_support import build, experiment, weights
+from tests.algorithms.language_support import RAY, build, experiment, weights
 from tests.feedback.served_support import as_foreign, as_served, asked, reward, serve, store, thumbs, url
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 COUNT = 64
 ON_POLICY = ("rloo", "grpo", "reinforce", "ppo")
 OFF_POLICY = ("kto", "dpo", "raft")
@@ -206,7 +202,8 @@ def test_corrections_are_preferred_to_what_they_correct(production: Path) -> Non
 
 
 def test_leash_keeps_the_policy_near_the_one_in_production(production: Path) -> None:
-    made, moved = data(production).id, []
+    made = data(production).id
+    moved = []
     for coefficient in (0.0, 10.0):
         more = {"data.epochs": 8, "train.updates": 32, "algorithm.optimizer.learning_rate": 1e-3}
         changes = {**more, "algorithm.best": 1.0, "algorithm.kl.coefficient": coefficient}

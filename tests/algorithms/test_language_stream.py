@@ -29,7 +29,8 @@ from loomrl.telemetry.metric import Metric
 from loomrl.types import End, Failure, Group, Message, Reward, Task, Tokens, Trajectory, Turn
 from tests.algorithms.language_support import experiment
 
-GROUPS, SIBLINGS = 4, 2
+GROUPS = 4
+SIBLINGS = 2
 Play = Callable[[Sequence[Plan]], Iterable[Trajectory]]
 RAISED = Failure("environment", "RuntimeError", "no mood for this")
 
@@ -262,7 +263,8 @@ def test_tasks_follow_from_seed_and_number_alone(tmp_path: Path) -> None:
             groups = [group for _ in range(4) for group in update(one, players)]
             return {group.id: group.trajectories[0].task for group in groups}
 
-    first, again = tasks(tmp_path / "a", 1, random.Random(1)), tasks(tmp_path / "b", 1, random.Random(2))
+    first = tasks(tmp_path / "a", 1, random.Random(1))
+    again = tasks(tmp_path / "b", 1, random.Random(2))
     common = first.keys() & again.keys()
     assert len(common) > 8
     assert all(first[name] == again[name] for name in common)

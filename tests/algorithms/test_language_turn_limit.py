@@ -16,12 +16,10 @@ from loomrl.hub import EVERYTHING
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
 from loomrl.types import End
-from tests.algorithms.language_support import build, experiment
+from tests.algorithms.language_support import QUIET, build, experiment
 from tests.algorithms.test_language_stream import Simulated, give_up, streaming, update
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = QUIET
 
 RISING = {
     "environments": [{"id": "tests.algorithms.language_envs:TalkativeEnvironment", "settings": {"max_steps": 4}}],

@@ -112,7 +112,8 @@ def test_demonstrations_show_their_pictures_and_teach_the_answer_only() -> None:
     draws = ((ENVIRONMENT, ENVIRONMENT.task("scene.vqa", 1, seed)) for seed in range(300))
     made = list(islice(demonstrations(draws, WarmStart(), TOKENIZER, seed=0, vision=VISION), 270))
     for demonstration in made[-3:]:
-        ids_T, mask_T = np.asarray(demonstration.ids), np.asarray(demonstration.mask)
+        ids_T = np.asarray(demonstration.ids)
+        mask_T = np.asarray(demonstration.mask)
         (picture,) = demonstration.pictures
         shown_T = VISION.seen(picture).ids_T
         assert np.array_equal(ids_T[1 : 1 + len(shown_T)], shown_T)

@@ -67,7 +67,8 @@ def test_preferences_are_drawn_evenly_from_all_of_them() -> None:
 
 
 def test_a_preference_is_a_line_of_the_system_message() -> None:
-    system, user = Message("system", "Be kind."), Message("user", "Hello")
+    system = Message("system", "Be kind.")
+    user = Message("user", "Hello")
     preference = {"right": 0.7, "short": 0.3}
     assert shown((user,), preference) == (Message("system", "Preference: right 70, short 30."), user)
     assert shown((system, user), preference)[0].content == "Be kind.\nPreference: right 70, short 30."
@@ -206,11 +207,13 @@ def test_a_folder_keeps_the_experts_and_vllm_refuses_them(mixed: LlamaForCausalL
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_cluster")
 def test_one_expert_one_critic_and_one_objective_are_ppo_to_the_last_bit(tmp_path: Path) -> None:
-    ppo, weave = build(tmp_path / "ppo", "ppo"), build(tmp_path / "weave", "weave")
+    ppo = build(tmp_path / "ppo", "ppo")
+    weave = build(tmp_path / "weave", "weave")
     for algo in (ppo, weave):
         algo.train()
         algo.train()
-    theirs, ours = weights(ppo), weights(weave)
+    theirs = weights(ppo)
+    ours = weights(weave)
     assert theirs.keys() == ours.keys()
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
     for algo in (ppo, weave):
@@ -234,7 +237,8 @@ def test_what_is_sampled_from_a_mixture_is_what_is_learnt_and_goes_on_to_the_las
     again = build(tmp_path / "parts", "weave", **ALL, **{"train.updates": 4})
     while again.stopped is None:
         again.train()
-    theirs, ours = weights(whole), weights(again)
+    theirs = weights(whole)
+    ours = weights(again)
     assert {"lm_head.narrow_KRH", "lm_head.gate.weight"} <= theirs.keys()
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
     for algo in (whole, again):
@@ -247,7 +251,8 @@ def test_what_is_sampled_from_a_mixture_is_what_is_learnt_and_goes_on_to_the_las
 def test_two_learners_learn_what_one_does(tmp_path: Path) -> None:
     one = build(tmp_path / "one", "weave", **ALL)
     two = build(tmp_path / "two", "weave", **ALL, **{"algorithm.learners.count": 2})
-    first, same = one.train()[METRICS], two.train()[METRICS]
+    first = one.train()[METRICS]
+    same = two.train()[METRICS]
     for name in (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.VALUE_DISAGREEMENT):
         assert same[name] == pytest.approx(first[name], abs=1e-5), name
     two.train()
@@ -365,5 +370,6 @@ def test_a_policy_leaves_with_a_preference_for_good(tmp_path: Path) -> None:
         told = free.opening(shown(said, {"y": 0.7, "b": 0.3})).ids
         np.testing.assert_array_equal(fixed.opening(said).ids, told)
     ids = torch.arange(5)[None]
-    model, transformers_own = open_model(tmp_path / "fixed"), AutoModelForCausalLM.from_pretrained(tmp_path / "fixed")
+    model = open_model(tmp_path / "fixed")
+    transformers_own = AutoModelForCausalLM.from_pretrained(tmp_path / "fixed")
     torch.testing.assert_close(model(ids).logits, transformers_own(ids).logits)

@@ -31,7 +31,8 @@ def past(version: int) -> dict[str, object]:
 
 def group(opponent: dict[str, object], points: list[float | None]) -> Group:
     """Attempts against this opponent; None is one that failed."""
-    task, made = with_opponent(TASK, opponent), []
+    task = with_opponent(TASK, opponent)
+    made = []
     for index, each in enumerate(points):
         failure = Failure("episode", "Gone", "the opponent's engine is gone") if each is None else None
         made.append(
@@ -124,7 +125,8 @@ def test_failed_attempts_are_no_games() -> None:
 
 
 def test_a_league_resumes_from_json_and_draws_the_same() -> None:
-    made, again = full(), league(every=10, members=3)
+    made = full()
+    again = league(every=10, members=3)
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
     assert drawn(again) == drawn(made)
     assert again.ratings() == made.ratings()

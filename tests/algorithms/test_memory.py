@@ -159,7 +159,8 @@ def test_a_policy_leaves_with_its_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", [None, "lstm"])
 def test_a_checkpoint_of_another_memory_is_refused(other: str | None, tmp_path: Path) -> None:
-    one, two = recalling().build_algo(), recalling(memory=other).build_algo()
+    one = recalling().build_algo()
+    two = recalling(memory=other).build_algo()
     one.save_to_path(tmp_path)
     with pytest.raises(ArtifactError, match=r"network.memory is \{'kind': 'gru', 'size': 16\} there and"):
         two.restore_from_path(tmp_path)

@@ -29,7 +29,8 @@ def weave(env: str = "Identity", keywords: Any = None, *, fragment: int = 16, **
 
 def net_of(threads: Threads) -> WeaveNet:
     torch.manual_seed(3)
-    view, kind = seen(spaces.Box(-1, 1, (3,))), acts(spaces.Discrete(2))
+    view = seen(spaces.Box(-1, 1, (3,)))
+    kind = acts(spaces.Discrete(2))
     return WeaveNet(view, kind, Network(hidden=(32,)), threads, normalize=False)
 
 
@@ -133,7 +134,8 @@ def test_experts_that_explore_in_their_own_ways_learn_repeat_and_resume(settings
     whole.save_to_path(tmp_path / "checkpoint")
     again.restore_from_path(tmp_path / "checkpoint")
     for _ in range(2):
-        told, _ = whole.metrics_of(whole.train()), again.train()
+        told = whole.metrics_of(whole.train())
+        _ = again.train()
     assert same(weights(whole), weights(again))
     assert told["expert/imbalance"] < 0.3
     assert told["expert/diversity"] > -1e-6

@@ -111,7 +111,8 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(scalarisation: dict[str, s
     again = asked.copy(copy_frozen=False).build_algo()
     again.restore_from_path(tmp_path / "checkpoint")
     for _ in range(2):
-        told, retold = whole.metrics_of(whole.train()), again.metrics_of(again.train())
+        told = whole.metrics_of(whole.train())
+        retold = again.metrics_of(again.train())
     assert same(weights(whole), weights(again))
     assert told["return/objective/left"] == retold["return/objective/left"]
     assert whole.front.points.tolist() == again.front.points.tolist()

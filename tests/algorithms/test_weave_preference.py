@@ -168,7 +168,8 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(preference: Any, tmp_path:
     assert len(whole.moving.state_dict()["waiting"]) > 0
     begun = whole.moving.state_dict()
     for _ in range(3):
-        told, retold = whole.metrics_of(whole.train()), again.metrics_of(again.train())
+        told = whole.metrics_of(whole.train())
+        retold = again.metrics_of(again.train())
     assert whole.moving.state_dict() != begun
     assert same(weights(whole), weights(again))
     for name in told:
@@ -226,7 +227,9 @@ def test_regions_of_a_lost_runner_are_the_others_and_nothing_is_counted_twice() 
     kill(algo, 2)
     updates_until(algo, lambda: algo.env_runner_group.num_healthy_remote_env_runners() == 2)
     algo.train()  # whose episodes are the first of the new regions
-    before, taken, rollouts = algo.env_steps, 0, []
+    before = algo.env_steps
+    taken = 0
+    rollouts = []
     for _ in range(3):
         told = algo.metrics_of(algo.train())
         taken += sum(told[f"node/steps/{i}"] for i in (1, 3))

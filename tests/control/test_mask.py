@@ -127,7 +127,8 @@ def test_no_gradient_reaches_a_forbidden_choice(kind: str, experts: int | None) 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mixture_is_exact_over_the_allowed_choices(kind: str, ways: Ways) -> None:
     threads = Threads(experts=3, temperatures=ways.temperatures, epsilons=ways.epsilons)
-    made, actions = net(kind, threads=threads), every_action(kind)
+    made = net(kind, threads=threads)
+    actions = every_action(kind)
     with torch.no_grad():
         inputs = made.decide(made.features(flat()), flat())
         for n, mask_X in enumerate(MASKS_NX):
@@ -161,7 +162,8 @@ def test_random_actions_are_even_among_the_allowed(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_policy_on_disk_acts_by_the_mask(kind: str, memory: str, tmp_path: Path) -> None:
     policy(kind, Network(hidden=(8,), memory=MEMORIES[memory])).save(tmp_path)
-    loaded, generator = ControlPolicy.load(tmp_path), torch.Generator().manual_seed(1)
+    loaded = ControlPolicy.load(tmp_path)
+    generator = torch.Generator().manual_seed(1)
     state = loaded.state(4)
     for turn in range(40):
         masks = MASKS_NX[:, ::-1] if kind == "discrete" and turn % 2 else MASKS_NX
@@ -188,7 +190,8 @@ def test_onnx_says_what_the_network_says(kind: str, memory: str, tmp_path: Path)
 
     made = policy(kind, Network(hidden=(8,), orthogonal=False, memory=MEMORIES[memory]))
     made.to_onnx(tmp_path / "policy.onnx")
-    given, state = {"seen": flat().numpy()}, made.state(4)
+    given = {"seen": flat().numpy()}
+    state = made.state(4)
     if state is not None:
         given["state"] = state.numbers_BS
     inputs, actions, *_ = ReferenceEvaluator(onnx.load(tmp_path / "policy.onnx")).run(None, given)
@@ -271,7 +274,8 @@ class Silent(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Pair(gymnasium.Env[Any, Any]):
-    observation_space, action_space = spaces.Discrete(2), spaces.MultiDiscrete([2, 3])
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.MultiDiscrete([2, 3])
 
     def __init__(self, over: bool = False) -> None:
         self._over = over
@@ -309,7 +313,8 @@ def test_a_team_shows_its_masks_in_observations() -> None:
 def write_log(id: str, *, forbidden: bool) -> Picky:
     env = Picky()
     told, _ = env.reset(seed=1)
-    told_all, actions = [told], []
+    told_all = [told]
+    actions = []
     for _ in range(8):
         action = told["asked"]
         told, _, over, *_ = env.step(action)

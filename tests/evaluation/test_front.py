@@ -49,7 +49,8 @@ def test_hypervolume_of_the_concave_treasures_is_the_known_one() -> None:
 
 @given(points)
 def test_an_archive_is_the_front_of_all_it_saw(every: np.ndarray) -> None:
-    archive, half = Archive(None), len(every) // 2
+    archive = Archive(None)
+    half = len(every) // 2
     archive.observe(every[:half])
     archive.observe(every[half:])
     assert archive.points is not None
