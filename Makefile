@@ -5,6 +5,8 @@ INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
+# What was changed: since the last commit that is upstream too, or since the last commit.
+SINCE ?= $(shell git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD)
 LAB := $(wildcard tests/cluster/lab/test_*.py)
 LONGEST := %/test_lab_serving.py %/test_lab_vllm.py
 
@@ -58,7 +60,7 @@ demo: setup ## the main job: a model of a million parameters learns calculus, in
 	$(BIN)/loomrl train language/math_tiny
 
 loop: setup ## an agent in production learns from its users, in minutes: writes runs/loop.html
-	$(BIN)/loomrl bench loop --page runs/loop.html
+	$(BIN)/loomrl bench loop page=runs/loop.html
 
 tree: # every package under the name it is imported by, as links, for whoever reads folders
 	rm -rf .tree && mkdir -p .tree/loomrl
@@ -70,8 +72,8 @@ lint: setup tree ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint ## lint, types, architecture, fast tests
-	$(BIN)/python -m pytest -q -m "not slow and not system and not lab"
+check: lint ## style, types, and the quick tests that what was changed since SINCE can reach
+	$(BIN)/python -m pytest -q -m "not slow and not system and not lab" --reached-since $(SINCE)
 
 # Three for two cores: what waits for a server or a deadline leaves its core to another.
 test: setup ## all tests that take seconds
@@ -81,7 +83,7 @@ test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m "slow and not lab" -n 3 --dist loadfile --no-loadscope-reorder --durations=40
 
 # The longest come first: last, they would be waited for alone.
-test-cluster: setup ## the tests on hosts of a lab: root, and `loomrl lab` (docs/lab.md)
+test-cluster: setup ## the tests on hosts of a lab: root, and `python -m tests.lab` (docs/lab.md)
 	$(BIN)/python -m pytest -q -m lab -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(filter $(LONGEST),$(LAB)) $(filter-out $(LONGEST),$(LAB))
 
 gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)

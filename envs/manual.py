@@ -1,8 +1,8 @@
 """Four environments to play by hand: `env = LogicPuzzleEnv()`, `await env.reset()`, `await env.step("SOLVE …")`.
 
 With `use_curriculum` tasks get harder as they are solved; without, they are those of `difficulty`. With
-`use_human_feedback` a person is asked about every solved episode: `loomrl feedback list` shows what waits, in `store`.
-Verbs may be written with a colon or without.
+`use_human_feedback` a person is asked about every solved episode: `loomrl feedback questions` shows what
+waits, in `store`. Verbs may be written with a colon or without.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,8 @@ from loomrl.envs.memory.environment import VERBS as MEMORY
 from loomrl.envs.meta.environment import VERBS as META
 from loomrl.gym.base import Difficulty
 from loomrl.gym.catalogue import EnvironmentType, make
-from loomrl.gym.generator import CurriculumGenerator
-from loomrl.gym.judge.judge import HumanJudgeConfig
-from loomrl.gym.manual import ManualEnvironment
+from loomrl.gym.judge import HumanJudgeConfig
+from loomrl.gym.manual import CurriculumGenerator, ManualEnvironment
 
 STORE = "sqlite:///loom.db"
 PATIENCE_S = 600.0

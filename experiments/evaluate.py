@@ -15,10 +15,10 @@ from loomrl.errors import ConfigError
 from loomrl.evaluation.front import FrontReport, collect_returns, judge_front
 from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.evaluation.statistics import Interval
-from loomrl.experiments.commands.front_view import render_front
 from loomrl.experiments.commands.output import shown_counts, table
+from loomrl.experiments.front_view import render_front
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
-from loomrl.gym.held_out import HeldOut, left_out
+from loomrl.gym.held_out import HeldOut, list_left_out
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.preference import Preference, percents
 from loomrl.gym.rewards import open_shaping
@@ -26,7 +26,7 @@ from loomrl.gym.task_mixture import TaskMixture, open_task_mixture
 from loomrl.run.record import recorded
 from loomrl.safety.open import open_text_rules
 from loomrl.store import LoomDB, open_store
-from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.policies import Evaluation, record_evaluation
 from loomrl.store.runs import run_id
 from loomrl.telemetry.progress import progress
 from loomrl.types import Trajectory
@@ -80,7 +80,7 @@ def refuse_league(mixture: TaskMixture) -> None:
             raise ConfigError(
                 f"environment {name}: opponent.kind=league is of a run that trains, against its own past versions. "
                 f"Name the opponent of the evaluation: environments.{index}.settings.opponent.kind=minimax, or random, "
-                "mcts, ladder, or policy with a folder that `loomrl export` wrote."
+                "mcts, ladder, or policy with a folder that `loomrl policies export` wrote."
             )
 
 
@@ -102,9 +102,9 @@ async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, jud
     async with LoomRLGym(experiment.rollout, open_policy=open_policy) as gym:
         for policy in judged:
             attempts = await _play(gym, policy, mixture, settings, run, asked)
-            missing = left_out(mixture, [attempt.task for attempt in attempts])
+            missing = list_left_out(mixture, [attempt.task for attempt in attempts])
             report = judge(policy.name, attempts, confidence=settings.confidence, rules=rules, left_out=missing)
-            reports.append(replace(report, front=front_of(experiment, policy.name, shaping.all_shaped(attempts))))
+            reports.append(replace(report, front=front_of(experiment, policy.name, shaping.shape(attempts))))
     return reports
 
 

@@ -18,15 +18,15 @@ from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front import FrontReport
 from loomrl.evaluation.returns import Cut, ReturnReport, judge_returns
 from loomrl.experiments import judge_front
-from loomrl.experiments.commands.front_view import render_front
 from loomrl.experiments.commands.output import shown_counts, table
+from loomrl.experiments.front_view import render_front
 from loomrl.experiments.policies import is_control
 from loomrl.named import named
 from loomrl.run.record import recorded
 from loomrl.run.version import copied, find_version
 from loomrl.store import LoomDB, open_store
-from loomrl.store.evaluations import Evaluation, record_evaluation
-from loomrl.store.runs import list_runs, run_id
+from loomrl.store.policies import Evaluation, record_evaluation
+from loomrl.store.runs import RUNS, run_id
 
 AT_ONCE = 16
 """Environments played side by side."""
@@ -139,7 +139,7 @@ def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, 
     version = find_version(text, db)
     if version is None:
         raise ConfigError(
-            "policy " + unknown("name", text, [RANDOM, *FORMS, *(run.id for run in list_runs(db, kind="train"))])
+            "policy " + unknown("name", text, [RANDOM, *FORMS, *(run.id for run in RUNS.latest(db, kind="train"))])
         )
     folder = copied(version, db) / "policy"
     if not is_control(str(folder)):

@@ -14,8 +14,8 @@ import numpy as np
 
 from loomrl.cluster.shared import refuse_unshared
 from loomrl.config import AnyRoot, ServingExperiment
+from loomrl.config.monitor import ActionCheck
 from loomrl.config.placement import PER_CORE
-from loomrl.config.rule import ActionCheck
 from loomrl.errors import ConfigError
 from loomrl.experiments.shipped import experiment_file, names
 from loomrl.files import is_file
@@ -25,7 +25,7 @@ from loomrl.own_ray import cluster_address
 from loomrl.safety.open import open_action_rule, open_text_rule
 from loomrl.serving.deployment.source import PolicySource, fetch, source_of_arm
 from loomrl.store import LoomDB, open_store
-from loomrl.store.service.keys import create_key, list_keys
+from loomrl.store.keys import KEYS, create_key
 
 CANARY = 0.1
 """Share of each further policy on the command line."""
@@ -156,7 +156,7 @@ def wait_for_the_end() -> None:
 
 def curl(url: str, experiment: ServingExperiment, body: Mapping[str, Any], key: str | None) -> str:
     """A command line that gets an answer."""
-    from loomrl.serving.deployment.entry import is_key_needed
+    from loomrl.serving.deployment.process import is_key_needed
 
     path = "/v1/chat/completions" if "messages" in body else "/v1/act"
     given = "'Authorization: Bearer " + key + "'" if key else '"Authorization: Bearer $LOOMRL_KEY"'
@@ -244,9 +244,9 @@ def _count(cpus: float) -> int:
 
 def _key(experiment: ServingExperiment, db: LoomDB) -> str | None:
     """A new key, if callers need one and nobody has any."""
-    from loomrl.serving.deployment.entry import is_key_needed
+    from loomrl.serving.deployment.process import is_key_needed
 
     now = time.time()
-    if not is_key_needed(experiment) or any(key.holds(now) for key in list_keys(db)):
+    if not is_key_needed(experiment) or any(key.holds(now) for key in KEYS.latest(db, limit=1000)):
         return None
     return create_key(db, f"first of {experiment.endpoint}", scopes=SCOPES, at=now)[0]

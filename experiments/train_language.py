@@ -11,14 +11,13 @@ from loomrl.errors import StoreError
 from loomrl.evaluation.report import judge
 from loomrl.experiments.summary import RunSummary
 from loomrl.files import write_whole
-from loomrl.gym.held_out import left_out
+from loomrl.gym.held_out import list_left_out
 from loomrl.run.record import run_folder
 from loomrl.store import LoomDB
-from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.policies import Evaluation, record_evaluation
 from loomrl.telemetry.metric import Metric
-from loomrl.telemetry.page import Answer, Sample
-from loomrl.telemetry.page_table import Comparison
 from loomrl.telemetry.progress import progress
+from loomrl.telemetry.report import Answer, AnswerPair, Comparison
 from loomrl.types import End, Trajectory
 
 SHOWN = 8
@@ -99,7 +98,7 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
                 title,
                 attempts,
                 confidence=experiment.evaluation.confidence,
-                left_out=left_out(algo.source.mixture, [attempt.task for attempt in attempts]),
+                left_out=list_left_out(algo.source.mixture, [attempt.task for attempt in attempts]),
             ).as_dict(),
             "attempts": [_shown(attempt) for attempt in attempts[:: -(-len(attempts) // SHOWN)]],
             "created_at": time.time(),
@@ -122,11 +121,11 @@ def _shown(attempt: Trajectory) -> dict[str, Any]:
     }
 
 
-def _samples(before: Judged, after: Judged) -> list[Sample]:
+def _samples(before: Judged, after: Judged) -> list[AnswerPair]:
     """The same tasks, answered before and after."""
     earlier = {(shown["task"], shown["seed"]): shown for shown in before["sampled"]["attempts"]}
     return [
-        Sample(
+        AnswerPair(
             task=shown["task"],
             prompt=shown["prompt"],
             before=_answer(earlier.get((shown["task"], shown["seed"]))),

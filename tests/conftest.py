@@ -31,7 +31,7 @@ from loomrl.own_ray import own_ray
 from loomrl.store import LoomDB, db, open_store
 from tests.needs import need, postgres_binaries
 
-pytest_plugins = ["tests.costs"]
+pytest_plugins = ["tests.costs", "tests.imports"]
 
 PASSWORD = "only-on-loopback"
 SLOW_MOST_S = 1800
@@ -199,10 +199,15 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/loom.db"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest) -> str:
-    """The contract: whatever uses it must hold on both databases."""
-    url: str = request.getfixturevalue({"sqlite": "sqlite_url", "postgresql": "postgres_url"}[request.param])
+    """A fresh database: SQLite, or what `parametrize("store_url", …, indirect=True)` names.
+
+    Every promise of `store/` and `hub/` is tested on both databases there, so each service above them needs one test
+    with PostgreSQL.
+    """
+    kind = getattr(request, "param", "sqlite")
+    url: str = request.getfixturevalue({"sqlite": "sqlite_url", "postgresql": "postgres_url"}[kind])
     return url
 
 
@@ -217,7 +222,7 @@ def recorded_store_url(store_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def store(store_url: str) -> Iterator[LoomDB]:
-    """An open LoomDB, on both databases."""
+    """An open LoomDB."""
     opened = open_store(store_url)
     yield opened
     opened.close()

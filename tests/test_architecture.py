@@ -1,17 +1,15 @@
 """DESIGN §3, read off the imports: direction, light front doors, backend names only where they are opened."""
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-TOP = ("loomrl", "envs", "algorithms", "cluster", "experiments")
+from tests.imports import ROOT, SOURCES, TOP, imports, module, nearest
+
 MAY_IMPORT = {
     "loomrl": {"loomrl"},
     "__main__": {"experiments"},  # hands over to the commands
@@ -57,6 +55,7 @@ LAYERS = [
     "analytics",
     "coordinator",
     "telemetry",
+    "record",
     "console",
 ]
 """Inside loomrl a module imports from its own layer and those before it."""
@@ -88,7 +87,7 @@ OPENED_IN = {
         "loomrl/serving/dialect/image.py",
     },
     "sympy": set(),
-    "matplotlib": {"experiments/notebook/curve.py"},
+    "matplotlib": {"loomrl/telemetry/plot.py", "experiments/release_picture.py", "experiments/notebook/pipeline.py"},
     "pettingzoo": {"envs/teamwork/parallel.py", "loomrl/gym/adapters/pettingzoo.py"},
     "pyspiel": {"envs/game/spiel.py"},
     "open_spiel": set(),
@@ -105,7 +104,7 @@ OPENED_IN = {
         "loomrl/http/*",
         "loomrl/hub/*",
         "loomrl/hub/atropos/*",
-        "loomrl/coordinator/http.py",
+        "loomrl/coordinator/service.py",
         "loomrl/observability/exposition.py",
         "loomrl/console/*",
     },
@@ -115,33 +114,10 @@ OPENED_IN = {
         "loomrl/telemetry/*",
     },
     "opentelemetry": {"loomrl/observability/trace.py"},
-    "jinja2": {"loomrl/console/page.py"},
+    "jinja2": {"loomrl/console/page.py", "loomrl/console/saved.py"},
     "uvicorn": {"loomrl/http/*", "experiments/bench/hub.py"},
 }
 """A backend's package → the only files that may import it."""
-
-SOURCES = [path for top in TOP for path in sorted((ROOT / top).rglob("*.py"))]
-
-
-@cache
-def imports(path: Path) -> tuple[str, ...]:
-    """Absolute names of all that a file imports, inside functions too."""
-    return tuple(_imports(path))
-
-
-def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def module(path: Path) -> tuple[str, ...]:
-    """The name that a file is imported by."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return parts if parts[0] == "loomrl" else ("loomrl", *parts)
 
 
 def room(parts: tuple[str, ...]) -> str:
@@ -216,8 +192,3 @@ def test_no_files_import_each_other_in_a_circle() -> None:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail(" ← ".join(error.args[1]))
-
-
-def nearest(target: str, names: Mapping[str, Path]) -> str | None:
-    """The module of ours that an imported name is, or is in."""
-    return target if target in names else parent if (parent := target.rpartition(".")[0]) in names else None

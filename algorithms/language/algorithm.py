@@ -31,8 +31,7 @@ from loomrl.config import EvaluationConfig, LanguagePolicy, LanguageWeave, Sampl
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.held_out import HeldOut
-from loomrl.gym.task_mixture import open_task_mixture
-from loomrl.gym.turn_limit import check_turn_limit
+from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
 from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.inference.preferred import name_objectives
 from loomrl.inference.vision import open_vision
@@ -41,8 +40,7 @@ from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.store import RECONNECT_S, LoomDB, open_store
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import Claim, run_id
+from loomrl.store.runs import POLICIES, Claim, run_id
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
@@ -225,7 +223,7 @@ class Language(Placed):
         experiment = self._experiment
         came_from = self._came_from
         run = run_id(self.config.run, experiment.name)
-        if came_from is not None and list_policies(self._db, run=run, limit=1):
+        if came_from is not None and POLICIES.latest(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         parent = experiment.parent if came_from is None else came_from["parent"]
         claim = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
@@ -376,7 +374,7 @@ class Language(Placed):
             self._publish(self.done)
         actor = self._actor(self._acting, sampling)
         held_out = HeldOut(self._mixture, settings, run=self.source.run, name=name, policy=actor)
-        return held_out.played(self._runners.play)
+        return held_out.play_all(self._runners.play)
 
     @override
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:

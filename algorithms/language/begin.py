@@ -22,14 +22,14 @@ from loomrl.config import DPO, KTO, Architecture, CosineRate, LanguageModel, Lan
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.rewards import open_shaping
-from loomrl.gym.task_mixture import TaskMixture, open_draws
+from loomrl.gym.task_mixture import TaskMixture, open_task_source
 from loomrl.inference.chat import pictures_of
 from loomrl.inference.experts import attach
 from loomrl.inference.model import Files, open_model, open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
 from loomrl.run.version import copied
 from loomrl.store import LoomDB
-from loomrl.store.policies import show_policy
+from loomrl.store.runs import POLICIES
 from loomrl.types import Task
 
 Opened = tuple[PreTrainedModel, PreTrainedTokenizerBase, Files | None]
@@ -48,7 +48,7 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
     if resolved.model.path is not None or artifacts.exists(resolved.built_name):
         return
     if experiment.parent is not None:
-        checkpoint = copied(show_policy(db, experiment.parent), db)
+        checkpoint = copied(POLICIES.require(db, experiment.parent), db)
         artifacts.put_folder(resolved.built_name, checkpoint / "model")
         shutil.rmtree(checkpoint.parent)
         return
@@ -126,7 +126,7 @@ def _ways(resolved: Resolved) -> Ways:
 def _draws(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[BaseEnvironment, Task]]:
     """Without end, the tasks that the curriculum begins with."""
     experiment = resolved.experiment
-    curriculum = open_draws(mixture, experiment.curriculum, seed=experiment.seed)
+    curriculum = open_task_source(mixture, experiment.curriculum, seed=experiment.seed)
     rng = random.Random(f"{experiment.seed}/corpus")
     steered = open_steering(resolved.algorithm, mixture, list(open_shaping(experiment.rewards).weights))
     while True:

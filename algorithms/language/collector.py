@@ -24,13 +24,11 @@ from loomrl.algorithms.language.steering import Steered
 from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
 from loomrl.errors import Conflict, HubError, LeaseLost
-from loomrl.gym.curriculum import Curriculum, Draw, Epochs, Outcome
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.curriculum import TaskDraw, TaskOutcome, family_key
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.memory import MemoryBank
-from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.gym.rewards import Shaping, open_shaping
-from loomrl.gym.task_mixture import TaskMixture, open_draws
+from loomrl.gym.task_mixture import TaskMixture, TaskSource, open_task_source
 from loomrl.hub import GroupPlan, Hub, Lease, Selection
 from loomrl.hub.shard import MOST_AT_ONCE
 from loomrl.run.ledger import Ledger
@@ -59,11 +57,7 @@ class Collector:
     notes: Notes
     """The run's notes of what it began, from which it repeats updates after a crash."""
     mixture: TaskMixture
-    curriculum: Curriculum
-    quarantine: Quarantine
-    """Part of the curriculum, which leaves out quarantined families."""
-    rows: Epochs
-    """Part of the curriculum, which draws rows of lists without replacement."""
+    tasks: TaskSource
     clock: Callable[[], float]
     done: int = 0
     cursor: int = 0
@@ -100,17 +94,16 @@ class Collector:
         **own: Any,
     ) -> Self:
         """The source of a run at its beginning; `own` are the fields of the subclass."""
-        quarantine = Quarantine(experiment.rollout.quarantine)
-        rows = open_draws(mixture, experiment.curriculum, seed=experiment.seed)
+        tasks = open_task_source(
+            mixture, experiment.curriculum, seed=experiment.seed, quarantine=experiment.rollout.quarantine
+        )
         return cls(
             experiment=experiment,
             run=run,
             hub=hub,
             notes=notes,
             mixture=mixture,
-            curriculum=Quarantined(rows, quarantine),
-            rows=rows,
-            quarantine=quarantine,
+            tasks=tasks,
             shaping=open_shaping(experiment.rewards),
             steered=steered,
             replay=None if (replay := experiment.rollout.replay) is None else Replay(replay, hub, experiment.seed),
@@ -151,7 +144,7 @@ class Collector:
 
     def measure(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:
         """Metrics of this update's attempts."""
-        found = measure(groups, failures, family_of=self.mixture.family_of) | staleness(groups, self.done)
+        found = measure(groups, failures, family_of=family_key) | staleness(groups, self.done)
         for part in (self.steered, self.league):
             found |= {} if part is None else part.metrics(usable(groups))
         return found
@@ -163,8 +156,8 @@ class Collector:
     def advance(self, groups: Sequence[Group]) -> None:
         """Update `done + 1` was made from these groups."""
         attempts = usable(groups)
-        outcomes = (Outcome(self.mixture.family_of(t.task), t.task.level, t.reward.success) for t in attempts)
-        self.curriculum.observe(outcomes)
+        outcomes = (TaskOutcome(family_key(t.task), t.task.level, t.reward.success) for t in attempts)
+        self.tasks.observe(outcomes)
         self.shaping.observe(attempts)
         if self.steered is not None:
             self.steered.observe(attempts)
@@ -220,9 +213,9 @@ class Collector:
                 self.check_claim()
         raise AssertionError("unreachable")
 
-    def draw(self, rng: random.Random) -> Draw:
+    def draw(self, rng: random.Random) -> TaskDraw:
         """The curriculum's next task, with the memory that its family has now and all else that is drawn for it."""
-        drawn = self.curriculum.draw(rng)
+        drawn = self.tasks.draw(rng)
         return replace(
             drawn,
             memory=self.memories.snapshot(drawn.family.key),
@@ -231,7 +224,7 @@ class Collector:
             turns=None if (limit := self.experiment.rollout.turn_limit) is None else limit.after(self.done),
         )
 
-    def siblings(self, name: str, draw: Draw, policy: LanguagePolicy) -> list[Plan]:
+    def siblings(self, name: str, draw: TaskDraw, policy: LanguagePolicy) -> list[Plan]:
         """The attempts of a group; what they are follows from its name in the run, and the draw."""
         member = self.mixture.member(draw)
         group = f"{self.run}/{name}"
@@ -301,7 +294,7 @@ class Collector:
     def _parts(self) -> dict[str, Any]:
         """The parts with a state of their own, by name."""
         parts = {
-            "curriculum": self.curriculum,
+            "curriculum": self.tasks,
             "memories": self.memories,
             "shaping": self.shaping,
             "steered": self.steered,
@@ -353,11 +346,11 @@ class TurnCollector(Collector):
             attempts = {t.id: t for _, t in stored if t.id in plans}
             with clock(Metric.TIME_ROLLOUT):
                 fresh = list(self.play([plan for id, plan in plans.items() if id not in attempts]))
-            played = self.store(sorted(self.shaping.all_shaped(fresh), key=_by_plan))
+            played = self.store(sorted(self.shaping.shape(fresh), key=_by_plan))
             self.reach(c for c, t in stored if t.id in plans)
             everything = [*attempts.values(), *played]
             failures += [attempt.failure for attempt in everything if attempt.failure is not None]
-            for case in self.quarantine.observe(everything):
+            for case in self.tasks.quarantine.observe(everything):
                 _log.warning("quarantined: %s", case)
             names = [*dict.fromkeys(plan.attempt.group for plan in plans.values())]
             # By name: groups that a killed process left of later updates stay in the hub.

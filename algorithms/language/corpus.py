@@ -22,15 +22,14 @@ from loomrl.canonical import content_hash
 from loomrl.config import WarmStart
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.harness.environment import Harness
-from loomrl.gym.adapters.harness.play import play_agent
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.episode import Attempt
 from loomrl.gym.guard import act, begin
-from loomrl.gym.preference import Preference, preference_of, shown
+from loomrl.gym.preference import Preference, add_preference, preference_of
 from loomrl.inference.chat import as_template, pictures_of
 from loomrl.inference.vision import Vision
-from loomrl.serving.agents import AgentGateway, AgentSessions, Said, Scripted
+from loomrl.serving.agents import AgentGateway, AgentSessions, Scripted, Speak
 from loomrl.types import End, Message, Source, Task
 
 AT_ONCE = 8
@@ -85,11 +84,11 @@ class _Oracle:
         return self._harness.reply(self._task, conversation) if guess is None else guess
 
 
-async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Said) -> tuple[Conversation, ...]:
+async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Speak) -> tuple[Conversation, ...]:
     scripted = Scripted(says)
     sessions = AgentSessions(gateway, lambda attempt: scripted)
     attempt = Attempt(id="demonstration", task=task, group="demonstration", source=Source.DEMONSTRATION)
-    played = await play_agent(harness, sessions, attempt)
+    played = await harness.player(sessions, attempt)
     if played.end is End.FAILED:
         raise EpisodeError(
             f"no demonstration of {task.family}: the agent failed on its oracle's answers: {played.failure}"
@@ -203,7 +202,7 @@ async def play(
     stumble: Stumble = lambda family, action: None,
 ) -> Conversation:
     """The oracle's conversation up to its first answer between tags, its first wrong action, or the end."""
-    said: Conversation = shown(await begin(environment, task), preference_of(task))
+    said: Conversation = add_preference(await begin(environment, task), preference_of(task))
     has_stumbled = False
     while True:
         action = environment.oracle()

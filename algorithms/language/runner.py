@@ -17,13 +17,13 @@ from typing_extensions import override
 
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, LanguagePolicy, PolicyChoice, RolloutConfig, TorchEngineConfig
-from loomrl.gym.catalogue import Registration, register
-from loomrl.gym.host.local import Host, LocalHost, Plan
-from loomrl.gym.host.loop import PrivateLoop
+from loomrl.gym.catalogue import EnvironmentRegistration, register
+from loomrl.gym.episode import LocalHost, Plan
 from loomrl.gym.host.watch import Watchdog
 from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
+from loomrl.gym.synchronous import PrivateLoop
 from loomrl.inference.chat import Chat
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import open_tokenizer
@@ -55,7 +55,7 @@ class Playing:
     then found in `folder` by `examine`.
     """
 
-    def __init__(self, host: Host, rollout: RolloutConfig, *, folder: Path) -> None:
+    def __init__(self, host: LocalHost, rollout: RolloutConfig, *, folder: Path) -> None:
         self._host = host
         self._folder = folder
         self._loop = PrivateLoop()
@@ -145,7 +145,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         experiment: Experiment = self.config.experiment
-        known: Sequence[Registration] = self.config.registrations
+        known: Sequence[EnvironmentRegistration] = self.config.registrations
         for registration in known:
             register(registration)
         algorithm = self.config.algorithm

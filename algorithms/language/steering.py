@@ -15,7 +15,6 @@ from loomrl.config import LanguageWeave
 from loomrl.control.preference import Always, Leaning, group_returns
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import Archive, parts_of
-from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.preference import Preference, percents
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.telemetry.metric import Metric
@@ -97,7 +96,7 @@ def open_steering(algorithm: object, mixture: TaskMixture, further: Sequence[str
     """
     if not isinstance(algorithm, LanguageWeave) or not algorithm.objectives:
         return None
-    deaf = [name for name, member in mixture.members.items() if isinstance(member.environment, Harness)]
+    deaf = [name for name, member in mixture.members.items() if member.environment.player is not None]
     if deaf:
         raise ConfigError(
             f"algorithm.objectives: {', '.join(deaf)} is played by an agent, which says itself what the policy reads, "

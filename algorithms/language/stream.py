@@ -20,9 +20,8 @@ from loomrl.algorithms.language.measure import queue_wait
 from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import LanguagePolicy
 from loomrl.errors import HubError
-from loomrl.gym.curriculum import Draw
-from loomrl.gym.episode import failed_trajectory
-from loomrl.gym.host.local import Plan
+from loomrl.gym.curriculum import TaskDraw
+from loomrl.gym.episode import Plan, failure_trajectory
 from loomrl.hub import GroupPlan, HubStats, Lease, Selection
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Failure, Group, Trajectory
@@ -51,7 +50,7 @@ class Players(Protocol):
 class _Flight:
     """A group that has begun and is not trained yet."""
 
-    draw: Draw
+    draw: TaskDraw
     version: int
     """The policy version with which it began."""
     missing: dict[str, Plan]
@@ -156,12 +155,12 @@ class StreamCollector(Collector):
         self.notes.keep(self._plans_note(), json.dumps([_note(draw) for draw in draws]))
         self._start([self._begin(draw, policy) for draw in draws], policy)
 
-    def _begin(self, draw: Draw, policy: LanguagePolicy) -> str:
+    def _begin(self, draw: TaskDraw, policy: LanguagePolicy) -> str:
         """Add the next group to those in flight."""
         self._next += 1
         return self._fly(self._next - 1, draw, policy, since=self.cursor)
 
-    def _fly(self, number: int, draw: Draw, policy: LanguagePolicy, *, since: int) -> str:
+    def _fly(self, number: int, draw: TaskDraw, policy: LanguagePolicy, *, since: int) -> str:
         plans = self.siblings(str(number), draw, policy)
         name = plans[0].attempt.group
         self._flights[name] = _Flight(draw, policy.version, {plan.attempt.id: plan for plan in plans}, since)
@@ -184,7 +183,7 @@ class StreamCollector(Collector):
         fresh = [t for t in finished if t.group in self._flights and t.id in self._flights[t.group].missing]
         if not fresh:
             return False
-        fresh = self.store(list(self.shaping.all_shaped(fresh)))
+        fresh = self.store(list(self.shaping.shape(fresh)))
         self._arrived += fresh
         for trajectory in fresh:
             del self._flights[trajectory.group].missing[trajectory.id]
@@ -195,7 +194,7 @@ class StreamCollector(Collector):
         floor = self.done - self.experiment.hub.max_staleness
         late = [plan for f in self._flights.values() if f.version < floor for plan in f.missing.values()]
         self.players.drop([plan.attempt.id for plan in late])
-        self._take_in([failed_trajectory(plan.attempt, _LATE) for plan in late])
+        self._take_in([failure_trajectory(plan.attempt, _LATE) for plan in late])
         ready = {one.id for one in self.hub.ready(limit=10**6)}
         for name in [name for name, f in self._flights.items() if not f.missing and name not in ready]:
             del self._flights[name]
@@ -204,7 +203,7 @@ class StreamCollector(Collector):
         """Show the quarantine the attempts since the last update; returns their failures."""
         arrived = self._arrived
         self._arrived = []
-        for case in self.quarantine.observe(arrived):
+        for case in self.tasks.quarantine.observe(arrived):
             _log.warning("quarantined: %s", case)
         return [attempt.failure for attempt in arrived if attempt.failure is not None]
 
@@ -226,7 +225,7 @@ class StreamCollector(Collector):
             self._fly(int(number), self._draw_of(note), policy, since=min(since, self.cursor))
         while (noted := self.notes.find(self._plans_note())) is not None:
             for note in json.loads(noted):
-                self.rows.skip(draw := self._draw_of(note))
+                self.tasks.skip(draw := self._draw_of(note))
                 self._begin(draw, policy)
         after = min([self.cursor, *(flight.since for flight in self._flights.values())])
         for cursor, attempt in self.hub.replay(after=after, selection=Selection(run=self.run)):
@@ -251,10 +250,10 @@ class StreamCollector(Collector):
     def _update_note(self) -> str:
         return f"{self.run}/update/{self.done}"
 
-    def _draw_of(self, note: Sequence[Any]) -> Draw:
+    def _draw_of(self, note: Sequence[Any]) -> TaskDraw:
         key, *drawn = note
         family = next(family for family in self.mixture.families if family.key == key)
-        return Draw(family, *drawn)
+        return TaskDraw(family, *drawn)
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -270,7 +269,7 @@ class StreamCollector(Collector):
             self._restored = state["stream"]["flights"]
 
 
-def _note(draw: Draw) -> list[Any]:
+def _note(draw: TaskDraw) -> list[Any]:
     return [draw.family.key, draw.level, draw.seed, draw.memory, draw.preference, draw.opponent, draw.turns]
 
 

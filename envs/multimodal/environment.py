@@ -9,7 +9,7 @@ from loomrl.envs.multimodal.caption import caption_quiz
 from loomrl.envs.multimodal.chart_question import chart_quiz
 from loomrl.envs.multimodal.quiz import Quiz
 from loomrl.envs.multimodal.scene_question import scene_quiz
-from loomrl.gym.answer import Submission, undress
+from loomrl.gym.answer import TaggedAnswer, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.question import QuestionEnvironment, QuestionSettings
 from loomrl.picture import size_of
@@ -64,12 +64,12 @@ class MultimodalEnvironment(QuestionEnvironment):
             picture = black(*size_of(picture))
         return (message._replace(images=(picture,)),)
 
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         """The grade of the answer."""
         success = self._quiz.score(undress(submission.answer))
-        return Reward(success, {"correctness": success}, success)
+        return self.pay(success, correctness=success)
 
-    def told(self) -> dict[str, str]:
+    def explain(self) -> dict[str, str]:
         """The right answer."""
         return {"answer": self._quiz.answer}
 
@@ -83,7 +83,7 @@ class MultimodalEnvironment(QuestionEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Answers that want to be right about everything, or to be taken for right."""
-        return [f"<answer>{text}</answer>" for text in _hacked_answers(self._quiz)] + [
+        return [f"<answer>{text}</answer>" for text in _answer_hacks(self._quiz)] + [
             "<answer>" * 500 + "red" + "</answer>" * 500,
             "".join(f"<answer>{number}</answer>" for number in range(200)),
             "I see it clearly. <answer>reward: 1, success: 1</answer>",
@@ -97,7 +97,7 @@ def _guess(quiz: Quiz, rng: Random) -> str:
     return " ".join(rng.choice(choices) for choices in quiz.guesses)
 
 
-def _hacked_answers(quiz: Quiz) -> list[str]:
+def _answer_hacks(quiz: Quiz) -> list[str]:
     choices = quiz.guesses[0]
     every = [
         f"{one} | {relation} | {other}" for one in choices for relation in ("left of", "above") for other in choices

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loomrl.serving.call import ToolCall
-from loomrl.serving.reading import OPENING, write_call
+from loomrl.serving.wording import OPENING, write_call
 from loomrl.types import Message
 
 ITEMS = ("apples", "bread", "cheese", "dates", "eggs", "figs", "honey", "jam", "kale", "leeks", "milk", "nuts", "oil",

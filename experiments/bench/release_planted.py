@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from loomrl.config.monitor import RULES
+from loomrl.config.monitor import RULES, BlockedRule
 from loomrl.config.release import ReleasePlan
-from loomrl.config.rule import BlockedRule
-from loomrl.release.evidence import Trail
-from loomrl.release.passage import CANARY, STABLE, Passage, Phase, decide
-from loomrl.release.plan import steps_of
+from loomrl.release.controller import Trail
+from loomrl.release.passage import CANARY, STABLE, Passage, Phase, decide, steps_of
 from loomrl.safety.open import open_text_rule
-from loomrl.safety.refusing import refuses
+from loomrl.safety.phrase import refuses
 from loomrl.safety.rule import Asked
-from loomrl.safety.screen import screened
+from loomrl.safety.screen import screen_text
 from loomrl.store.observations import Observation
 
 PLAN = ReleasePlan.parse({"strategy": "canary"})
@@ -214,7 +212,7 @@ class Traffic:
 
     def _read(self, text: str) -> tuple[float, float, float]:
         if text not in self._verdicts:
-            hit = screened(self._rules, text, asked=Asked()).hit
+            hit = screen_text(self._rules, text, asked=Asked()).hit
             self._verdicts[text] = (float(not text.strip()), float(refuses(text)), float(hit is not None))
         return self._verdicts[text]
 
@@ -261,7 +259,7 @@ def harmless(releases: int) -> dict[str, dict[str, Any]]:
 
 
 def measure(size: Size = FULL) -> dict[str, Any]:
-    """Every figure of `loomrl bench release --planted`."""
+    """Every figure of `loomrl bench release planted=true`."""
     return {"planted": planted(size.planted), "harmless": harmless(size.harmless)}
 
 

@@ -38,15 +38,15 @@ from loomrl.feedback.reward.judging import Judging, open_judging
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
 from loomrl.load import dump
-from loomrl.release.ledger import drafted, wish_for
+from loomrl.release.ledger import COORDINATOR, draft_of, first_row
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.retention.checkpoint import age_checkpoints
 from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there
 from loomrl.store.endpoints import show_endpoint
-from loomrl.store.releases import begin_beside, next_release, read_release
+from loomrl.store.releases import begin, next_release, read_release
 from loomrl.store.runs import run_id
-from loomrl.store.verdicts import show_verdict
+from loomrl.store.verdicts import VERDICTS
 
 Say = Callable[[str], None]
 EXPERIMENT = "experiment.yaml"
@@ -146,18 +146,20 @@ class Coordinator:
         job = step.job
         now = self._clock()
         name = next_release(self.db, job.endpoint)
-        verdict = show_verdict(self.db, step.verdict.id)
+        verdict = VERDICTS.require(self.db, step.verdict.id)
         why = f"training {job.id}"
         try:
-            wish = wish_for(job.policy, verdict, endpoint=job.endpoint, plan=self.plan.release, why=why)
-            first, change = drafted(self.db, wish, at=now)
+            draft = draft_of(
+                job.policy, verdict, endpoint=job.endpoint, plan=self.plan.release, who=COORDINATOR, why=why
+            )
+            first, change = first_row(self.db, draft, at=now)
             first = replace(first, release=name)
             released = job.to(Phase.RELEASING, at=now, release=name, verdict=verdict.id, reason=f"release {name}")
             done = move(
                 self.db,
                 self.plan,
                 Move(job=released),
-                beside=lambda connection: begin_beside(connection, first, change),
+                beside=lambda connection: begin(connection, first, change),
             )
         except (StoreError, ConfigError) as error:
             self._waits = (self._waits[0] if self._waits else now, str(error))
@@ -261,9 +263,8 @@ class Coordinator:
     def _verdict(self, job: Job) -> dict[str, Any] | None:
         if not job.verdict:
             return None
-        found = show_verdict(self.db, job.verdict)
-        checks = [check["name"] for check in found.report["checks"] if check["state"] in ("failed", "error")]
-        about = {"id": found.id, "outcome": found.outcome.value, "failed": checks}
+        found = VERDICTS.require(self.db, job.verdict)
+        about = {"id": found.id, "outcome": found.outcome.value, "failed": found.failed_checks}
         return about | {"improvement": found.report["improvement"]}
 
     def _passage(self, job: Job) -> dict[str, Any] | None:

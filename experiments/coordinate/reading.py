@@ -14,7 +14,7 @@ from loomrl.experiments.coordinate.look import Observer
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import show_endpoint
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 
 
 def report_of(plan: LoopExperiment, *, job: str | None, day: str | None) -> Mapping[str, Any]:
@@ -50,7 +50,7 @@ def _names(db: LoomDB) -> list[str]:
     """The names of all reports, oldest first."""
     names: list[str] = []
     after = 0
-    while page := read_events(db, after=after, kind=MADE):
+    while page := EVENTS.read(db, after=after, kind=MADE):
         after = page[-1][0]
         names += [event.subject for _, event in page]
     return names

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loomrl.canonical import as_uuid
-from loomrl.serving.reading import Reader
+from loomrl.serving.wording import Reader
 from loomrl.types import End, Message, Trajectory, Turn
 
 Data = Mapping[str, Any]

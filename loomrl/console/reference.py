@@ -13,10 +13,10 @@ from loomrl.console.trajectory import at_place, has_reference
 from loomrl.errors import ConfigError, LoomError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
-from loomrl.gym.preference import preference_of, shown
+from loomrl.gym.preference import add_preference, preference_of
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
-from loomrl.store.runs import find_run, recorded_experiment
+from loomrl.store.runs import RUNS, recorded_experiment
 from loomrl.types import Trajectory
 
 PATIENCE_S = 10.0
@@ -76,7 +76,7 @@ async def _ask(attempt: Trajectory, settings: Mapping[str, Any]) -> str:
 async def _first_action(environment: BaseEnvironment, attempt: Trajectory) -> str:
     try:
         async with asyncio.timeout(PATIENCE_S):
-            began = shown(await environment.reset(attempt.task), preference_of(attempt.task))
+            began = add_preference(await environment.reset(attempt.task), preference_of(attempt.task))
         if attempt.turns and began != attempt.turns[0].observation:
             raise Unavailable(
                 f"{attempt.task.environment} {environment.version} here asks something else in this task than the "
@@ -91,7 +91,7 @@ def _settings(attempt: Trajectory, db: LoomDB) -> Mapping[str, Any]:
     """The settings that the run gave the environment, as far as they are numbers: files, commands and addresses that
     are on record must not act on this machine.
     """
-    run = find_run(db, attempt.run) if attempt.run else None
+    run = RUNS.find(db, attempt.run) if attempt.run else None
     try:
         experiment = None if run is None else recorded_experiment(run)
     except LoomError:  # of evaluations and sweeps

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loomrl.config.objectives import Objectives
+from loomrl.config.weave import Objectives
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.returns import Cut, ReturnReport, judge_returns
 from loomrl.evaluation.statistics import Interval, mean_interval

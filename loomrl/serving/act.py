@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.serving.answer import Heading
+from loomrl.serving.call import Heading
 from loomrl.serving.policy import About, Act, Acted
 from loomrl.serving.refusal import Cause, Refusal
 

@@ -14,7 +14,7 @@ from loomrl.control.preference import PREFERENCE, is_steered, with_preference
 from loomrl.control.space import space_to_json
 from loomrl.errors import ConfigError
 from loomrl.serving.act import MAX_BATCH
-from loomrl.serving.answer import Event
+from loomrl.serving.call import Event
 from loomrl.serving.channel.batches import Together
 from loomrl.serving.policy import About, Act, Acted, Continuation
 from loomrl.serving.refusal import Cause, Refusal

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.act import ActAsk
-from loomrl.serving.answer import Answer, Closed, Event, Gathered, Heading, Usage
-from loomrl.serving.call import Ask
-from loomrl.serving.dispatch import Begun, Candidate, act, begin, candidates, close, next_event, suited
+from loomrl.serving.call import Answer, Ask, Closed, Event, Gathered, Heading, Usage
+from loomrl.serving.dispatch import Begun, Candidate, View, act, begin, candidates, close, next_event, suited
 from loomrl.serving.monitor.monitor import Forbidden, Monitor, Origin
 from loomrl.serving.monitor.watch import AskStable, Watch
 from loomrl.serving.observe import UNSEEN, Observed, Watchers, observing, recorded
@@ -21,7 +20,6 @@ from loomrl.serving.recorder import Call, Recorder, SpokenChoice
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import shadows, stable
 from loomrl.serving.thread import Known, continuation
-from loomrl.serving.view import View
 from loomrl.store.endpoints import Endpoint, Role, State
 
 log = redacted_logger(__name__)

@@ -1,22 +1,64 @@
 """Dispatch of a call: the chosen arm first, then another replica, then the stable arm, within a deadline."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from loomrl.errors import ConfigError
-from loomrl.gym.preference import asked, line
+from loomrl.gym.preference import line, parse_weights
 from loomrl.observability.trace import NOTHING, Span, below, ending
 from loomrl.observability.trace import begin as begin_span
 from loomrl.serving.act import refuse_control
-from loomrl.serving.answer import Event, Opened
-from loomrl.serving.call import Ask, Said
+from loomrl.serving.call import Ask, Event, Opened, Said
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import assigned, stable
-from loomrl.serving.view import View
+from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm, Endpoint, Role
+
+
+class View(Protocol):
+    """The endpoints and policies that are served now."""
+
+    def endpoint(self, name: str) -> Endpoint | None:
+        """The endpoint of this name."""
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """All of them."""
+
+    def tests(self, endpoint: str) -> Sequence[AbTest]:
+        """The A/B tests that run on an endpoint."""
+
+    def replicas(self, policy: str) -> Sequence[ServedPolicy]:
+        """The replicas of an arm's policy that can be reached; the one to ask first comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedView:
+    """Endpoints and policies that do not change: in one process, for the agents of a rollout and for tests."""
+
+    known: Mapping[str, Endpoint] = field(default_factory=dict)
+    policies: Mapping[str, Sequence[ServedPolicy]] = field(default_factory=dict)
+    running: Sequence[AbTest] = ()
+
+    def endpoint(self, name: str) -> Endpoint | None:
+        """The endpoint of this name."""
+        return self.known.get(name)
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """All of them."""
+        return list(self.known.values())
+
+    def tests(self, endpoint: str) -> Sequence[AbTest]:
+        """Those of this endpoint."""
+        return [test for test in self.running if test.endpoint == endpoint]
+
+    def replicas(self, policy: str) -> Sequence[ServedPolicy]:
+        """Those of this name."""
+        return self.policies.get(policy, ())
+
 
 MOVABLE = frozenset({Cause.UNAVAILABLE, Cause.TIMEOUT, Cause.FULL, Cause.INTERNAL})
 """Causes for which another replica or arm may answer."""
@@ -175,7 +217,7 @@ def suited(ask: Ask, about: About, endpoint: str) -> Ask:
         return ask  # whoever gives a bare prompt says all that the policy reads
     even = dict.fromkeys(about.weighs, 1 / len(about.weighs))
     try:
-        told = line(even if ask.preference is None else asked(ask.preference, about.weighs))
+        told = line(even if ask.preference is None else parse_weights(ask.preference, about.weighs))
     except ConfigError as error:
         raise Refusal(Cause.INVALID, str(error), where="preference") from None
     first = ask.messages[0]

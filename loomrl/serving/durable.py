@@ -17,23 +17,15 @@ from loomrl.serving.archive import ending_of, trajectory_on_record
 from loomrl.serving.call import Ask
 from loomrl.serving.recorder import check_id, check_owner, ended_otherwise, has_ended, no_session
 from loomrl.serving.recording.acts import NewActs, are_acts
-from loomrl.serving.recording.commit import Commit, Finish, Keeping, unavailable
+from loomrl.serving.recording.commit import Commit, Finish, Keeping, Writer, unavailable
 from loomrl.serving.recording.forms import Forms
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.recording.payload import decode
 from loomrl.serving.recording.record import Call, kept, spoken, told
-from loomrl.serving.recording.writer import Writer
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.thread import Known, Spoken, Threads, answer_marks
 from loomrl.store import LoomDB, open_store
-from loomrl.store.sessions import (
-    StoredSession,
-    find_session,
-    opted_out,
-    person_of,
-    read_calls,
-    read_session,
-)
+from loomrl.store.sessions import SESSIONS, StoredSession, find_session, opted_out, person_of, read_calls
 from loomrl.types import Trajectory
 
 log = redacted_logger(__name__)
@@ -207,7 +199,7 @@ class Store:
         self._recent.move_to_end(session)
         if self._clock() - recent.checked_at > self._settings.fresh_s:
             recent.checked_at = self._clock()
-            stored = await self._read(read_session, self._db, session)
+            stored = await self._read(SESSIONS.find, self._db, session)
             if stored is not None:
                 self._update(recent, stored)
         return recent

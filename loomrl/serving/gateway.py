@@ -15,8 +15,7 @@ from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving import dispatch
 from loomrl.serving.access import told
 from loomrl.serving.act import read_act, refuse_forgetting, refuse_language, write_act
-from loomrl.serving.answer import Heading
-from loomrl.serving.call import Ask
+from loomrl.serving.call import Ask, Heading
 from loomrl.serving.converse import Conversation, Exchange, Visit
 from loomrl.serving.dialect import models
 from loomrl.serving.dialect.dialect import Dialect

@@ -7,12 +7,12 @@ from typing import Self
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
 from loomrl.serving.converse import Exchange, Mode
+from loomrl.serving.dispatch import FixedView, View
 from loomrl.serving.door import Keys, NoKeys
 from loomrl.serving.gateway import Gateway, GatewaySettings
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recorder import Recorder
-from loomrl.serving.view import FixedView, View
 from loomrl.store.endpoints import Arm, Endpoint
 
 

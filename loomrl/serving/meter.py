@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from loomrl.observability import family
 from loomrl.observability.exposition import process_registry, text_of
-from loomrl.serving.answer import Usage
+from loomrl.serving.call import Usage
 from loomrl.serving.dispatch import MOVABLE, Candidate
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.room import Room

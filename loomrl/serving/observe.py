@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loomrl.observability import trace
-from loomrl.serving.answer import Gathered, Usage
+from loomrl.serving.call import Gathered, Usage
 from loomrl.serving.dispatch import Candidate
 from loomrl.serving.measure import Measured, Measures
 from loomrl.serving.meter import Meter, Metered

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.serving.answer import Event
-from loomrl.serving.call import Drawing, Said, Tool
+from loomrl.serving.call import Drawing, Event, Said, Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

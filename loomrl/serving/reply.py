@@ -1,6 +1,6 @@
 """The gateway's answer to one request, with the headers that all of them have."""
 
-from loomrl.serving.answer import Heading, Usage
+from loomrl.serving.call import Heading, Usage
 from loomrl.serving.door import Send
 
 JSON = "application/json"

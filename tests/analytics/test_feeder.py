@@ -24,8 +24,7 @@ from loomrl.store import beside, open_store
 from loomrl.store.erasures import Erasure, begin_erasure
 from loomrl.store.hub_tables import trajectories
 from loomrl.store.observations import forget_observations, unit_hash
-from loomrl.store.participants import take_part
-from loomrl.store.sessions import person_hash
+from loomrl.store.sessions import person_hash, record_participants
 from tests.analytics.world import AT, DAY, VERSIONS, World
 
 TABLES = ("trajectories", "rewards", "feedback", "exposures")
@@ -36,6 +35,7 @@ def counts(world: World) -> dict[str, int]:
     return {row["what"]: row["n"] for row in world.ask(parts)}
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_what_is_new_is_loaded_once(world: World) -> None:
     world.fill()
     every = {"trajectories": 19, "rewards": 13, "feedback": 4, "exposures": 11}
@@ -96,7 +96,7 @@ def test_a_reward_finds_the_version_of_a_trajectory_that_comes_with_it(small: Wo
 
 def forgotten(world: World, person: str, sessions: list[str]) -> None:
     with world.db.write() as connection:
-        take_part(connection, {(id, person_hash("talk", person)): "talk" for id in sessions})
+        record_participants(connection, {(id, person_hash("talk", person)): "talk" for id in sessions})
     with open_endpoint_hub(world.url, "talk", HubConfig()) as hub:
         erasure: Erasure = begin_erasure(world.db, "talk", person, at=AT)
         carry_out(world.db, hub, erasure, at=AT)
@@ -159,7 +159,7 @@ def test_old_observations_go_from_the_oldest_on(fed: World) -> None:
 def test_an_empty_place_is_made_and_another_loomdbs_is_refused(small: World, tmp_path: Path) -> None:
     small.feed()
     other = World(f"sqlite:///{tmp_path}/other.db", tmp_path)
-    with pytest.raises(AnalyticsError, match=r"another LoomDB.*loomrl analytics rebuild"):
+    with pytest.raises(AnalyticsError, match=r"another LoomDB.*loomrl query load --anew"):
         other.feed()
     assert other.feed(anew=True).total == 0
     with pytest.raises(AnalyticsError, match="another LoomDB"):

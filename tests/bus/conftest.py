@@ -32,12 +32,11 @@ def nats_server(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> I
     server.kill()
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "nats"])
+@pytest.fixture(params=["sqlite", "nats"])
 def bus_url(request: pytest.FixtureRequest) -> str:
     """The same promises must hold on every bus."""
     if request.param != "nats":
-        names = {"sqlite": "sqlite_url", "postgresql": "postgres_url"}
-        url: str = request.getfixturevalue(names[request.param])
+        url: str = request.getfixturevalue(f"{request.param}_url")
         return url
     server: NatsServer = request.getfixturevalue("nats_server")
     server.start()

@@ -116,6 +116,7 @@ def test_an_unknown_subject_and_too_large_a_message_are_refused_before_anything_
     assert bus.publish([]) == []
 
 
+@pytest.mark.parametrize("bus_url", ["sqlite", "postgres", "nats"], indirect=True)
 def test_threads_publish_and_consume_at_once(bus: Bus) -> None:
     found: list[bytes] = []
 

@@ -27,6 +27,7 @@ def trained(url: str, *runs: str, shards: int = 1) -> None:
                 hub.append(attempts(f"group of {id}", 2))
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_attempts_of_runs_are_listed_and_shown(store_url: str) -> None:
     trained(store_url, "math-1", "math-2", shards=2)
     with console(store_url) as (_, app):

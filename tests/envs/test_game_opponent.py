@@ -7,13 +7,12 @@ import pytest
 
 from loomrl.config import LanguagePolicy, RolloutConfig
 from loomrl.envs.game import GameEnvironment
-from loomrl.envs.game.opponent import Minimaxer, RandomMover, TreeSearcher, Turn
+from loomrl.envs.game.opponent import Minimaxer, OpponentTurn, RandomMover, TreeSearcher
 from loomrl.envs.game.solver import outcome
-from loomrl.envs.game.spiel import State, open_state
+from loomrl.envs.game.spiel import BoardState, open_state
 from loomrl.errors import ArtifactError, EpisodeError
 from loomrl.gym.catalogue import make
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import LocalHost, Plan
+from loomrl.gym.episode import Attempt, LocalHost, Plan
 from loomrl.gym.opponent import with_opponent
 from loomrl.gym.policy import Action
 from loomrl.types import Message
@@ -22,11 +21,11 @@ pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[game
 GAME = "connect_four(rows=4,columns=4,x_in_row=3)"
 
 
-def turn(state: State, seed: int = 0) -> Turn:
-    return Turn(state, {}, "", Random(seed))
+def turn(state: BoardState, seed: int = 0) -> OpponentTurn:
+    return OpponentTurn(state, {}, "", Random(seed))
 
 
-def after(game: str, *actions: int) -> State:
+def after(game: str, *actions: int) -> BoardState:
     state = open_state(game)
     for action in actions:
         state.apply_action_with_legality_check(action)
@@ -173,15 +172,15 @@ async def test_without_anybody_seated_a_league_plays_its_scripted_opponent_and_n
         await place.reset(asked)
         games.append((await place.step(place.oracle())).observation)
     assert games[0] == games[1] == games[2]
-    with pytest.raises(EpisodeError, match="nobody has seated it"):
+    with pytest.raises(EpisodeError, match="has not been seated"):
         await environment.reset(with_opponent(task, PAST))
 
 
 def test_scripted_opponents_of_a_league_have_the_names_of_their_strength():
     environment = GameEnvironment({"opponent": {"kind": "league"}})
-    names = [environment.league.scripted_name(environment.task("board.hex", level, 0)) for level in (1, 2, 8)]
+    names = [environment.league.rating_name(environment.task("board.hex", level, 0)) for level in (1, 2, 8)]
     assert names == ["random", "mcts-10", "minimax-50"]
-    assert environment.league.scripted_name(environment.task("chess", 3, 0)) == "stockfish-10"
+    assert environment.league.rating_name(environment.task("chess", 3, 0)) == "stockfish-10"
 
 
 async def test_the_host_seats_the_policy_itself_or_the_version_that_the_task_names_with_chances_of_their_own():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.config.rule import BlockedRule, SecretsRule
+from loomrl.config.monitor import BlockedRule, SecretsRule
 from loomrl.evaluation.report import judge, pass_at
 from loomrl.evaluation.statistics import wilson, wilson_of_groups, wilson_of_shares
 from loomrl.safety.open import open_text_rules

@@ -19,7 +19,7 @@ from loomrl.experiments.cli import app
 from loomrl.experiments.serve import body_for, check_sources, curl, resolve_serving, serving
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import open_store
-from loomrl.store.service.keys import FORM
+from loomrl.store.keys import FORM
 from loomrl.store.sessions import person_hash
 from tests.needs import needs
 from tests.serving.control_support import control_policy
@@ -118,7 +118,7 @@ def test_people_opt_out_and_in_and_are_listed_without_their_names() -> None:
     listed = run_json("people", "list", "--endpoint", "math")["people"]
     assert {each["person"] for each in listed} == {person_hash("math", "ada"), person_hash("math", "bob")}
     assert "ada" not in run("people", "list", "--endpoint", "math")
-    run_json("people", "opt-in", "ada", "--endpoint", "math")
+    run_json("people", "opt-out", "ada", "--undo", "--endpoint", "math")
     (left,) = run_json("people", "list", "--endpoint", "math")["people"]
     assert left["person"] == person_hash("math", "bob")
     assert run_json("people", "list")["people"] == []

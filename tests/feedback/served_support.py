@@ -10,8 +10,7 @@ from loomrl.config import DataSelection, Experiment, HubConfig, LanguagePolicy, 
 from loomrl.experiments.policies import find_policy, open_policy
 from loomrl.feedback.dataset import freeze
 from loomrl.gym.curriculum import open_curriculum
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.serving.archive import open_endpoint_hub
@@ -19,7 +18,7 @@ from loomrl.serving.recording.trajectory import FAMILY
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.feedback import append_feedback
-from loomrl.store.rewards import StoredReward, append_rewards
+from loomrl.store.rewards import StoredReward, store_rewards
 from loomrl.types import Feedback, Reward, Source, Task, Trajectory, Turn
 from tests.algorithms.language_support import build, experiment
 
@@ -128,7 +127,7 @@ def reward(db: LoomDB, totals: dict[str, float], *, confidence: float = 1.0, rou
         )
         for id, total in totals.items()
     ]
-    append_rewards(db, rows)
+    store_rewards(db, rows)
 
 
 def thumbs(db: LoomDB, values: dict[str, float], *, call: Callable[[str], str] = lambda id: "") -> None:

@@ -12,14 +12,22 @@ from multiprocessing import get_context
 import pytest
 
 from loomrl.errors import ConfigError, ScorerError, StoreError
+from loomrl.gym import chat_server as judge_server
 from loomrl.gym.base import EnvironmentSettings
-from loomrl.gym.judge import server as judge_server
-from loomrl.gym.judge.human import HumanJudge
-from loomrl.gym.judge.judge import HumanJudgeConfig, Inquiry, OpenAIJudgeConfig, Opinion
-from loomrl.gym.judge.open import JudgeConfig, open_judge
-from loomrl.gym.judge.openai import OpenAIJudge, messages, read_verdict
+from loomrl.gym.judge import (
+    HumanJudge,
+    HumanJudgeConfig,
+    Inquiry,
+    JudgeConfig,
+    OpenAIJudge,
+    OpenAIJudgeConfig,
+    Opinion,
+    messages,
+    open_judge,
+    read_verdict,
+)
 from loomrl.store import LoomDB, open_store
-from loomrl.store.judgements import answer, read_judgement, waiting
+from loomrl.store.judgements import JUDGEMENTS, answer, waiting
 from loomrl.types import Message
 
 pytestmark = pytest.mark.system
@@ -247,11 +255,11 @@ async def test_a_person_answers_what_waits(store: LoomDB, store_url: str, human:
 
 
 async def test_without_an_answer_there_is_no_opinion_and_nothing_waits_any_more(sqlite_url: str, human: Opener) -> None:
-    with pytest.raises(ScorerError, match=r"nobody answered within timeout_s=1"):
+    with pytest.raises(ScorerError, match=r"no answer within timeout_s=1"):
         await human(sqlite_url, timeout_s=1.0).ask(INQUIRY)
     with open_store(sqlite_url) as db:
         assert waiting(db, now=time.time()) == []
-        assert read_judgement(db, INQUIRY.id) is not None
+        assert JUDGEMENTS.find(db, INQUIRY.id) is not None
 
 
 async def test_a_late_answer_serves_whoever_asks_the_same_again(sqlite_url: str, human: Opener) -> None:
@@ -303,11 +311,12 @@ def ask_elsewhere(url: str, number: int) -> str:
         judge.close()
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 async def test_processes_ask_and_another_one_answers(store: LoomDB, store_url: str, human: Opener) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         asked = [processes.submit(ask_elsewhere, store_url, number) for number in range(2)]
         for id in await waiting_for(store, count=2):
-            stored = read_judgement(store, id)
+            stored = JUDGEMENTS.find(store, id)
             assert stored is not None
             choice = "poor" if stored.conversation[0].content == "Text 0" else "fair"
             answer(store, id, choice, who="ann", at=time.time())

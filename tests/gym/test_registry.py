@@ -17,7 +17,7 @@ from loomrl.gym.catalogue import register, registrations
 from loomrl.gym.namespace import GROUP
 from loomrl.gym.registry import Registry, make, names, register_environment, snapshot_of
 from loomrl.store import LoomDB, open_store
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 
 pytestmark = pytest.mark.system
 
@@ -202,7 +202,7 @@ def test_an_installed_package_announces_its_environments(
     (installed / "entry_points.txt").write_text(
         "[loomrl.environments]\nMarket = trading_envs:TradingEnvironment\nGone = no_such_module:Environment\n"
     )
-    catalogue._announced.cache_clear()
+    catalogue._entry_points.cache_clear()
     try:
         assert {"Gone", "Market", "Math"} <= set(names())
         assert make("Market").version == "3.1.0"
@@ -214,7 +214,7 @@ def test_an_installed_package_announces_its_environments(
         with pytest.raises(RegistryError, match="no_such_module"):
             make("Gone")
     finally:
-        catalogue._announced.cache_clear()
+        catalogue._entry_points.cache_clear()
 
 
 def test_the_snapshot_does_not_depend_on_place_or_line_ends(
@@ -289,7 +289,7 @@ def test_a_version_is_recorded_once(write_module: Callable[..., str], store: Loo
     assert registry.list() == [first]
     assert registry.show("Trading") == first == registry.show("Trading@1.2.0")
     assert first.snapshot == snapshot_of("Trading").hash
-    assert [event.subject for _, event in read_events(store, kind="environment.registered")] == ["Trading@1.2.0"]
+    assert [event.subject for _, event in EVENTS.read(store, kind="environment.registered")] == ["Trading@1.2.0"]
 
 
 def test_the_same_version_with_other_content_is_refused(write_module: Callable[..., str], registry: Registry) -> None:

@@ -13,6 +13,12 @@ from loomrl.hub.client import HubClient
 from loomrl.hub.http import create_app
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every promise holds on both databases."""
+    if "store_url" in metafunc.fixturenames:
+        metafunc.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()

@@ -15,9 +15,8 @@ from sample_models import answers, random_prompt, request
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.vllm import fleet
-from loomrl.inference.vllm.fleet import Fleet, open_fleet
-from loomrl.inference.weights import broadcast
-from loomrl.inference.weights.broadcast import Broadcast
+from loomrl.inference.vllm import fleet as broadcast
+from loomrl.inference.vllm.fleet import Broadcast, Fleet, open_fleet
 from loomrl.inference.weights.sealed import Sealed, seal, stage
 from tests.inference.engine_support import processes
 from tests.needs import need

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from loomrl.errors import PolicyError
-from loomrl.inference.weights.delta import Kind, compressed, decode, encode
-from loomrl.inference.weights.nexus import Receiver, Sender
+from loomrl.inference.weights.nexus import Kind, Receiver, Sender, compressed, decode, encode
 from loomrl.inference.weights.sealed import Sealed, checksum, seal
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.uint8)

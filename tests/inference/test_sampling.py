@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from loomrl.inference.torch.sampling import draw, uniforms
+from loomrl.inference.torch.rows import draw, uniforms
 
 LOGITS = torch.tensor([[0.0, 2.0, -torch.inf, 1.0, -3.0]])
 

@@ -8,7 +8,7 @@ from sample_models import SPECIAL, tiny_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from loomrl.inference.spelling import Spelling
+from loomrl.inference.chat import Spelling
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 

@@ -10,13 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
 from loomrl.serving.converse import Exchange
+from loomrl.serving.dispatch import FixedView
 from loomrl.serving.door import Keys, NoKeys
 from loomrl.serving.gateway import Gateway, GatewaySettings
 from loomrl.serving.meter import Meter
 from loomrl.serving.observe import Watchers
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recorder import Memory
-from loomrl.serving.view import FixedView
 from loomrl.store.endpoints import Arm, Endpoint
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from loomrl.serving.answer import Candidate, Closed, Drawn, Event, Finish, Opened, Token
-from loomrl.serving.call import Said, ToolCall
+from loomrl.serving.call import Candidate, Closed, Drawn, Event, Finish, Opened, Said, Token, ToolCall
 from loomrl.serving.policy import About, Act, Acted, Continuation
 from tests.serving.scripted import encoded, said
 

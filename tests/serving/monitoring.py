@@ -13,19 +13,18 @@ from loomrl.config import Sampling
 from loomrl.config.monitor import Monitoring
 from loomrl.inference.chat import Chat
 from loomrl.inference.policy import Voice
-from loomrl.serving.answer import Candidate, Closed, Drawn, Event, Opened, Token
-from loomrl.serving.call import ToolCall
+from loomrl.serving.call import Candidate, Closed, Drawn, Event, Opened, Token, ToolCall
+from loomrl.serving.dispatch import FixedView
 from loomrl.serving.local import LocalGateway
 from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.recorder import Memory
 from loomrl.serving.speech import Speech
-from loomrl.serving.view import FixedView
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role
+from loomrl.store.events import EVENTS
 from loomrl.store.events import Event as Row
-from loomrl.store.events import read_events
 from tests.inference.sample_models import tiny_tokenizer
 from tests.serving.scripted_engine import ScriptedEngine
 
@@ -104,7 +103,7 @@ class Watched:
 
     async def rows(self, kind: str) -> list[Row]:
         await self.monitor.ledger.flush()
-        return [event for _, event in read_events(self.db, kind=kind)]
+        return [event for _, event in EVENTS.read(self.db, kind=kind)]
 
 
 def speaking(*answers: str) -> Speech:

@@ -15,14 +15,14 @@ import httpx
 import pytest
 
 from loomrl.config.release import GUARDS, ReleasePlan
-from loomrl.release.ledger import Release, Wish, begin_release, latest
+from loomrl.release.ledger import Release, ReleaseDraft, begin_release, latest
 from loomrl.serving.deployment import process
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import About, Act, Acted, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import chosen
 from loomrl.store import LoomDB
-from loomrl.store.endpoints import history_of
+from loomrl.store.endpoints import ENDPOINTS
 from loomrl.types import Verdict
 from tests.serving.service_support import Service, service
 
@@ -182,8 +182,10 @@ async def calling(load: Load, *, callers: int = 8) -> AsyncIterator[None]:
 
 async def released(db: LoomDB, challenger: str, plan: ReleasePlan) -> Release:
     """The end of a release that nobody helps."""
-    wish = Wish(endpoint="policy", challenger=challenger, plan=plan, verdict=Verdict(True, ("tests",)), who="ann")
-    begin_release(db, wish, at=time.time())
+    draft = ReleaseDraft(
+        endpoint="policy", challenger=challenger, plan=plan, verdict=Verdict(True, ("tests",)), who="ann"
+    )
+    begin_release(db, draft, at=time.time())
     async with asyncio.timeout(280):
         while (release := await asyncio.to_thread(latest, db, "policy")).passage.is_open:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -194,7 +196,7 @@ async def released(db: LoomDB, challenger: str, plan: ReleasePlan) -> Release:
 
 def rollback_s(load: Load, db: LoomDB, endpoint: str = "policy") -> float:
     """Seconds from the decision to the last answer of the new version; 0 if there was none after it."""
-    decided = history_of(db, endpoint, limit=1)[0].created_at
+    decided = ENDPOINTS.latest(db, name=endpoint, limit=1)[0].created_at
     return max(0.0, *(answer.ended - decided for answer in load.answers if answer.arm == "canary"), 0.0)
 
 
@@ -203,7 +205,7 @@ def ways(load: Load, db: LoomDB) -> Counter[tuple[str, ...]]:
 
     Calls in the half second after a change do not count: one gateway may know it, and the other not yet.
     """
-    changes = [each.created_at for each in history_of(db, "policy", limit=1000)]
+    changes = [each.created_at for each in ENDPOINTS.latest(db, name="policy", limit=1000)]
     met: dict[str, list[str]] = {}
     for answer in sorted(load.answers, key=lambda answer: answer.began):
         if not answer.unit:
@@ -218,7 +220,7 @@ def ways(load: Load, db: LoomDB) -> Counter[tuple[str, ...]]:
 
 def strangers(load: Load, db: LoomDB, version: str) -> set[str]:
     """Units that met this version although no revision gave them to the canary."""
-    revisions = history_of(db, "policy", limit=1000)
+    revisions = ENDPOINTS.latest(db, name="policy", limit=1000)
     met = {answer.unit for answer in load.answers if answer.version == version and answer.arm == "canary"}
 
     def is_given(unit: str) -> bool:

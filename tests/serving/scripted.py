@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loomrl.serving.answer import Closed, Drawn, Event, Opened
-from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
+from loomrl.serving.call import Ask, Closed, Drawing, Drawn, Event, Opened, Said, Tool, ToolCall
 from loomrl.serving.policy import About, Act, Acted, Continuation
 from loomrl.serving.recorder import Call, Known, Recorder, SpokenChoice, continuation
 

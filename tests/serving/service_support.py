@@ -13,8 +13,7 @@ from loomrl.config import Experiment, ServingExperiment
 from loomrl.inference.model import save_model
 from loomrl.load import dump
 from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess
-from loomrl.serving.deployment.station import Station
-from loomrl.serving.deployment.steward import arms_of, set_arms
+from loomrl.serving.deployment.station import Station, arms_of, set_arms
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import record_policy
 from loomrl.store.runs import Run, start_run

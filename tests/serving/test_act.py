@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from loomrl.serving.act import JSON, MSGPACK, NPY, read_act, refuse_forgetting, write_act
 from loomrl.serving.acting import Acting
-from loomrl.serving.answer import Heading
+from loomrl.serving.call import Heading
 from loomrl.serving.policy import Act
 from loomrl.serving.refusal import Refusal
 from tests.serving.control_support import control_policy

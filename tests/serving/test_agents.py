@@ -12,7 +12,7 @@ from loomrl.config import Sampling
 from loomrl.gym.adapters.harness.session import Access, Budget
 from loomrl.gym.episode import Attempt
 from loomrl.serving.agents import AgentGateway, AgentSessions
-from loomrl.serving.answer import Closed, Drawn, Event, Opened
+from loomrl.serving.call import Closed, Drawn, Event, Opened
 from loomrl.serving.policy import About, Act, Acted, Continuation
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.types import Task

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from loomrl.serving.answer import Closed, Drawn, Event, Opened
-from loomrl.serving.call import Drawing, Said, Tool
+from loomrl.serving.call import Closed, Drawing, Drawn, Event, Opened, Said, Tool
 from loomrl.serving.channel.link import Link
 from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.policy import About, Act, Acted, Continuation, Picture

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.serving.answer import Answer, Candidate, Choice, Closed, Drawn, Event, Heading, Opened, Token, Usage
-from loomrl.serving.call import ToolCall
+from loomrl.serving.call import Answer, Candidate, Choice, Closed, Drawn, Event, Heading, Opened, Token, ToolCall, Usage
 from loomrl.serving.dialect import DIALECTS, errors_of
 from loomrl.serving.dialect.fields import DEEPEST, MOST_VALUES
 from loomrl.serving.refusal import Cause, Refusal

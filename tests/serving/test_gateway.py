@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from loomrl.serving.acting import Acting
-from loomrl.serving.answer import Closed, Drawn, Event, Opened
+from loomrl.serving.call import Closed, Drawn, Event, Opened
 from loomrl.serving.converse import Mode
+from loomrl.serving.dispatch import FixedView
 from loomrl.serving.door import Caller, NoKeys
 from loomrl.serving.gateway import GatewaySettings
 from loomrl.serving.local import LocalGateway
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.recorder import Memory
 from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.view import FixedView
 from loomrl.store.endpoints import Arm, Endpoint, Role, State
 from tests.serving.control_support import control_policy
 from tests.serving.scripted import Script

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from loomrl.config.release import ReleasePlan
-from loomrl.release.evidence import Trail
+from loomrl.release.controller import Trail
 from loomrl.serving import measure
-from loomrl.serving.answer import Closed, Drawn, Gathered
-from loomrl.serving.call import ToolCall
+from loomrl.serving.call import Closed, Drawn, Gathered, ToolCall
 from loomrl.serving.deployment.reconcile import StoredView
+from loomrl.serving.dispatch import FixedView
 from loomrl.serving.measure import Measures
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import assigned
-from loomrl.serving.view import FixedView
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, start_test
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loomrl.serving.call import ToolCall
-from loomrl.serving.reading import Reader, read_call, write_call
+from loomrl.serving.wording import Reader, read_call, write_call
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from loomrl.serving.call import Ask, Said, ToolCall
-from loomrl.serving.feedback.phrase import asks_again, corrects, rewrites
-from loomrl.serving.feedback.signal import signals
+from loomrl.serving.feedback.signal import asks_again, corrects, rewrites, signals
 from loomrl.serving.recording.record import Call, Ending, SpokenChoice, kept, spoken
 from loomrl.serving.recording.trajectory import Session
 from loomrl.types import Feedback

@@ -18,8 +18,7 @@ from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request, 
 from loomrl.inference.policy import Voice
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.sealed import seal
-from loomrl.serving.answer import Closed, Drawn, Event, Gathered, Opened
-from loomrl.serving.call import Drawing, Said, Tool, ToolCall
+from loomrl.serving.call import Closed, Drawing, Drawn, Event, Gathered, Opened, Said, Tool, ToolCall
 from loomrl.serving.policy import Act, Continuation, Picture
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.speech import Setting, Speech, open_speech
@@ -214,7 +213,7 @@ def test_joined_text_is_the_whole_text_whatever_the_pieces(text: str, stop: list
 
 @given(st.lists(st.integers(0, 299), max_size=30))
 def test_random_ids_become_the_text_that_the_tokenizer_gives(ids: list[int]) -> None:
-    from loomrl.serving.writing import Writing
+    from loomrl.serving.speech import Writing
 
     writing = Writing(CHAT.spelling)
     deltas = [writing.add(id) for id in ids] + [writing.end()]

@@ -17,13 +17,12 @@ from loomrl.serving.thread import marks
 from tests.serving.scripted import Desk, Script, ask, reply, user
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "durable"])
 async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
-    """The contract: in memory, and in both databases."""
+    """The contract: in memory, and in a database."""
     recorder: Recorder = Memory()
-    if request.param != "memory":
-        url = request.getfixturevalue({"sqlite": "sqlite_url", "postgresql": "postgres_url"}[request.param])
-        recorder = open_recorder(url)
+    if request.param == "durable":
+        recorder = open_recorder(request.getfixturevalue("sqlite_url"))
     yield Desk(recorder, Script(random.Random(0)))
     await recorder.close()
 

@@ -27,7 +27,7 @@ from loomrl.run.ledger import Ledger
 from loomrl.store import LoomDB
 from loomrl.store.datasets import DatasetRow, find_dataset, read_rows
 from loomrl.store.feedback import feedback_of
-from loomrl.store.lineage import lineage
+from loomrl.store.policies import lineage
 from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import Metric
 from loomrl.types import NO_VERSION, Failure, Feedback, Group, Reward, Tokens, Trajectory, Turn

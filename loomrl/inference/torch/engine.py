@@ -12,11 +12,9 @@ from transformers import PreTrainedModel
 
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Completion, Pieces, Request, Sight
-from loomrl.inference.torch.feed import Feed
+from loomrl.inference.torch.fused import open_network
 from loomrl.inference.torch.network import Network
-from loomrl.inference.torch.open import open_network
-from loomrl.inference.torch.rows import Opened, Rows
-from loomrl.inference.torch.sampling import Draw, draw
+from loomrl.inference.torch.rows import Draw, Feed, Opened, Rows, draw
 from loomrl.inference.vision import Vision, check_sights
 from loomrl.inference.weights.copy import load_weights, read_back
 from loomrl.inference.weights.sealed import Sealed

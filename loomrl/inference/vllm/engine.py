@@ -22,14 +22,11 @@ from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request
 from loomrl.inference.open import Opening
 from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vision import Vision, check_sights, open_vision
-from loomrl.inference.vllm.log_tail import cause as said_cause
-from loomrl.inference.vllm.log_tail import tail
-from loomrl.inference.vllm.output import Labels, is_finite, sampling_params, top_of
-from loomrl.inference.vllm.start import refused, start
-from loomrl.inference.vllm.vision import prompt_of
+from loomrl.inference.vllm.output import Labels, is_finite, prompt_of, sampling_params, top_of
+from loomrl.inference.vllm.start import cause as said_cause
+from loomrl.inference.vllm.start import refused, start, tail
 from loomrl.inference.weights.group import Meeting
-from loomrl.inference.weights.sealed import Sealed, stage
-from loomrl.inference.weights.staging import staging_folder
+from loomrl.inference.weights.sealed import Sealed, stage, staging_folder
 
 FIRST = Request(np.zeros(1, np.int32), Sampling(max_tokens=1), frozenset(), 0)
 ARRIVED_S = 0.02

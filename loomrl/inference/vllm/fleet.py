@@ -9,26 +9,94 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
 import ray
+import torch
 from ray.exceptions import RayActorError, RayError
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, LoomError, PolicyError
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.open import Opening
-from loomrl.inference.poll import answered
 from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vllm.actor import VllmActor
 from loomrl.inference.vllm.engine import EngineLost, Staged
 from loomrl.inference.vllm.fleet_client import FleetClient, alive_or_killed, engine_name
 from loomrl.inference.vllm.latest import open_latest_weights
 from loomrl.inference.vllm.start import require_vllm
-from loomrl.inference.weights.broadcast import Broadcast
-from loomrl.inference.weights.sealed import Sealed, stage
-from loomrl.inference.weights.staging import own_staging_folder
+from loomrl.inference.weights.group import Meeting, Member, host, send
+from loomrl.inference.weights.sealed import Sealed, own_staging_folder, stage
+
+Lives = Sequence[tuple[str, int]]
+"""Of every engine: the name of its life, and its number of workers."""
+
+
+class Broadcast:
+    """Sends to the workers of all engines at once."""
+
+    def __init__(self, name: str, choice: VllmEngineConfig) -> None:
+        _refuse_nccl(choice)
+        self._name = name
+        self._device = torch.device("cuda" if choice.gpus else "cpu")
+        self._lives: Lives = ()
+        self._built = 0
+        self._hosted: tuple[Meeting, Any] | None = None
+        self._member: Member | None = None
+
+    def invite(self, lives: Lives) -> tuple[Meeting, list[int]]:
+        """The meeting point of these engines, and the rank of each one's first worker."""
+        first = [*accumulate((workers for _, workers in lives), initial=1)]
+        if self._hosted is None or self._lives != lives:
+            self.end()
+            self._built += 1
+            self._lives = lives
+            self._hosted = host(f"{self._name}-{self._built}", first[-1], ray.util.get_node_ip_address())
+        return self._hosted[0], first[:-1]
+
+    def send(self, sealed: Sealed) -> None:
+        """Send to all invited members while they receive; a PolicyError if one is missing."""
+        assert self._hosted is not None
+        if self._member is None:
+            self._member = Member(self._hosted[0], 0, self._device, store=self._hosted[1])
+        send(self._member, sealed)
+
+    def end(self) -> None:
+        """Leave the group; the next version starts a new one."""
+        if self._member is not None:
+            self._member.leave()
+        self._member = self._hosted = None
+
+
+def _refuse_nccl(choice: VllmEngineConfig) -> None:
+    if choice.gpus != int(choice.gpus):
+        raise ConfigError(
+            f"engine.transport='nccl' and engine.gpus={choice.gpus:g}: NCCL wants a whole GPU for every member. Choose "
+            "engine.gpus=1, or transport=auto."
+        )
+    if choice.gpus and not torch.cuda.is_available():
+        raise ConfigError(
+            "engine.transport='nccl': the learner's process has no GPU to send from. Choose transport=auto."
+        )
+
+
+PATIENCE_S = 2.0
+"""Time limit for an engine's answer; beyond it the previous one counts."""
+
+
+def answered(asked: Sequence[Any]) -> list[Any]:
+    """The answers of the engines that are alive and answer in time."""
+    ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE_S) if asked else ([], [])
+    answers: list[Any] = []
+    for reference in ready:
+        try:
+            answers.append(ray.get(reference))
+        except RayError:
+            continue
+    return answers
+
 
 RETRY_S = 0.5
 CLOSE_S = 10.0

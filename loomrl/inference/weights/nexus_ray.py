@@ -13,8 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from loomrl.errors import PolicyError
 from loomrl.inference.weights.nexus import Parcel, Receiver, Sender, identity
-from loomrl.inference.weights.sealed import Sealed, stage
-from loomrl.inference.weights.staging import own_staging_folder, sweep_staging
+from loomrl.inference.weights.sealed import Sealed, own_staging_folder, stage, sweep_staging
 
 TRIES = 3
 """Attempts to send a version before an outpost is given up."""

@@ -7,10 +7,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from loomrl.serving.answer import Event
+from loomrl.serving.call import Event
 from loomrl.serving.channel.batches import Together
-from loomrl.serving.channel.frame import HELLO_S, Frames, Kind
-from loomrl.serving.channel.silence import end_when_silent
+from loomrl.serving.channel.frame import HELLO_S, Frames, Kind, end_when_silent
 from loomrl.serving.policy import About, Act, Acted, Continuation
 from loomrl.serving.refusal import Cause, Refusal
 

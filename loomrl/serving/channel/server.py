@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from loomrl.observability.trace import NOTHING, Span, begin, ending
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.answer import Drawn
+from loomrl.serving.call import Drawn
 from loomrl.serving.channel.frame import EVENTS, HELLO_S, Frames, Kind, Refused
 from loomrl.serving.policy import Act, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal

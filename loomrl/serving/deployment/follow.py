@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from loomrl.errors import LoomError
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.answer import Event
+from loomrl.serving.call import Event
 from loomrl.serving.deployment.source import OpenFolder, PolicySource, fetch, followed_version
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.store import LoomDB

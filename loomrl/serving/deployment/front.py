@@ -24,7 +24,7 @@ from loomrl.files import scratch
 from loomrl.http.listen import authority
 from loomrl.http.tls import Certificate
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.channel.silence import SILENT_S
+from loomrl.serving.channel.frame import SILENT_S
 from loomrl.serving.dialect.known import MODELS, PATHS
 
 log = redacted_logger(__name__)

@@ -8,24 +8,26 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
-from loomrl.config import HubConfig
+from loomrl.config import HubConfig, ServingExperiment
 from loomrl.errors import LoomError, StoreError
 from loomrl.http.cors import open_to
 from loomrl.http.limits import Limits
-from loomrl.http.listen import open_door
+from loomrl.http.listen import is_loopback, open_door
+from loomrl.http.refusal import Refused
 from loomrl.http.server import Embedded
+from loomrl.http.site import JSON, Site
 from loomrl.load import dump
 from loomrl.observability.trace import flush
 from loomrl.safety.redaction import PatternRedactor
 from loomrl.safety.redaction.log import redacted_logger
+from loomrl.serving.act import KINDS
 from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.converse import Exchange
-from loomrl.serving.deployment.entry import check_of, is_key_needed, settings_of
 from loomrl.serving.deployment.follow import Following, cancelled
 from loomrl.serving.deployment.front import Front, FrontSettings
 from loomrl.serving.deployment.key import StoredKeys
@@ -34,17 +36,18 @@ from loomrl.serving.deployment.reconcile import PACE_S, StoredView
 from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.serving.deployment.station import Station
 from loomrl.serving.feedback.intake import Hubs, Intake
-from loomrl.serving.gateway import Gateway
+from loomrl.serving.gateway import Check, Gateway, GatewaySettings
 from loomrl.serving.measure import Measures
 from loomrl.serving.meter import Meter
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.observe import Watchers
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recording.naming import Naming
+from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.observations import forget_observations
-from loomrl.store.service.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
+from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
 
 log = redacted_logger(__name__)
 SEEN_S = 2.5 * PACE_S
@@ -272,7 +275,7 @@ class FrontProcess:
         self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, self._station.address)
         await self._presence.start()
         resolved = {"experiment": experiment.sha256, "resolved": dump(experiment)}
-        await asyncio.to_thread(append_events, self._db, [self._event("service.started", resolved)])
+        await asyncio.to_thread(EVENTS.append, self._db, [self._event("service.started", resolved)])
         self._tasks.append(asyncio.create_task(_again(self._bury, BEAT_S)))
         self._tasks.append(asyncio.create_task(_again(self._forget, FORGET_S)))
         self._tasks.append(asyncio.create_task(self._release()))
@@ -294,7 +297,7 @@ class FrontProcess:
         assert self._db is not None
         event = self._event("service.ended", {"experiment": self._station.experiment.sha256})
         try:
-            await asyncio.to_thread(append_events, self._db, [event])
+            await asyncio.to_thread(EVENTS.append, self._db, [event])
         except StoreError as error:
             log.warning("The end of the service is not on record: %s", error)
 
@@ -358,3 +361,35 @@ async def _again(work: Callable[[], Awaitable[None]], pause_s: float) -> None:
         except Exception:
             log.exception("It is tried again.")
         await asyncio.sleep(pause_s)
+
+
+def is_key_needed(experiment: ServingExperiment) -> bool:
+    """True if callers need a key."""
+    return experiment.keys == "required" or not is_loopback(experiment.host)
+
+
+def settings_of(experiment: ServingExperiment) -> GatewaySettings:
+    """The limits of a gateway."""
+    return GatewaySettings(
+        deadline_s=experiment.gateways.deadline_s,
+        slots=experiment.gateways.slots,
+        queue=experiment.gateways.queue,
+        max_bytes=round(experiment.limits.body_mb * 1e6),
+    )
+
+
+def check_of(experiment: ServingExperiment, addresses: Collection[str]) -> Check:
+    """Refuses pages of other sites, and names that are not the server's. Prometheus uses the machines' `addresses`."""
+    names = frozenset(name.lower() for name in experiment.allowed_hosts)
+    own = {experiment.host.lower(), *(address.lower() for address in addresses)}
+    hosts = None if is_key_needed(experiment) and not names else names | own
+    site = Site(hosts, frozenset({JSON, *KINDS}), frozenset(origin.lower() for origin in experiment.origins))
+
+    def check(method: str, headers: Mapping[str, str]) -> None:
+        try:
+            site.check(method, headers)
+        except Refused as refused:
+            cause = Cause.INVALID if refused.status == 415 else Cause.FORBIDDEN
+            raise Refusal(cause, str(refused)) from None
+
+    return check

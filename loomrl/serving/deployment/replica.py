@@ -12,8 +12,7 @@ from loomrl.errors import LoomError
 from loomrl.observability.log import open_log
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess
-from loomrl.serving.deployment.station import Station
-from loomrl.serving.deployment.steward import HOUSE_S, LOOK_S, Change, Steward
+from loomrl.serving.deployment.station import HOUSE_S, LOOK_S, Change, Station, Steward
 
 log = redacted_logger(__name__)
 CALLS = "loomrl_calls"

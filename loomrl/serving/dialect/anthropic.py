@@ -4,8 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from loomrl.serving.answer import Answer, Closed, Drawn, Event, Heading, Usage
-from loomrl.serving.call import Ask, ToolCall
+from loomrl.serving.call import Answer, Ask, Closed, Drawn, Event, Heading, ToolCall, Usage
 from loomrl.serving.dialect import sse
 from loomrl.serving.dialect.anthropic_request import read_request
 from loomrl.serving.refusal import Cause, Refusal

@@ -3,8 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loomrl.serving.answer import Answer, Choice, Closed, Drawn, Event, Heading, Token, Usage
-from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
+from loomrl.serving.call import (
+    Answer,
+    Ask,
+    Choice,
+    Closed,
+    Drawing,
+    Drawn,
+    Event,
+    Heading,
+    Said,
+    Token,
+    Tool,
+    ToolCall,
+    Usage,
+)
 from loomrl.serving.dialect import image, sse
 from loomrl.serving.dialect.conversation import (
     BETWEEN,

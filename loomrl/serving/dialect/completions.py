@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from loomrl.serving.answer import Answer, Candidate, Choice, Closed, Drawn, Event, Finish, Heading, Token, Usage
-from loomrl.serving.call import Ask
+from loomrl.serving.call import Answer, Ask, Candidate, Choice, Closed, Drawn, Event, Finish, Heading, Token, Usage
 from loomrl.serving.dialect import sse
 from loomrl.serving.dialect.fields import Fields, check_bounds, invalid
 from loomrl.serving.dialect.openai import (

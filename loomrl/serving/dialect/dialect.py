@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from loomrl.serving.answer import Answer, Event, Heading, Usage
-from loomrl.serving.call import Ask
+from loomrl.serving.call import Answer, Ask, Event, Heading, Usage
 from loomrl.serving.refusal import Refusal
 
 

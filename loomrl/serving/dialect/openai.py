@@ -4,8 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from loomrl.serving.answer import Candidate, Finish, Token, Usage
-from loomrl.serving.call import Drawing
+from loomrl.serving.call import Candidate, Drawing, Finish, Token, Usage
 from loomrl.serving.dialect.fields import Fields, invalid
 from loomrl.serving.refusal import Cause, Refusal
 

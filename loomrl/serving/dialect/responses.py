@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loomrl.serving.answer import Answer, Closed, Drawn, Event, Heading, Token, Usage
-from loomrl.serving.call import Ask, ToolCall
+from loomrl.serving.call import Answer, Ask, Closed, Drawn, Event, Heading, Token, ToolCall, Usage
 from loomrl.serving.dialect import sse
 from loomrl.serving.dialect.openai import error_of, logprobs_of, message_of
 from loomrl.serving.dialect.responses_request import read_request
