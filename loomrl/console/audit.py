@@ -4,8 +4,8 @@ import time
 
 from starlette.responses import Response
 
-from loomrl.console.page import Pages, Visit
-from loomrl.console.session import Role
+from loomrl.console.page import PageRequest, Pages
+from loomrl.console.session import ConsoleRole
 from loomrl.http.refusal import Refused
 from loomrl.store.events import EVENTS
 from loomrl.store.keys import KEYS, SCOPES, create_key, revoke_key
@@ -18,12 +18,12 @@ DAY_S = 86_400.0
 def add_to(pages: Pages) -> None:
     """The pages of the record."""
     pages.get("/audit", _audit)
-    pages.get("/keys", _keys, role=Role.ADMIN)
-    pages.post("/keys", _create, role=Role.ADMIN)
-    pages.post("/keys/revoke", _revoke, role=Role.ADMIN)
+    pages.get("/keys", _keys, role=ConsoleRole.ADMIN)
+    pages.post("/keys", _create, role=ConsoleRole.ADMIN)
+    pages.post("/keys/revoke", _revoke, role=ConsoleRole.ADMIN)
 
 
-def _audit(visit: Visit) -> Response:
+def _audit(visit: PageRequest) -> Response:
     db = visit.source.db
     kind = visit.query("kind")[:100]
     subject = visit.query("subject")[:500]
@@ -41,13 +41,13 @@ def _audit(visit: Visit) -> Response:
     )
 
 
-def _keys(visit: Visit, fresh: str = "") -> Response:
+def _keys(visit: PageRequest, fresh: str = "") -> Response:
     db = visit.source.db
     keys = KEYS.latest(db, limit=200)
     return visit.page("keys.html", keys=keys, scopes=SCOPES, fresh=fresh, now=time.time(), position=EVENTS.last(db))
 
 
-def _create(visit: Visit) -> Response:
+def _create(visit: PageRequest) -> Response:
     """Make a key, and show it this once."""
     now = time.time()
     scopes = [scope for scope in SCOPES if visit.form.get(f"scope-{scope}")]
@@ -61,7 +61,7 @@ def _create(visit: Visit) -> Response:
     return _keys(visit, fresh=plain)
 
 
-def _revoke(visit: Visit) -> Response:
+def _revoke(visit: PageRequest) -> Response:
     id = visit.form.get("id", "")
     if KEYS.find(visit.source.db, id) is None:
         raise Refused(404, f"There is no key {id[:60]!r} in this store.")

@@ -9,8 +9,8 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from loomrl.console.chart import line_chart, share_bar
-from loomrl.console.page import Pages, Visit
-from loomrl.console.session import Role
+from loomrl.console.page import PageRequest, Pages
+from loomrl.console.session import ConsoleRole
 from loomrl.http.refusal import Refused
 from loomrl.release.ab import Reading
 from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
@@ -35,12 +35,12 @@ def add_to(pages: Pages) -> None:
     pages.get("/endpoints/{name}", _show)
     pages.get("/ab", _tests)
     pages.get("/ab/{name}", _test)
-    pages.post("/ab/{name}", _stop, role=Role.OPERATOR)
+    pages.post("/ab/{name}", _stop, role=ConsoleRole.OPERATOR)
     pages.get("/monitor", _monitor)
-    pages.post("/monitor/free", _free, role=Role.OPERATOR)
+    pages.post("/monitor/free", _free, role=ConsoleRole.OPERATOR)
 
 
-def _list(visit: Visit) -> Response:
+def _list(visit: PageRequest) -> Response:
     db = visit.source.db
     live = Counter((row.endpoint, str(row.role)) for row in live_replicas(db))
     found = list_endpoints(db)
@@ -53,7 +53,7 @@ def shares_of(arms: Iterable[Arm]) -> Any:
     return share_bar([(f"k-{arm.role.value}", arm.share) for arm in arms if arm.role is not ArmRole.SHADOW])
 
 
-def _show(visit: Visit) -> Response:
+def _show(visit: PageRequest) -> Response:
     db = visit.source.db
     name = visit.segment("name")
     past = ENDPOINTS.latest(db, name=name, limit=20)
@@ -110,7 +110,7 @@ def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[
     ]
 
 
-def _tests(visit: Visit) -> Response:
+def _tests(visit: PageRequest) -> Response:
     now = time.time()
     tests = [(each, _phase(each, now)) for each in list_tests(visit.source.db)]
     return visit.page("tests.html", tests=tests, position=EVENTS.last(visit.source.db))
@@ -120,14 +120,14 @@ def _phase(test: AbTest, now: float) -> str:
     return "open" if test.is_running(now) else "stopped"
 
 
-def _find_test(visit: Visit) -> AbTest:
+def _find_test(visit: PageRequest) -> AbTest:
     name = visit.segment("name")
     if name not in {each.name for each in list_tests(visit.source.db)}:
         raise Refused(404, f"There is no A/B test {name[:120]!r} in this store.")
     return show_test(visit.source.db, name)
 
 
-def _test(visit: Visit) -> Response:
+def _test(visit: PageRequest) -> Response:
     db = visit.source.db
     test = _find_test(visit)
     reading = Reading(test)
@@ -149,7 +149,7 @@ def _test(visit: Visit) -> Response:
     )
 
 
-def _stop(visit: Visit) -> Response:
+def _stop(visit: PageRequest) -> Response:
     test = _find_test(visit)
     why = visit.form.get("why", "").strip()
     if not why:
@@ -159,7 +159,7 @@ def _stop(visit: Visit) -> Response:
     return visit.back(f"/ab/{test.name}")
 
 
-def _monitor(visit: Visit) -> Response:
+def _monitor(visit: PageRequest) -> Response:
     db = visit.source.db
     hits: Counter[tuple[str, ...]] = Counter()
     latest: dict[tuple[str, ...], float] = {}
@@ -175,7 +175,7 @@ def _monitor(visit: Visit) -> Response:
     return visit.page("monitor.html", rows=rows, held=held, is_whole=len(events) < HITS, position=EVENTS.last(db))
 
 
-def _free(visit: Visit) -> Response:
+def _free(visit: PageRequest) -> Response:
     """Free a session from quarantine."""
     session = visit.form.get("session", "")
     endpoint = visit.form.get("endpoint", "")

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.responses import Response
 
 from loomrl.console.chart import sparkline
-from loomrl.console.page import PAGE, Pages, Visit
+from loomrl.console.page import PAGE, PageRequest, Pages
 from loomrl.console.run import MOST_TOGETHER, evaluation_row, place_as, place_in, unit_in
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
@@ -62,7 +62,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RunGroup:
     """Runs that have something in common."""
 
     name: str
@@ -90,7 +90,7 @@ def add_to(pages: Pages) -> None:
     pages.get("/compare/runs", _compare)
 
 
-def _filter(visit: Visit) -> RunFilter:
+def _filter(visit: PageRequest) -> RunFilter:
     return RunFilter(
         kind=visit.query("kind")[:100],
         status=visit.choice("status", [status.value for status in RunStatus]),
@@ -100,7 +100,7 @@ def _filter(visit: Visit) -> RunFilter:
     )
 
 
-def _list(visit: Visit) -> Response:
+def _list(visit: PageRequest) -> Response:
     db = visit.source.db
     wanted = _filter(visit)
     by = visit.query("group")[:200].strip()
@@ -108,7 +108,7 @@ def _list(visit: Visit) -> Response:
     rows = rows_of(db, page)
     return visit.page(
         "runs.html",
-        groups=group_rows(db, rows, by) if by else [Group("", rows)] if rows else [],
+        groups=group_rows(db, rows, by) if by else [RunGroup("", rows)] if rows else [],
         by=by,
         groupings=GROUPINGS,
         most=MOST_GROUPED,
@@ -138,12 +138,12 @@ def results_of(db: LoomDB, ids: Sequence[str]) -> dict[str, Result]:
     return found
 
 
-def group_rows(db: LoomDB, rows: Sequence[Row], by: str) -> list[Group]:
+def group_rows(db: LoomDB, rows: Sequence[Row], by: str) -> list[RunGroup]:
     """The rows by what they have in common, in the order of their first ones."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(_common(db, row.run, by), []).append(row)
-    return [Group(name, those) for name, those in found.items()]
+    return [RunGroup(name, those) for name, those in found.items()]
 
 
 def _common(db: LoomDB, listed: ListedRun, by: str) -> str:
@@ -181,7 +181,7 @@ def differing(runs: Sequence[Run]) -> list[tuple[str, list[str | None]]]:
     return [(path, each) for path, each in values if len(set(each)) > 1]
 
 
-def _selected_runs(visit: Visit, *, most: int) -> list[Run]:
+def _selected_runs(visit: PageRequest, *, most: int) -> list[Run]:
     """The runs that the address names; Refused for too many, or for one that is not there."""
     ids = list(dict.fromkeys(visit.queries("run")))
     if len(ids) > most:
@@ -194,7 +194,7 @@ def _selected_runs(visit: Visit, *, most: int) -> list[Run]:
     return runs
 
 
-def _compare(visit: Visit) -> Response:
+def _compare(visit: PageRequest) -> Response:
     db = visit.source.db
     runs = _selected_runs(visit, most=MOST_TOGETHER)
     if len(runs) < 2:
@@ -217,7 +217,7 @@ def _unit(db: LoomDB, run: Run) -> str:
     return unit_in({name for row in read_metrics(db, run.id, limit=1) for name in row.values})
 
 
-def _runs_to_export(visit: Visit) -> list[Run]:
+def _runs_to_export(visit: PageRequest) -> list[Run]:
     """The runs that are ticked, or all that the filter leaves; Refused 400 for more than fit."""
     if visit.queries("run"):
         return _selected_runs(visit, most=MOST_EXPORTED)
@@ -255,7 +255,7 @@ def _records(db: LoomDB, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _csv(visit: Visit) -> Response:
+def _csv(visit: PageRequest) -> Response:
     """One line a run; the settings that differ are columns."""
     runs = _runs_to_export(visit)
     settings = differing(runs)
@@ -276,7 +276,7 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if is_text and value.startswith(("=", "+", "-", "@")) else value
 
 
-def _json(visit: Visit) -> Response:
+def _json(visit: PageRequest) -> Response:
     """A list of runs, each with all of its settings."""
     runs = _runs_to_export(visit)
     found = [

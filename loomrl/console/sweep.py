@@ -9,7 +9,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from loomrl.console.chart import figure
-from loomrl.console.page import PAGE, Pages, Visit
+from loomrl.console.page import PAGE, PageRequest, Pages
 from loomrl.console.run import place_as, place_in
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
@@ -31,13 +31,13 @@ def add_to(pages: Pages) -> None:
     pages.get("/sweeps/{sweep}", _show)
 
 
-def _list(visit: Visit) -> Response:
+def _list(visit: PageRequest) -> Response:
     page = page_of_runs(visit.source.db, RunFilter(kind="sweep"), after=place_in(visit.query("after")), limit=PAGE)
     following = None if page.next is None else place_as(page.next)
     return visit.page("sweeps.html", runs=page.runs, next=following, position=EVENTS.last(visit.source.db))
 
 
-def _show(visit: Visit) -> Response:
+def _show(visit: PageRequest) -> Response:
     db = visit.source.db
     id = visit.segment("sweep")
     run = RUNS.find(db, id)
