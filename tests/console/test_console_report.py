@@ -64,7 +64,7 @@ def db(sqlite_url: str) -> Iterator[LoomDB]:
 
 def record(db: LoomDB, history: History, **result: Any) -> Run:
     """A run that has ended."""
-    run = Run(id="r", name="r", kind="train", experiment="e" * 64, resolved=HOSTILE, code="c", environments={},
+    run = Run(id="r", name="r", kind="train", experiment="e" * 64, resolved=HOSTILE.replace("\0", ""), code="c", environments={},
               started_at=0.0)  # fmt: skip
     start_run(db, run)
     for row in history:
