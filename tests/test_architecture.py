@@ -83,7 +83,7 @@ OPENED_IN = {
         "envs/multimodal/canvas.py",
         "envs/multimodal/plot.py",
         "loomrl/inference/vision.py",
-        "loomrl/serving/dialect/image.py",
+        "loomrl/serving/dialect/conversation.py",
     },
     "sympy": set(),
     "matplotlib": {"experiments/notebook/curve.py"},

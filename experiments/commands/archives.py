@@ -45,7 +45,7 @@ def read(
     as_json: AsJson = False,
 ) -> None:
     """Print archived conversations, oldest first."""
-    from loomrl.serving.retention.file import conversation, read_archive
+    from loomrl.serving.retention.archive import conversation, read_archive
     from loomrl.store import open_store
 
     bounds = {

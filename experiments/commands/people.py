@@ -76,7 +76,7 @@ def forget(
     """
     from loomrl.config import HubConfig
     from loomrl.errors import ConfigError, unknown
-    from loomrl.serving.archive import open_endpoint_hub
+    from loomrl.hub.open import open_endpoint_hub
     from loomrl.serving.retention import erasure
     from loomrl.store import open_store
     from loomrl.store.endpoints import list_endpoints

@@ -14,10 +14,9 @@ from loomrl.errors import StoreError
 from loomrl.http.refusal import Refused
 from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.serving.dialect.openai import message_of
-from loomrl.serving.door import Caller
-from loomrl.serving.feedback.intake import Hubs, Intake
-from loomrl.serving.feedback.told import MOST_STARS, Told, read_told
+from loomrl.serving.feedback.intake import MOST_STARS, FeedbackEntry, Hubs, Intake, read_feedback_body
 from loomrl.serving.refusal import Refusal
+from loomrl.serving.request import Caller
 from loomrl.store.endpoints import list_endpoints
 from loomrl.store.events import last_event
 from loomrl.store.feedback import append_feedback, feedback_of, recent_feedback
@@ -97,7 +96,7 @@ def give(visit: Visit, place: Place, form: Any) -> None:
     if place.hub.startswith(SERVED):
         take(visit, body)
         return
-    append_feedback(visit.source.db, [_said(visit, read_told(body))])
+    append_feedback(visit.source.db, [_said(visit, read_feedback_body(body))])
 
 
 def opinion(kind: str, text: str = "") -> dict[str, Any]:
@@ -116,12 +115,14 @@ def take(visit: Visit, body: dict[str, Any]) -> None:
     db = visit.source.db
     with closing(Intake(db, Hubs(visit.source.url, [each.name for each in list_endpoints(db)]))) as intake:
         try:
-            intake.take(read_told(body, key=f"{visit.who}-{uuid.uuid4().hex}"), caller=Caller(key="", is_admin=True))
+            intake.take(
+                read_feedback_body(body, key=f"{visit.who}-{uuid.uuid4().hex}"), caller=Caller(key="", is_admin=True)
+            )
         except Refusal as refusal:
             raise Refused(400, message_of(refusal)) from None
 
 
-def _said(visit: Visit, told: Told) -> Feedback:
+def _said(visit: Visit, told: FeedbackEntry) -> Feedback:
     redaction = Redaction(PatternRedactor())
     return Feedback(
         id=f"fb-{uuid.uuid4().hex}",

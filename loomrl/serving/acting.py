@@ -13,11 +13,12 @@ from loomrl.control.policy import ControlPolicy
 from loomrl.control.preference import PREFERENCE, is_steered, steered
 from loomrl.control.space_json import space_to_json
 from loomrl.errors import ConfigError
-from loomrl.serving.act import MAX_BATCH
 from loomrl.serving.call import Event
 from loomrl.serving.channel.batches import Together
 from loomrl.serving.policy import About, Act, Acted, Continuation
 from loomrl.serving.refusal import Cause, Refusal
+
+MAX_BATCH = 4096
 
 
 class Acting:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from typing_extensions import override
 
 from loomrl.config import Sampling
 from loomrl.errors import PolicyError
@@ -22,13 +21,13 @@ from loomrl.gym.episode import Attempt
 from loomrl.gym.policy import Action, OraclePolicy, Policy, PolicyFactory
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
-from loomrl.serving.call import Ask, Closed, Drawn, Event, Opened
-from loomrl.serving.converse import Conversation, Exchange, Visit
-from loomrl.serving.door import Caller
+from loomrl.serving.asgi import GatewayApp
+from loomrl.serving.call import Closed, Drawn, Event, Opened
 from loomrl.serving.gateway import Gateway, GatewaySettings
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.recorder import Memory
 from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.request import Caller
 from loomrl.serving.wording import Reader, worded
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm, Endpoint
@@ -151,7 +150,8 @@ class Ledgers:
         ledger = self.by_key.get(token or "")
         if ledger is None:
             raise Refusal(Cause.KEY, "This key belongs to no open attempt.")
-        return Caller(key=ledger.session, session=ledger.session)
+        arm = Arm(name="stable", policy=ledger.session)  # every attempt has a policy of its own
+        return Caller(key=ledger.session, session=ledger.session, endpoint=endpoint_of(arm))
 
     def spent(self, caller: Caller, tokens: int) -> None:
         """Does nothing: the policies count tokens."""
@@ -235,15 +235,6 @@ CLOSING_S = 5.0
 """Time limit of calls that are open when their attempt ends."""
 
 
-class _Exchange(Exchange):
-    """Every session has an arm of its own, since every attempt has a policy of its own."""
-
-    @override
-    async def open(self, ask: Ask, visit: Visit) -> Conversation:
-        arm = Arm(name="stable", policy=visit.session)
-        return await super().open(ask, replace(visit, endpoint=endpoint_of(arm)))
-
-
 class _LoopServer:
     """The server of one event loop, running while attempts are open."""
 
@@ -253,7 +244,7 @@ class _LoopServer:
         self.recorder = Memory()
         self._lock = asyncio.Lock()
         self._server: Embedded | None = None
-        self._exchange: _Exchange | None = None
+        self._gateway: Gateway | None = None
         self._users = 0
         self.url = ""
 
@@ -262,9 +253,10 @@ class _LoopServer:
         async with self._lock:
             if self._server is None:
                 door = open_door("127.0.0.1", 0)
-                self._exchange = _Exchange(self.ledgers, self.recorder)
-                gateway = Gateway(self._exchange, keys=self.ledgers, settings=self._settings)
-                self._server = Embedded(gateway, door.listeners)
+                self._gateway = Gateway(
+                    view=self.ledgers, recorder=self.recorder, keys=self.ledgers, settings=self._settings
+                )
+                self._server = Embedded(GatewayApp(self._gateway), door.listeners)
                 await self._server.start()
                 self.url = door.url
             self._users += 1
@@ -273,11 +265,11 @@ class _LoopServer:
         """Stop using it; the last one closes it."""
         self._users -= 1
         async with self._lock:
-            if not self._users and self._server is not None and self._exchange is not None:
+            if not self._users and self._server is not None and self._gateway is not None:
                 server = self._server
                 self._server = None
                 await server.close()
-                await self._exchange.close()
+                await self._gateway.close()
 
 
 class AgentGateway:

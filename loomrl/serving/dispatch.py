@@ -1,7 +1,7 @@
 """Dispatch of a call: the chosen arm first, then another replica, then the stable arm, within a deadline."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -10,7 +10,6 @@ from loomrl.errors import ConfigError
 from loomrl.gym.preference import asked, line
 from loomrl.observability.trace import NOTHING, Span, below, ending
 from loomrl.observability.trace import begin as begin_span
-from loomrl.serving.act import refuse_control
 from loomrl.serving.call import Ask, Event, Opened, Said
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
@@ -83,7 +82,7 @@ def candidates(view: View, endpoint: Endpoint, unit: str) -> Iterator[Candidate]
             yield Candidate(arm, policy)
 
 
-def nobody(endpoint: Endpoint) -> Refusal:
+def none_up(endpoint: Endpoint) -> Refusal:
     """The refusal where no replica is up."""
     message = f"No replica of endpoint {endpoint.name!r} is up."
     return Refusal(Cause.UNAVAILABLE, message, retry_after_s=1.0)
@@ -112,7 +111,7 @@ class Begun:
 
 async def begin(
     options: Sequence[Candidate],
-    continuation: Callable[[Candidate], Continuation],
+    continuation: Continuation,
     *,
     endpoint: Endpoint,
     deadline: float,
@@ -121,7 +120,7 @@ async def begin(
     failure: Refusal | None = None
     for place, option in enumerate(options):
         span = _span(option, endpoint)
-        events = option.policy.answer(_below(continuation(option), span))
+        events = option.policy.answer(_below(continuation, span))
         try:
             first = await _first(events, _until(deadline, is_last=place == len(options) - 1))
         except BaseException as error:
@@ -131,7 +130,7 @@ async def begin(
             failure = error
             continue
         return Begun(option, first, events, span)
-    raise failure or nobody(endpoint)
+    raise failure or none_up(endpoint)
 
 
 async def _first(events: AsyncIterator[Event], deadline: float) -> list[Event]:
@@ -175,7 +174,7 @@ async def act(
             if refusal.cause not in MOVABLE:
                 raise
             failure = refusal
-    raise failure or nobody(endpoint)
+    raise failure or none_up(endpoint)
 
 
 def _until(deadline: float, *, is_last: bool) -> float:
@@ -203,18 +202,20 @@ def _below(continuation: Continuation, span: Span) -> Continuation:
     return replace(continuation, traceparent=span.traceparent) if span.traceparent else continuation
 
 
-def suited(ask: Ask, about: About, endpoint: str) -> Ask:
+def apply_preference(ask: Ask, about: About, endpoint: str) -> Ask:
     """The conversation with its preference, as in training; without one all objectives count alike.
 
     A Refusal if the policy holds no conversations, or does not read such a preference.
     """
-    refuse_control(about, endpoint)
+    if about.kind == "control":
+        message = f"Endpoint {endpoint!r} has a control policy, which cannot chat: ask /v1/act."
+        raise Refusal(Cause.INVALID, message, where="model")
     if not about.weighs:
         if ask.preference is not None:
             raise Refusal(Cause.INVALID, "This policy reads no preference: leave it out.", where="preference")
         return ask
     if ask.prompt is not None:
-        return ask  # whoever gives a bare prompt says all that the policy reads
+        return ask  # a bare prompt is all that the policy reads
     even = dict.fromkeys(about.weighs, 1 / len(about.weighs))
     try:
         told = line(even if ask.preference is None else asked(ask.preference, about.weighs))

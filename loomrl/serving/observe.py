@@ -1,15 +1,13 @@
 """One call as others watch it: measured for comparisons of arms, and metered for operators."""
 
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from loomrl.observability import trace
 from loomrl.serving.call import Gathered, Usage
 from loomrl.serving.dispatch import Candidate
-from loomrl.serving.measure import Measured, Measures
-from loomrl.serving.meter import Meter, Metered
+from loomrl.serving.measure import Measured
+from loomrl.serving.meter import Metered
 from loomrl.serving.refusal import Refusal
 
 
@@ -57,14 +55,6 @@ class Observed:
 UNSEEN = Observed()
 
 
-@dataclass(frozen=True, slots=True)
-class Watchers:
-    """Who watches the calls of a gateway."""
-
-    measures: Measures | None = None
-    meter: Meter | None = None
-
-
 @contextmanager
 def observing(observed: Observed) -> Iterator[None]:
     """Observe a block: what it raises ends the call."""
@@ -73,10 +63,3 @@ def observing(observed: Observed) -> Iterator[None]:
     except BaseException as error:
         observed.failed(error)
         raise
-
-
-async def recorded(work: Coroutine[Any, Any, None]) -> None:
-    """The work of recording, in a span of its own where the call is traced."""
-    above = trace.below()
-    with trace.ending(trace.begin("record", below=above) if above else trace.NOTHING):
-        await work

@@ -65,7 +65,7 @@ class About:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Act:
-    """Observations for a control policy: a batch, flat as the environment gives it (`loomrl.serving.act`)."""
+    """Observations for a control policy: a batch, flat as the environment gives it (`loomrl.serving.routes.act`)."""
 
     observations: Any
     """An array with the batch first, or for spaces of parts a mapping or list of such."""
@@ -87,6 +87,21 @@ class Acted:
     logprobs: NDArray[np.float32] | None = None
     states: NDArray[np.float32] | None = None
     """Of a policy with a memory, for the next call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActAsk:
+    """A request to act. `is_one`: a single observation, answered with a single action."""
+
+    model: str
+    act: Act
+    is_one: bool
+    kind: str
+    """The content type, in which it is answered too."""
+    store: bool = True
+    """False keeps the call off the record."""
+    user: str = ""
+    """The person behind the call, by the caller's name for them."""
 
 
 class ServedPolicy(Protocol):

@@ -19,9 +19,9 @@ from loomrl.coordinator.alarm import BusWatch, open_alarms
 from loomrl.coordinator.job import Job, Phase
 from loomrl.coordinator.telling import ALERT
 from loomrl.hub.hub import Hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.observability import family
 from loomrl.observability.exposition import Route, metrics_route, targets_route
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.monitor.ledger import KIND as HIT
 from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there

@@ -22,10 +22,10 @@ from loomrl.gym.catalogue import make
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import ConstantPolicy, OraclePolicy, PolicyFactory
 from loomrl.hub import open_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.load import dump
 from loomrl.picture import drawn
 from loomrl.release.ledger import Wish, begin_release
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.split import chosen
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import AbTest, start_test

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from loomrl.serving.act import ActAsk
 from loomrl.serving.call import Ask
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.local import LocalGateway
+from loomrl.serving.policy import ActAsk
 from loomrl.serving.recorder import Memory, Recorder
 from loomrl.store import open_store
 from loomrl.store.feedback import recent_feedback

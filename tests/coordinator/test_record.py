@@ -4,7 +4,7 @@ import time
 
 from loomrl.config import DataSelection, HubConfig
 from loomrl.feedback.dataset import freeze
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import Event, append_once, read_events

@@ -80,7 +80,7 @@ class Watched:
         self.recorder = Memory()
         self.monitor = Monitor(Monitoring.parse(settings), self.db)
         self._gateway = LocalGateway(view, self.recorder, monitor=self.monitor)
-        self.measures = self._gateway.exchange.measures = Measures(self.db, view, source="test", settle_s=1e9)
+        self.measures = self._gateway.gateway.measures = Measures(self.db, view, source="test", settle_s=1e9)
 
     async def __aenter__(self) -> "Watched":
         await self.measures.start()

@@ -9,7 +9,9 @@ import numpy as np
 
 from loomrl.serving.call import Ask, Closed, Drawing, Drawn, Event, Opened, Said, Tool, ToolCall
 from loomrl.serving.policy import About, Act, Acted, Continuation
-from loomrl.serving.recorder import Call, Known, Recorder, SpokenChoice, continuation
+from loomrl.serving.recorder import Recorder
+from loomrl.serving.recording.record import Call, SpokenChoice
+from loomrl.serving.thread import Known, continuation
 
 END = 0
 

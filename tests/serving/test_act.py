@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from loomrl.serving.act import JSON, MSGPACK, NPY, read_act, refuse_forgetting, write_act
 from loomrl.serving.acting import Acting
 from loomrl.serving.call import Heading
 from loomrl.serving.policy import Act
 from loomrl.serving.refusal import Refusal
+from loomrl.serving.routes.act import JSON, MSGPACK, NPY, read_act, refuse_unfit, write_act
 from tests.serving.control_support import control_policy
 
 HEADING = Heading(id="x", created=0.0, model="pole", version="run/3", arm="stable", session="", trajectory="")
@@ -90,13 +90,13 @@ async def test_named_parts_and_choices_are_observations_too() -> None:
         pytest.param(b"\xff\xfe", JSON, "no application/json", id="bytes"),
         pytest.param(b"[1]", JSON, "object", id="list"),
         pytest.param(b'{"observation": [1], "observations": [[1]]}', JSON, "either", id="both"),
-        pytest.param(b'{"observation": [1], "temperature": 1}', JSON, "'temperature' is unknown", id="unknown"),
+        pytest.param(b'{"observation": [1], "temperature": 1}', JSON, "unknown", id="unknown"),
         pytest.param(b'{"observation": [[1, 2], [3]]}', JSON, "differ in length", id="ragged"),
         pytest.param(b'{"observation": ["a"]}', JSON, "numbers", id="words"),
-        pytest.param(b'{"observation": [1], "seed": -1}', JSON, "'seed'", id="seed"),
-        pytest.param(b'{"observation": [1], "preference": "x"}', JSON, "'preference'", id="preference"),
-        pytest.param(b"\x93NUMPY", NPY, "no .npy", id="npy"),
-        pytest.param(npy(np.array([object()], object)), NPY, "no .npy", id="pickle"),
+        pytest.param(b'{"observation": [1], "seed": -1}', JSON, "got -1", id="seed"),
+        pytest.param(b'{"observation": [1], "preference": "x"}', JSON, "list of numbers", id="preference"),
+        pytest.param(b"\x93NUMPY", NPY, "not a .npy", id="npy"),
+        pytest.param(npy(np.array([object()], object)), NPY, "not a .npy", id="pickle"),
         pytest.param(b"a=1", "text/plain", "Content-Type", id="form"),
     ],
 )
@@ -197,9 +197,9 @@ async def test_a_state_of_another_policy_is_refused(memory: str | None, states: 
 
 def test_a_body_without_a_place_for_the_state_is_refused() -> None:
     ask = read_act(npy(np.zeros((1, 4), np.float32)), NPY, {})
-    refuse_forgetting(Acting(control_policy(), version="v", number=0).about, ask)
+    refuse_unfit(Acting(control_policy(), version="v", number=0).about, ask, "pole")
     with pytest.raises(Refusal, match="no place in a"):
-        refuse_forgetting(Acting(control_policy(memory="gru"), version="v", number=0).about, ask)
+        refuse_unfit(Acting(control_policy(memory="gru"), version="v", number=0).about, ask, "pole")
 
 
 @pytest.mark.parametrize("memory", [None, "lstm"])

@@ -14,16 +14,17 @@ import torch
 from loomrl.config import HubConfig
 from loomrl.errors import CorruptPayload
 from loomrl.hub.codec import decode, encode
-from loomrl.serving.act import read_act
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.acting import Acting
-from loomrl.serving.archive import Archive, Terms, open_endpoint_hub
-from loomrl.serving.converse import Exchange
 from loomrl.serving.durable import open_recorder
+from loomrl.serving.gateway import Gateway
 from loomrl.serving.local import LocalGateway, only
 from loomrl.serving.recorder import Memory
 from loomrl.serving.recording.acts import Acts, NewActs, are_acts, decode_acts
 from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.stepping import is_recorded
+from loomrl.serving.request import NoKeys
+from loomrl.serving.retention.sweep import Sweeper, Terms
+from loomrl.serving.routes.act import is_sampled, read_act
 from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import opt_out, read_calls
 from loomrl.types import End, Steps
@@ -83,7 +84,7 @@ async def test_steps_of_a_session_reach_the_endpoints_hub_as_one_trajectory(pole
     ended = await pole.client.post("/sessions/drive/complete", json={"reward": 7.5, "success": 1.0})
     assert ended.json() == {"session": "drive", "trajectory": "drive"}
     with pole.db() as db, open_endpoint_hub(pole.store_url, "pole", HubConfig()) as hub:
-        assert Archive(db, hub, "pole").sweep(now=2e9).stored == 1
+        assert Sweeper(db, hub, "pole").sweep_sessions(now=2e9).stored == 1
         ((_, stored),) = hub.read()
     assert (stored.turns, stored.end, stored.reward.total, stored.reward.success) == ((), End.TERMINATED, 7.5, 1.0)
     steps = stored.steps
@@ -169,9 +170,7 @@ async def test_steps_of_another_form_than_the_sessions_first_are_refused_by_ever
 async def test_steps_of_two_forms_on_record_end_as_a_conflict(pole: Pole, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_recorder(pole.store_url)
     await store.keep_acts(acts_of("s", width=4))
-    monkeypatch.setattr(
-        "loomrl.serving.recording.forms.check_form", lambda *_: None
-    )  # as if two gateways began it at once
+    monkeypatch.setattr("loomrl.serving.durable.check_form", lambda *_: None)  # as if two gateways began it at once
     await store.keep_acts(acts_of("s", width=5))
     await store.close()
     with pytest.raises(Refusal, match="different forms") as refused:
@@ -184,7 +183,7 @@ async def test_acts_that_are_recorded_after_the_answer_are_all_there_when_the_ga
     async with Pole(tmp_path, mode="after") as served:
         await asyncio.gather(*(served.act(f"s{at % 3}", {"observation": SEEN[at].tolist()}) for at in range(12)))
     with served.db() as db, open_endpoint_hub(served.store_url, "pole", HubConfig()) as hub:
-        Archive(db, hub, "pole", terms=Terms(idle_s=1.0)).sweep(now=2e9)
+        Sweeper(db, hub, "pole", terms=Terms(idle_s=1.0)).sweep_sessions(now=2e9)
         found = [one for _, one in hub.read()]
     assert {(one.id, len(one.steps or ())) for one in found} == {("s0", 4), ("s1", 4), ("s2", 4)}
     assert {one.end for one in found} == {End.TRUNCATED}
@@ -192,11 +191,11 @@ async def test_acts_that_are_recorded_after_the_answer_are_all_there_when_the_ga
 
 async def test_the_rate_is_the_share_of_sessions_and_a_session_is_recorded_whole() -> None:
     acting = Acting(control_policy(), version="v", number=0)
-    exchange = Exchange(only("pole", acting), Memory(), rate=0.3)
-    ask = read_act(b'{"observation": [0, 0, 0, 0]}', "application/json", {})
+    gateway = Gateway(view=only("pole", acting), recorder=Memory(), keys=NoKeys(), rate=0.3)
+    (endpoint,) = gateway.view.endpoints()
     names = [f"s{number}" for number in range(2000)]
-    first = [await is_recorded(exchange, ask, endpoint="pole", session=name) for name in names]
-    again = [await is_recorded(exchange, ask, endpoint="pole", session=name) for name in names]
+    first = [is_sampled(gateway, endpoint, name) for name in names]
+    again = [is_sampled(gateway, endpoint, name) for name in names]
     assert first == again
     assert np.mean(first) == pytest.approx(0.3, abs=0.04)
 

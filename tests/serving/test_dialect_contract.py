@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loomrl.serving.asgi import DIALECTS, errors_of
+from loomrl.serving.body import DEEPEST, MOST_VALUES
 from loomrl.serving.call import Answer, Candidate, Choice, Closed, Drawn, Event, Heading, Opened, Token, ToolCall, Usage
-from loomrl.serving.dialect import DIALECTS, errors_of
-from loomrl.serving.dialect.fields import DEEPEST, MOST_VALUES
 from loomrl.serving.refusal import Cause, Refusal
 from tests.serving.wires import WIRES, Wire, as_said, events
 

@@ -9,10 +9,11 @@ import pytest
 from PIL import Image
 
 from loomrl.picture import drawn, size_of
+from loomrl.serving.body import MOST_JPEGS
 from loomrl.serving.call import Ask, Drawing, Tool
-from loomrl.serving.dialect import models
-from loomrl.serving.dialect.fields import MOST_JPEGS
 from loomrl.serving.refusal import Refusal
+from loomrl.serving.routes.models import model, model_list
+from loomrl.store.endpoints import Endpoint
 from tests.serving.wires import SCHEMA, WIRES
 
 CHAT, TEXT, RESPONSES, MESSAGES = WIRES
@@ -186,10 +187,10 @@ def test_result_that_is_an_error_says_so() -> None:
 
 
 def test_models_are_listed_for_both_kinds_of_clients() -> None:
-    first, second = models.Listed("a", 1.5), models.Listed("b", 2)
-    assert models.many([first])["data"] == [models.one(first)]
-    assert models.one(first) == {"id": "a", "object": "model", "created": 1, "owned_by": "loomrl"}
-    listed = models.many([first, second], anthropic=True)
+    first, second = (Endpoint(name=name, revision=1, arms=(), created_at=at) for name, at in (("a", 1.5), ("b", 2.0)))
+    assert model(first) == {"id": "a", "object": "model", "created": 1, "owned_by": "loomrl"}
+    assert model_list([model(first)])["data"] == [model(first)]
+    listed = model_list([model(each, anthropic=True) for each in (first, second)], anthropic=True)
     assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("a", "b", False)
     assert listed["data"][0]["created_at"] == "1970-01-01T00:00:01Z"
-    assert models.many([], anthropic=True)["data"] == []
+    assert model_list([], anthropic=True)["data"] == []

@@ -14,9 +14,10 @@ from sqlalchemy import event, select
 from loomrl.config import HubConfig
 from loomrl.errors import StoreError
 from loomrl.hub.codec import encode
-from loomrl.serving.archive import DAY_S, Archive, Terms, open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.durable import Store, StoreSettings, open_recorder
 from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.retention.sweep import DAY_S, Sweeper, Terms
 from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import opt_in, opt_out, read_session
 from loomrl.store.tables import answers, calls, sessions
@@ -194,8 +195,8 @@ async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
     clock.now += 500
     await desk.call("busy", ask(user("more")))
     with open_endpoint_hub(store_url, "end", HubConfig()) as hub:
-        archive = Archive(store._db, hub, "end", terms=Terms(idle_s=400, deadline_s=10_000, days=1))
-        done = archive.sweep(now=clock.now)
+        sweeper = Sweeper(store._db, hub, "end", terms=Terms(idle_s=400, deadline_s=10_000, days=1))
+        done = sweeper.sweep_sessions(now=clock.now)
         assert (done.ended, done.stored, done.deleted) == (1, 2, 0)
         found = {one.id: one for _, one in hub.read()}
         assert encode(found["told"]) == encode(told)
@@ -204,10 +205,10 @@ async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
         assert (found["idle"].end, found["idle"].source) == (End.TRUNCATED, Source.PRODUCTION)
         with store._db.write() as connection:  # as after a kill between the hub and here
             connection.execute(sessions.update().where(sessions.c.id == "told").values(state="ended", trajectory=None))
-        assert archive.sweep(now=clock.now).stored == 1
+        assert sweeper.sweep_sessions(now=clock.now).stored == 1
         clock.now += 10_000
-        assert archive.sweep(now=clock.now).ended == 1
-        assert archive.sweep(now=clock.now + 2 * DAY_S).deleted == 3
+        assert sweeper.sweep_sessions(now=clock.now).ended == 1
+        assert sweeper.sweep_sessions(now=clock.now + 2 * DAY_S).deleted == 3
         assert len(hub.read()) == 3
     with store._db.read() as connection:
         assert [connection.execute(table.select()).first() for table in (sessions, calls, answers)] == [None] * 3
@@ -218,7 +219,7 @@ async def test_other_endpoints_are_left_alone(opened: Callable[[], Store], clock
     await desk_of(store).call("s", ask(user("a")))
     await store.complete("s")
     with open_endpoint_hub(store_url, "other", HubConfig()) as hub:
-        assert Archive(store._db, hub, "other").sweep(now=clock.now).stored == 0
+        assert Sweeper(store._db, hub, "other").sweep_sessions(now=clock.now).stored == 0
 
 
 def test_an_endpoints_hub_is_its_own(sqlite_url: str, tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ async def test_a_damaged_session_does_not_stop_the_others(
     with store._db.write() as connection:
         connection.execute(calls.update().where(calls.c.session == "a").values(payload=b"damaged"))
     with open_endpoint_hub(store_url, "end", HubConfig()) as hub:
-        assert Archive(store._db, hub, "end").sweep(now=clock.now).stored == 1
+        assert Sweeper(store._db, hub, "end").sweep_sessions(now=clock.now).stored == 1
         assert [one.id for _, one in hub.read()] == ["b"]
 
 

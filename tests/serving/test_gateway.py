@@ -13,14 +13,13 @@ import pytest
 
 from loomrl.serving.acting import Acting
 from loomrl.serving.call import Closed, Drawn, Event, Opened
-from loomrl.serving.converse import Mode
 from loomrl.serving.dispatch import FixedView
-from loomrl.serving.door import Caller, NoKeys
-from loomrl.serving.gateway import GatewaySettings
+from loomrl.serving.gateway import GatewaySettings, Mode
 from loomrl.serving.local import LocalGateway
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.recorder import Memory
 from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.request import Caller, NoKeys
 from loomrl.store.endpoints import Arm, Endpoint, Role, State
 from tests.serving.control_support import control_policy
 from tests.serving.scripted import Script
@@ -118,7 +117,7 @@ async def test_an_answer_says_who_gave_it_and_what_recorded_it() -> None:
         names = ("version", "arm", "recorded", "session", "trajectory")
         assert [answer.headers[f"x-loomrl-{name}"] for name in names] == ["v", "stable", "true", "one", "one"]
         assert answer.headers["x-request-id"] == "mine"
-        trajectory = await served.gateway.exchange.recorder.complete("one")  # type: ignore[union-attr]
+        trajectory = await served.gateway.gateway.recorder.complete("one")  # type: ignore[union-attr]
     tokens = trajectory.tokens
     assert tokens is not None
     assert tuple(tokens.ids_T[tokens.mask_T].tolist()) == policy.log[0].ids
@@ -190,7 +189,7 @@ async def test_a_caller_who_hangs_up_frees_the_engine_and_what_was_drawn_is_on_r
             async for _ in answer.aiter_bytes():
                 break
         await eventually(lambda: policy.open == 0)
-        await eventually(lambda: not served.gateway.exchange._tasks)
+        await eventually(lambda: not served.gateway.gateway._tasks)
         trajectory = await serving.recorder.complete("s")
     tokens = trajectory.tokens
     assert tokens is not None
@@ -262,7 +261,7 @@ async def test_a_shadow_answers_unheard_and_is_on_record_by_itself() -> None:
     async with serving as served:
         answer = await served.post(f"/sessions/s{CHAT}")
         assert answer.headers["x-loomrl-arm"] == "stable"
-        await eventually(lambda: bool(shadow.log) and not served.gateway.exchange._tasks)
+        await eventually(lambda: bool(shadow.log) and not served.gateway.gateway._tasks)
         assert (await serving.recorder.complete("s~next")).turns[0].tokens is not None
 
 
@@ -312,10 +311,10 @@ async def test_large_bodies_are_read_as_small_ones() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "named"),
     [
-        pytest.param(CHAT, b"{", 400, "no JSON", id="half"),
-        pytest.param(CHAT, b"\xff\xfe\x00", 400, "no JSON", id="bytes"),
-        pytest.param(CHAT, b'{"model": "\xff"}', 400, "no JSON", id="broken UTF-8"),
-        pytest.param(CHAT, b"[" * 100_000, 400, "no JSON", id="deep"),
+        pytest.param(CHAT, b"{", 400, "not JSON", id="half"),
+        pytest.param(CHAT, b"\xff\xfe\x00", 400, "not JSON", id="bytes"),
+        pytest.param(CHAT, b'{"model": "\xff"}', 400, "not JSON", id="broken UTF-8"),
+        pytest.param(CHAT, b"[" * 100_000, 400, "not JSON", id="deep"),
         pytest.param(CHAT, b"[]", 400, "object", id="list"),
         pytest.param(CHAT, {**HELLO, "model": "other"}, 404, "Known: m", id="model"),
         pytest.param(CHAT, {**HELLO, "frequency": 1}, 400, "frequency", id="unknown"),

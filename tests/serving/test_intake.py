@@ -12,8 +12,8 @@ import pytest
 from loomrl.config import HubConfig
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import StoreError
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.release.evidence import Trail
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.feedback import intake
 from loomrl.serving.measure import Measures, observed
@@ -310,7 +310,7 @@ async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store
     policies = {name: [Script(random.Random(0))] for name in ("v", "w")}
     view = FixedView({"m": endpoint}, policies)  # type: ignore[arg-type]
     async with Served(store_url, view) as served:
-        measures = served.local.exchange.measures = Measures(served.db, view, source="g", settle_s=1e9)
+        measures = served.local.gateway.measures = Measures(served.db, view, source="g", settle_s=1e9)
         await measures.start()
         said = {
             "down": {"thumb": "down"}, "up": {"thumb": "up"}, "stars": {"stars": 2}, "corrected": {"correction": "x"},

@@ -11,7 +11,8 @@ import pytest
 from loomrl.safety.redaction import NoRedactor
 from loomrl.serving.call import Ask, Drawing, Said, Tool
 from loomrl.serving.durable import StoreSettings, open_recorder
-from loomrl.serving.recorder import Call, Memory, Recorder
+from loomrl.serving.recorder import Memory, Recorder
+from loomrl.serving.recording.record import Call
 from loomrl.types import Tokens, Trajectory, joined
 from tests.serving.scripted import Desk, Script, reply, user
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loomrl.serving.asgi import DIALECTS
 from loomrl.serving.call import Said, ToolCall
-from loomrl.serving.dialect import DIALECTS
 from loomrl.serving.dialect.dialect import Dialect
 
 Body = dict[str, Any]

@@ -24,8 +24,9 @@ from loomrl.files import scratch
 from loomrl.http.listen import authority
 from loomrl.http.tls import Certificate
 from loomrl.safety.redaction.log import redacted_logger
+from loomrl.serving.asgi import PATHS
 from loomrl.serving.channel.frame import SILENT_S
-from loomrl.serving.dialect.known import MODELS, PATHS
+from loomrl.serving.routes.models import MODELS
 
 log = redacted_logger(__name__)
 SLOTS = 32

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.door import Caller
 from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.request import Caller
 from loomrl.store import LoomDB
 from loomrl.store.service.keys import FORM, Key, is_secret_of, read_keys, record_refusals
 

@@ -12,7 +12,7 @@ from loomrl.errors import LoomError
 from loomrl.observability.log import open_log
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess
-from loomrl.serving.deployment.station import HOUSE_S, LOOK_S, Change, Station, Steward
+from loomrl.serving.deployment.station import LOOK_S, Change, Station, Steward
 
 log = redacted_logger(__name__)
 CALLS = "loomrl_calls"
@@ -63,8 +63,6 @@ class FrontReplica:
         await _started(self._process)
         steward = Steward(station)
         self._tasks = [asyncio.create_task(_again(partial(steward.look, change), LOOK_S))]
-        if station.experiment.record.mode != "off":
-            self._tasks.append(asyncio.create_task(_again(steward.keep_house, HOUSE_S)))
 
     async def __del__(self) -> None:
         for task in self._tasks:

@@ -7,17 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loomrl.config import HubConfig, ServingExperiment
+from loomrl.config import ServingExperiment
 from loomrl.errors import LoomError
 from loomrl.http.listen import authority, is_loopback
 from loomrl.http.tls import Certificate
-from loomrl.hub.hub import Hub
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.deployment.front import find_haproxy
 from loomrl.serving.deployment.source import source_of, source_of_arm
-from loomrl.serving.retention.ageing import Aged, Ages, Retention
-from loomrl.serving.retention.erasure import finish
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Role, State, list_endpoints, set_endpoint
 from loomrl.store.service.replicas import url_of
@@ -73,8 +69,6 @@ class Station:
 
 log = redacted_logger(__name__)
 LOOK_S = 0.5
-HOUSE_S = 60.0
-"""Time between two rounds of `keep_house`."""
 SPARE_S = 5.0
 """Time after which an application that no arm names is deleted: going back sooner costs nothing."""
 Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
@@ -94,7 +88,7 @@ def prefix(endpoint: str) -> str:
 
 
 class Steward:
-    """Compares an endpoint's arms with the existing applications, and deletes what is too old.
+    """Compares an endpoint's arms with the existing applications.
 
     Two at once are harmless.
     """
@@ -102,7 +96,6 @@ class Steward:
     def __init__(self, station: Station) -> None:
         self._station = station
         self._db: LoomDB | None = None
-        self._hub: Hub | None = None
         self._spare: dict[str, float] = {}
         self._bad: set[str] = set()
 
@@ -119,19 +112,6 @@ class Steward:
         missing = {name: key for name, key in wanted.items() if name not in there and self._is_good(key)}
         if missing or over:
             change(self._station, missing, over)
-
-    def keep_house(self) -> Aged:
-        """Finish deletions of people that were cut off; move trajectories on as the ages in `record` say."""
-        experiment = self._station.experiment
-        name = experiment.endpoint
-        record = experiment.record
-        db = self._open()
-        now = time.time()
-        if self._hub is None:
-            self._hub = open_endpoint_hub(experiment.store_url, name, HubConfig())
-        finish(db, self._hub, name, at=now)
-        ages = Ages(hot_days=record.retention_days, archive_days=record.archive_days)
-        return Retention(db, self._hub, name, artifact_url=experiment.artifact_url, ages=ages).round(now=now)
 
     def wanted(self) -> dict[str, str] | None:
         """The applications that the arms need: name → key; None if there is no such endpoint."""

@@ -1,16 +1,30 @@
 """The common parts of OpenAI's three dialects: errors, counts of tokens, log-probabilities, fields of requests."""
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NoReturn
 
-from loomrl.serving.call import Candidate, Drawing, Finish, Token, Usage
-from loomrl.serving.dialect.fields import Fields, invalid
+from pydantic import AfterValidator, Field
+
+from loomrl.serving.body import (
+    LARGEST,
+    SMALLEST,
+    Body,
+    Label,
+    MaxTokens,
+    Name,
+    Plain,
+    Probability,
+    Temperature,
+    Texts,
+    Whole,
+    invalid,
+    only,
+)
+from loomrl.serving.call import Candidate, Drawing, Finish, Token, Tool, Usage
 from loomrl.serving.refusal import Cause, Refusal
 
-MOST_TOKENS = 1 << 31
 MOST_CHOICES = 128
-MOST_STOPS = 4
 MOST_TOP = 20
 LEAST_LOGPROB = -9999.0
 """OpenAI's number for minus infinity, which JSON does not have."""
@@ -48,84 +62,98 @@ def finish_of(finish: Finish) -> str:
     return "content_filter" if finish == "filtered" else finish
 
 
-def read_user(fields: Fields) -> str:
-    """The caller's name for its user, in the field of today or in the older one."""
-    user = fields.name("user", "")
-    identifier = fields.name("safety_identifier", "")
-    fields.name("prompt_cache_key", "")
-    return user or identifier
+class OpenAIBody(Body):
+    """The fields that OpenAI's three dialects share."""
+
+    model: Name
+    stream: bool = False
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
+    store: bool = True
+    user: Label = ""
+    safety_identifier: Label = ""
+    prompt_cache_key: Label = ""
 
 
-def read_drawing(fields: Fields, *, max_tokens: int | None, logprobs: bool, top: int) -> Drawing:
-    """The fields of sampling that chat and completions share."""
-    return Drawing(
-        temperature=fields.number("temperature", 0, 2),
-        top_p=fields.number("top_p", 0, 1),
-        max_tokens=max_tokens,
-        seed=fields.count("seed", -(1 << 63), (1 << 63) - 1),
-        stop=fields.texts("stop", MOST_STOPS),
-        n=fields.count("n", 1, MOST_CHOICES) or 1,
-        logprobs=logprobs,
-        top_logprobs=top,
-    )
+class StreamOptions(Body):
+    """Of chat and completions."""
+
+    include_usage: bool = False
+    include_obfuscation: Annotated[Any, only(False)] = None
 
 
-def read_tool_choice(fields: Fields, named: Callable[[Fields], str]) -> str:
-    """The choice of tools; `named` reads the tool's name from the object that chooses one."""
-    choice = fields.take("tool_choice")
-    if choice is None or isinstance(choice, str):
-        return fields.choice("tool_choice", ("auto", "none", "required"), "auto")
-    entry = Fields(choice, "tool_choice")
-    entry.choice("type", ("function",))
-    name = named(entry)
-    entry.end()
-    return f"tool:{name}"
+class SamplingBody(OpenAIBody):
+    """The fields that chat and completions share."""
+
+    stream_options: StreamOptions | None = None
+    stop: Annotated[Texts, Field(max_length=4)] = Field(default_factory=list)
+    seed: Annotated[Whole, Field(ge=SMALLEST, le=LARGEST)] | None = None
+    n: Annotated[Whole, Field(ge=1, le=MOST_CHOICES)] = 1
+    max_tokens: MaxTokens | None = None
+    frequency_penalty: Annotated[Any, only(0)] = None
+    presence_penalty: Annotated[Any, only(0)] = None
+    logit_bias: Annotated[Any, only({})] = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """True if the stream has to end with the counts of tokens."""
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options", "it is for streams: set stream.")
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def drawing(self, *, max_tokens: int | None, logprobs: bool, top: int) -> Drawing:
+        """How the answer is sampled."""
+        return Drawing(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_tokens=max_tokens,
+            seed=self.seed,
+            stop=tuple(self.stop),
+            n=self.n,
+            logprobs=logprobs,
+            top_logprobs=top,
+        )
 
 
-def read_neutral(fields: Fields) -> None:
-    """Fields of all three, or of two, that are supported with their neutral value only."""
-    for penalty in ("frequency_penalty", "presence_penalty"):
-        fields.neutral(penalty, 0)
-    fields.neutral("logit_bias", {})
+class TextFormat(Body):
+    """The only format of answers."""
+
+    type: Literal["text"]
 
 
-def read_stream_options(fields: Fields, *, stream: bool) -> bool:
-    """True if the stream has to end with the counts of tokens."""
-    options = fields.part("stream_options")
-    if options is None:
-        return False
-    if not stream:
-        raise invalid(options.where, "it is for streams: set stream.")
-    usage = options.flag("include_usage", default=False)
-    options.neutral("include_obfuscation", False)
-    options.end()
-    return usage
+class Function(Body):
+    """A function that the caller offers."""
+
+    name: Name
+    description: str = ""
+    parameters: Plain = Field(default_factory=dict)
+    strict: bool = False
+
+    def tool(self) -> Tool:
+        """The same for a policy."""
+        return Tool(name=self.name, description=self.description, parameters=self.parameters)
 
 
-def check_json(arguments: str, where: str) -> str:
-    """The arguments of a call, which are the JSON text of an object; none at all are an empty object."""
+Metadata = Annotated[dict[str, str], Field(max_length=16)]
+"""Pairs that are repeated in the answer."""
+
+
+def _check_json(arguments: str) -> str:
     try:
         value = json.loads(arguments or "{}", parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise invalid(where, f"{arguments[:40]!r} is no JSON text.") from None
+        raise ValueError(f"{arguments[:40]!r} is not JSON text.") from None
     if not isinstance(value, dict):
-        raise invalid(where, f"{arguments[:40]!r} is no JSON object.")
+        raise ValueError(f"{arguments[:40]!r} is not a JSON object.")
     return arguments or "{}"
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
-def read_metadata(fields: Fields) -> dict[str, str]:
-    """Up to 16 pairs of strings that are repeated in the answer."""
-    metadata = fields.part("metadata")
-    if metadata is None:
-        return {}
-    names = metadata.names()
-    if len(names) > 16:
-        raise invalid(metadata.where, f"{len(names)} pairs are more than 16.")
-    return {name: metadata.text(name) for name in names}
+Arguments = Annotated[str, AfterValidator(_check_json)]
+"""The arguments of a call: the JSON text of an object, or nothing."""
 
 
 def usage_of(usage: Usage) -> dict[str, Any]:

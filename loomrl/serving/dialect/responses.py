@@ -1,15 +1,221 @@
 """OpenAI's responses."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from loomrl.serving.call import Answer, Ask, Closed, Drawn, Event, Heading, Token, ToolCall, Usage
-from loomrl.serving.dialect import sse
-from loomrl.serving.dialect.openai import error_of, logprobs_of, message_of
-from loomrl.serving.dialect.responses_request import read_request
+from pydantic import Field, Tag
+from typing_extensions import override
+
+from loomrl.serving.body import (
+    TEXT_OR_PARTS,
+    Body,
+    Label,
+    MaxTokens,
+    Name,
+    Whole,
+    invalid,
+    only,
+    read_body,
+    refused,
+    tagged,
+)
+from loomrl.serving.call import (
+    Answer,
+    Ask,
+    Closed,
+    Drawing,
+    Drawn,
+    Event,
+    Heading,
+    Said,
+    Token,
+    Tool,
+    ToolCall,
+    Usage,
+)
+from loomrl.serving.dialect.conversation import (
+    MOST_CALLS,
+    MOST_MESSAGES,
+    MOST_PARTS,
+    MOST_TOOLS,
+    Conversation,
+    PicturePart,
+    PictureUrl,
+    TextPart,
+    check_tools,
+    split_content,
+)
+from loomrl.serving.dialect.dialect import named_sse, unsent
+from loomrl.serving.dialect.openai import (
+    MOST_TOP,
+    Arguments,
+    Function,
+    Metadata,
+    OpenAIBody,
+    StreamOptions,
+    TextFormat,
+    error_of,
+    logprobs_of,
+    message_of,
+)
 from loomrl.serving.refusal import Cause, Refusal
 
 Item = dict[str, Any]
+LOGPROBS = "message.output_text.logprobs"
+REASONING = "reasoning.encrypted_content"
+"""Requested by clients of models that reason; there is none, so that nothing is left out."""
+NOT_KEPT = "answers are not kept to be continued by their ids: send the whole conversation as input."
+
+
+class _Text(TextPart):
+    type: Literal["input_text", "output_text"]
+    annotations: Annotated[Any, only([])] = None
+    logprobs: Any = None
+    """Those of our own answer."""
+
+
+class _Picture(PicturePart):
+    type: Literal["input_image"]
+    image_url: PictureUrl
+    detail: Annotated[Any, only("auto")] = None
+
+    @property
+    @override
+    def png(self) -> bytes:
+        return self.image_url
+
+
+_InputText = Annotated[Annotated[_Text, Tag("§input_text")], tagged("type")]
+_AnswerText = Annotated[Annotated[_Text, Tag("§input_text")], tagged("type", same={"output_text": "input_text"})]
+_InputPart = Annotated[Annotated[_Text, Tag("§input_text")] | Annotated[_Picture, Tag("§input_image")], tagged("type")]
+_Texts = Annotated[
+    Annotated[str, Tag("§text")] | Annotated[list[_InputText], Tag("§parts"), Field(max_length=MOST_PARTS)],
+    TEXT_OR_PARTS,
+]
+_Content = Annotated[
+    Annotated[str, Tag("§text")] | Annotated[list[_InputPart], Tag("§parts"), Field(max_length=MOST_PARTS)],
+    TEXT_OR_PARTS,
+]
+_Answer = Annotated[
+    Annotated[str, Tag("§text")] | Annotated[list[_AnswerText], Tag("§parts"), Field(max_length=MOST_PARTS)],
+    TEXT_OR_PARTS,
+]
+
+
+class _Item(Body):
+    id: Label = ""
+    """Ours, or the client's: nothing is looked up by it."""
+    status: Literal["in_progress", "completed", "incomplete"] = "completed"
+
+
+class _Message(_Item):
+    type: Literal["message"] = "message"
+    phase: Annotated[Any, only()] = None
+
+
+class _System(_Message):
+    role: Literal["system", "developer"]
+    content: _Texts
+
+
+class _User(_Message):
+    role: Literal["user"]
+    content: _Content
+
+
+class _Assistant(_Message):
+    role: Literal["assistant"]
+    content: _Answer
+
+
+class _Caller(Body):
+    type: Literal["direct"]
+
+
+class _CallItem(_Item):
+    call_id: Name
+    namespace: Annotated[Any, only("")] = None
+    caller: _Caller | None = None
+
+
+class _Call(_CallItem):
+    type: Literal["function_call"]
+    name: Name
+    arguments: Arguments
+    is_async: Annotated[Any, only(False)] = Field(default=None, alias="async")
+
+
+class _Output(_CallItem):
+    type: Literal["function_call_output"]
+    output: _Content
+    name: str | None = None
+
+
+class _Reference(Body):
+    type: Annotated[Any, refused(NOT_KEPT)]
+
+
+_ByRole = Annotated[
+    Annotated[_System, Tag("§system")] | Annotated[_User, Tag("§user")] | Annotated[_Assistant, Tag("§assistant")],
+    tagged("role", same={"developer": "system"}),
+]
+_InputItem = Annotated[
+    Annotated[_ByRole, Tag("§message")]
+    | Annotated[_Call, Tag("§function_call")]
+    | Annotated[_Output, Tag("§function_call_output")]
+    | Annotated[_Reference, Tag("§item_reference")],
+    tagged("type", "message"),
+]
+
+
+class _Tool(Function):
+    type: Literal["function"]
+    defer_loading: Annotated[Any, only(False)] = None
+    is_async: Annotated[Any, only(False)] = Field(default=None, alias="async")
+    allowed_callers: Annotated[Any, only(["direct"])] = None
+
+
+class _NamedTool(Body):
+    type: Literal["function"]
+    name: Name
+
+
+class _TextSettings(Body):
+    format: TextFormat | None = None
+    verbosity: Annotated[Any, only("medium")] = None
+
+
+class _Reasoning(Body):
+    effort: Annotated[Any, only("none")] = None
+
+
+class ResponseBody(OpenAIBody):
+    """The request."""
+
+    input: Annotated[
+        Annotated[str, Tag("§text")] | Annotated[list[_InputItem], Tag("§parts"), Field(max_length=MOST_MESSAGES)],
+        TEXT_OR_PARTS,
+    ]
+    instructions: str | None = None
+    max_output_tokens: MaxTokens | None = None
+    tools: Annotated[list[_Tool], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
+    tool_choice: Annotated[
+        Annotated[Literal["auto", "none", "required"], Tag("§text")] | Annotated[_NamedTool, Tag("§parts")],
+        TEXT_OR_PARTS,
+    ] = "auto"
+    parallel_tool_calls: bool = True
+    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] = Field(default_factory=list)
+    top_logprobs: Annotated[Whole, Field(ge=0, le=MOST_TOP)] | None = None
+    stream_options: StreamOptions | None = None
+    metadata: Metadata = Field(default_factory=dict)
+    text: _TextSettings | None = None
+    reasoning: _Reasoning | None = None
+    truncation: Annotated[Any, only("disabled")] = None
+    background: Annotated[Any, only(False)] = None
+    service_tier: Annotated[Any, only("auto", "default")] = None
+    previous_response_id: Annotated[Any, refused(NOT_KEPT)] = None
+    conversation: Annotated[Any, refused(NOT_KEPT)] = None
+    prompt: Annotated[Any, refused("there are no stored prompts here: send instructions and input.")] = None
 
 
 class Responses:
@@ -19,7 +225,33 @@ class Responses:
 
     def read(self, body: Mapping[str, Any]) -> Ask:
         """The request."""
-        return read_request(body)
+        asked = read_body(ResponseBody, body)
+        tools = tuple(tool.tool() for tool in asked.tools)
+        choice = asked.tool_choice if isinstance(asked.tool_choice, str) else f"tool:{asked.tool_choice.name}"
+        check_tools(tools, choice)
+        wants_logprobs = LOGPROBS in asked.include
+        if asked.top_logprobs and not wants_logprobs:
+            raise invalid("top_logprobs", f"it is for log-probabilities: include {LOGPROBS}.")
+        if asked.stream_options is not None and not asked.stream:
+            raise invalid("stream_options", "it is for streams: set stream.")
+        return Ask(
+            model=asked.model,
+            messages=_messages(asked),
+            tools=tools,
+            tool_choice=choice,
+            parallel_tool_calls=asked.parallel_tool_calls,
+            drawing=Drawing(
+                temperature=asked.temperature,
+                top_p=asked.top_p,
+                max_tokens=asked.max_output_tokens,
+                logprobs=wants_logprobs,
+                top_logprobs=asked.top_logprobs or 0,
+            ),
+            stream=asked.stream,
+            store=asked.store,
+            user=asked.user or asked.safety_identifier,
+            shown=_shown(asked, tools, body.get("tool_choice") or "auto"),
+        )
 
     def whole(self, ask: Ask, answer: Answer) -> dict[str, Any]:
         """The answer."""
@@ -71,7 +303,7 @@ class ResponseStream:
         if not isinstance(event, Closed):
             return b""
         self._closed = event
-        rest = sse.rest(self._sent, event.text)
+        rest = unsent(self._sent, event.text)
         left = self._text(rest) if rest or not (self._is_open or event.calls) else b""
         return left + self._end_items(event)
 
@@ -142,7 +374,7 @@ class ResponseStream:
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         self._number += 1
-        return sse.event({"type": kind, "sequence_number": self._number - 1, **fields})
+        return named_sse({"type": kind, "sequence_number": self._number - 1, **fields})
 
 
 def _items(heading: Heading, closed: Closed, tokens: Sequence[Token]) -> list[Item]:
@@ -208,3 +440,67 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.prompt + usage.completion,
     }
+
+
+def _shown(asked: ResponseBody, tools: tuple[Tool, ...], choice: Any) -> dict[str, Any]:
+    """The settings that a response repeats. `strict` is false: arguments are not forced to follow their schema."""
+    return {
+        "instructions": asked.instructions,
+        "max_output_tokens": asked.max_output_tokens,
+        "metadata": asked.metadata,
+        "parallel_tool_calls": asked.parallel_tool_calls,
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None},
+        "store": asked.store,
+        "temperature": asked.temperature,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": choice,
+        "tools": [_shown_tool(tool) for tool in tools],
+        "top_logprobs": asked.top_logprobs,
+        "top_p": asked.top_p,
+        "truncation": "disabled",
+    }
+
+
+def _shown_tool(tool: Tool) -> dict[str, Any]:
+    shown = {"type": "function", "name": tool.name, "description": tool.description}
+    return shown | {"parameters": dict(tool.parameters), "strict": False}
+
+
+def _messages(asked: ResponseBody) -> tuple[Said, ...]:
+    conversation = Conversation("input")
+    if asked.instructions is not None:
+        conversation.add(Said(role="system", text=asked.instructions), "instructions")
+    if isinstance(asked.input, str):
+        conversation.add(Said(role="user", text=asked.input), "input")
+        return conversation.end()
+    for at, item in enumerate(asked.input):
+        _add_item(item, conversation, f"input.{at}")
+    return conversation.end()
+
+
+def _add_item(
+    item: _System | _User | _Assistant | _Call | _Output | _Reference, conversation: Conversation, where: str
+) -> None:
+    if isinstance(item, _Call):
+        _add_call(ToolCall(id=item.call_id, name=item.name, arguments=item.arguments), conversation, where)
+    elif isinstance(item, _Output):
+        text, images = split_content(item.output)
+        said = Said(role="tool", text=text, images=images, answers=item.call_id)
+        conversation.add(said, f"{where}.call_id")
+        conversation.check_tool(item.name, item.call_id, f"{where}.name")
+    elif not isinstance(item, _Reference):
+        text, images = split_content(item.content)
+        role: Literal["system", "user", "assistant"] = "system" if isinstance(item, _System) else item.role
+        conversation.add(Said(role=role, text=text, images=images), where)
+
+
+def _add_call(call: ToolCall, conversation: Conversation, where: str) -> None:
+    """A call belongs to the message of the assistant before it."""
+    last = conversation.last()
+    if last is None or last.role != "assistant":
+        conversation.add(Said(role="assistant", calls=(call,)), where)
+    elif len(last.calls) < MOST_CALLS:
+        conversation.amend(call)
+    else:
+        raise invalid(where, f"more than {MOST_CALLS} calls follow each other.")

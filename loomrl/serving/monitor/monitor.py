@@ -18,11 +18,12 @@ from loomrl.safety.open import open_action_rule, open_text_rule
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.safety.rule import ActionRule, Deed, Found, Saying, TextRule, Wrong, flat
 from loomrl.safety.screen import look
+from loomrl.serving.dispatch import Candidate
 from loomrl.serving.monitor.ledger import Hit, Ledger
 from loomrl.serving.policy import Acted
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB
-from loomrl.store.endpoints import Role
+from loomrl.store.endpoints import Endpoint, Role
 from loomrl.store.observations import Observation
 
 log = redacted_logger(__name__)
@@ -48,7 +49,19 @@ class Origin:
     version: str
     session: str
     revision: int
-    """Of the endpoint."""
+    """The endpoint's revision."""
+
+    @staticmethod
+    def of(endpoint: Endpoint, candidate: Candidate, session: str) -> "Origin":
+        """The origin of a candidate's answer."""
+        return Origin(
+            endpoint=endpoint.name,
+            arm=candidate.arm.name,
+            role=candidate.arm.role,
+            version=candidate.policy.about.version,
+            session=session,
+            revision=endpoint.revision,
+        )
 
 
 class Late(Exception):

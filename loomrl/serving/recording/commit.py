@@ -13,29 +13,18 @@ from typing import Any
 
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.recorder import check_owner, has_ended, no_session
+from loomrl.serving.recorder import Keeping, OpenSession, has_ended, no_session
 from loomrl.serving.recording.acts import NewActs, encode_acts, together
 from loomrl.serving.recording.naming import Draft, Naming
 from loomrl.serving.recording.payload import encode, private, private_ending
-from loomrl.serving.recording.record import Call, Ending, Kept
+from loomrl.serving.recording.record import Ending, Kept
 from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.thread import Spoken
 from loomrl.store import LoomDB
 from loomrl.store.sessions import NewCall, StoredSession, end_session, keep_calls, person_of, read_session
 
 log = redacted_logger(__name__)
 HEARD = 2
 """Messages before a call's own that may say what in them is secret."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Keeping:
-    """A call to keep, the answer that it continues, and its own ones."""
-
-    call: Call
-    record: Kept
-    parent: Spoken | None
-    new: Sequence[Spoken]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +126,7 @@ class Commit:
         stored = read_session(self._db, job.session)
         if stored is None:
             raise no_session(job.session)
-        check_owner(job.session, stored.key, job.key)
+        OpenSession(stored.id, stored.key, stored.endpoint).check_owner(job.key)
         ending = self._naming.redacted(job.session, partial(private_ending, job.ending))
         ended = end_session(self._db, job.session, ending.data(), at=ending.at)
         assert ended is not None, "it was there"

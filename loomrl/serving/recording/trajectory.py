@@ -12,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.serving.call import Said
-from loomrl.serving.recording.acts import Acts, joined_steps
+from loomrl.serving.recording.acts import Acts, are_acts, decode_acts, joined_steps
+from loomrl.serving.recording.payload import decode
 from loomrl.serving.recording.record import Columns, Ending, Kept, Words
 from loomrl.serving.wording import worded
+from loomrl.store import LoomDB
+from loomrl.store.sessions import StoredSession, read_calls
 from loomrl.types import NO_VERSION, End, Message, Reward, Source, Task, Tokens, Trajectory, Turn
 
 Ids = NDArray[np.int32]
@@ -205,3 +208,37 @@ def _extra(session: Session, arms: Sequence[str], versions: Sequence[str], more:
             **more,
         }
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What is on record of a session that has ended."""
+
+    about: Session
+    calls: Sequence[Kept]
+    acts: Sequence[Acts]
+
+    def trajectory(self) -> Trajectory:
+        """What it becomes: the same each time, on every machine."""
+        return trajectory_of(self.about, self.calls, self.acts, source=Source.PRODUCTION)
+
+
+def trajectory_on_record(db: LoomDB, session: StoredSession) -> Trajectory:
+    """The trajectory of an ended session: the same each time, on every machine."""
+    return on_record(db, session).trajectory()
+
+
+def on_record(db: LoomDB, session: StoredSession) -> Recorded:
+    """All that is on record of an ended session."""
+    _, rows = read_calls(db, session.id)
+    about = Session(id=session.id, endpoint=session.endpoint, key=session.key, ending=ending_of(session))
+    calls = [decode(row.payload, row.columns) for row in rows if not are_acts(row.payload)]
+    acts = [decode_acts(row.payload) for row in rows if are_acts(row.payload)]
+    return Recorded(about, calls, acts)
+
+
+def ending_of(session: StoredSession) -> Ending:
+    """The way a session ended."""
+    assert session.ending is not None, "it has ended"
+    assert session.ended_at is not None, "it has ended"
+    return Ending(at=session.ended_at, **session.ending)

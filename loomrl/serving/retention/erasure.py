@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from loomrl.hub.hub import Hub
-from loomrl.serving.retention.ageing import end_file, take_out
-from loomrl.serving.retention.file import exists
+from loomrl.serving.retention.archive import end_file, exists, take_out
 from loomrl.store import LoomDB
 from loomrl.store.archives import list_files
 from loomrl.store.erasures import (
