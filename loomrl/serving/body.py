@@ -1,6 +1,7 @@
 """Bodies of requests as closed models: an error names the path of the wrong part, as `messages.0.content`."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -34,6 +35,8 @@ LARGEST = (1 << 63) - 1
 SMALLEST = -(1 << 63)
 MARK = "§"
 """Begins the tags of unions, which pydantic puts into the paths of errors."""
+_DICTIONARY = re.compile("a valid dictionary( or .*)?$")
+"""pydantic's word for what JSON calls an object."""
 B = TypeVar("B", bound="Body")
 
 
@@ -159,7 +162,8 @@ def _refusal(form: type[Body], raw: Any, fault: ErrorDetails) -> Refusal:
     elif "error" in fault.get("ctx", {}):
         message = str(fault["ctx"]["error"])
     else:
-        message = f"{message.replace('Input should be', 'it must be')}, got {shown(fault['input'])}."
+        wanted = _DICTIONARY.sub("an object", message).replace("Input should", "it must")
+        message = f"{wanted}, got {shown(fault['input'])}."
     return invalid(".".join(path), message)
 
 

@@ -185,7 +185,7 @@ def ended_sessions(db: LoomDB, endpoint: str, *, limit: int) -> list[StoredSessi
         return [_session_of(row) for row in rows]
 
 
-def archive_sessions(db: LoomDB, trajectories: Mapping[str, str]) -> None:
+def mark_stored(db: LoomDB, trajectories: Mapping[str, str]) -> None:
     """Say of ended sessions, by id, which trajectory each became."""
     if trajectories:
         with db.write() as connection:
@@ -194,7 +194,7 @@ def archive_sessions(db: LoomDB, trajectories: Mapping[str, str]) -> None:
 
 def count_lost(db: LoomDB, endpoint: str, *, since: float) -> int:
     """The sessions with a call since then that ended and became no trajectory."""
-    mine = (sessions.c.endpoint == endpoint, sessions.c.state == "archived", sessions.c.last_at >= since)
+    mine = (sessions.c.endpoint == endpoint, sessions.c.state == "stored", sessions.c.last_at >= since)
     query = select(func.count()).select_from(sessions).where(*mine, sessions.c.trajectory == "")
     with db.read() as connection:
         return int(connection.scalar(query) or 0)
@@ -202,7 +202,7 @@ def count_lost(db: LoomDB, endpoint: str, *, since: float) -> int:
 
 def forget(db: LoomDB, endpoint: str, *, before: float) -> int:
     """Delete the sessions whose last call was before then, with all their calls; how many."""
-    old = (sessions.c.endpoint == endpoint) & (sessions.c.state == "archived") & (sessions.c.last_at < before)
+    old = (sessions.c.endpoint == endpoint) & (sessions.c.state == "stored") & (sessions.c.last_at < before)
     deleted = 0
     while True:
         with db.write() as connection:
@@ -287,5 +287,5 @@ _SEEN = update(sessions).where(sessions.c.id == bindparam("at")).values(last_at=
 _ARCHIVED = (
     update(sessions)
     .where(sessions.c.id == bindparam("at"), sessions.c.state == "ended")
-    .values(state="archived", trajectory=bindparam("made"))
+    .values(state="stored", trajectory=bindparam("made"))
 )

@@ -192,7 +192,7 @@ sessions = Table(
     Column("trajectory", Text),
     Index("sessions_by_time", "endpoint", "state", "last_at"),
 )
-"""`open → ended → archived`. `ending` is JSON; `trajectory` is set once the endpoint's hub has it."""
+"""`open → ended → stored`. `ending` is JSON; `trajectory` is set once the endpoint's hub has it."""
 
 calls = _log(
     "calls",

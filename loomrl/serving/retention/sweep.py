@@ -23,7 +23,7 @@ from loomrl.store.feedback import append_feedback
 from loomrl.store.participants import leave, people_in
 from loomrl.store.sessions import (
     StoredSession,
-    archive_sessions,
+    mark_stored,
     end_idle,
     end_old,
     ended_sessions,
@@ -109,7 +109,7 @@ class Sweeper:
             made = {session.id: self._made(session) for session in sessions}
             self._hub.append([payload for payload, _ in made.values() if payload])
             derived += append_feedback(self._db, self._derived(made))
-            archive_sessions(self._db, {id: id if payload else "" for id, (payload, _) in made.items()})
+            mark_stored(self._db, {id: id if payload else "" for id, (payload, _) in made.items()})
             self._hub.delete(sorted(erase_late(self._db, list(made))))
             stored += sum(bool(payload) for payload, _ in made.values())
         return stored, derived
