@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,9 @@ from transformers import PreTrainedTokenizerBase
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Sight
+from loomrl.inference.model import open_tokenizer
 from loomrl.inference.preferred import objectives_of
-from loomrl.inference.vision import Vision
+from loomrl.inference.vision import Vision, open_vision
 from loomrl.types import Message
 
 SPACE = "▁"
@@ -236,6 +238,12 @@ class Chat:
             f"tokenizer {self._name!r} does not round-trip its own chat template: {difference}. "
             "Use a tokenizer and template that keep text and earlier turns as they are."
         )
+
+
+def open_chat(folder: str | Path, *, trust_remote_code: bool = False) -> Chat:
+    """The chat of the model in a folder."""
+    vision = open_vision(folder, trust_remote_code=trust_remote_code)
+    return Chat(open_tokenizer(folder, trust_remote_code=trust_remote_code), vision)
 
 
 def pictures_of(messages: Iterable[Message]) -> list[bytes]:

@@ -5,19 +5,12 @@ import codecs
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
-import torch
-
-from loomrl.config import Sampling
 from loomrl.errors import PolicyError
-from loomrl.inference.chat import Chat, Spelling
+from loomrl.inference.chat import Spelling
 from loomrl.inference.engine import Finish, Piece, Unsupported
-from loomrl.inference.model import open_model, open_tokenizer
 from loomrl.inference.policy import Voice
-from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.serving.call import Candidate, Closed, Drawn, Event, Opened, Token, ToolCall, joined
 from loomrl.serving.policy import About, Act, Acted, Continuation
@@ -268,37 +261,3 @@ async def _merged(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenera
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """The engine of a policy from a folder, and how it samples unless a caller says otherwise."""
-
-    slots: int = 64
-    """Maximum number of answers at once; further ones wait."""
-    context: int = 4096
-    """Maximum tokens of a conversation; less if the model has less."""
-    dtype: str = "float32"
-    trust_remote_code: bool = False
-    """Python files in the folder may run."""
-    device: str = ""
-    """Empty: the GPU if there is one."""
-    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=512))
-
-
-def open_speech(folder: str | Path, setting: Setting | None = None, *, version: str = "", number: int = 0) -> Speech:
-    """The language policy in a folder, on a torch engine; a ConfigError if it cannot be opened.
-
-    `number` is the policy version that its tokens record.
-    """
-    setting = setting or Setting()
-    device = setting.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    trusts = setting.trust_remote_code
-    vision = open_vision(folder, trust_remote_code=trusts)
-    chat = Chat(open_tokenizer(folder, trust_remote_code=trusts), vision)
-    model = open_model(folder, dtype=setting.dtype, device=device, trust_remote_code=trusts)
-    known = int(getattr(model.config.get_text_config(), "max_position_embeddings", setting.context))
-    context = min(setting.context, known)
-    engine = TorchEngine(model, slots=setting.slots, context=context, version=number, vision=vision)
-    voice = Voice(engine, chat, setting.sampling, context)
-    return Speech(voice, version=version or Path(folder).name)

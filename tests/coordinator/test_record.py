@@ -9,7 +9,7 @@ from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import Event, append_once, read_events
 from loomrl.store.rewards import append_rewards, reward_before, rewards_since
-from loomrl.store.sessions import NewCall, mark_stored, count_lost, end_session, keep_calls
+from loomrl.store.sessions import NewCall, count_lost, end_session, keep_calls, mark_stored
 from loomrl.types import Source
 from tests.coordinator.loop_kills import ENDPOINT
 from tests.coordinator.test_degradation import made

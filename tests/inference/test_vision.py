@@ -24,7 +24,7 @@ from loomrl.errors import PolicyError
 from loomrl.inference.chat import Chat, Transcript
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import open_model, open_tokenizer
-from loomrl.inference.policy import language_policies
+from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.remote.dialect import as_openai
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import embedded, open_vision
@@ -155,7 +155,7 @@ def test_a_speaker_shows_its_engine_what_the_environment_shows() -> None:
 
     chat = Chat(seeing_tokenizer(), VISION)
     served = Recording(MODEL, slots=2, context=96, vision=VISION)
-    speaker = language_policies(served, chat, sampling=Sampling(max_tokens=3), context=96)(None, random.Random(0))  # type: ignore[arg-type]
+    speaker = speakers(Voice(served, chat, Sampling(max_tokens=3), 96))(None, random.Random(0))  # type: ignore[arg-type]
     said = (Message("user", "What is it?", (noise(1),)),)
 
     async def talk() -> None:

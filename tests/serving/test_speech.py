@@ -12,16 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.config import Sampling
+from loomrl.config import Sampling, TorchServing
 from loomrl.inference.chat import Chat
 from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request, Sight, Unsupported
 from loomrl.inference.policy import Voice
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.sealed import seal
 from loomrl.serving.call import Closed, Drawing, Drawn, Event, Gathered, Opened, Said, Tool, ToolCall
+from loomrl.serving.deployment.opening import open_speech
+from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import Act, Continuation, Picture
 from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.speech import Setting, Speech, open_speech
+from loomrl.serving.speech import Speech
 from loomrl.serving.wording import worded
 from loomrl.types import Message
 from tests.inference.sample_models import TEMPLATE, logprobs, tiny_model, tiny_tokenizer
@@ -544,7 +546,8 @@ async def test_other_work_goes_on_beside_many_streams() -> None:
 async def test_a_folder_is_opened(tmp_path: Any) -> None:
     tiny_model().save_pretrained(tmp_path / "tiny")
     TOKENIZER.save_pretrained(tmp_path / "tiny")
-    speech = open_speech(tmp_path / "tiny", Setting(slots=2, device="cpu", context=9999), number=4)
+    source = PolicySource(key="tiny", kind="language", version="tiny", folder=str(tmp_path / "tiny"), context=9999)
+    speech = await open_speech(source, OpenFolder(tmp_path / "tiny", "tiny", 4), TorchServing(slots=2))
     about = speech.about
     assert (about.kind, about.version, about.number, about.context, about.sees) == ("language", "tiny", 4, 256, False)
     choice = await one(speech, messages=HELLO, drawing=Drawing(max_tokens=5, seed=1))

@@ -22,12 +22,10 @@ from loomrl.gym.host.local import LocalHost, Plan
 from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import open_chat
 from loomrl.inference.engine import Completion, Request
-from loomrl.inference.model import open_tokenizer
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import Voice, speakers
-from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.serving.agents import AgentGateway
@@ -53,9 +51,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
         algorithm = self.config.algorithm
         origin = self.config.origin
         trusts = algorithm.model.trust_remote_code
-        self._chat = Chat(
-            open_tokenizer(origin, trust_remote_code=trusts), open_vision(origin, trust_remote_code=trusts)
-        )
+        self._chat = open_chat(origin, trust_remote_code=trusts)
         self._context = algorithm.model.context
         self._opening = Opening(
             origin=origin,

@@ -13,8 +13,7 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host.local import Plan
-from loomrl.inference.engine import Completion, Request
-from loomrl.inference.torch.engine import Statistics
+from loomrl.inference.engine import Completion, Request, Statistics
 from loomrl.inference.vllm.fleet import Fleet, answered
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory

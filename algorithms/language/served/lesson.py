@@ -10,9 +10,7 @@ from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.served.item import Answer, Item
 from loomrl.algorithms.language.served.sample import answered, corrected, swapped, threads
 from loomrl.config import DPO, KTO
-from loomrl.inference.chat import Chat
-from loomrl.inference.model import open_tokenizer
-from loomrl.inference.vision import open_vision
+from loomrl.inference.chat import Chat, open_chat
 from loomrl.types import Trajectory
 
 _log = logging.getLogger(__name__)
@@ -78,4 +76,4 @@ class Teacher:
     def _chat(self) -> Chat:
         origin = self._resolved.origin
         trusts = self._resolved.model.trust_remote_code
-        return Chat(open_tokenizer(origin, trust_remote_code=trusts), open_vision(origin, trust_remote_code=trusts))
+        return open_chat(origin, trust_remote_code=trusts)

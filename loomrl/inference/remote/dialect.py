@@ -29,7 +29,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class Part:
     """Tokens that a server sampled in one go: a completion, or its beginning if `finish` is None."""
 
     ids_T: NDArray[np.int32]
@@ -41,7 +41,7 @@ class Piece:
     """Log-probability of the first position's likeliest token, if requested."""
 
 
-class Dialect(Protocol):
+class ServerDialect(Protocol):
     """One form of requests and answers."""
 
     path: str
@@ -49,7 +49,7 @@ class Dialect(Protocol):
     def body(self, model: str, request: Request, *, max_tokens: int, top: bool = False) -> dict[str, Any]:
         """The request's body; with `top`, it also asks for the likeliest tokens."""
 
-    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+    def read(self, answer: dict[str, Any], asked: Request) -> Part:
         """The sampled tokens; a ConfigError names data that this server does not report."""
 
 
@@ -74,7 +74,7 @@ class Completions:
             "return_tokens_as_token_ids": True,
         }
 
-    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+    def read(self, answer: dict[str, Any], asked: Request) -> Part:
         """Ids from `token_ids`, or from tokens written as `token_id:7`."""
         choice = answer["choices"][0]
         told = choice.get("logprobs")
@@ -107,7 +107,7 @@ class VllmTokens:
         }
         return {"model": model, "token_ids": request.prompt_T.tolist(), "sampling_params": sampling}
 
-    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+    def read(self, answer: dict[str, Any], asked: Request) -> Part:
         """Ids, log-probabilities and version spans."""
         choice = answer["choices"][0]
         content = choice["logprobs"]["content"]
@@ -148,7 +148,7 @@ class SglangTokens:
             **extra,
         }
 
-    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+    def read(self, answer: dict[str, Any], asked: Request) -> Part:
         """Ids come with their log-probabilities; versions are spans, or one label if there is only one."""
         told = answer["meta_info"]
         pairs = told.get("output_token_logprobs") or []
@@ -170,7 +170,7 @@ def as_openai(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": [*pictures, {"type": "text", "text": message.content}]}
 
 
-def read(dialect: Dialect, answer: dict[str, Any], asked: Request) -> Piece:
+def read(dialect: ServerDialect, answer: dict[str, Any], asked: Request) -> Part:
     """The dialect's reading; a PolicyError shows an answer in the wrong form."""
     try:
         return dialect.read(answer, asked)
@@ -182,7 +182,7 @@ def read(dialect: Dialect, answer: dict[str, Any], asked: Request) -> Piece:
         ) from error
 
 
-def _piece(ids: Sequence[int], logprobs: Sequence[float], spans: tuple[Span, ...], reason: str, best: float) -> Piece:
+def _piece(ids: Sequence[int], logprobs: Sequence[float], spans: tuple[Span, ...], reason: str, best: float) -> Part:
     ids_T = np.array(ids, np.int64)
     logprobs_T = np.array(logprobs, np.float64)
     if reason not in REASONS:
@@ -191,7 +191,7 @@ def _piece(ids: Sequence[int], logprobs: Sequence[float], spans: tuple[Span, ...
         raise PolicyError(f"the server gave {ids_T.size} token ids and {logprobs_T.size} log-probabilities.")
     if not (np.isfinite(logprobs_T) & (logprobs_T > BOTTOM)).all():
         raise PolicyError("the server's weights gave logits that are not finite.")
-    return Piece(ids_T.astype(np.int32), logprobs_T.astype(np.float32), spans, REASONS[reason], float(best))
+    return Part(ids_T.astype(np.int32), logprobs_T.astype(np.float32), spans, REASONS[reason], float(best))
 
 
 def _spans(told: Any) -> tuple[Span, ...]:

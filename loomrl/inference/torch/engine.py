@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Pieces, Request, Sight
+from loomrl.inference.engine import Completion, Pieces, Request, Sight, Statistics, check_prompt
 from loomrl.inference.torch.fused import open_network
 from loomrl.inference.torch.network import Network
 from loomrl.inference.torch.rows import Draw, Feed, Opened, Rows, draw
@@ -25,17 +25,6 @@ step whose tokens are read as they come: they leave, and new requests arrive, th
 """
 FILL_TOKENS = 8192
 """Maximum prompt tokens in one forward pass, padding included; a single longer prompt is allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """An engine's counts since its start."""
-
-    sampled_tokens: int = 0
-    prompt_tokens: int = 0
-    steps: int = 0
-    busy_s: float = 0.0
-    """Seconds spent in steps."""
 
 
 Key = tuple[bytes, tuple[Sight, ...]]
@@ -150,14 +139,7 @@ class TorchEngine:
         self._open_network()
         if self._unsound is not None:
             raise PolicyError(self._unsound)
-        length = len(request.prompt_T)
-        if not 0 < length < self._context:
-            raise PolicyError(f"a prompt of {length} tokens in context={self._context}: 1 to {self._context - 1} fit.")
-        low, high = int(request.prompt_T.min()), int(request.prompt_T.max())
-        if low < 0 or high >= self._vocabulary:
-            raise PolicyError(
-                f"prompt ids from {low} to {high}: the model's vocabulary has 0 to {self._vocabulary - 1}."
-            )
+        check_prompt(request, context=self._context, vocabulary=self._vocabulary)
         check_sights(request, self._open_network().vision)
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:

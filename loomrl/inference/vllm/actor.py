@@ -15,9 +15,8 @@ import ray
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import LoomError, PolicyError
 from loomrl.files import scratch
-from loomrl.inference.engine import Completion, Piece, Request
+from loomrl.inference.engine import Completion, Piece, Request, Statistics
 from loomrl.inference.open import Opening
-from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vllm.engine import STARTING, EngineLost, Staged, VllmEngine
 from loomrl.inference.vllm.latest import Given, latest_weights_name
 from loomrl.inference.weights.group import Meeting

@@ -5,11 +5,10 @@ new weights are returned once those are admitted.
 """
 
 import asyncio
-import time
 import uuid
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ import numpy as np
 from loomrl.config import Sampling
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request
+from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request, Statistics, Tally, check_prompt
 from loomrl.inference.open import Opening
-from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vision import Vision, check_sights, open_vision
 from loomrl.inference.vllm.output import Labels, is_finite, prompt_of, sampling_params, top_of
 from loomrl.inference.vllm.start import cause as said_cause
@@ -58,9 +56,8 @@ class VllmEngine:
         self._context = context
         self._log = log
         self._vocabulary = int(llm.model_config.get_vocab_size())
-        self._counted = Statistics()
-        self._open: dict[str, float] = {}
-        self._busy_since = 0.0
+        self._tally = Tally()
+        self._open: set[str] = set()
         self._applied = Staged(version, Path())
         self._admitted = version
         self._decided: asyncio.Future[None] | None = None
@@ -69,19 +66,19 @@ class VllmEngine:
         self._closed = False
 
     @classmethod
-    async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path, version: int = 0) -> "VllmEngine":
+    async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path) -> "VllmEngine":
         """An engine with the folder's weights as this version; a ConfigError states why it cannot start."""
         vision = open_vision(opening.origin, trust_remote_code=opening.trust_remote_code)
         llm = await asyncio.to_thread(start, choice, opening, log)
         await llm.collective_rpc("loomrl_prepare")
-        await llm.update_weight_version(str(version))
+        await llm.update_weight_version(str(opening.version))
         try:  # some of what vLLM cannot do shows with the first token only
             await cls(llm, context=opening.context, log=log).probe(FIRST)
         except EngineLost as error:
             llm.shutdown(timeout=CLOSE_S)
             raise refused(opening, said_cause(log) or str(error), log) from None
         await llm.collective_rpc("loomrl_remember")
-        return cls(llm, context=opening.context, log=log, version=version, vision=vision)
+        return cls(llm, context=opening.context, log=log, version=opening.version, vision=vision)
 
     @property
     def version(self) -> int:
@@ -90,9 +87,8 @@ class VllmEngine:
 
     @property
     def statistics(self) -> Statistics:
-        """The counts so far. Busy means that a request is open; vLLM does not report its number of steps."""
-        now = time.perf_counter() - self._busy_since if self._open else 0.0
-        return replace(self._counted, busy_s=self._counted.busy_s + now)
+        """The counts so far."""
+        return self._tally.statistics
 
     async def generate(self, request: Request) -> Completion:
         """The completion of one request, once all versions that sampled its tokens are admitted."""
@@ -110,9 +106,7 @@ class VllmEngine:
         with self._opened(request) as name:
             async with aclosing(self._pieces(name, request)) as pieces:
                 async for piece in pieces:
-                    self._counted = replace(
-                        self._counted, sampled_tokens=self._counted.sampled_tokens + len(piece.ids_T)
-                    )
+                    self._tally.add(sampled_tokens=len(piece.ids_T))
                     if len(piece.versions_T):
                         await self._hold(int(piece.versions_T[-1]))
                     yield piece
@@ -123,7 +117,7 @@ class VllmEngine:
         with self._opened(request) as name:
             async with aclosing(self._pieces(name, request, whole=True)) as pieces:
                 piece = [piece async for piece in pieces][-1]
-        self._counted = replace(self._counted, sampled_tokens=self._counted.sampled_tokens + len(piece.ids_T))
+        self._tally.add(sampled_tokens=len(piece.ids_T))
         assert piece.finish is not None
         return Completion(piece.ids_T, piece.logprobs_T, piece.versions_T, piece.finish)
 
@@ -131,19 +125,12 @@ class VllmEngine:
     def _opened(self, request: Request) -> Iterator[str]:
         """Count an open request, under a name of its own."""
         name = uuid.uuid4().hex
-        if not self._open:
-            self._busy_since = time.perf_counter()
-        self._open[name] = time.perf_counter()
+        self._open.add(name)
         try:
-            yield name
+            with self._tally.open(request):
+                yield name
         finally:
-            del self._open[name]
-            busy_s = 0.0 if self._open else time.perf_counter() - self._busy_since
-            self._counted = replace(
-                self._counted,
-                busy_s=self._counted.busy_s + busy_s,
-                prompt_tokens=self._counted.prompt_tokens + len(request.prompt_T),
-            )
+            self._open.discard(name)
 
     async def _hold(self, version: int) -> None:
         """Return once this version is admitted; a PolicyError if it is rejected instead."""
@@ -264,14 +251,7 @@ class VllmEngine:
     def _check(self, request: Request) -> None:
         if self._closed:
             raise PolicyError("the engine is closed: open another one.")
-        length = len(request.prompt_T)
-        if not 0 < length < self._context:
-            raise PolicyError(f"a prompt of {length} tokens in context={self._context}: 1 to {self._context - 1} fit.")
-        low, high = int(request.prompt_T.min()), int(request.prompt_T.max())
-        if low < 0 or high >= self._vocabulary:
-            raise PolicyError(
-                f"prompt ids from {low} to {high}: the model's vocabulary has 0 to {self._vocabulary - 1}."
-            )
+        check_prompt(request, context=self._context, vocabulary=self._vocabulary)
         check_sights(request, self._vision)
 
     async def _pieces(self, name: str, request: Request, *, whole: bool = False) -> Pieces:

@@ -19,9 +19,8 @@ from ray.exceptions import RayActorError, RayError
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, LoomError, PolicyError
-from loomrl.inference.engine import Completion, Request
+from loomrl.inference.engine import Completion, Request, Statistics
 from loomrl.inference.open import Opening
-from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vllm.actor import VllmActor
 from loomrl.inference.vllm.engine import EngineLost, Staged
 from loomrl.inference.vllm.fleet_client import FleetClient, alive_or_killed, engine_name

@@ -23,11 +23,11 @@ from loomrl.store.feedback import append_feedback
 from loomrl.store.participants import leave, people_in
 from loomrl.store.sessions import (
     StoredSession,
-    mark_stored,
     end_idle,
     end_old,
     ended_sessions,
     forget,
+    mark_stored,
     opted_out,
 )
 from loomrl.types import Feedback
