@@ -1,8 +1,8 @@
 """Four environments to play by hand: `env = LogicPuzzleEnv()`, `await env.reset()`, `await env.step("SOLVE …")`.
 
 With `use_curriculum` tasks get harder as they are solved; without, they are those of `difficulty`. With
-`use_human_feedback` a person is asked about every solved episode: `loomrl feedback list` shows what waits, in `store`.
-Verbs may be written with a colon or without.
+`use_human_feedback` a person is asked about every solved episode: `loomrl feedback questions` shows what
+waits, in `store`. Verbs may be written with a colon or without.
 """
 
 from collections.abc import Sequence

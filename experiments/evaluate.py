@@ -15,8 +15,8 @@ from loomrl.errors import ConfigError
 from loomrl.evaluation.front_report import FrontReport, attempted, judge_front
 from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.evaluation.statistics import Interval
-from loomrl.experiments.commands.front_view import render_front
 from loomrl.experiments.commands.output import shown_counts, table
+from loomrl.experiments.front_view import render_front
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
 from loomrl.gym.held_out import HeldOut, left_out
 from loomrl.gym.pool import LoomRLGym
@@ -80,7 +80,7 @@ def refuse_league(mixture: TaskMixture) -> None:
             raise ConfigError(
                 f"environment {name}: opponent.kind=league is of a run that trains, against its own past versions. "
                 f"Name the opponent of the evaluation: environments.{index}.settings.opponent.kind=minimax, or random, "
-                "mcts, ladder, or policy with a folder that `loomrl export` wrote."
+                "mcts, ladder, or policy with a folder that `loomrl policies export` wrote."
             )
 
 

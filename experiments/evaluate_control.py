@@ -18,8 +18,8 @@ from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front_report import FrontReport
 from loomrl.evaluation.returns import Cut, ReturnReport, judge_returns
 from loomrl.experiments import judge_front
-from loomrl.experiments.commands.front_view import render_front
 from loomrl.experiments.commands.output import shown_counts, table
+from loomrl.experiments.front_view import render_front
 from loomrl.experiments.policies import is_control
 from loomrl.named import named
 from loomrl.run.record import recorded

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loomrl.config.release import ReleasePlan
+from loomrl.config.suite import Suite
 from loomrl.errors import ConfigError, LoomError
-from loomrl.experiments.gate.judge import judge_version, standing_verdict
+from loomrl.experiments.gate.judge import judge
+from loomrl.experiments.gate.party import Parties, party_of, standing_verdict
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.load import parse_assignments, read_yaml
-from loomrl.release.ledger import Release, Wish, begin_release, releasable
-from loomrl.release.plan import settled
+from loomrl.release.ledger import Release, ReleaseDraft, begin_release, draft_of, releasable
+from loomrl.release.passage import choose_strategy
 from loomrl.schema import merge
-from loomrl.serving.deployment.source import source_of
+from loomrl.serving.deployment.source import PolicySource, source_of
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
@@ -24,8 +26,8 @@ UNJUDGED_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A release as it is asked for on the command line."""
+class ReleaseRequest:
+    """A release as the command line asks for it."""
 
     version: str
     endpoint: str
@@ -48,41 +50,41 @@ def resolve_plan(file: Path | None, assignments: Sequence[str], strategy: str | 
     return ReleasePlan.parse(tree, origin="plan" if file is None else str(file))
 
 
-def release(asked: Asked, db: LoomDB) -> Release:
+def begin(request: ReleaseRequest, db: LoomDB) -> Release:
     """Judge the version if no verdict stands, and begin its release; a LoomError says why not."""
-    source = source_of(asked.version, db)
-    present = releasable(db, asked.endpoint, source.key)
-    _refuse_lost(present, db)
-    if asked.no_gate is not None:
-        verdict = Verdict(True, (f"no gate, by {asked.who}: {asked.no_gate}",))
-        plan = settled(asked.plan, "canary", UNJUDGED_SHARE)
-    else:
-        if asked.suite is None and source.kind == "control":
-            raise ConfigError(
-                "--suite: what a control policy has to pass depends on its environment: name a suite (control_tiny is "
-                "for CartPole), or leave the gate out: --no-gate REASON"
-            )
-        judged = _judged(source.key, present.stable.policy, asked.suite or source.kind, db)
-        advice = judged.report["strategy"]
-        verdict = Verdict(True, (f"verdict {judged.id}",))
-        plan = settled(asked.plan, advice["name"], advice["share"])
-    wish = Wish(
-        endpoint=asked.endpoint,
-        challenger=source.key,
-        plan=plan,
-        verdict=verdict,
-        who=asked.who,
-        why=asked.why,
-        content=source.content(),
+    source = source_of(request.version, db)
+    present = releasable(db, request.endpoint, source.key)
+    baseline = _find_stable(present, db)
+    if request.no_gate is not None:
+        draft = ReleaseDraft(
+            endpoint=request.endpoint,
+            challenger=source.key,
+            plan=choose_strategy(request.plan, "canary", UNJUDGED_SHARE),
+            verdict=Verdict(True, (f"no gate, by {request.who}: {request.no_gate}",)),
+            who=request.who,
+            why=request.why,
+            content=source.content(),
+        )
+        return begin_release(db, draft, at=time.time())
+    if request.suite is None and source.kind == "control":
+        raise ConfigError(
+            "--suite: a control policy's suite depends on its environment. Name one (control_tiny is for CartPole), or "
+            "leave the gate out: --no-gate REASON"
+        )
+    suite = resolve_suite(request.suite or source.kind)
+    parties = Parties(challenger=party_of(source, suite.kind), baseline=party_of(baseline, suite.kind))
+    verdict = _allowing_verdict(parties, suite, db)
+    draft = draft_of(
+        source.key, verdict, endpoint=request.endpoint, plan=request.plan, who=request.who, why=request.why
     )
-    return begin_release(db, wish, at=time.time())
+    return begin_release(db, draft, at=time.time())
 
 
-def _refuse_lost(present: Endpoint, db: LoomDB) -> None:
-    """A ConfigError if the stable policy is gone: nothing to compare with, and no way back."""
+def _find_stable(present: Endpoint, db: LoomDB) -> PolicySource:
+    """The stable policy; a ConfigError if it is gone: there would be nothing to compare with, and no way back."""
     policy = present.stable.policy
     try:
-        source_of(policy, db)
+        return source_of(policy, db)
     except LoomError as error:
         raise ConfigError(
             f"endpoint {present.name!r}: its stable policy {policy!r} is gone, so there is nothing to compare with and "
@@ -90,19 +92,16 @@ def _refuse_lost(present: Endpoint, db: LoomDB) -> None:
         ) from None
 
 
-def _judged(policy: str, against: str, name: str, db: LoomDB) -> StoredVerdict:
+def _allowing_verdict(parties: Parties, suite: Suite, db: LoomDB) -> StoredVerdict:
     """The standing verdict of the gate, or a new one; a ConfigError unless it allows the policy."""
-    suite = resolve_suite(name)
-    verdict = standing_verdict(policy, against, suite, db)
+    verdict = standing_verdict(parties, suite, db)
     if verdict is None or verdict.outcome is VerdictOutcome.ERROR:
-        verdict = judge_version(policy, against, suite, db)
+        verdict = judge(parties, suite, db)
     if verdict.is_allowed:
         return verdict
     remedy = f"`loomrl gate show {verdict.id}` has the evidence"
     if verdict.outcome is VerdictOutcome.WAITING:
         names = ", ".join(verdict.report["approvers"])
         remedy = f"`loomrl gate approve {verdict.id} --who NAME`, by {names}"
-    failed = [check["name"] for check in verdict.report["checks"] if check["state"] in ("failed", "error")]
-    raise ConfigError(
-        f"the gate's verdict on {policy!r} is {verdict.outcome}{': ' + ', '.join(failed) if failed else ''}. {remedy}."
-    )
+    failed = f": {', '.join(verdict.failed_checks)}" if verdict.failed_checks else ""
+    raise ConfigError(f"the gate's verdict on {verdict.policy!r} is {verdict.outcome}{failed}. {remedy}.")

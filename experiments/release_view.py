@@ -1,7 +1,7 @@
 """A release for people and programs: where it stands, on what evidence, and why it waits."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -10,11 +10,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from loomrl.experiments.commands.output import table
+from loomrl.record.catalogue import release_as_json
 from loomrl.release.controller import Look
 from loomrl.release.guard import Finding, Side
 from loomrl.release.ledger import evidence_as_json
-from loomrl.release.passage import Passage
-from loomrl.release.plan import steps_of
+from loomrl.release.passage import Passage, steps_of
 from loomrl.store.releases import ReleaseRow
 
 
@@ -36,25 +36,7 @@ def look_as_json(look: Look, rows: Sequence[ReleaseRow]) -> dict[str, Any]:
         "arms": [{"name": arm.name, "policy": arm.policy, "share": arm.share} for arm in look.present.arms],
         "evidence": evidence_as_json(look.evidence),
         "plan": release.plan.model_dump(mode="json"),
-        "history": [row_as_json(row) for row in rows],
-    }
-
-
-def row_as_json(row: ReleaseRow) -> dict[str, Any]:
-    """A row of the log as one JSON object."""
-    content: Mapping[str, Any] = row.content
-    return {
-        "release": row.release,
-        "number": row.number,
-        "endpoint": row.endpoint,
-        "state": row.state,
-        "step": content["passage"]["step"],
-        "revision": row.revision,
-        "challenger": content["challenger"],
-        "reason": row.reason,
-        "who": row.who,
-        "at": row.created_at,
-        "evidence": content["evidence"],
+        "history": [release_as_json(row) for row in rows],
     }
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from loomrl.cluster.shared import refuse_unshared
 from loomrl.config import AnyRoot, ServingExperiment
+from loomrl.config.monitor import ActionCheck
 from loomrl.config.placement import PER_CORE
-from loomrl.config.rule import ActionCheck
 from loomrl.errors import ConfigError
 from loomrl.experiments.shipped import experiment_file, names
 from loomrl.files import is_file

@@ -16,7 +16,7 @@ from loomrl.config import (
     parse_experiment,
     trained,
 )
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import RubricPart
 from loomrl.errors import ConfigError, did_you_mean, unknown
 from loomrl.files import is_file
 from loomrl.load import load_any, parse_assignments, read_yaml

@@ -28,7 +28,7 @@ def configuration(endpoint: Endpoint, *, url: str, key_variable: str | None) -> 
     key = f"env::{key_variable}" if key_variable else "none"
     function = f"functions.{_name(endpoint.name)}"
     lines = [
-        f"# Endpoint {endpoint.name} at revision {endpoint.revision}, written by `loomrl export tensorzero`.",
+        f"# Endpoint {endpoint.name} at revision {endpoint.revision}, written by `loomrl endpoints export`.",
         "# Write it anew when the arms have changed: a release changes them.",
         "",
         *(line for arm in arms for line in _model(endpoint, arm, url=url, key=key)),

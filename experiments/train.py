@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from loomrl.artifacts import open_artifacts
 from loomrl.cluster.job import refuse_lost
 from loomrl.config import AnyExperiment
 from loomrl.config.layout import length
+from loomrl.console.saved import save_run
 from loomrl.errors import ConfigError, RunTaken
 from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
@@ -23,7 +25,9 @@ from loomrl.experiments.kinds import open_training, refuse_blind_hosts
 from loomrl.experiments.sound import check_parts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
-from loomrl.load import dump, parse_assignments
+from loomrl.files import write_whole
+from loomrl.load import parse_assignments
+from loomrl.record.word import lasting
 from loomrl.run.record import run_folder
 from loomrl.run.version import latest_of
 from loomrl.schema import Tree, merge
@@ -44,10 +48,8 @@ from loomrl.store.runs import (
     show_run,
 )
 from loomrl.telemetry.diagnosis import Finding, diagnose, too_few
-from loomrl.telemetry.page import RunReport, render_page
-from loomrl.telemetry.page_table import Comparison
-from loomrl.telemetry.page_text import render_text
 from loomrl.telemetry.progress import progress
+from loomrl.telemetry.report import AnswerPair, Comparison, RunReport, render_text
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
 LISTED = 10
@@ -78,6 +80,7 @@ class TrainResult:
     undiagnosed: str | None = None
     """Why the training doctor cannot judge yet, if it cannot."""
     comparisons: tuple[Comparison, ...] = field(default=(), repr=False)
+    samples: tuple[AnswerPair, ...] = field(default=(), repr=False)
 
     @property
     def is_unjudged(self) -> bool:
@@ -130,6 +133,8 @@ def train(
                     finish_run(db, run, status=RunStatus.FAILED, finished_at=clock(), result=told, claim=claim)
             raise
         finish_run(db, run, status=RunStatus.FINISHED, finished_at=clock(), result=result.as_dict(), claim=claim)
+        # The page is made of the record alone, so it is written once the run is over.
+        write_whole(Path(result.page), save_run(db, run).encode())
         return result
 
 
@@ -218,7 +223,7 @@ def _trained(
 
 
 def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: float, seconds: float) -> TrainResult:
-    """The result, and the page about it."""
+    """The result, and the report about it as text."""
     folder = run_folder(experiment.train, run)
     history = read_metrics(metrics_file(experiment.train, run))
     page = RunReport(
@@ -227,15 +232,13 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         experiment=experiment.sha256,
         machine=machine(),
         date=time.strftime("%Y-%m-%d %H:%M", time.localtime(begun)),
-        duration_s=seconds,
+        took=lasting(seconds),
         status=summary.stopped,
         history=history,
         unit=summary.unit,
         comparisons=summary.comparisons,
         samples=summary.samples,
-        resolved=dump(experiment),
     )
-    (folder / "report.html").write_text(render_page(page), encoding="utf-8")
     (folder / "report.md").write_text(render_text(page), encoding="utf-8")
     return TrainResult(
         run=run,
@@ -251,6 +254,7 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         findings=tuple(diagnose(history)),
         undiagnosed=too_few(history),
         comparisons=tuple(summary.comparisons),
+        samples=tuple(summary.samples),
     )
 
 
@@ -274,7 +278,7 @@ def render(result: TrainResult, console: Console) -> None:
     elif result.best != result.policy:
         console.print(f"the best of those that were kept: {result.best}", highlight=False)
     console.print(f"curves and samples: {result.page}", highlight=False)
-    console.print(f"who made it from what: loomrl lineage {result.policy}", highlight=False)
+    console.print(f"who made it from what: loomrl policies show {result.policy}", highlight=False)
 
 
 def _rows(comparison: Comparison) -> tuple[str, Sequence[tuple[str, ...]]]:

@@ -28,7 +28,7 @@ from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.policies import show_policy
 from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import PHASES, Metric
-from loomrl.telemetry.page_table import Comparison
+from loomrl.telemetry.report import Comparison
 from loomrl.threshold import SINGLE, reaches
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
 from loomrl.experiments import cli
 from loomrl.experiments.algorithms import open_algorithm
-from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
+from loomrl.experiments.commands.face import ANYWHERE, LIST, SHOW, Noun
 from loomrl.experiments.shipped import names, resolve
 from loomrl.experiments.train import train
 from loomrl.gym import check_environment, register_environment
@@ -151,14 +151,17 @@ def test_commands_that_a_document_names_exist(page: Path) -> None:
         for words in re.findall(r"(?:^|^\$ |bin/)loomrl ((?:[a-z][a-z-]*)(?: [^`#|;&)\n]*)?)", code):
             command, rest = app, words.partition(" -- ")[0].replace("…", "").split()  # behind it is another's
             while hasattr(command, "commands") and rest:
-                if rest[0] not in command.commands and isinstance(command, DefaultGroup):
-                    rest.insert(0, DEFAULT)
+                if rest[0] == SHOW and SHOW not in command.commands:
+                    rest[0] = LIST
+                if rest[0] not in command.commands and isinstance(command, Noun):
+                    rest.insert(0, command.default)
                 name = rest.pop(0)
                 assert name in command.commands, f"loomrl {words}"
                 command = command.commands[name]
             known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {
                 "--help",
                 "-h",
+                *ANYWHERE,
             }
             asked = {word.partition("=")[0] for word in rest if word.startswith("--")}
             assert asked <= known, f"loomrl {words}"

@@ -17,6 +17,7 @@ from mkdocs.exceptions import PluginError
 
 from loomrl.config import parse_experiment
 from loomrl.experiments import cli
+from loomrl.experiments.commands.face import Noun
 from loomrl.load import parse_yaml
 from tests.test_docs import DOCS, blocks
 from tests.test_notebook import run_cells
@@ -63,9 +64,9 @@ def test_links_within_pages_of_settings_lead_to_a_section(reference: ModuleType)
 def test_every_command_is_on_its_page(reference: ModuleType) -> None:
     page = reference.commands_page()
     app: Any = typer.main.get_command(cli.app)
-    groups = {name: getattr(command, "commands", {}) for name, command in app.commands.items()}
-    names = [f"{group} {name}" for group, inner in groups.items() for name in inner if name != "run"]
-    assert {name for name in [*groups, *names] if f"# `loomrl {name}`" not in page} == set()
+    inner = {name: command for name, command in app.commands.items() if isinstance(command, Noun)}
+    names = [f"{group} {name}" for group, noun in inner.items() for name in noun.commands if name != noun.default]
+    assert {name for name in [*app.commands, *names] if f"# `loomrl {name}`" not in page} == set()
     assert "..." not in page.split("**Commands**")[1].split("##")[0]
 
 

@@ -134,7 +134,11 @@ TINY = (
 MINE = ("train", "language/math_tiny_grpo", "seed=2", "--run", "mine", *TINY)
 README = [
     [("train", "language/math_tiny", *TINY)],  # `make demo`
-    [("train", "--resume", "--run", "mine"), ("evaluate", "mine", "--temperature", "1"), ("lineage", "mine/2")],
+    [
+        ("train", "--resume", "--run", "mine"),
+        ("evaluate", "mine", "--temperature", "1"),
+        ("policies", "show", "mine/2"),
+    ],
     [("train", "language/pool_tiny", *TINY)],
     [("train", "own.yaml", "rollout.runners=1", "--run", "own")],
     [

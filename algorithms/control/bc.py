@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.offline import Batch, LoggedConfig, LoggedLearner, LoggedStep
-from loomrl.config import offline
+from loomrl.config import control as settings
 from loomrl.telemetry.metric import Metric
 
 ACTOR = "actor"
@@ -41,7 +41,7 @@ class BCLearner(LoggedLearner):
 class BCConfig(LoggedConfig):
     """`BCConfig().environment("CartPole-v1").logged(minari="cartpole/mixed-v0").build_algo()`."""
 
-    settings_class = offline.BC
+    settings_class = settings.BC
     words = translation.OFFLINE
     fast_learner = BCLearner
 

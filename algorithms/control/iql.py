@@ -31,7 +31,7 @@ from loomrl.algorithms.control.offline import (
     LoggedStep,
     ring_of,
 )
-from loomrl.config import offline
+from loomrl.config import control as settings
 from loomrl.control.network import Twins
 from loomrl.control.space import Acts, acts, seen
 from loomrl.errors import ConfigError
@@ -160,7 +160,7 @@ class IQLLearner(LoggedLearner):
 class IQLConfig(LoggedConfig):
     """`IQLConfig().environment("CartPole-v1").logged(minari="cartpole/mixed-v0").build_algo()`."""
 
-    settings_class = offline.IQL
+    settings_class = settings.IQL
     words = translation.OFFLINE
     fast_learner = IQLLearner
 

@@ -11,7 +11,7 @@ from loomrl.algorithms.language.packing import Sample, Size, plan_update
 from loomrl.algorithms.language.resolved import Algorithms
 from loomrl.algorithms.language.sample import preferences, samples_of
 from loomrl.config import DPO, GRPO, RLOO, LanguageWeave, Optimizer, PolicyGradient
-from loomrl.config.objectives import Objectives
+from loomrl.config.weave import Objectives
 from loomrl.types import Group
 
 

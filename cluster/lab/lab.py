@@ -72,7 +72,8 @@ class Lab:
             folder.mkdir(mode=0o700)
         except FileExistsError:
             raise ClusterError(
-                f"lab {name!r}: is there already. `loomrl lab down {name}` removes it; or take another name."
+                f"lab {name!r}: is there already. `python -m loomrl.cluster.lab down {name}` removes it; or choose "
+                "another name."
             ) from None
         lab = cls(folder, plan)
         try:

@@ -18,7 +18,7 @@ from loomrl.config import KINDS
 from loomrl.config.suite import SUITES
 from loomrl.config.sweep import Sweep
 from loomrl.experiments import cli
-from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
+from loomrl.experiments.commands.face import Noun
 from loomrl.schema import models_in
 
 Model = type[BaseModel]
@@ -192,8 +192,8 @@ def commands_page() -> str:
     _shorten(app)
     text: str = get_docs_for_click(obj=app, ctx=typer.Context(app, info_name="loomrl"), name="loomrl", title="Commands")
     for name, command in app.commands.items():
-        if isinstance(command, DefaultGroup):
-            text = text.replace(f"loomrl {name} {DEFAULT}", f"loomrl {name} [{DEFAULT}]")
+        if isinstance(command, Noun) and command.default in command.commands:
+            text = text.replace(f"loomrl {name} {command.default}", f"loomrl {name} [{command.default}]")
     return text
 
 

@@ -70,7 +70,7 @@ class Update:
 
 
 def measure(size: Size = FULL) -> dict[str, Any]:
-    """Every figure of `loomrl bench hosts`. It needs root (`loomrl lab`)."""
+    """Every figure of `loomrl bench hosts`. It needs root (`python -m loomrl.cluster.lab`)."""
     names = [f"h{number}" for number in range(1, max(size.hosts) + 1)]
     with Lab.up(f"bench-{os.getpid()}", ["head", *names], disk_mb=2048) as lab:
         site = _Site(lab, names)

@@ -20,9 +20,8 @@ from loomrl.experiments.bench.release_traffic import (
     steps,
 )
 from loomrl.release.betting import Floats, log_capital
-from loomrl.release.comparison import Mean, score
+from loomrl.release.comparison import Mean, Mismatch, score
 from loomrl.release.guard import Better, Guard
-from loomrl.release.mismatch import Mismatch
 from loomrl.release.paired import paired
 
 ERROR_RATE = 0.05

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from loomrl.config.monitor import RULES
+from loomrl.config.monitor import RULES, BlockedRule
 from loomrl.config.release import ReleasePlan
-from loomrl.config.rule import BlockedRule
-from loomrl.release.evidence import Trail
-from loomrl.release.passage import CANARY, STABLE, Passage, Phase, decide
-from loomrl.release.plan import steps_of
+from loomrl.release.controller import Trail
+from loomrl.release.passage import CANARY, STABLE, Passage, Phase, decide, steps_of
 from loomrl.safety.open import open_text_rule
 from loomrl.safety.refusing import refuses
 from loomrl.safety.rule import Asked
@@ -261,7 +259,7 @@ def harmless(releases: int) -> dict[str, dict[str, Any]]:
 
 
 def measure(size: Size = FULL) -> dict[str, Any]:
-    """Every figure of `loomrl bench release --planted`."""
+    """Every figure of `loomrl bench release planted=true`."""
     return {"planted": planted(size.planted), "harmless": harmless(size.harmless)}
 
 

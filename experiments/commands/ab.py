@@ -8,8 +8,10 @@ import typer
 from rich.console import Console
 
 from loomrl.errors import ConfigError
-from loomrl.experiments.commands.output import AsJson, emit, table
-from loomrl.experiments.commands.records import StoreUrl
+from loomrl.experiments.commands.face import nouns, open_face_store, without
+from loomrl.experiments.commands.listing import add_list
+from loomrl.experiments.commands.output import emit, table
+from loomrl.record.catalogue import AB_TESTS, ab_as_json, ab_state
 
 if TYPE_CHECKING:
     from loomrl.release.ab import Result
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from loomrl.store.ab_tests import AbTest
     from loomrl.store.endpoints import Arm
 
-app = typer.Typer(help="Compare arms of an endpoint on a part of its users.", no_args_is_help=True)
+app = nouns("A/B tests: compare arms of an endpoint on a part of its users.")
 DAY_S = 86_400.0
 Name = Annotated[str, typer.Argument(help="The test's name.")]
 
@@ -39,20 +41,17 @@ def create(  # noqa: PLR0913 - options
     layer: Annotated[str, typer.Option(help="Tests of one layer share no unit.")] = "default",
     share: Annotated[float, typer.Option(help="The test's share of the layer.")] = 1.0,
     days: Annotated[float | None, typer.Option(help="Days until it ends by itself.")] = None,
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
 ) -> None:
     """Begin a test: users (or sessions) of its share of the layer are divided among the arms, each for good."""
     from loomrl.errors import unknown
     from loomrl.release.ab import check_test
-    from loomrl.store import open_store
     from loomrl.store.ab_tests import AbTest, start_test
 
     if better not in ("higher", "lower"):
         raise ConfigError("--better: " + unknown("direction", better, ("higher", "lower")))
     low, high = _bounds(bounds)
     now = time.time()
-    with open_store(store) as db:
+    with open_face_store() as db:
         shares, added = _arms(arm, db)
         test = AbTest(
             name=name,
@@ -71,39 +70,23 @@ def create(  # noqa: PLR0913 - options
         check_test(test)
         started = start_test(db, test, added)
     said = f"A/B test {name} runs on {endpoint}, slots {started.start:g} to {started.end:g} of layer {layer}."
-    emit(_shown(started), as_json=as_json, show=lambda console: console.print(said, highlight=False))
+    emit(ab_as_json(started), show=lambda console: console.print(said, highlight=False))
 
 
-@app.command()
-def show(name: Name, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
+def _show(
+    name: Name,
+) -> None:
     """Show a test's result up to now. It may be looked at any time."""
     from loomrl.release.ab import as_json as as_data
-    from loomrl.store import open_store
     from loomrl.store.ab_tests import show_test
 
-    with open_store(store) as db:
+    with open_face_store() as db:
         test = show_test(db, name)
-        result = _read(db, test)
-    emit({**_shown(test), **as_data(result)}, as_json=as_json, show=lambda console: _render(test, result, console))
+        result = _read_result(db, test)
+    emit({**ab_as_json(test), **as_data(result)}, show=lambda console: _render(test, result, console))
 
 
-@app.command("list")
-def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
-    """List the tests."""
-    from loomrl.store import open_store
-    from loomrl.store.ab_tests import list_tests
-
-    with open_store(store) as db:
-        found = list_tests(db)
-    rows = [
-        (t.name, t.endpoint, _phase(t), t.layer, f"{t.start:g}-{t.end:g}", ", ".join(t.shares), t.metric) for t in found
-    ]
-    columns = ("test", "endpoint", "state", "layer", "slots", "arms", "metric")
-
-    def render(console: Console) -> None:
-        console.print(table("", columns, rows) if rows else f"No A/B tests in {store}.")
-
-    emit({"tests": [_shown(test) for test in found]}, as_json=as_json, show=render)
+add_list(app, AB_TESTS, show=_show)
 
 
 @app.command()
@@ -111,28 +94,25 @@ def stop(
     name: Name,
     keep: Annotated[str, typer.Option(help="The arm that gets all of the traffic.")] = "",
     reason: Annotated[str, typer.Option(help="Reason, kept on record.")] = "",
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
 ) -> None:
     """End a test. Its users follow the endpoint's shares again, and the arms that came with it go."""
-    from loomrl.store import open_store
     from loomrl.store.ab_tests import stop_test
 
-    with open_store(store) as db:
+    with open_face_store() as db:
         stopped = stop_test(db, name, at=time.time(), keep=keep, reason=reason)
     said = f"A/B test {name} has stopped: {stopped.reason}."
-    emit(_shown(stopped), as_json=as_json, show=lambda console: console.print(said, highlight=False, markup=False))
+    emit(ab_as_json(stopped), show=lambda console: console.print(said, highlight=False, markup=False))
 
 
 @app.command()
-def plan(  # noqa: PLR0913 - options
+@without("--store")
+def plan(
     baseline: Annotated[float, typer.Option(help="The metric's mean today, within 0..1.")],
     effect: Annotated[float, typer.Option(help="The difference that must not be missed, such as 0.05.")],
     deviation: Annotated[float | None, typer.Option(help="Deviation of a unit; leave it out for a rate.")] = None,
     share: Annotated[float, typer.Option(help="The new arm's share of both arms.")] = 0.5,
     arms: Annotated[int, typer.Option(min=2, help="Arms of the test: all share one error rate.")] = 2,
     power: Annotated[float, typer.Option(help="The chance to find the effect.")] = 0.8,
-    as_json: AsJson = False,
 ) -> None:
     """Say how many units a test needs, by simulating it, looks at any time included."""
     from loomrl.release.ab import ERROR_RATE
@@ -145,7 +125,7 @@ def plan(  # noqa: PLR0913 - options
         f"{size.baseline + size.challenger} units: {size.challenger} of the new arm and {size.baseline} of the "
         f"baseline find it with power {power:g}; half of such tests end by {size.median} units of the new arm."
     )
-    emit(asdict(size), as_json=as_json, show=lambda console: console.print(said, highlight=False))
+    emit(asdict(size), show=lambda console: console.print(said, highlight=False))
 
 
 def _arms(texts: list[str], db: "LoomDB") -> "tuple[dict[str, float], list[Arm]]":
@@ -184,10 +164,10 @@ def _number(text: str, wanted: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ConfigError(f"{wanted}; {text!r} is no number.") from None
+        raise ConfigError(f"{wanted}; {text!r} is not a number.") from None
 
 
-def _read(db: "LoomDB", test: "AbTest") -> "Result":
+def _read_result(db: "LoomDB", test: "AbTest") -> "Result":
     from loomrl.release.ab import Reading
     from loomrl.store.observations import read_observations
 
@@ -200,7 +180,7 @@ def _read(db: "LoomDB", test: "AbTest") -> "Result":
 
 
 def _render(test: "AbTest", result: "Result", console: Console) -> None:
-    console.print(f"{test.name} on {test.endpoint}: {_phase(test)}; {result.decision}", highlight=False, markup=False)
+    console.print(f"{test.name} on {test.endpoint}: {ab_state(test)}; {result.decision}", highlight=False, markup=False)
     rows = [
         (arm.name, arm.units, f.guard.metric, f.challenger.value, f.baseline.value, f"{f.difference:+.4g}",
          f"{f.low:+.4g} to {f.high:+.4g}", "worse" if f.is_worse else "better" if arm.is_better and not n else "")
@@ -214,13 +194,3 @@ def _render(test: "AbTest", result: "Result", console: Console) -> None:
         console.print("The units did not fall to the arms as planned: do not believe the figures.", highlight=False)
     for metric in result.silent:
         console.print(f"Nobody has reported {metric!r} yet.", highlight=False, markup=False)
-
-
-def _phase(test: "AbTest") -> str:
-    if test.is_running(time.time()):
-        return "running"
-    return test.reason or "over by time"
-
-
-def _shown(test: "AbTest") -> dict[str, object]:
-    return {**asdict(test), "phase": test.phase.value, "running": test.is_running(time.time())}

@@ -3,16 +3,17 @@
 import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.errors import ConfigError, unknown
+from loomrl.experiments.commands.face import without
+from loomrl.experiments.commands.output import emit, table
 
-app = typer.Typer(help="Measure this machine; the figures in docs/benchmarks.md come from here.", no_args_is_help=True)
-Quick = Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")]
-PLAIN = {
+BENCHMARKS = {
     "hub": (
         "hub",
         "Tokens ingested per second, durably: in process, over HTTP, and by a JSON server; cost of a lease as the hub "
@@ -48,88 +49,98 @@ PLAIN = {
         "sync",
         "Transfer of weights to engines: the cost of checks, the size of deltas, the time to a first token.",
     ),
+    "language": (
+        "language",
+        "Tokens per second of engine (against vLLM, if installed) and learner, and the phases of an update; gpu=true: "
+        "half a billion parameters on a GPU.",
+    ),
+    "loop": (
+        "loop",
+        "People's satisfaction before and after the next version was trained from their feedback, then they flip it; "
+        "seeds=[1,2], control=true (also with shuffled feedback), page=FILE.",
+    ),
+    "envs": (
+        "envs",
+        "Tasks and turns per second of every environment, and of 10,000 episodes that two actors hold at once; "
+        "only=[Math].",
+    ),
+    "release": (
+        "release",
+        "Simulated releases: false alarms, bad versions that pass, units until one is noticed, beside a z-test and "
+        "fixed thresholds; planted=true: subtly bad versions.",
+    ),
 }
-"""Benchmarks without options of their own: command → module and help."""
+"""Benchmark → its module and what it measures, with its settings."""
 
 
-def _plain(command: str, module: str, says: str) -> None:
-    def run(quick: Quick = False, as_json: AsJson = False) -> None:
-        _measure(module, quick=quick, as_json=as_json)
-
-    app.command(command, help=says)(run)
+def _complete_benchmark(incomplete: str) -> list[str]:
+    """Benchmarks that begin with these letters."""
+    return [name for name in BENCHMARKS if name.startswith(incomplete)]
 
 
-def _measure(module: str, *, quick: bool, as_json: bool, **asked: Any) -> None:
-    bench = importlib.import_module(f"loomrl.experiments.bench.{module}")
-    _tell(bench.measure(bench.QUICK if quick else bench.FULL, **asked), as_json=as_json)
-
-
-for _command, (_module, _says) in PLAIN.items():
-    _plain(_command, _module, _says)
-
-
-@app.command()
-def language(
-    quick: Quick = False,
-    gpu: Annotated[bool, typer.Option("--gpu", help="A model of half a billion parameters on a GPU.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Tokens per second of engine (against vLLM, if installed) and learner; the phases of an update."""
-    from loomrl.experiments.bench.language import FULL, QUICK, measure
-    from loomrl.experiments.bench.model import HALF_BILLION
-
-    figures = measure(QUICK if quick else HALF_BILLION if gpu else FULL)
-    _tell(figures, as_json=as_json)
-
-
-@app.command()
-def loop(
-    seed: Annotated[list[int], typer.Option(help="May be repeated.")] = [1],  # noqa: B006 - typer's way
-    control: Annotated[bool, typer.Option("--control", help="Also a production with shuffled feedback.")] = False,
-    page: Annotated[Path | None, typer.Option(help="Write the story as an HTML file.")] = None,
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """People's satisfaction before and after the next version was trained from their feedback; then they flip it."""
-    from loomrl.experiments.bench.loop import CONTROL, SHOWN
-
-    tellings = (SHOWN, CONTROL) if control else (SHOWN,)
-    _measure("loop", quick=quick, as_json=as_json, seeds=seed, tellings=tellings, page=page)
-
-
-@app.command()
-def envs(
-    only: Annotated[list[str] | None, typer.Option(help="An environment; may be repeated. By default all.")] = None,
-    quick: Quick = False,
-    as_json: AsJson = False,
-) -> None:
-    """Tasks and turns per second of every environment, and of 10,000 episodes of all that two actors hold at once."""
-    _measure("envs", quick=quick, as_json=as_json, only=only or ())
-
-
-@app.command()
-def release(
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw the bounds of two releases into this file, and measure nothing.")
+@without("--store")
+def bench(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Without it: a list of benchmarks.", autocompletion=_complete_benchmark),
     ] = None,
-    planted: Annotated[
-        bool, typer.Option("--planted", help="Versions that are bad although nobody says so, by the default plan.")
-    ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Few releases: a smoke test, no figure.")] = False,
-    as_json: AsJson = False,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Settings of the benchmark.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
 ) -> None:
-    """Simulated releases: good versions that come back, bad ones that get through, units until one is noticed; beside
-    peeking at a z-test and fixed thresholds.
-    """
-    if picture is not None:
-        from loomrl.experiments.bench.release_picture import draw
+    """Measure this machine; the figures in docs/benchmarks.md come from here."""
+    from loomrl.load import parse_assignments
 
-        draw(picture)
-    else:
-        _measure("release_planted" if planted else "release", quick=quick, as_json=as_json)
+    if name is None:
+        about = {name: about for name, (_, about) in BENCHMARKS.items()}
+        emit(about, show=lambda console: console.print(table("", ("benchmark", "measures"), about.items())))
+        return
+    if name not in BENCHMARKS:
+        raise ConfigError(unknown("benchmark", name, BENCHMARKS))
+    given = parse_assignments(settings or [])
+    known = SETTINGS.get(name, ())
+    if others := set(given) - set(known):
+        raise ConfigError(f"bench {name}: " + unknown("setting", min(others), known))
+    _print_figures(_measure(name, given, quick=quick))
 
 
-def _tell(figures: Mapping[str, Any], *, as_json: bool) -> None:
+SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "language": ("gpu",),
+    "loop": ("seeds", "control", "page"),
+    "envs": ("only",),
+    "release": ("planted",),
+}
+
+
+def _measure(name: str, given: Mapping[str, Any], *, quick: bool) -> Mapping[str, Any]:
+    """The figures of a benchmark."""
+    module = importlib.import_module(f"loomrl.experiments.bench.{BENCHMARKS[name][0]}")
+    size = module.QUICK if quick else module.FULL
+    match name:
+        case "language" if given.get("gpu") and not quick:
+            from loomrl.experiments.bench.model import HALF_BILLION
+
+            size = HALF_BILLION
+        case "loop":
+            tellings = (module.SHOWN, module.CONTROL) if given.get("control") else (module.SHOWN,)
+            page = given.get("page")
+            page = None if page is None else Path(page)
+            return _figures(module, size, seeds=given.get("seeds", [1]), tellings=tellings, page=page)
+        case "envs":
+            return _figures(module, size, only=given.get("only", ()))
+        case "release" if given.get("planted"):
+            planted = importlib.import_module("loomrl.experiments.bench.release_planted")
+            return _figures(planted, planted.QUICK if quick else planted.FULL)
+    return _figures(module, size)
+
+
+def _figures(module: ModuleType, size: Any, **settings: Any) -> Mapping[str, Any]:
+    figures: Mapping[str, Any] = module.measure(size, **settings)
+    return figures
+
+
+def _print_figures(figures: Mapping[str, Any]) -> None:
     """Print figures, rows as tables and all others one per line; names that end in `_runs` are only in the JSON."""
     shown = {name: value for name, value in figures.items() if not name.endswith("_runs")}
     tables = {name: rows for name, value in shown.items() if (rows := _rows(value))}
@@ -145,7 +156,7 @@ def _tell(figures: Mapping[str, Any], *, as_json: bool) -> None:
         drawn.columns[1].no_wrap = False  # or a long value leaves no room for its name
         console.print(drawn)
 
-    emit(figures, as_json=as_json, show=show)
+    emit(figures, show=show)
 
 
 def _rows(value: Any) -> list[dict[str, Any]]:

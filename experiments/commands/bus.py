@@ -1,4 +1,4 @@
-"""`loomrl bus …` and `loomrl nats`: events for other systems, and from other people's agents."""
+"""`loomrl bus …`: events for other systems, and from external agents."""
 
 import gc
 import json
@@ -7,24 +7,22 @@ import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.output import AsJson, emit, table
-from loomrl.experiments.commands.records import Limit, Scraped, StoreUrl
+from loomrl.experiments.commands.face import LIST, Limit, Scraped, face, nouns, open_face_store, without
+from loomrl.experiments.commands.output import emit, table
 from loomrl.observability.log import teller
+from loomrl.record import word
 
 if TYPE_CHECKING:
     from loomrl.bus.dead import Letter
     from loomrl.store import LoomDB
 
-app = typer.Typer(help="Publish what is on record, and take in what other people's agents do.", no_args_is_help=True)
-dead = typer.Typer(help="Look after messages that could not be taken in.", no_args_is_help=True)
-app.add_typer(dead, name="dead")
+app = nouns("Publish what is on record to a bus, and take in what external agents do.")
 BusUrl = Annotated[
     str | None,
     typer.Option("--bus", envvar="NATS_URL", help="nats://USER:PASSWORD@HOST:4222; without it the bus is in LoomDB."),
@@ -32,13 +30,13 @@ BusUrl = Annotated[
 
 
 @app.command()
+@without("--json")
 def run(
-    store: StoreUrl = "sqlite:///loom.db",
     bus: BusUrl = None,
     agents: Annotated[int, typer.Option(min=1, help="Agents whose trajectories are taken in, at most.")] = 1000,
     metrics: Scraped = None,
 ) -> None:
-    """Publish what is on record and take in other people's trajectories, until interrupted.
+    """Publish what is on record and take in external agents' trajectories, until interrupted.
 
     Several may run at once. While the broker is away they wait for it, and nothing is lost.
     """
@@ -47,12 +45,11 @@ def run(
     from loomrl.bus.sink import Terms
     from loomrl.observability.exposition import door_at, exposed, metrics_route, process_registry
     from loomrl.observability.presence import present
-    from loomrl.store import open_store
     from loomrl.store.service.replicas import ReplicaRole
 
     registry = process_registry()
     address = ""
-    with open_store(store) as db, open_bus(bus or store) as opened, ExitStack() as stack:
+    with open_face_store() as db, open_bus(bus or face().store) as opened, ExitStack() as stack:
         if metrics is not None:
             door = door_at(metrics)
             address = f"{door.host}:{door.port}"
@@ -61,23 +58,30 @@ def run(
         _say(f"from {db.location} to {opened.place} and back; Ctrl-C ends it")
         meter = Meter(registry)
         gc.freeze()  # what is here stays: looking through it again and again would cost a tenth of the time
-        serve_bus(db, store, opened, stop=threading.Event(), say=_say, terms=Terms(agents=agents), meter=meter)
+        serve_bus(db, face().store, opened, stop=threading.Event(), say=_say, terms=Terms(agents=agents), meter=meter)
 
 
-@app.command()
-def status(store: StoreUrl = "sqlite:///loom.db", bus: BusUrl = None, as_json: AsJson = False) -> None:
-    """Show the bus: its streams, who has yet to read them, how far ours are published, what was put aside."""
+@app.command(LIST)
+def show_bus(
+    subject: Annotated[str | None, typer.Argument(help="Such as agent.rl.trajectory.v1.")] = None,
+    bus: BusUrl = None,
+) -> None:
+    """Show the bus: its streams, their readers, how far the record is published. With a SUBJECT, its JSON Schema."""
+    if subject is not None:
+        from loomrl.bus.event import contract_of
+
+        print(json.dumps(contract_of(subject).schema(), indent=2))
+        return
     from loomrl.bus.agent import known_agents
     from loomrl.bus.open import open_bus
     from loomrl.bus.outbox import Outbox
-    from loomrl.store import open_store
     from loomrl.store.events import last_event
 
-    with open_store(store) as db, open_bus(bus or store) as opened:
+    with open_face_store() as db, open_bus(bus or face().store) as opened:
         streams = opened.stats()
         agents = known_agents(db)
         rejected = _rejected(db)
-        outbox = Outbox(db, store, opened)
+        outbox = Outbox(db, face().store, opened)
         cursors = outbox.cursors()
         last = last_event(db)
         outbox.close()
@@ -104,71 +108,54 @@ def status(store: StoreUrl = "sqlite:///loom.db", bus: BusUrl = None, as_json: A
         "agents": agents,
         "rejected": rejected,
     }
-    emit(result, as_json=as_json, show=render)
+    emit(result, show=render)
 
 
 @app.command()
-def schema(subject: Annotated[str, typer.Argument(help="Such as agent.rl.trajectory.v1.")]) -> None:
-    """Print the JSON Schema of a subject."""
-    from loomrl.bus.event import contract_of
-
-    print(json.dumps(contract_of(subject).schema(), indent=2))
-
-
-@dead.command("list")
-def list_letters(
-    store: StoreUrl = "sqlite:///loom.db",
-    bus: BusUrl = None,
+def dead(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[LETTER]...", help="Ids, or their beginnings.")] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="Put these letters on the bus again.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="With --replay: all of them.")] = False,
     cause: Annotated[str | None, typer.Option(help="contract, reused, refused, agents, or tries.")] = None,
     limit: Limit = 20,
-    as_json: AsJson = False,
+    bus: BusUrl = None,
 ) -> None:
-    """List the messages that were put aside, with the reason; the oldest first."""
+    """List the messages that were put aside, oldest first, with the reason; or put them on the bus again.
+
+    A message that is still wrong comes back as another letter.
+    """
     from itertools import islice
 
-    from loomrl.bus.dead import letters
+    from loomrl.bus import dead as box
     from loomrl.bus.open import open_bus
+    from loomrl.errors import BusError
 
-    with open_bus(bus or store) as opened:
-        found = list(islice(letters(opened, cause=cause), limit))
-    rows = [(one.id[:12], _when(one.at), one.cause, one.reason[:200]) for one in found]
+    if replay and bool(ids) == every:
+        raise BusError("--replay: name letters, as `loomrl bus dead` shows them, or say --all.")
+    if every and not replay:
+        raise BusError("--all: of what? With --replay, all letters are put on the bus again.")
+
+    with open_bus(bus or face().store) as opened:
+        letters = (letter for letter in box.letters(opened, cause=cause) if not ids or _is_named(letter, ids))
+        found = list(letters if replay else islice(letters, limit))
+        if replay:
+            for letter in found:
+                box.replay(opened, letter)
+    if replay:
+        ids = [letter.id for letter in found]
+        emit({"replayed": ids}, show=lambda console: console.print(f"{len(found)} on the bus again", highlight=False))
+        return
+    rows = [(one.id[:12], word.clock(one.at), one.cause, one.reason[:200]) for one in found]
     columns = ("letter", "at", "cause", "reason")
     emit(
         {"letters": [asdict(one) for one in found]},
-        as_json=as_json,
         show=lambda console: console.print(table("", columns, rows) if rows else "No dead letters."),
     )
 
 
-@dead.command("replay")
-def replay_letters(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[LETTER]...", help="Ids, or their beginnings.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    cause: Annotated[str | None, typer.Option(help="With --all: only those with this cause.")] = None,
-    store: StoreUrl = "sqlite:///loom.db",
-    bus: BusUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """Put messages on the bus again. What is still wrong with one comes back as another letter."""
-    from loomrl.bus.dead import letters, replay
-    from loomrl.bus.open import open_bus
-    from loomrl.errors import BusError
-
-    if bool(ids) == every:
-        raise BusError("replay: name letters, as `loomrl bus dead list` shows them, or say --all.")
-    with open_bus(bus or store) as opened:
-        chosen = [letter for letter in letters(opened, cause=cause) if every or _is_named(letter, ids or [])]
-        for letter in chosen:
-            replay(opened, letter)
-    replayed = [letter.id for letter in chosen]
-    emit(
-        {"replayed": replayed},
-        as_json=as_json,
-        show=lambda console: console.print(f"{len(replayed)} on the bus again", highlight=False),
-    )
-
-
-def nats(
+@app.command()
+@without("--store", "--json")
+def broker(
     folder: Annotated[Path, typer.Option(help="Where its streams and passwords are kept.")] = Path("nats"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 4222,
@@ -207,7 +194,3 @@ def _is_named(letter: "Letter", ids: list[str]) -> bool:
 
 def _say(text: str) -> None:
     teller("bus", "bus: ")(text)
-
-
-def _when(seconds: float) -> Any:
-    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"

@@ -1,23 +1,30 @@
-"""`loomrl data`: data sets of what was served, and of what policies of control did."""
+"""`loomrl data …`: data sets to train on, archived trajectories, and texts without personal data."""
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.output import AsJson, emit, table
-from loomrl.experiments.commands.records import Limit, StoreUrl
+from loomrl.errors import ConfigError
+from loomrl.experiments.commands.face import Limit, face, nouns, open_face_store, with_store, without
+from loomrl.experiments.commands.listing import add_list, read_list, render_list
+from loomrl.experiments.commands.output import emit, table
+from loomrl.record import word
+from loomrl.record.catalogue import ARCHIVES, DATASETS, dataset_as_json
 
 if TYPE_CHECKING:
     from loomrl.store.datasets import Dataset
 
-app = typer.Typer(
-    help="Data sets to train on: what was served, frozen; what policies of control do, recorded.", no_args_is_help=True
-)
+data = nouns("Data sets to train on: freeze what was served, record what control policies do.")
+Day = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="In UTC.")]
 
 
-@app.command()
+@data.command()
 def freeze(
     words: Annotated[
         list[str],
@@ -26,25 +33,22 @@ def freeze(
             help="Endpoints, then settings of the selection: min_reward=0.5, agents=[a1], suite=language.",
         ),
     ],
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
 ) -> None:
     """Freeze the trajectories that a selection takes, with their rewards and feedback as they are now."""
     from loomrl.config import DataSelection
     from loomrl.experiments.data import frozen
     from loomrl.load import parse_assignments
-    from loomrl.store import open_store
 
     endpoints = [word for word in words if "=" not in word]
     tree = {"endpoints": endpoints, **parse_assignments([word for word in words if "=" in word])}
     selection = DataSelection.parse(tree, origin="loomrl data freeze")
-    with open_store(store) as db:
-        made = frozen(db, store, selection)
-    emit(as_result(made), as_json=as_json, show=lambda console: _render(made, console))
+    with open_face_store() as db:
+        made = frozen(db, face().store, selection)
+    emit(dataset_as_json(made), show=lambda console: _render(made, console))
 
 
-@app.command()
-def record(  # noqa: PLR0913 - options
+@data.command()
+def record(
     id: Annotated[str, typer.Argument(metavar="ID", help="Id of the Minari data set: cartpole/mixed-v0.")],
     words: Annotated[
         list[str] | None,
@@ -59,16 +63,15 @@ def record(  # noqa: PLR0913 - options
     steps: Annotated[int, typer.Option(min=1, help="Steps of all policies, which play equal parts.")] = 10_000,
     greedy: Annotated[bool, typer.Option("--greedy", help="The likeliest actions, instead of sampled ones.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of episodes and actions.")] = 0,
-    as_json: AsJson = False,
 ) -> None:
     """Let policies of control play, and record a Minari data set with the probabilities of single choices."""
     from loomrl.experiments.record import Recording
     from loomrl.experiments.record import record as recorded
     from loomrl.experiments.shipped import judged_words
 
-    experiment, policies = judged_words(words or ["kind=control"], policy or [])
-    asked = Recording(id=id, policies=policies or ["random"], steps=steps, greedy=greedy, seed=seed)
-    made = recorded(experiment, asked)
+    experiment, policies = judged_words(with_store(words or ["kind=control"]), policy or [])
+    plan = Recording(id=id, policies=policies or ["random"], steps=steps, greedy=greedy, seed=seed)
+    made = recorded(experiment, plan)
 
     def render(console: Console) -> None:
         rows = [
@@ -80,10 +83,10 @@ def record(  # noqa: PLR0913 - options
         known = "with" if made["with_logprobs"] else "without"
         console.print(f"{known} the probabilities of its actions; read by data={{minari: {id}}}", highlight=False)
 
-    emit(made, as_json=as_json, show=render)
+    emit(made, show=render)
 
 
-@app.command()
+@data.command()
 def judge(
     id: Annotated[str, typer.Argument(metavar="ID", help="A data set whose actions have their probabilities.")],
     words: Annotated[
@@ -93,7 +96,6 @@ def judge(
     policy: Annotated[list[str] | None, typer.Option(help="A further policy: RUN/NUMBER, or a folder.")] = None,
     gamma: Annotated[float, typer.Option(min=0, max=1, help="Discount of later rewards.")] = 1.0,
     sampled: Annotated[bool, typer.Option("--sampled", help="As it samples; else by its likeliest actions.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Estimate what a policy would earn, from what another one did: doubly robust, and by importance weights.
 
@@ -102,52 +104,26 @@ def judge(
     from loomrl.experiments.judge_logged import as_rows, judge_named
     from loomrl.experiments.shipped import judged_words
 
-    experiment, policies = judged_words(words or ["kind=control"], policy or [])
+    experiment, policies = judged_words(with_store(words or ["kind=control"]), policy or [])
     found = judge_named(experiment, id, policies, gamma=gamma, greedy=not sampled)
     columns = ("", "doubly robust>", "snips>", "ips>", "episodes>")
     emit(
         {"id": id, "policies": {name: each.as_dict() for name, each in found.items()}},
-        as_json=as_json,
         show=lambda console: console.print(table(f"Return by {id}, 95 % confidence", columns, as_rows(found))),
     )
 
 
-@app.command("list")
-def list_all(
-    trajectory: Annotated[str | None, typer.Option(help="Only those that hold this trajectory.")] = None,
-    store: StoreUrl = "sqlite:///loom.db",
-    limit: Limit = 20,
-    as_json: AsJson = False,
-) -> None:
-    """List the latest data sets."""
-    from loomrl.store import open_store
-    from loomrl.store.datasets import list_datasets
-
-    with open_store(store) as db:
-        found = list_datasets(db, limit=limit, trajectory=trajectory)
-    rows = [(one.id, *_sizes(one), one.parent or "", ", ".join(one.content["hubs"]), _at(one)) for one in found]
-    columns = ("data set", "train>", "holdout>", "for", "from", "at")
-    emit(
-        {"datasets": [as_result(one) for one in found]},
-        as_json=as_json,
-        show=lambda console: console.print(table("", columns, rows) if rows else f"No data sets in {store}."),
-    )
-
-
-@app.command()
-def show(
+def _show(
     id: Annotated[str, typer.Argument(metavar="ID", help="Id of a data set, or its name: then the newest.")],
+    *,
     rows: Annotated[bool, typer.Option("--rows", help="Also every trajectory.")] = False,
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
 ) -> None:
     """Show a data set: what it takes, what it left out, what can be learnt from it, and who was trained on it."""
     from loomrl.experiments.data import described
-    from loomrl.store import open_store
     from loomrl.store.datasets import find_dataset, read_rows
     from loomrl.store.rows import columns_of
 
-    with open_store(store) as db:
+    with open_face_store() as db:
         found = find_dataset(db, id)
         told = described(db, found)
         members = read_rows(db, found.id) if rows else []
@@ -163,13 +139,57 @@ def show(
         for row in members:
             console.print(f"{row.part}  {row.hub}  {row.trajectory}  {row.domain}  {row.reward}", highlight=False)
 
-    whole = {**as_result(found), **told, **({"rows": [columns_of(row) for row in members]} if rows else {})}
-    emit(whole, as_json=as_json, show=render)
+    whole = {**dataset_as_json(found), **told, **({"rows": [columns_of(row) for row in members]} if rows else {})}
+    emit(whole, show=render)
 
 
-def as_result(made: "Dataset") -> dict[str, Any]:
-    """A data set as one JSON object."""
-    return {"id": made.id, "sha256": made.sha256, "created_at": made.created_at, **made.content}
+add_list(data, DATASETS, show=_show)
+
+
+@data.command()
+def archives(
+    endpoint: Annotated[str, typer.Option(help="The endpoint's name.")] = "policy",
+    read: Annotated[bool, typer.Option("--read", help="Print the conversations in them, oldest first.")] = False,
+    since: Day = None,
+    until: Day = None,
+    limit: Limit = ARCHIVES.limit,
+) -> None:
+    """List the archived files of an endpoint, whose trajectories have left its hub; or read them."""
+    if not read:
+        if since or until:
+            raise ConfigError("--since and --until choose conversations: add --read.")
+        listing = read_list(ARCHIVES, {"endpoint": endpoint}, limit=limit)
+        emit(listing.as_json, show=lambda console: render_list(ARCHIVES, listing, console))
+        return
+    from loomrl.serving.retention.archive import conversation, read_archive
+
+    bounds = {
+        name: day.replace(tzinfo=UTC).timestamp()
+        for name, day in (("since", since), ("until", until))
+        if day is not None
+    }
+    with open_face_store() as db:
+        found = [
+            {
+                "id": each.id,
+                "version": each.task.version,
+                "finished_at": each.finished_at,
+                "reward": each.reward.total,
+                "success": each.reward.success,
+                "threads": json.loads(conversation(each)),
+            }
+            for each in islice(read_archive(db, endpoint, **bounds), limit)
+        ]
+
+    def render(console: Console) -> None:
+        for each in found:
+            console.print(f"[bold]{each['id']}[/bold], {word.clock(each['finished_at'])}, reward {each['reward']:g}")
+            for message in (said for thread in each["threads"] for said in thread):
+                console.print(f"  {message['role']}: {message['content']}", markup=False, highlight=False)
+        if not found:
+            console.print(f"Nothing of {endpoint!r} is archived in this time.")
+
+    emit({"endpoint": endpoint, "trajectories": found}, show=render)
 
 
 def _render(made: "Dataset", console: Console) -> None:
@@ -189,5 +209,34 @@ def _sizes(made: "Dataset") -> tuple[int, int]:
     return made.content["sizes"]["train"], made.content["sizes"]["holdout"]
 
 
-def _at(made: "Dataset") -> str:
-    return f"{datetime.fromtimestamp(made.created_at):%Y-%m-%d %H:%M:%S}"
+@data.command()
+@without("--store")
+def redact(
+    file: Annotated[
+        typer.FileBinaryRead, typer.Argument(metavar="FILE", help="A text in UTF-8; - reads standard input.")
+    ],
+) -> None:
+    """Print a text as it would be stored, without secrets and personal data; with --json the findings alone."""
+    from loomrl.safety.placeholder import Counting
+    from loomrl.safety.redaction import PatternRedactor
+    from loomrl.safety.redaction.redactor import replaced
+
+    text = file.read().decode("utf-8", "replace")
+    found = PatternRedactor().find(text)
+    if not face().as_json:
+        sys.stdout.buffer.write(replaced(text, found).text.encode())
+        return
+    names = Counting()
+    names.see(text)
+    findings = [
+        {
+            "kind": one.kind,
+            "placeholder": names.name(one.kind, text[one.start : one.end]),
+            "line": text.count("\n", 0, one.start) + 1,
+            "start": one.start,
+            "end": one.end,
+        }
+        for one in found
+    ]
+    kinds = dict(Counter(one.kind for one in found).most_common())
+    print(json.dumps({"characters": len(text), "kinds": kinds, "findings": findings}))

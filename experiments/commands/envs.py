@@ -1,32 +1,43 @@
 """`loomrl envs`: list, show and check environments."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.output import AsJson, emit, table
-from loomrl.experiments.commands.records import StoreUrl
+from loomrl.experiments.commands.face import LIST, nouns, open_face_store, without
+from loomrl.experiments.commands.output import emit, table
 
-app = typer.Typer(help="Look at environments, check them, compare their versions.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from loomrl.gym.registry import Registry
+
+
+app = nouns("List and show environments, check them, compare their versions.")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Name, Name@version, or pkg.module:Class.")]
 
 
-@app.command("list")
-def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
-    """List the installed environments, and the versions recorded in LoomDB."""
+@app.command(LIST)
+def list_all(
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="Name, Name@version, or pkg.module:Class.")] = None,
+    family: Annotated[str | None, typer.Option(help="With an id: family of the sample task.")] = None,
+    level: Annotated[int, typer.Option(min=1, max=10, help="With an id: level of the sample task.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, max=2**62, help="With an id: seed of the sample task.")] = 0,
+) -> None:
+    """List the installed environments and the versions in LoomDB; or show one, with an episode of its oracle."""
     from loomrl.gym.registry import Registry
-    from loomrl.store import open_store
 
-    with open_store(store) as db:
+    if id is not None:
+        _show(id, family, level, seed)
+        return
+    with open_face_store() as db:
         recorded = {version.id: version.snapshot for version in Registry(db).list()}
     installed = _installed()
     rows = [(id, state, recorded.get(id, "")[:12]) for id, state in installed.items()]
     rows += [(id, "not installed", snapshot[:12]) for id, snapshot in recorded.items() if id not in installed]
     result = {"installed": installed, "recorded": recorded}
-    emit(result, as_json=as_json, show=lambda console: console.print(table("", ("id", "state", "recorded as"), rows)))
+    emit(result, show=lambda console: console.print(table("", ("id", "state", "recorded as"), rows)))
 
 
 def _installed() -> dict[str, str]:
@@ -45,13 +56,11 @@ def _installed() -> dict[str, str]:
     return states
 
 
-@app.command()
-def show(
-    id: Id,
-    family: Annotated[str | None, typer.Option(help="Family of the sample task; the first one by default.")] = None,
-    level: Annotated[int, typer.Option(min=1, max=10)] = 5,
-    seed: Annotated[int, typer.Option(min=0, max=2**62)] = 0,
-    as_json: AsJson = False,
+def _show(
+    id: str,
+    family: str | None,
+    level: int,
+    seed: int,
 ) -> None:
     """Show an environment: families, rewards, ceilings, settings, snapshot, and the oracle's episode."""
     from loomrl.gym.catalogue import find, make
@@ -83,10 +92,11 @@ def show(
             console.print(f"\n[bold]{role}[/bold]")
             console.print(text, markup=False, highlight=False)
 
-    emit(result | {"sample": sample}, as_json=as_json, show=render)
+    emit(result | {"sample": sample}, show=render)
 
 
 @app.command()
+@without("--store")
 def check(
     id: Annotated[str | None, typer.Argument(metavar="ID", help="Name, Name@version, or pkg.module:Class.")] = None,
     assignments: Annotated[
@@ -94,7 +104,6 @@ def check(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every environment that is installed.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Environments at a time.")] = 1,
-    as_json: AsJson = False,
 ) -> None:
     """Check an environment's contract: determinism, oracle, ceilings, hostile input. Exit 1 if it is broken."""
     from loomrl.errors import ConfigError
@@ -116,37 +125,38 @@ def check(
         for name, why in checked.left_out.items():
             console.print(f"{name} is left out: {why}", markup=False, highlight=False)
 
-    emit(result, as_json=as_json, show=render)
+    emit(result, show=render)
     raise typer.Exit(0 if checked.passed else 1)
 
 
 @app.command()
-def verify(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
-    """Compare a recorded version with the importable one. Exit 1 if it has changed."""
-    from loomrl.gym.registry import Registry
-    from loomrl.gym.task_mixture import known
-    from loomrl.store import open_store
+def diff(old: Id, new: Annotated[str | None, typer.Argument(metavar="[ID]", help="Another version.")] = None) -> None:
+    """Compare a recorded version with another one: sources, settings, dependencies.
 
-    with open_store(store) as db:
-        found = Registry(db).verify(known(id))
+    Without another one: with the version that can be imported now; exit status 1 if it has changed.
+    """
+    from loomrl.gym.registry import Registry
+
+    with open_face_store() as db:
+        registry = Registry(db)
+        if new is None:
+            _compare_with_present(old, registry)
+            return
+        differences = registry.diff(old, new)
+    lines = [str(difference) for difference in differences] or ["nothing"]
+    result = {"old": old, "new": new, "differences": [asdict(difference) for difference in differences]}
+    emit(result, show=lambda console: console.print("\n".join(lines), highlight=False))
+
+
+def _compare_with_present(id: str, registry: "Registry") -> None:
+    from loomrl.gym.task_mixture import known
+
+    found = registry.verify(known(id))
 
     def render(console: Console) -> None:
         console.print(f"{found.id}: " + ("unchanged" if found.equal else f"{found.recorded} is now {found.current}"))
         for difference in found.differences:
             console.print(f"  {difference}", highlight=False)
 
-    emit(asdict(found) | {"equal": found.equal}, as_json=as_json, show=render)
+    emit(asdict(found) | {"equal": found.equal}, show=render)
     raise typer.Exit(0 if found.equal else 1)
-
-
-@app.command()
-def diff(old: Id, new: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
-    """Show the differences between two recorded versions: sources, settings, dependencies."""
-    from loomrl.gym.registry import Registry
-    from loomrl.store import open_store
-
-    with open_store(store) as db:
-        found = Registry(db).diff(old, new)
-    lines = [str(difference) for difference in found] or ["nothing"]
-    result = {"old": old, "new": new, "differences": [asdict(difference) for difference in found]}
-    emit(result, as_json=as_json, show=lambda console: console.print("\n".join(lines), highlight=False))

@@ -1,32 +1,29 @@
 """`loomrl gate`: a policy in front of the release gate, and its verdicts."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
-from loomrl.experiments.commands.output import AsJson, beginning, emit, table
-from loomrl.experiments.commands.records import Limit, StoreUrl
+from loomrl.experiments.commands.face import RUN, open_face_store, verb
+from loomrl.experiments.commands.listing import add_list
+from loomrl.experiments.commands.output import beginning, emit, table
+from loomrl.record.catalogue import VERDICTS, verdict_as_json
 
 if TYPE_CHECKING:
     from loomrl.store.verdicts import StoredVerdict
 
-app = typer.Typer(
-    cls=DefaultGroup,
-    help="Judge a policy before it is released. `loomrl gate VERSION --against VERSION|production[:ENDPOINT]`; exit "
-    "status 0: allowed, 1: refused or waiting for an approval, 2: bad input, or nothing could be found out.",
-    no_args_is_help=True,
+app = verb(
+    "Judge a version before its release: `loomrl gate VERSION --against production`; exit status 1 if it may not pass."
 )
 EXIT = {"allowed": 0, "refused": 1, "waiting": 1, "error": 2}
 PageFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdict as an HTML page.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a verdict.")]
 
 
-@app.command(DEFAULT)
+@app.command(RUN)
 def run(
     words: Annotated[
         list[str],
@@ -41,57 +38,40 @@ def run(
     ] = None,
     suite: Annotated[str, typer.Option(help="A suite's file, or the name of a shipped one.")] = "language",
     page: PageFile = None,
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
 ) -> None:
-    """Judge a policy by a suite, and record the verdict."""
+    """Judge a policy by a suite, and record the verdict.
+
+    Exit status 0: allowed; 1: refused, or waiting for an approval; 2: bad input, or nothing could be found out.
+    """
     from loomrl.experiments.gate.suite import resolve_suite
-    from loomrl.store import open_store
 
     version, *settings = words
     resolved = resolve_suite(suite, settings)
     beginning(f"gate {version:.100}")
     from loomrl.experiments.gate.judge import judge_version
 
-    with open_store(store) as db:
+    with open_face_store() as db:
         verdict = judge_version(version, against, resolved, db)
     _write(verdict, page)
-    _tell(verdict, as_json=as_json)
+    _print_verdict(verdict)
     raise typer.Exit(EXIT[verdict.outcome])
 
 
-@app.command()
-def show(id: Id, page: PageFile = None, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
+def _show(
+    id: Id,
+    *,
+    page: PageFile = None,
+) -> None:
     """Show a verdict with its evidence."""
-    from loomrl.store import open_store
     from loomrl.store.verdicts import show_verdict
 
-    with open_store(store) as db:
+    with open_face_store() as db:
         verdict = show_verdict(db, id)
     _write(verdict, page)
-    _tell(verdict, as_json=as_json)
+    _print_verdict(verdict)
 
 
-@app.command("list")
-def list_all(
-    policy: Annotated[str | None, typer.Option(help="Only those about this policy.")] = None,
-    store: StoreUrl = "sqlite:///loom.db",
-    limit: Limit = 20,
-    as_json: AsJson = False,
-) -> None:
-    """List the latest verdicts."""
-    from loomrl.store import open_store
-    from loomrl.store.verdicts import list_verdicts
-
-    with open_store(store) as db:
-        found = list_verdicts(db, limit=limit, policy=policy)
-    rows = [(v.id, _outcome(v), v.policy, v.against or "", v.suite, _at(v.created_at)) for v in found]
-    columns = ("verdict", "outcome", "policy", "against", "suite", "at")
-    emit(
-        {"verdicts": [as_result(verdict) for verdict in found]},
-        as_json=as_json,
-        show=lambda console: console.print(table("", columns, rows) if rows else f"No verdicts in {store}."),
-    )
+add_list(app, VERDICTS, show=_show)
 
 
 @app.command()
@@ -99,57 +79,28 @@ def approve(
     id: Id,
     who: Annotated[str, typer.Option(help="Your name, as the suite has it.")],
     comment: Annotated[str, typer.Option(help="The reason.")] = "",
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
 ) -> None:
     """Approve a verdict that waits for a person."""
     import time
 
-    from loomrl.store import open_store
     from loomrl.store.verdicts import approve_verdict
 
-    with open_store(store) as db:
+    with open_face_store() as db:
         verdict = approve_verdict(db, id, who=who, at=time.time(), comment=comment)
-    _tell(verdict, as_json=as_json)
-
-
-def as_result(verdict: "StoredVerdict") -> dict[str, Any]:
-    """The verdict as one JSON object."""
-    return {
-        "id": verdict.id,
-        "outcome": verdict.outcome.value,
-        "allowed": verdict.is_allowed,
-        "approved_by": list(verdict.approved_by),
-        "policy": verdict.policy,
-        "against": verdict.against,
-        "suite": verdict.suite,
-        "suite_hash": verdict.suite_hash,
-        "created_at": verdict.created_at,
-        **verdict.report,
-    }
+    _print_verdict(verdict)
 
 
 def _write(verdict: "StoredVerdict", file: Path | None) -> None:
     """Write the page, if one is wanted."""
     if file is None:
         return
-    from loomrl.telemetry.page_verdict import VerdictReport, render_verdict
+    from loomrl.console.saved import save_verdict
 
-    page = VerdictReport(
-        id=verdict.id,
-        outcome=_outcome(verdict),
-        policy=verdict.policy,
-        against=verdict.against,
-        suite=verdict.suite,
-        suite_hash=verdict.suite_hash,
-        date=_at(verdict.created_at),
-        report=verdict.report,
-    )
-    file.write_text(render_verdict(page), encoding="utf-8")
+    file.write_text(save_verdict(verdict), encoding="utf-8")
 
 
-def _tell(verdict: "StoredVerdict", *, as_json: bool) -> None:
-    emit(as_result(verdict), as_json=as_json, show=lambda console: render(verdict, console))
+def _print_verdict(verdict: "StoredVerdict") -> None:
+    emit(verdict_as_json(verdict), show=lambda console: render(verdict, console))
 
 
 def render(verdict: "StoredVerdict", console: Console) -> None:
@@ -183,7 +134,3 @@ def _advice(verdict: "StoredVerdict") -> str:
 
 def _shortened(example: Mapping[str, str]) -> str:
     return f"  {example['prompt'][-300:]}\n  → {example['answer'][:300]}"
-
-
-def _at(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"

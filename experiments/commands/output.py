@@ -3,12 +3,13 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from loomrl.experiments.commands.face import face
 
 WIDTH = 160
 """Columns of output that does not go to a terminal."""
@@ -16,15 +17,18 @@ COLUMNS = 8
 """Most counts in a table."""
 _FLUSH_RIGHT: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on the last line of stdout.")]
 
-
-def emit(result: Mapping[str, Any], *, as_json: bool, show: Callable[[Console], None]) -> None:
-    """Print the result once, in the requested form."""
-    if as_json:
-        print(json.dumps(result, ensure_ascii=False, allow_nan=False, default=str), flush=True)
+def emit(result: Mapping[str, Any], *, show: Callable[[Console], None]) -> None:
+    """Print the result once: for people, or as one JSON object if `--json` asks for it."""
+    if face().as_json:
+        print_json(result)
     else:
         show(Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH))
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    """Print a result as one line of JSON."""
+    print(json.dumps(result, ensure_ascii=False, allow_nan=False, default=str), flush=True)
 
 
 def beginning(what: str) -> None:

@@ -1,73 +1,84 @@
-"""`loomrl people …`: who is not recorded; and `loomrl forget`: whose record is deleted."""
+"""`loomrl keys …` and `loomrl people …`: who may call, whose calls are not recorded, and whose record is deleted."""
 
 import time
-from dataclasses import asdict
-from datetime import datetime
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.output import AsJson, emit, table
-from loomrl.experiments.commands.records import StoreUrl
+from loomrl.experiments.commands.face import face, nouns, open_face_store
+from loomrl.experiments.commands.listing import add_list
+from loomrl.experiments.commands.output import emit
+from loomrl.record.catalogue import KEYS, PEOPLE
 
-app = typer.Typer(help="Keep people's calls off the record.", no_args_is_help=True)
-Names = Annotated[list[str], typer.Argument(help="Their names, as callers give them in `user`.")]
+keys = nouns("Create, list and revoke the keys of callers and of people.")
+people = nouns("Keep people's calls off the record, or delete what is on record of a person.")
+add_list(keys, KEYS)
+add_list(people, PEOPLE)
+DAY_S = 86_400.0
 OfEndpoint = Annotated[str, typer.Option("--endpoint", help="The endpoint's name.")]
 
 
-@app.command("opt-out")
-def leave(
-    people: Names, endpoint: OfEndpoint = "policy", store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False
+@keys.command()
+def create(
+    name: Annotated[str, typer.Argument(help="The key's owner.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="act, feedback, record, metrics; of people view, rate, operate; or admin. Repeatable."),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Calls per second in each gateway; unlimited by default.")] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it expires; never by default.")] = None,
 ) -> None:
-    """Record no further calls of these people. Within five seconds every gateway knows."""
-    from loomrl.store import open_store
-    from loomrl.store.sessions import opt_out
+    """Create a key and print it. It cannot be shown again: LoomDB has its hash only."""
+    from loomrl.store.service.keys import create_key
 
-    with open_store(store) as db:
-        opt_out(db, endpoint, people, at=time.time())
-    result = {"endpoint": endpoint, "people": len(set(people)), "recorded": False}
-    emit(result, as_json=as_json, show=lambda console: console.print(f"{len(set(people))} opted out of {endpoint!r}"))
+    now = time.time()
+    expires_at = None if days is None else now + DAY_S * days
+    with open_face_store() as db:
+        plain, key = create_key(db, name, scopes=scope or ("act",), rate=rate, expires_at=expires_at, at=now)
+    result = {"key": plain, "id": key.id, "scopes": list(key.scopes), "rate": key.rate, "expires_at": key.expires_at}
+    emit(result, show=lambda console: console.print(plain, highlight=False, markup=False))
 
 
-@app.command("opt-in")
-def come_back(
-    people: Names, endpoint: OfEndpoint = "policy", store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False
+@keys.command()
+def revoke(
+    key: Annotated[str, typer.Argument(help="Its id, or the key itself.")],
+    reason: Annotated[str, typer.Option(help="Reason, kept on record.")] = "",
 ) -> None:
-    """Record these people again."""
-    from loomrl.store import open_store
-    from loomrl.store.sessions import opt_in
+    """Revoke a key: within a second it opens nothing."""
+    from loomrl.store.service.keys import revoke_key
 
-    with open_store(store) as db:
-        opt_in(db, endpoint, people)
-    result = {"endpoint": endpoint, "people": len(set(people)), "recorded": True}
-    emit(
-        result, as_json=as_json, show=lambda console: console.print(f"{len(set(people))} are recorded by {endpoint!r}")
-    )
+    with open_face_store() as db:
+        revoked = revoke_key(db, key, at=time.time(), reason=reason)
+    result = {"id": revoked.id, "name": revoked.name, "revoked_at": revoked.revoked_at}
+    emit(result, show=lambda console: console.print(f"{revoked.id} ({revoked.name}) is revoked"))
 
 
-@app.command("list")
-def list_all(endpoint: OfEndpoint = "policy", store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
-    """List who opted out, by a hash: LoomDB does not have their names."""
-    from loomrl.store import open_store
-    from loomrl.store.sessions import list_opt_outs
+@people.command()
+def opt_out(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="As callers give them in `user`.")],
+    endpoint: OfEndpoint = "policy",
+    undo: Annotated[bool, typer.Option("--undo", help="Record these people again.")] = False,
+) -> None:
+    """Record no further calls of these people. Every gateway knows within five seconds."""
+    from loomrl.store import sessions
 
-    with open_store(store) as db:
-        found = list_opt_outs(db, endpoint)
-    rows = [(each.person[:16], f"{datetime.fromtimestamp(each.created_at):%Y-%m-%d %H:%M:%S}") for each in found]
+    with open_face_store() as db:
+        if undo:
+            sessions.opt_in(db, endpoint, names)
+        else:
+            sessions.opt_out(db, endpoint, names, at=time.time())
+    count = len(set(names))
+    result = {"endpoint": endpoint, "people": count, "recorded": undo}
+    text = f"{count} are recorded by {endpoint!r}" if undo else f"{count} opted out of {endpoint!r}"
+    emit(result, show=lambda console: console.print(text, highlight=False))
 
-    def render(console: Console) -> None:
-        console.print(table("", ("person", "since"), rows) if rows else f"Nobody opted out of {endpoint!r}.")
 
-    emit({"endpoint": endpoint, "people": [asdict(each) for each in found]}, as_json=as_json, show=render)
-
-
+@people.command()
 def forget(
     user: Annotated[str, typer.Argument(help="The person's name, as callers give it in `user`.")],
     endpoint: OfEndpoint = "policy",
-    leave: Annotated[bool, typer.Option("--opt-out", help="And record nothing of this person from now on.")] = False,
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
+    leave: Annotated[bool, typer.Option("--opt-out", help="Record nothing of this person from now on.")] = False,
 ) -> None:
     """Delete everything of a person: sessions, calls, trajectories, feedback, rewards, observations, archived files.
 
@@ -78,18 +89,17 @@ def forget(
     from loomrl.errors import ConfigError, unknown
     from loomrl.hub.open import open_endpoint_hub
     from loomrl.serving.retention import erasure
-    from loomrl.store import open_store
     from loomrl.store.endpoints import list_endpoints
     from loomrl.store.sessions import opt_out
 
     now = time.time()
-    with open_store(store) as db:
+    with open_face_store() as db:
         known = [each.name for each in list_endpoints(db)]
         if endpoint not in known:
             raise ConfigError(unknown("endpoint", endpoint, known))
         if leave:
             opt_out(db, endpoint, [user], at=now)
-        with open_endpoint_hub(store, endpoint, HubConfig()) as hub:
+        with open_endpoint_hub(face().store, endpoint, HubConfig()) as hub:
             erasure.finish(db, hub, endpoint, at=now)
             done = erasure.forget(db, hub, endpoint, user, at=now)
     result = {"endpoint": endpoint, "person": done.person, **done.counts}
@@ -98,4 +108,4 @@ def forget(
         counts = ", ".join(f"{count} {name}" for name, count in done.counts.items() if count) or "nothing"
         console.print(f"Deleted of {done.person[:16]} at {endpoint!r}: {counts}", highlight=False)
 
-    emit(result, as_json=as_json, show=render)
+    emit(result, show=render)

@@ -1,20 +1,22 @@
-"""`loomrl rewards …`: what was served, judged, with all evidence."""
+"""`loomrl rewards …`: rewards of served trajectories, with all evidence."""
 
 import gc
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.output import AsJson, emit, table
-from loomrl.experiments.commands.records import Limit, StoreUrl
+from loomrl.experiments.commands.face import face, nouns, open_face_store
+from loomrl.experiments.commands.listing import add_list
+from loomrl.experiments.commands.output import emit, table
+from loomrl.record.catalogue import REWARDS
 
 if TYPE_CHECKING:
     from loomrl.config import RewardPipeline
@@ -26,13 +28,10 @@ if TYPE_CHECKING:
     from loomrl.store import LoomDB
     from loomrl.store.rewards import StoredReward
 
-app = typer.Typer(
-    help="Judge what an endpoint served: rewards from outcomes, feedback and measures.", no_args_is_help=True
-)
+app = nouns("Rewards of served trajectories, from outcomes, feedback and measures.")
 PAUSE_S = 0.1
 """Between two looks at whether there is anything new."""
-Of = Annotated[str | None, typer.Option(help="Only those of this endpoint.")]
-Where = Annotated[str, typer.Argument(metavar="NAME", help="An endpoint, a run, or somebody else's agent.")]
+Where = Annotated[str, typer.Argument(metavar="NAME", help="An endpoint, a run, or an external agent.")]
 WithRubric = Annotated[str, typer.Option(help="The experiment whose rewards.parts have the rubric.")]
 Part = Annotated[str | None, typer.Option(help="The rubric's name, if there are several.")]
 Settings = Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Over the experiment's.")]
@@ -46,7 +45,7 @@ class By(StrEnum):
 
 
 @app.command()
-def run(  # noqa: PLR0913 - a command with its options
+def run(
     name: Annotated[str, typer.Argument(metavar="ENDPOINT", help="The name that callers give as model.")],
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Such as weights.user_feedback=0.4.")
@@ -55,41 +54,34 @@ def run(  # noqa: PLR0913 - a command with its options
         str | None, typer.Option(help="An experiment of kind serving, whose `rewards` are taken.")
     ] = None,
     agent: Annotated[
-        bool, typer.Option("--agent", help="The name is that of somebody else's agent, whose trajectories came by bus.")
+        bool, typer.Option("--agent", help="ENDPOINT is the name of an external agent, whose trajectories came by bus.")
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="End when all is judged, instead of waiting for more.")] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Judge all that the hub has again: a new reward where settings differ.")
     ] = False,
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
 ) -> None:
     """Turn new trajectories and new feedback into rewards, until interrupted. Any number of these may run at once."""
     from loomrl.experiments.shipped import resolve_rewards
-    from loomrl.store import open_store
 
     pipeline = resolve_rewards(experiment, settings or [])
-    with open_store(store) as db, _opened(db, store, name, pipeline, is_agent=agent) as judging:
+    with open_face_store() as db, _open_judging(db, name, pipeline, is_agent=agent) as judging:
         if again:
             judging.start_over()
         if once:
-            _tell(judging.drain(), as_json=as_json)
+            _print_round(judging.drain())
         else:
-            _keep_on(judging, as_json=as_json)
+            _judge_forever(judging)
 
 
-@app.command()
-def show(
+def _show(
     trajectory: Annotated[str, typer.Argument(help="Id of a trajectory, which is that of its session.")],
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
 ) -> None:
     """Show the rewards of a trajectory: every component, its evidence, and why. The last one holds."""
     from loomrl.errors import StoreError
-    from loomrl.store import open_store
     from loomrl.store.rewards import rewards_of
 
-    with open_store(store) as db:
+    with open_face_store() as db:
         found = rewards_of(db, trajectory)
     if not found:
         raise StoreError(
@@ -101,73 +93,35 @@ def show(
         for one in found:
             _render(one, console)
 
-    emit({"trajectory": trajectory, "rewards": [asdict(one) for one in found]}, as_json=as_json, show=render)
+    emit({"trajectory": trajectory, "rewards": [asdict(one) for one in found]}, show=render)
 
 
-@app.command("list")
-def list_all(
-    endpoint: Of = None, store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJson = False
-) -> None:
-    """List the latest rewards, newest first."""
-    from loomrl.store import open_store
-    from loomrl.store.rewards import list_rewards
-
-    with open_store(store) as db:
-        found = list_rewards(db, limit=limit, endpoint=endpoint)
-    rows = [(one.trajectory, one.endpoint, f"{one.total:.3f}", f"{one.confidence:.2f}", *_scores(one)) for one in found]
-    columns = ("trajectory", "endpoint", "total>", "confidence>", "scores")
-    emit(
-        {"rewards": [asdict(one) for one in found]},
-        as_json=as_json,
-        show=lambda console: console.print(table("", columns, rows) if rows else f"No rewards in {store}."),
-    )
+add_list(app, REWARDS, show=_show)
 
 
 @app.command()
-def alarms(
-    endpoint: Of = None, store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJson = False
-) -> None:
-    """List what the watch for reward hacking found: components that part ways."""
-    from loomrl.store import open_store
-    from loomrl.store.events import read_events
-
-    with open_store(store) as db:
-        found = [event for _, event in read_events(db, kind="reward.alarm", subject=endpoint, limit=limit)]
-    rows = [(f"{event.created_at:.0f}", event.subject, event.data["window"], event.data["reason"]) for event in found]
-    columns = ("at", "endpoint", "window>", "reason")
-    emit(
-        {"alarms": [asdict(event) for event in found]},
-        as_json=as_json,
-        show=lambda console: console.print(table("", columns, rows) if rows else f"No alarms in {store}."),
-    )
-
-
-@app.command()
-def ask(  # noqa: PLR0913 - a command with its options
+def ask(
     name: Where,
     experiment: WithRubric,
     settings: Settings = None,
     part: Part = None,
     count: Annotated[int, typer.Option(min=1, max=10_000, help="Trajectories to ask about.")] = 50,
     days: Annotated[float, typer.Option(min=0.01, max=365, help="How long the questions wait.")] = 14.0,
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
 ) -> None:
-    """Ask people what a rubric asks its judge: a question for every criterion, in the inbox (`loomrl feedback list`).
+    """Ask people what a rubric asks its judge: a question for every criterion (`loomrl feedback questions`).
 
     Repeated with the same count it asks about the same trajectories, and nothing twice.
     """
     from loomrl.experiments.shipped import resolve_rubric
     from loomrl.feedback.calibration.rating import ask_people
     from loomrl.feedback.content import Contents
-    from loomrl.store import open_store
 
     rubric = resolve_rubric(experiment, part, settings or [])
-    with open_store(store) as db, Contents(store) as contents:
+    with open_face_store() as db, Contents(face().store) as contents:
         asked = ask_people(db, _hub_of(db, contents, name), rubric.criteria, count=count, days=days)
     result = {"trajectories": asked, "questions": asked * len(rubric.criteria)}
     said = f"{result['questions']} questions about {asked} trajectories wait for {days:g} days."
-    emit(result, as_json=as_json, show=lambda console: console.print(said, highlight=False))
+    emit(result, show=lambda console: console.print(said, highlight=False))
 
 
 @app.command()
@@ -185,30 +139,27 @@ def calibrate(  # noqa: PLR0913 - a command with its options
     count: Annotated[
         int, typer.Option(min=1, max=100_000, help="Rated trajectories at most; each costs two grades.")
     ] = 500,
-    store: StoreUrl = "sqlite:///loom.db",
-    as_json: AsJson = False,
 ) -> None:
     """Compare a rubric's judge with people, and fit the map from its score to theirs. Ends with 1 if there is none."""
     from loomrl.experiments.shipped import resolve_rubric
     from loomrl.feedback.calibration.calibrate import compare
     from loomrl.feedback.calibration.rating import from_feedback, from_inbox
     from loomrl.feedback.content import Contents
-    from loomrl.store import open_store
 
     rubric = resolve_rubric(experiment, part, settings or [])
-    with open_store(store) as db, Contents(store) as contents:
+    with open_face_store() as db, Contents(face().store) as contents:
         hub = _hub_of(db, contents, name)
         ratings = from_feedback(db, hub) if by is By.FEEDBACK else from_inbox(db, rubric.criteria, hub)
     report, made = compare(rubric, ratings.some(count), by=by.value, at=time.time())
     if made is not None:
         made.write(out)
     result = {"report": report.data(), "file": str(out) if made else None}
-    emit(result, as_json=as_json, show=lambda console: _render_report(report, str(out) if made else None, console))
+    emit(result, show=lambda console: _render_report(report, str(out) if made else None, console))
     raise typer.Exit(0 if made else 1)
 
 
 def _hub_of(db: "LoomDB", contents: "Contents", name: str) -> "Hub":
-    """The hub of an endpoint, of somebody else's agent, or of a run."""
+    """The hub of an endpoint, of an external agent, or of a run."""
     from loomrl.bus.agent import hub_name, known_agents
     from loomrl.errors import ConfigError, unknown
     from loomrl.store.endpoints import list_endpoints
@@ -228,19 +179,19 @@ def _hub_of(db: "LoomDB", contents: "Contents", name: str) -> "Hub":
 
 
 def _render_report(report: "Report", file: str | None, console: Console) -> None:
-    def shown(one: "Interval | None") -> str:
+    def text(one: "Interval | None") -> str:
         if one is None or one.mean is None:
             return "not defined"
         return f"{one.mean:.2f} [{one.low:.2f}, {one.high:.2f}] of {one.count}"
 
     rows = [
-        ("rank correlation with people", shown(report.rank)),
-        ("kappa of upper and lower half", shown(report.kappa)),
-        ("choices that the judge would make", shown(report.pairs) if report.pairs else "people made none"),
-        *((f"{name}: {one.measure}", shown(one.found)) for name, one in report.criteria.items()),
-        ("verdicts that the order changes", shown(report.changed)),
-        ("score in the opposite order, more by", shown(report.shift)),
-        ("goes with length, more by", shown(report.length)),
+        ("rank correlation with people", text(report.rank)),
+        ("kappa of upper and lower half", text(report.kappa)),
+        ("choices that the judge would make", text(report.pairs) if report.pairs else "people made none"),
+        *((f"{name}: {one.measure}", text(one.found)) for name, one in report.criteria.items()),
+        ("verdicts that the order changes", text(report.changed)),
+        ("score in the opposite order, more by", text(report.shift)),
+        ("goes with length, more by", text(report.length)),
         *((f"squared error of the {name}", f"{value:.4f}") for name, value in report.errors.items()),
     ]
     console.print(table("", ("judge against people", "found"), rows))
@@ -253,8 +204,8 @@ def _render_report(report: "Report", file: str | None, console: Console) -> None
 
 
 @contextmanager
-def _opened(db: "LoomDB", url: str, name: str, settings: "RewardPipeline", *, is_agent: bool) -> Iterator["Judging"]:
-    """The step for an endpoint, or for somebody else's agent."""
+def _open_judging(db: "LoomDB", name: str, settings: "RewardPipeline", *, is_agent: bool) -> Iterator["Judging"]:
+    """The step for an endpoint, or for an external agent."""
     from loomrl.bus.agent import hub_name, known_agents, open_agent_hub
     from loomrl.config import HubConfig
     from loomrl.errors import ConfigError, unknown
@@ -264,17 +215,17 @@ def _opened(db: "LoomDB", url: str, name: str, settings: "RewardPipeline", *, is
 
     if not is_agent:
         show_endpoint(db, name)
-        with open_judging(db, url, name, settings) as judging:
+        with open_judging(db, face().store, name, settings) as judging:
             yield judging
         return
     agents = known_agents(db)
     if name not in agents:
         raise ConfigError(unknown("agent", name, agents))
-    with open_agent_hub(url, name, HubConfig()) as hub:
+    with open_agent_hub(face().store, name, HubConfig()) as hub:
         yield Judging(db, hub, Pipeline(settings), endpoint=hub_name(name))
 
 
-def _keep_on(judging: "Judging", *, as_json: bool) -> None:
+def _judge_forever(judging: "Judging") -> None:
     from loomrl.errors import StoreError
 
     gc.freeze()  # what is here stays: looking through it again and again would cost a third of the time
@@ -286,12 +237,12 @@ def _keep_on(judging: "Judging", *, as_json: bool) -> None:
             time.sleep(1.0)
             continue
         if done.rewards or done.alarms:
-            _tell(done, as_json=as_json)
+            _print_round(done)
         if done.is_idle:
             time.sleep(PAUSE_S)
 
 
-def _tell(done: "Judged", *, as_json: bool) -> None:
+def _print_round(done: "Judged") -> None:
     said = f"{done.rewards} rewards of {done.trajectories} trajectories and {done.feedback} rows of feedback"
 
     def render(console: Console) -> None:
@@ -299,12 +250,7 @@ def _tell(done: "Judged", *, as_json: bool) -> None:
         for alarm in done.alarms:
             console.print(f"ALARM {alarm.reason}", highlight=False, markup=False)
 
-    emit(asdict(done), as_json=as_json, show=render)
-
-
-def _scores(one: "StoredReward") -> tuple[str]:
-    parts: Mapping[str, Any] = one.content["components"]
-    return (", ".join(f"{name} {part['value']:.2f}" for name, part in parts.items() if part["value"] is not None),)
+    emit(asdict(done), show=render)
 
 
 def _render(one: "StoredReward", console: Console) -> None:

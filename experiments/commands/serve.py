@@ -1,24 +1,26 @@
-"""`loomrl serve` and `loomrl endpoints …`: policies behind HTTP, and which of them answer."""
+"""Servers: `loomrl serve`, `loomrl hub`, `loomrl console` and `loomrl metrics`."""
 
 import sys
+import threading
 import time
-from dataclasses import asdict
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.output import AsJson, beginning, emit, table
-from loomrl.experiments.commands.records import StoreUrl
-
-if TYPE_CHECKING:
-    from loomrl.store.endpoints import Arm, Endpoint
-
-endpoints = typer.Typer(help="Manage endpoints: the names that callers use.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The endpoint's name.")]
-Revision = Annotated[int | None, typer.Option(help="Refuse the change if the endpoint is at another revision.")]
-Reason = Annotated[str, typer.Option(help="Reason, kept on record.")]
+from loomrl.experiments.commands.face import (
+    AllowHost,
+    Host,
+    Tls,
+    Words,
+    face,
+    open_face_store,
+    with_store,
+    without,
+)
+from loomrl.experiments.commands.output import beginning, emit
+from loomrl.experiments.commands.query import Where
 
 
 def serve(
@@ -33,7 +35,6 @@ def serve(
     follow: Annotated[str | None, typer.Option(help="A RUN whose newest version is served while it trains.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to serve on; beyond this machine a key is needed.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any free port.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Serve policies over HTTP in the dialects of OpenAI and Anthropic, and /v1/act for control, until interrupted.
 
@@ -43,7 +44,7 @@ def serve(
     from loomrl.experiments.serve import resolve_serving, serving, wait_for_the_end
 
     settings = {"endpoint": endpoint, "host": host, "port": port}
-    experiment = resolve_serving(words or [], settings=settings, follow=follow)
+    experiment = resolve_serving(with_store(words), settings=settings, follow=follow)
 
     def show(console: Console) -> None:
         console.print(f"{served.endpoint} answers on {served.url} after {served.seconds:.1f} s", highlight=False)
@@ -55,133 +56,111 @@ def serve(
         console.print("Ctrl-C ends it.", highlight=False)
 
     with serving(experiment) as served:
-        emit(served.as_dict(), as_json=as_json, show=show)
+        emit(served.as_dict(), show=show)
         sys.stdout.flush()
         wait_for_the_end()
 
 
-@endpoints.command("list")
-def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
-    """List the endpoints, with their arms and how many replicas answer."""
-    from loomrl.store import open_store
-    from loomrl.store.endpoints import list_endpoints
-    from loomrl.store.service.replicas import live_replicas
-
-    with open_store(store) as db:
-        found = list_endpoints(db)
-        live = [(row.endpoint, str(row.role)) for row in live_replicas(db)]
-    rows = [
-        (each.name, each.revision, each.state, _arms(each.arms), live.count((each.name, "policy")),
-         live.count((each.name, "gateway")))
-        for each in found
-    ]  # fmt: skip
-    columns = ("endpoint", "revision>", "state", "arms", "policies>", "gateways>")
-    emit(
-        {"endpoints": [_as_dict(each) for each in found]},
-        as_json=as_json,
-        show=lambda console: console.print(table("", columns, rows) if rows else f"No endpoints in {store}."),
-    )
-
-
-@endpoints.command()
-def show(name: Name, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
-    """Show an endpoint: its arms, the replicas behind it, and its latest revisions."""
-    from loomrl.store import open_store
-    from loomrl.store.endpoints import history_of, show_endpoint
-    from loomrl.store.service.replicas import live_replicas
-
-    with open_store(store) as db:
-        found = show_endpoint(db, name)
-        past = history_of(db, name, limit=10)
-        replicas = live_replicas(db, endpoint=name)
-
-    def render(console: Console) -> None:
-        console.print(f"[bold]{found.name}[/bold]  revision {found.revision}, {found.state}", highlight=False)
-        arms = [(arm.name, arm.role, f"{arm.share:g}", arm.policy) for arm in found.arms]
-        console.print(table("", ("arm", "role", "share>", "policy"), arms))
-        rows = [(row.role, row.state, row.version, row.address, row.node, row.pid) for row in replicas]
-        console.print(table("", ("replica", "state", "version", "address", "node", "pid>"), rows))
-        told = [(each.revision, _when(each.created_at), each.state, _arms(each.arms), each.reason) for each in past]
-        console.print(table("", ("revision>", "at", "state", "arms", "reason"), told))
-
-    result = {
-        **_as_dict(found),
-        "replicas": [asdict(row) for row in replicas],
-        "history": [_as_dict(each) for each in past],
-    }
-    emit(result, as_json=as_json, show=render)
-
-
-@endpoints.command("set")
-def set_arms(
-    name: Name,
-    arms: Annotated[
-        list[str], typer.Argument(metavar="ARM=WHAT[:SHARE[:ROLE]]...", help="Such as stable=math-1/40:0.9.")
-    ],
-    store: StoreUrl = "sqlite:///loom.db",
-    revision: Revision = None,
-    reason: Reason = "",
-    as_json: AsJson = False,
+@without("--json")
+def hub(
+    words: Words = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    token: Annotated[
+        str | None, typer.Option(envvar="LOOMRL_HUB_TOKEN", help="Bearer token that callers need.")
+    ] = None,
+    allow_host: AllowHost = None,
+    tls: Tls = None,
 ) -> None:
-    """Give an endpoint other arms or shares. What is not running yet is started by whoever serves the endpoint.
+    """Serve the trajectory hub over HTTP until interrupted: the Atropos routes under /, our own under /v2.
 
-    The role is the arm's name, if that is one, else canary. A run is followed with WHAT=RUN@newest or RUN@best.
+    A killed server is restarted, and its clients wait meanwhile; SIGTERM ends it.
     """
-    from loomrl.experiments.arms import parse_arms
+    from loomrl.http.keeper import come_back_when_killed
+    from loomrl.http.listen import open_door
+    from loomrl.http.tls import Certificate
+
+    door = open_door(  # before what takes seconds to import
+        host,
+        port,
+        token=token,
+        allowed_hosts=allow_host or (),
+        certificate=tls and Certificate(*tls),
+    )
+    from loomrl.experiments.shipped import resolve_language
+    from loomrl.hub import open_hub
+    from loomrl.hub.atropos.routes import atropos_routes
+    from loomrl.hub.serve import serve_hub
     from loomrl.store import open_store
-    from loomrl.store.endpoints import set_endpoint
+    from loomrl.store.notes import Notes
 
-    with open_store(store) as db:
-        changed = set_endpoint(db, name, parse_arms(arms, db), at=time.time(), revision=revision, reason=reason)
-    _tell(changed, as_json=as_json)
+    experiment = resolve_language(with_store(words))
+    rollout = experiment.rollout
+    come_back_when_killed()
+    with (
+        open_hub(
+            experiment.store_url,
+            experiment.hub,
+            groups_per_update=rollout.groups_per_update,
+            environments=experiment.environments,
+        ) as served,
+        open_store(experiment.store_url) as db,
+    ):
+        print(f"hub of {experiment.store_url} on {door.url}", file=sys.stderr, flush=True)
+        serve_hub(served, door, extra_routes=atropos_routes(served, Notes(db)))
 
 
-@endpoints.command()
-def drain(
-    name: Name,
-    store: StoreUrl = "sqlite:///loom.db",
-    revision: Revision = None,
-    reason: Reason = "",
-    as_json: AsJson = False,
+@without("--json")
+def console(
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8010,
+    allow_host: AllowHost = None,
+    tls: Tls = None,
+    analytics: Where = None,
+    launch: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Let operators start and resume runs, as processes of this machine with logs in this folder.",
+        ),
+    ] = None,
 ) -> None:
-    """Refuse new conversations; open ones go on. `loomrl endpoints set` opens it again."""
-    from loomrl.store import open_store
-    from loomrl.store.endpoints import drain_endpoint
+    """Serve the console, with runs, trajectories, releases and feedback in a browser, until interrupted.
 
-    with open_store(store) as db:
-        changed = drain_endpoint(db, name, at=time.time(), revision=revision, reason=reason)
-    _tell(changed, as_json=as_json)
+    People sign in with keys (`loomrl keys create NAME --scope view`, or rate, operate, admin). On this machine alone it
+    is open to everyone as long as no such key is on record.
+    """
+    from loomrl.console.serve import open_console, serve_console
+    from loomrl.console.source import open_source
+    from loomrl.experiments.launch import LocalLauncher
+    from loomrl.http.tls import Certificate
+
+    source = open_source(face().store)
+    try:
+        names = tuple(allow_host or ())
+        shown = tls and Certificate(*tls)
+        door = open_console(source, host, port, allowed_hosts=names, certificate=shown, now=time.time())
+        print(f"console of {source.db.location} on {door.url}", file=sys.stderr, flush=True)
+        launcher = None if launch is None else LocalLauncher(face().store, launch)
+        serve_console(source, door, launcher=launcher, analytics=analytics)
+    finally:
+        source.close()
 
 
-@endpoints.command()
-def delete(
-    name: Name,
-    store: StoreUrl = "sqlite:///loom.db",
-    revision: Revision = None,
-    reason: Reason = "",
-    as_json: AsJson = False,
+@without("--json")
+def metrics(
+    address: Annotated[
+        str, typer.Option(help="HOST:PORT; beyond this machine LOOMRL_METRICS_TOKEN is needed.")
+    ] = "127.0.0.1:9464",
 ) -> None:
-    """Delete an endpoint: callers get 404. Its history and what was recorded stay."""
-    from loomrl.store import open_store
-    from loomrl.store.endpoints import delete_endpoint
+    """Serve the record to Prometheus: /metrics, and /targets with the other processes to scrape, until interrupted.
 
-    with open_store(store) as db:
-        changed = delete_endpoint(db, name, at=time.time(), revision=revision, reason=reason)
-    _tell(changed, as_json=as_json)
+    Any number of these may run: all serve the same figures. Scrape one.
+    """
+    from loomrl.observability.exposition import door_at, exposed
+    from loomrl.telemetry.record import record_routes
 
-
-def _tell(changed: "Endpoint", *, as_json: bool) -> None:
-    text = f"{changed.name}: revision {changed.revision}, {changed.state}, {_arms(changed.arms)}"
-    emit(_as_dict(changed), as_json=as_json, show=lambda console: console.print(text, highlight=False, markup=False))
-
-
-def _as_dict(endpoint: "Endpoint") -> dict[str, Any]:
-    return asdict(endpoint)
-
-
-def _arms(arms: "tuple[Arm, ...]") -> str:
-    return ", ".join(f"{arm.name}={arm.policy}:{arm.share:g}" for arm in arms)
-
-
-def _when(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
+    door = door_at(address)
+    with open_face_store() as db, record_routes(db, face().store) as routes, exposed(door, routes) as url:
+        print(f"metrics of {db.location} on {url}/metrics; Ctrl-C ends it", file=sys.stderr, flush=True)
+        threading.Event().wait()

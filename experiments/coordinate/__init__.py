@@ -1,1 +1,1 @@
-"""`loomrl coordinate`: what the coordinator's decisions need beyond the record."""
+"""`loomrl loop`: what the coordinator's decisions need beyond the record."""

@@ -5,38 +5,39 @@ import math
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loomrl.config import Experiment
+from loomrl.config import Experiment, HubConfig
 from loomrl.config.loop import LoopExperiment, RayPlace
 from loomrl.coordinator.alarm import BusWatch, Collection, Signs, open_alarms
+from loomrl.coordinator.contract import ALERT
 from loomrl.coordinator.decision import Evidence, Judged, Passed, Record, Trained, Work, work_of
 from loomrl.coordinator.degradation import DegradationWatch
 from loomrl.coordinator.fault import fault_in
 from loomrl.coordinator.job import Code, Job, Phase
-from loomrl.coordinator.ledger import jobs_of
-from loomrl.coordinator.report import Day
-from loomrl.coordinator.telling import ALERT
-from loomrl.errors import ClusterError, ConfigError, DataError
-from loomrl.experiments.coordinate.cluster import ClusterWork
-from loomrl.experiments.coordinate.work import Found, LocalWork
+from loomrl.coordinator.ledger import find_job, jobs_of
+from loomrl.coordinator.report import MADE, Day, daily, find_report
+from loomrl.errors import ClusterError, ConfigError, DataError, did_you_mean, there_are
+from loomrl.experiments.coordinate.work import ClusterWork, Found, LocalWork
+from loomrl.experiments.gate.party import Parties, Party, party_of, standing_verdict
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.feedback.content import Contents
 from loomrl.hub.hub import Hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.release.controller import Clock
 from loomrl.serving.deployment.source import source_of
-from loomrl.store import LoomDB
+from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import read_rows
-from loomrl.store.endpoints import Endpoint, history_of
+from loomrl.store.endpoints import Endpoint, history_of, show_endpoint
 from loomrl.store.events import Event, read_events
 from loomrl.store.notes import Notes
 from loomrl.store.releases import read_release
 from loomrl.store.rewards import reward_before, rewards_since
 from loomrl.store.runs import RunStatus, find_run
 from loomrl.store.sessions import count_lost
-from loomrl.store.verdicts import find_verdict
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
@@ -189,23 +190,17 @@ class Observer:
 
     def _verdict(self, job: Job) -> Judged | None:
         (present,) = history_of(self._db, self._plan.endpoint, limit=1)
-        baseline = source_of(present.stable.policy, self._db)
-        found = find_verdict(
-            self._db,
-            policy=job.policy,
-            fingerprint="",
-            against=baseline.key if baseline.folder else baseline.version,
-            suite_hash=resolve_suite(self._plan.suite).sha256,
-        )
+        suite = resolve_suite(self._plan.suite)
+        baseline = party_of(source_of(present.stable.policy, self._db), suite.kind)
+        found = standing_verdict(Parties(challenger=Party(job.policy), baseline=baseline), suite, self._db)
         if found is None:
             return None
-        checks = [check["name"] for check in found.report["checks"] if check["state"] in ("failed", "error")]
         return Judged(
             id=found.id,
             outcome=found.outcome.value,
             is_allowed=found.is_allowed,
             at=found.created_at,
-            why=", ".join(checks),
+            why=", ".join(found.failed_checks),
         )
 
     # -- what else is told ------------------------------------------------------------------------------------------
@@ -283,3 +278,42 @@ def _stable_since(history: Sequence[Endpoint]) -> float:
 
 def _said(event: Event) -> tuple[float, str, str]:
     return event.created_at, str(event.data.get("alert", "reward_hacking")), str(event.data["reason"])
+
+
+def report_of(plan: LoopExperiment, *, job: str | None, day: str | None) -> Mapping[str, Any]:
+    """The report of a job, the newest of a day, or one of the last 24 hours as of now; which is not kept."""
+    if job is not None and day is not None:
+        raise ConfigError("--job and --day are both given: one report is printed.")
+    with open_store(plan.store_url) as db:
+        show_endpoint(db, plan.endpoint)
+        if job is not None:
+            return _found(db, plan, f"job-{find_job(db, job).id}")
+        if day is not None:
+            return _found(db, plan, day)
+        with ExitStack() as stack:
+            hubs = [
+                stack.enter_context(open_endpoint_hub(plan.store_url, name, HubConfig()))
+                for name in plan.data.endpoints
+            ]
+            observer = Observer(db, plan, hubs)
+            return daily(plan, observer.day(observer.look(), at=time.time()))
+
+
+def _found(db: LoomDB, plan: LoopExperiment, wanted: str) -> Mapping[str, Any]:
+    known = [name.removeprefix(f"{plan.endpoint}/") for name in _names(db) if name.startswith(f"{plan.endpoint}/")]
+    fitting = [name for name in known if name.startswith(wanted)]
+    if not fitting:
+        raise ConfigError(f"there is no report {wanted!r:.60}. {there_are(known)}{did_you_mean(wanted, known)}")
+    found = find_report(db, f"{plan.endpoint}/{fitting[-1]}")
+    assert found is not None, "its name is on record"
+    return found
+
+
+def _names(db: LoomDB) -> list[str]:
+    """The names of all reports, oldest first."""
+    names: list[str] = []
+    after = 0
+    while page := read_events(db, after=after, kind=MADE):
+        after = page[-1][0]
+        names += [event.subject for _, event in page]
+    return names

@@ -38,7 +38,7 @@ from loomrl.feedback.reward.judging import Judging, open_judging
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_endpoint_hub, open_hub
 from loomrl.load import dump
-from loomrl.release.ledger import drafted, wish_for
+from loomrl.release.ledger import COORDINATOR, draft_of, first_row
 from loomrl.serving.retention.checkpoint import age_checkpoints
 from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there
@@ -148,8 +148,10 @@ class Coordinator:
         verdict = show_verdict(self.db, step.verdict.id)
         why = f"training {job.id}"
         try:
-            wish = wish_for(job.policy, verdict, endpoint=job.endpoint, plan=self.plan.release, why=why)
-            first, change = drafted(self.db, wish, at=now)
+            draft = draft_of(
+                job.policy, verdict, endpoint=job.endpoint, plan=self.plan.release, who=COORDINATOR, why=why
+            )
+            first, change = first_row(self.db, draft, at=now)
             first = replace(first, release=name)
             released = job.to(Phase.RELEASING, at=now, release=name, verdict=verdict.id, reason=f"release {name}")
             done = move(
@@ -261,8 +263,7 @@ class Coordinator:
         if not job.verdict:
             return None
         found = show_verdict(self.db, job.verdict)
-        checks = [check["name"] for check in found.report["checks"] if check["state"] in ("failed", "error")]
-        about = {"id": found.id, "outcome": found.outcome.value, "failed": checks}
+        about = {"id": found.id, "outcome": found.outcome.value, "failed": found.failed_checks}
         return about | {"improvement": found.report["improvement"]}
 
     def _passage(self, job: Job) -> dict[str, Any] | None:

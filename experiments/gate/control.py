@@ -23,10 +23,9 @@ from loomrl.experiments.gate.language import BASELINE, CHALLENGER, Played
 from loomrl.experiments.gate.party import Party
 from loomrl.experiments.judge_logged import judge_policy
 from loomrl.named import named
-from loomrl.release.gate.benchmark import Scores, refuse_blind
+from loomrl.release.gate.benchmark import Scores, logged, refuse_blind
 from loomrl.release.gate.check import Check, Example, State
 from loomrl.release.gate.cost import cost
-from loomrl.release.gate.logged import logged
 from loomrl.release.gate.safety import Judged, actions_in_bounds, in_box, smoothness
 from loomrl.store import LoomDB
 

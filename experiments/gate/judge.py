@@ -3,7 +3,6 @@
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from loomrl.config import ControlExperiment
@@ -12,44 +11,16 @@ from loomrl.control.environment import snapshot
 from loomrl.errors import LoomError
 from loomrl.experiments.gate.control import play_control
 from loomrl.experiments.gate.language import Played, play_language
-from loomrl.experiments.gate.party import Party, find_baseline, find_party
+from loomrl.experiments.gate.party import Parties, find_parties
 from loomrl.gym.registry import Registry
 from loomrl.release.gate.benchmark import benchmark, improvement, regression
-from loomrl.release.gate.check import Check
-from loomrl.release.gate.provenance import Origin, provenance
-from loomrl.release.gate.verdict import improved, outcome_of, strategy_of
+from loomrl.release.gate.check import Check, Origin, improved, outcome_of, provenance, strategy_of
 from loomrl.store import LoomDB
 from loomrl.store.lineage import lineage
 from loomrl.store.runs import code_revision, recorded_experiment, run_id, show_run
-from loomrl.store.verdicts import StoredVerdict, find_verdict, record_verdict
+from loomrl.store.verdicts import StoredVerdict, record_verdict
 
 SEEDS = 2**31
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parties:
-    """The policy in front of the gate, and its baseline."""
-
-    challenger: Party
-    baseline: Party | None
-
-
-def find_parties(version: str, against: str | None, suite: Suite, db: LoomDB) -> Parties:
-    """Both policies by name; errors name what is unknown or gone."""
-    baseline = None if against is None else find_baseline(against, suite.kind, db)
-    return Parties(challenger=find_party(version, suite.kind, db), baseline=baseline)
-
-
-def standing_verdict(version: str, against: str | None, suite: Suite, db: LoomDB) -> StoredVerdict | None:
-    """The latest verdict on record about this version against this baseline by this very suite."""
-    parties = find_parties(version, against, suite, db)
-    return find_verdict(
-        db,
-        policy=parties.challenger.key,
-        fingerprint=parties.challenger.fingerprint,
-        against=parties.baseline.key if parties.baseline else None,
-        suite_hash=suite.sha256,
-    )
 
 
 def judge_version(
@@ -60,8 +31,12 @@ def judge_version(
     *,
     clock: Callable[[], float] = time.time,
 ) -> StoredVerdict:
+    """Find both policies, play the suite, and record the verdict."""
+    return judge(find_parties(version, against, suite, db), suite, db, clock=clock)
+
+
+def judge(parties: Parties, suite: Suite, db: LoomDB, *, clock: Callable[[], float] = time.time) -> StoredVerdict:
     """Play the suite, with fresh seeds unless it fixes one, and record the verdict."""
-    parties = find_parties(version, against, suite, db)
     began = clock()
     seed = secrets.randbelow(SEEDS) if suite.seed is None else suite.seed
     play: Any = play_language if isinstance(suite, LanguageSuite) else play_control

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from loomrl.config import EvaluationConfig, LanguagePolicy, OpenAIPolicy, PolicyChoice, RolloutConfig
-from loomrl.config.judge import JudgeModel
+from loomrl.config.rewards import JudgeModel
 from loomrl.config.suite import Benchmark, LanguageSuite, PairProbing, Probing
 from loomrl.experiments.gate.cost import memory_of, side_by_side
 from loomrl.experiments.gate.party import Party

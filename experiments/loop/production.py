@@ -1,4 +1,4 @@
-"""A production in a folder: `loomrl serve` and `loomrl coordinate` as programs, with the record between them."""
+"""A production in a folder: `loomrl serve` and `loomrl loop` as programs, with the record between them."""
 
 import json
 import os

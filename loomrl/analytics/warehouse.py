@@ -107,7 +107,7 @@ def _check(warehouse: Warehouse, origin: str) -> None:
     if about["origin"] != origin:
         raise AnalyticsError(
             f"{place.name} has the columns of another LoomDB. Name another place (--analytics), or make it this one's: "
-            "loomrl analytics rebuild."
+            "loomrl query load --anew."
         )
     _check_schema(place, about)
 
@@ -117,12 +117,12 @@ def _check_schema(place: Place, about: Mapping[str, str]) -> None:
     if found != VERSION:
         raise AnalyticsError(
             f"{place.name} has schema {found!r}, and this loomrl reads {VERSION!r}. All of it comes from LoomDB: "
-            "loomrl analytics rebuild makes it anew."
+            "loomrl query load --anew makes it anew."
         )
 
 
 def _never_fed(place: Place) -> str:
-    return f"nothing was loaded into {place.name} yet. loomrl analytics feed does it."
+    return f"nothing was loaded into {place.name} yet. loomrl query load does it."
 
 
 @contextmanager

@@ -110,7 +110,9 @@ class Link:
                 "Check user and password in the bus URL: nats://USER:PASSWORD@HOST:4222."
             )
         said = f" ({self._said})" if self._said else ""
-        return BusAway(f"no broker answers at {self.place}{said}. Start one with `loomrl nats`, or give another URL.")
+        return BusAway(
+            f"no broker answers at {self.place}{said}. Start one with `loomrl bus broker`, or give another URL."
+        )
 
     async def publish(self, messages: Sequence[Message]) -> list[bool]:
         """Publish in a window and wait for every acknowledgement; True for each that is new."""

@@ -1,6 +1,6 @@
 """All settings. `Experiment`, `ControlExperiment`, `ServingExperiment`, `LoopExperiment` are the roots of the trees."""
 
-from loomrl.config.control import SAC, ControlPPO, Network
+from loomrl.config.control import BC, IQL, SAC, ControlPPO, LoggedData, Network
 from loomrl.config.control_experiment import (
     ControlCurriculum,
     ControlEnvironment,
@@ -14,7 +14,6 @@ from loomrl.config.control_experiment import (
     ReturnPatience,
     ReturnThreshold,
 )
-from loomrl.config.data import DataSelection, DatasetConfig
 from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.evaluation import EvaluationConfig, Patience
 from loomrl.config.experiment import (
@@ -23,16 +22,22 @@ from loomrl.config.experiment import (
     Curriculum,
     CurriculumStage,
     CustomPolicy,
+    DataSelection,
+    DatasetConfig,
     EnvironmentConfig,
     Experiment,
     FixedCurriculum,
     HubConfig,
     PolicyChoice,
     ProgressiveCurriculum,
+    QuarantineConfig,
+    ReplayConfig,
+    RolloutConfig,
     ScriptedPolicy,
     StagedCurriculum,
     Threshold,
     TrainConfig,
+    TurnLimit,
 )
 from loomrl.config.language import (
     DPO,
@@ -46,6 +51,7 @@ from loomrl.config.language import (
     LanguageAlgorithm,
     LanguageModel,
     LanguagePolicy,
+    LanguageWeave,
     Learners,
     Lora,
     OpenAIPolicy,
@@ -53,14 +59,12 @@ from loomrl.config.language import (
     PolicyGradient,
     Reinforce,
     Sampling,
+    WarmStart,
 )
-from loomrl.config.language_weave import LanguageWeave
 from loomrl.config.loop import LoopExperiment
-from loomrl.config.offline import BC, IQL, LoggedData
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
-from loomrl.config.pipeline import RewardPipeline, RewardWatch, RewardWeights
 from loomrl.config.placement import GpuPlace, Place, Placement
-from loomrl.config.rollout import QuarantineConfig, ReplayConfig, RolloutConfig, TurnLimit
+from loomrl.config.rewards import RewardPipeline, RewardWatch, RewardWeights
 from loomrl.config.root import CustomAlgorithm, Records, Root, Training, WandB
 from loomrl.config.serving import (
     Gateways,
@@ -74,7 +78,6 @@ from loomrl.config.serving import (
     TorchServing,
     VllmServing,
 )
-from loomrl.config.warm_start import WarmStart
 from loomrl.config.weave import Weave
 from loomrl.errors import ConfigError, unknown
 from loomrl.schema import Tree
@@ -112,7 +115,7 @@ def trained(experiment: AnyRoot) -> AnyExperiment:
         )
     if isinstance(experiment, LoopExperiment):
         raise ConfigError(
-            f"experiment {experiment.name!r} is a loop, whose trainings `loomrl coordinate` starts. Name an experiment "
+            f"experiment {experiment.name!r} is a loop, whose trainings `loomrl loop` starts. Name an experiment "
             "of kind language or control here."
         )
     return experiment

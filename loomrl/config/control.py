@@ -1,6 +1,6 @@
-"""Settings of control policies and their algorithms: network, PPO, SAC."""
+"""Settings of control policies and their algorithms: network, PPO, SAC, and learning from logged episodes."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,19 +10,19 @@ from loomrl.schema import Config
 
 
 class Recurrent(Config):
-    """A recurrent layer, whose state goes on from the first to the last step of an episode."""
+    """A recurrent layer whose state is carried through the episode."""
 
     kind: Literal["gru", "lstm"] = "gru"
     size: PositiveInt = 64
-    """Numbers that it adds to the observation."""
+    """Size of the vector added to the observation."""
 
 
 class Frames(Config):
-    """The latest observations of the episode side by side; zeros before its first."""
+    """The latest observations of the episode, stacked; zeros before the first."""
 
     kind: Literal["frames"] = "frames"
     count: int = Field(4, ge=2)
-    """Observations, the present one included."""
+    """Number of observations, including the present one."""
 
 
 class Attention(Config):
@@ -30,11 +30,11 @@ class Attention(Config):
 
     kind: Literal["attention"] = "attention"
     window: int = Field(32, ge=2)
-    """Observations that it looks at, the present one included."""
+    """Number of observations attended to, including the present one."""
     size: PositiveInt = 64
-    """Numbers that it adds to the observation."""
+    """Size of the vector added to the observation."""
     heads: PositiveInt = 4
-    """Parts of these numbers, each with an attention of its own."""
+    """Number of attention heads; must divide `size`."""
 
     @model_validator(mode="after")
     def _heads_share_the_size(self) -> Self:
@@ -47,12 +47,12 @@ Memory = Annotated[Recurrent | Frames | Attention, Field(discriminator="kind")]
 
 
 class Network(Config):
-    """The layers between observation and action."""
+    """The network between observation and action."""
 
     hidden: tuple[PositiveInt, ...] = (64, 64)
     """Width of each hidden layer."""
     activation: Literal["tanh", "relu", "silu", "gelu"] = "tanh"
-    """Function between the layers."""
+    """Activation function between the layers."""
     shared: bool = False
     """One trunk for policy and value function, instead of separate towers."""
     layer_norm: bool = False
@@ -60,11 +60,11 @@ class Network(Config):
     orthogonal: bool = True
     """Orthogonal initial weights, with a small last layer of the policy."""
     log_std: float = 0.0
-    """Initial log standard deviation of real-valued actions; it is learnt, and equal in every state."""
+    """Initial log standard deviation of real-valued actions; it is learnt and does not depend on the state."""
     features: PositiveInt | None = None
-    """Numbers that the convolutions make of a picture; null makes 256."""
+    """Features that the convolutions extract from a picture; null means 256."""
     memory: Memory | None = None
-    """Memory of the episode's earlier observations, before the hidden layers; null has none."""
+    """Memory of the episode's earlier observations, placed before the hidden layers; null for none."""
 
     @model_validator(mode="after")
     def _trunk_has_layers(self) -> Self:
@@ -84,20 +84,20 @@ class ControlAlgorithm(Config):
     normalize_rewards: bool = False
     """Divide rewards by the standard deviation of the discounted return."""
     clip_norm: Positive | None = 0.5
-    """Longer gradients are clipped to this norm."""
+    """Maximum gradient norm; longer gradients are clipped to it."""
 
 
 class Curiosity(Config):
     """A reward for novelty: the error of a network trained to predict a fixed random network's output."""
 
     coefficient: Positive = 1.0
-    """Weight of novelty, in its standard deviations, relative to the reward."""
+    """Weight of novelty relative to the reward; novelty is measured in its standard deviations."""
     hidden: tuple[PositiveInt, ...] = (64, 64)
     """Width of each hidden layer of both networks."""
     features: PositiveInt = 32
     """Output size of the random network."""
     learning_rate: Positive = 3e-4
-    """Learning rate of the predictor: the higher it is, the sooner novelty fades."""
+    """Learning rate of the predictor; the higher it is, the sooner novelty fades."""
 
 
 class ControlPPO(ControlAlgorithm):
@@ -112,7 +112,7 @@ class ControlPPO(ControlAlgorithm):
     """Decay of GAE: 0 trusts the value function, 1 the returns."""
     clip: Clip = Clip()
     value_clip: Positive | None = None
-    """Clip range of a value around the old one; None: unlimited."""
+    """Clip range of a value around the old one; null for no clipping."""
     value_coefficient: NonNegative = 0.5
     """Weight of the value loss."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
@@ -120,13 +120,13 @@ class ControlPPO(ControlAlgorithm):
     entropy_coefficient: float = 0.0
     """Weight of the entropy bonus."""
     entropy_floor: float | None = None
-    """Final entropy coefficient of a linear schedule; None keeps it constant."""
+    """Final entropy coefficient of a linear schedule; null keeps it constant."""
     epochs: PositiveInt = 4
     """Passes over the steps of an update."""
     minibatch_size: PositiveInt = 256
     """Steps per optimizer step, over all learners."""
     normalize_advantages: bool = True
-    """To mean 0 and standard deviation 1."""
+    """Normalise advantages to mean 0 and standard deviation 1."""
     target_kl: Positive | None = None
     """Stop the passes over a batch once the policy has moved this far (KL) from the one that collected it."""
     curiosity: Curiosity | None = None
@@ -137,18 +137,18 @@ class Prioritized(Config):
     """Prioritised replay: sampled by error to the power of `alpha`, with importance weights to the power of `beta`."""
 
     alpha: Share = 0.6
-    """0 samples evenly, 1 in proportion to the error."""
+    """Strength of prioritisation: 0 samples uniformly, 1 in proportion to the error."""
     beta: Share = 0.4
-    """0 leaves the bias of the sampling, 1 corrects it."""
+    """Strength of the importance-sampling correction: 0 leaves the bias, 1 corrects it fully."""
 
 
 class Replay(Config):
     """The replay memory of SAC."""
 
     capacity: PositiveInt = 1_000_000
-    """Maximum steps; older ones are overwritten."""
+    """Maximum number of steps; the oldest are overwritten."""
     memory_gb: Positive = 4.0
-    """Larger memories are kept in a memory-mapped file."""
+    """Size above which the replay memory is kept in a memory-mapped file."""
     prioritized: Prioritized | None = None
 
 
@@ -174,19 +174,20 @@ class SAC(ControlAlgorithm):
     temperature_rate: Positive = 3e-4
     """Learning rate of the temperature."""
     initial_temperature: Positive = 1.0
-    """Weight of the entropy at the beginning; it is learnt."""
+    """Initial weight of the entropy; it is learnt."""
     target_entropy: float | None = None
-    """None: minus the number of action dimensions, or 0.7 of the maximum entropy for discrete actions."""
+    """Entropy to aim at; null means minus the number of action dimensions, or 0.7 of the maximum for discrete
+    actions."""
     tau: float = Field(0.005, gt=0, le=1)
     """Update rate of the target networks."""
     batch: PositiveInt = 256
     """Steps per gradient step."""
     warmup: int = Field(100, ge=0)
-    """Steps of random actions before the first update."""
+    """Random steps before the first update."""
     updates_per_step: Positive = 1.0
     """Gradient steps per environment step."""
     n_step: PositiveInt = 1
-    """Steps of reward before the critic's estimate takes over."""
+    """Steps of reward in a target before the critic's estimate."""
     replay: Replay = Replay()
 
     @model_validator(mode="after")
@@ -200,3 +201,115 @@ class SAC(ControlAlgorithm):
                 "state, leave it out (initial_temperature sets the initial randomness)"
             )
         return self
+
+
+class LoggedData(Config):
+    """The episodes that bc and iql learn from: a Minari data set or a data set of LoomDB."""
+
+    minari: str | None = None
+    """Id of a Minari data set, such as `cartpole/mixed-v0`."""
+    dataset: str | None = None
+    """Id or name of a data set of LoomDB (`loomrl data freeze`) with sessions of a served control policy."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.minari is None) == (self.dataset is None):
+            raise ValueError("name either minari, a Minari data set, or dataset, one of LoomDB")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The data set's id."""
+        return str(self.minari or self.dataset)
+
+    @property
+    def source(self) -> dict[str, str]:
+        """The data set as a version's record has it."""
+        return {"minari": self.minari} if self.minari is not None else {"dataset": self.name}
+
+
+class BC(ControlAlgorithm):
+    """Behaviour cloning: maximises the likelihood of the logged actions, without a value function."""
+
+    kind: Literal["bc"] = "bc"
+    learning_rate: Positive = 1e-3
+    """Learning rate of Adam."""
+    batch: PositiveInt = 256
+    """Steps per update, over all learners."""
+
+    @model_validator(mode="after")
+    def _no_rewards(self) -> Self:
+        refuse_memory(self.network, "bc")
+        usual = {name: field.default for name, field in ControlAlgorithm.model_fields.items()}
+        for name in ("gamma", "normalize_rewards"):
+            _refuse_idle(f"{name}={getattr(self, name)}", getattr(self, name) != usual[name], "bc uses no rewards")
+        return self
+
+
+class Online(Config):
+    """Continued learning in the environment, from new steps and the data together."""
+
+    updates_per_step: Positive = 1.0
+    """Updates per environment step."""
+    data_share: Share = 0.5
+    """Share of an update's steps that come from the data; 0 ignores the data."""
+    replay: Replay = Replay(capacity=100_000)
+    """The replay memory of new steps."""
+
+    @model_validator(mode="after")
+    def _even_draws(self) -> Self:
+        _refuse_idle("replay.prioritized", self.replay.prioritized is not None, "iql draws evenly")
+        return self
+
+
+class IQL(ControlAlgorithm):
+    """Implicit Q-learning: twin critics that never ask about an action outside the data, and a policy that prefers the
+    better ones in it.
+    """
+
+    kind: Literal["iql"] = "iql"
+    network: Network = Network(hidden=(256, 256), activation="relu")
+    clip_norm: Positive | None = None
+    learning_rate: Positive = 3e-4
+    """Learning rate of Adam for policy, value function and critics."""
+    batch: PositiveInt = 256
+    """Steps per update, over all learners."""
+    expectile: float = Field(0.7, gt=0, lt=1)
+    """Expectile of the critics' estimates over the data's actions that is a state's value: 0.5 is the mean, towards 1
+    the best action."""
+    sharpness: float = Field(3.0, ge=0)
+    """Actions weigh exp(sharpness · advantage) in the policy's loss (β of the paper); 0 is behaviour cloning."""
+    most_weight: Positive = 100.0
+    """Maximum weight of an action."""
+    tau: float = Field(0.005, gt=0, le=1)
+    """Update rate of the target networks."""
+    online: Online | None = None
+    """Continue learning in the environment; null learns from the data alone."""
+
+    @model_validator(mode="after")
+    def _towers(self) -> Self:
+        refuse_memory(self.network, "iql")
+        if self.network.shared:
+            raise ValueError(
+                "network.shared=true: policy, value function and critics of iql have a tower each, set false"
+            )
+        return self
+
+
+def offline_faults(algorithm: Any, data: LoggedData | None, idle: dict[str, bool]) -> None:
+    """A ValueError if an algorithm has no data, cannot use them, or ignores a setting of `idle` that is given."""
+    learns = isinstance(algorithm, BC | IQL)
+    if data is not None and not learns and algorithm.kind != "custom":
+        raise ValueError(f"data has no effect with {algorithm.kind}, which learns from its own steps: use bc or iql")
+    if not learns:
+        return
+    if data is None:
+        raise ValueError(f"{algorithm.kind} learns from logged episodes: name them, data={{minari: ID}}")
+    if isinstance(algorithm, BC) or algorithm.online is None:
+        for name, is_given in idle.items():
+            _refuse_idle(name, is_given, f"{algorithm.kind} takes no step in the environment, except to be evaluated")
+
+
+def _refuse_idle(what: str, is_given: bool, why: str) -> None:
+    if is_given:
+        raise ValueError(f"{what} has no effect: {why}. Leave it out")

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Share
-from loomrl.config.control import SAC, ControlPPO
+from loomrl.config.control import BC, IQL, SAC, ControlPPO, LoggedData, offline_faults
 from loomrl.config.evaluation import PolicyEvaluation
-from loomrl.config.offline import BC, IQL, LoggedData, offline_faults
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.config.weave import Weave
@@ -19,7 +18,7 @@ class EnvironmentWrapper(Config):
     """A wrapper around an environment, such as `gymnasium.wrappers:FrameStackObservation`."""
 
     entry_point: EntryPoint
-    """Its class, as `package.module:Class`; it is called with the environment."""
+    """The wrapper's class as `package.module:Class`; it is called with the environment."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the wrapper."""
 
@@ -28,9 +27,9 @@ class _Environment(Config):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment."""
     wrappers: tuple[EnvironmentWrapper, ...] = ()
-    """Wrappers around it, the innermost first."""
+    """Wrappers around the environment, innermost first."""
     info_mask: bool = False
-    """Its `info["action_mask"]` says which choices are allowed: make it a part of the observation."""
+    """Make `info["action_mask"]`, which marks the allowed actions, part of the observation."""
 
 
 class GymnasiumEnvironment(_Environment):
@@ -38,10 +37,10 @@ class GymnasiumEnvironment(_Environment):
 
     kind: Literal["gymnasium"] = "gymnasium"
     id: str = "CartPole-v1"
-    """Its name in Gymnasium's registry."""
+    """Name in Gymnasium's registry."""
     vectorization: Literal["auto", "sync", "async"] = "auto"
-    """`auto`: its own vector form if it has one and nothing wraps it, else sync; `sync`: one after the other; `async`:
-    a process each."""
+    """How several environments run: `sync` in turns, `async` in a process each, `auto` the environment's own vector
+    form if it has one and nothing wraps it, else sync."""
 
 
 class CustomEnvironment(_Environment):
@@ -49,33 +48,34 @@ class CustomEnvironment(_Environment):
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
-    """Its class, as `package.module:Class`."""
+    """The environment's class as `package.module:Class`."""
     vectorization: Literal["sync", "async"] = "sync"
-    """One after the other (sync), or a process each (async). Agents that share a policy are always sync."""
+    """How several environments run: in turns (sync) or in a process each (async). Agents that share a policy are always
+    sync."""
 
 
 ControlEnvironment = Annotated[GymnasiumEnvironment | CustomEnvironment, Field(discriminator="kind")]
 
 
 class ReturnThreshold(Config):
-    """Passed once the mean return of the latest `episodes` of a stage is at least this."""
+    """The mean return that ends a stage."""
 
     reward: float
     """Mean return to reach."""
     episodes: int = Field(100, ge=1, le=100)
-    """Latest episodes that the mean is over."""
+    """Number of latest episodes over which the mean is taken."""
 
 
 class SettingsStage(Config):
     """A stage of the curriculum: settings that override the environment's, and the threshold for the next stage."""
 
     settings: dict[str, Any]
-    """Settings in this stage, on top of `environment.settings`."""
+    """Settings in this stage, overriding `environment.settings`."""
     threshold: ReturnThreshold
 
 
 class SettingsStages(Config):
-    """One stage after the other; then the environment with its own settings."""
+    """Stages in order, followed by the environment with its own settings."""
 
     kind: Literal["stages"] = "stages"
     stages: tuple[SettingsStage, ...] = Field(min_length=1)
@@ -88,9 +88,9 @@ class SettingsRamp(Config):
     begin: dict[str, float] = Field(min_length=1)
     """Initial values of the settings."""
     steps: PositiveInt = 5
-    """Equal steps from `begin` to the final values."""
+    """Number of equal steps from `begin` to the final values."""
     threshold: ReturnThreshold
-    """Threshold between any two steps."""
+    """Threshold that ends each step."""
 
 
 ControlCurriculum = Annotated[SettingsStages | SettingsRamp, Field(discriminator="kind")]
@@ -102,9 +102,9 @@ class ControlRollout(Config):
     runners: int = Field(0, ge=0)
     """Ray actors that host environments; 0 keeps them in this process."""
     environments: PositiveInt | None = None
-    """Per runner; None takes the algorithm's default: 8 for ppo, 1 for sac."""
+    """Environments per runner; null means 8 for ppo and 1 for sac."""
     steps: PositiveInt | None = None
-    """Per environment and update; None takes the algorithm's default: 128 for ppo, 1 for sac."""
+    """Steps per environment and update; null means 128 for ppo and 1 for sac."""
 
 
 class ControlLearners(Config):
@@ -115,18 +115,19 @@ class ControlLearners(Config):
     gpus: float = Field(0.0, ge=0, le=1)
     """GPUs of each learner."""
     threads: PositiveInt = 1
-    """Threads of torch and NumPy in this process: small networks are slower on several, and sums round differently."""
+    """Threads of torch and NumPy in this process. Small networks are slower on several, and sums round differently."""
 
 
 class ReturnPatience(Config):
     """Early stopping rules, by the mean return of the latest 100 episodes."""
 
     target: float | None = None
-    """Stop once the return reaches this."""
+    """Stop once the mean return reaches this."""
     evaluated: float | None = None
-    """Stop once an evaluation's mean return reaches this; the first one, of what training begins with, too."""
+    """Stop once an evaluation's mean return reaches this; the evaluation before training counts."""
     success: Share | None = None
-    """Mean `info["is_success"]` that ends the run, where environments tell it with an episode's last step."""
+    """Stop once the mean `info["is_success"]` reaches this; needs environments that report it in an episode's last
+    step."""
     plateau: PositiveInt | None = None
     """Stop after this many steps without a new best."""
     decline: Positive | None = None
@@ -137,12 +138,13 @@ class ControlTrain(Records):
     """Length of the training, checkpoints and logs."""
 
     steps: PositiveInt = 100_000
-    """Total steps of all environments; of bc and iql updates, unless they learn on in the environment."""
+    """Total steps of all environments; for bc and iql the number of updates, unless they continue in the
+    environment."""
     stop: ReturnPatience = ReturnPatience()
     checkpoint_every: PositiveInt = 10_000
-    """Steps between checkpoints. The best, the last and those that are served are kept."""
+    """Steps between checkpoints. The best, the last and any that are served are kept."""
     tell_every: PositiveInt = 1_000
-    """Steps between two lines of metrics; at least one update."""
+    """Steps between two lines of metrics, at least one update."""
 
 
 class ControlEvaluation(PolicyEvaluation):
@@ -150,17 +152,14 @@ class ControlEvaluation(PolicyEvaluation):
 
     every: PositiveInt | None = 10_000
     episodes: Episodes = 20
-    """Episodes; with several objectives, per preference."""
+    """Number of episodes; with several objectives, per preference."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the environment in evaluations, on top of `environment.settings`."""
+    """Settings of the environment in evaluations, overriding `environment.settings`."""
     picture: Annotated[str, Field(pattern=r"\.svg$")] | None = None
-    """SVG file for the front of two or more objectives in `loomrl evaluate`; None is `front.svg` in the run's
-    folder.
-    """
+    """SVG file for the Pareto front in `loomrl evaluate`; null means `front.svg` in the run's folder."""
     max_steps: PositiveInt | None = None
-    """Steps after which an episode is cut and counts as truncated; None is 10,000 where the environment is registered
-    without a limit of its own, else only that limit.
-    """
+    """Steps after which an episode is truncated; null means the environment's registered limit, or 10,000 if it has
+    none."""
 
 
 ControlKind = Annotated[ControlPPO | SAC | Weave | BC | IQL | CustomAlgorithm, Field(discriminator="kind")]
@@ -171,9 +170,9 @@ class ControlExperiment(Training):
 
     kind: Literal["control"] = "control"
     environment: ControlEnvironment = GymnasiumEnvironment()
-    """What is trained and evaluated on."""
+    """The environment for training and evaluation."""
     curriculum: ControlCurriculum | None = None
-    """Settings of the environment that change as the policy gets better; null has none."""
+    """Environment settings that change as the policy improves; null for none."""
     algorithm: ControlKind = ControlPPO()
     """The algorithm, with its network and settings."""
     data: LoggedData | None = None

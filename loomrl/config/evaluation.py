@@ -5,25 +5,23 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loomrl.config.basic import Episodes, Level, Positive, PositiveInt, Seed, Share
-from loomrl.config.rule import TextRuleChoice
+from loomrl.config.monitor import TextRuleChoice
 from loomrl.schema import Config
 
 Way = Literal["greedy", "sampled"]
 
 
 class PolicyEvaluation(Config):
-    """Settings of the evaluation of any policy, in episodes that training never sees."""
+    """Evaluation of a policy in episodes that training never sees."""
 
     every: PositiveInt | None = None
-    """Updates (of control: steps) between evaluations during training, which select the best version; None evaluates
-    only the first and the last.
-    """
+    """Updates (control: steps) between evaluations during training, which select the best version; null evaluates only
+    before and after training."""
     preferences: PositiveInt | None = None
-    """Maximum number of evenly spread preferences for evaluating a policy of several objectives; None takes 11 of
-    language and 101 of control.
-    """
+    """Maximum number of evenly spread preferences at which a policy of several objectives is evaluated; null means 11
+    for language and 101 for control."""
     seed: Seed = 0
-    """First seed of the episodes, the same in every evaluation."""
+    """First seed of the episodes; the same in every evaluation."""
     confidence: float = Field(0.95, gt=0, lt=1)
     """Level of the confidence intervals."""
 
@@ -32,32 +30,29 @@ class EvaluationConfig(PolicyEvaluation):
     """Evaluation of a language policy on held-out tasks, whose seeds are never drawn in training."""
 
     episodes: Episodes | None = None
-    """Number of held-out tasks, divided among environments by weight; None takes 200, and of files of prompts every
-    row. No row is taken twice.
-    """
+    """Number of held-out tasks, divided among environments by weight; null means 200, and every row of a prompt file.
+    No row is used twice."""
     levels: Annotated[tuple[Level, ...], Field(min_length=1)] | None = None
-    """Levels that they are drawn from; None takes 1, 5 and 10, and of files of prompts all that they have."""
+    """Levels of the tasks; null means 1, 5 and 10, and every level of a prompt file."""
     way: Way = "greedy"
-    """How the policy acts in evaluations between the first and the last: these two judge it both ways."""
+    """How the policy acts in evaluations during training; the first and the last judge it both ways."""
     attempts: PositiveInt = 1
-    """Attempts at each task, by a policy that samples. Of several, reports tell how many tasks at least one of k solves
-    (pass@k), and how often the most frequent answer is right.
-    """
+    """Attempts at each task by a sampling policy. With several, reports include pass@k and how often the most frequent
+    answer is right."""
     may_fail: Share = 0.0
-    """Share of a policy's attempts that may fail; beyond it `loomrl evaluate` exits with status 1."""
+    """Share of a policy's attempts that may fail; above it `loomrl evaluate` exits with status 1."""
     rules: tuple[TextRuleChoice, ...] = ()
-    """Rules whose violations are reported: the share of attempts in which a turn breaks one."""
+    """Rules to report on: the share of attempts in which a turn breaks one."""
 
 
 class Patience(Config):
     """Early stopping rules, by the mean success of the last `window` updates or by evaluations."""
 
     by: Literal["training", "evaluation"] = "training"
-    """The success that target, plateau and decline look at: in training, or on held-out tasks every `evaluation.every`
-    updates.
-    """
+    """Success used by target, plateau and decline: that of training, or of held-out tasks every `evaluation.every`
+    updates."""
     window: PositiveInt = 10
-    """Latest updates that a mean is over; evaluations are looked at one by one."""
+    """Number of latest updates over which training success is averaged; evaluations are not averaged."""
     target: float | None = Field(None, gt=0, le=1)
     """Stop once success reaches this."""
     plateau: PositiveInt | None = None
@@ -65,7 +60,7 @@ class Patience(Config):
     decline: float | None = Field(None, gt=0, le=1)
     """Stop once success has fallen this far below its best."""
     kl: Positive | None = None
-    """Stop once the KL from the reference policy exceeds this (collapse)."""
+    """Stop once the KL from the reference policy exceeds this, a sign of collapse."""
 
     @property
     def rules(self) -> dict[str, float | None]:

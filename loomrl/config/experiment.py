@@ -1,11 +1,11 @@
 """The Experiment of language policies: one whole run as frozen data, for Python, command line, Tune and jobs alike."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from loomrl.config.basic import EntryPoint, Level, PathText, PositiveInt, Seconds, Share
-from loomrl.config.data import DatasetConfig
+from loomrl.config.basic import EntryPoint, Fraction, Level, PathText, PositiveInt, Seconds, Share
 from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.evaluation import EvaluationConfig, Patience
 from loomrl.config.language import (
@@ -18,34 +18,213 @@ from loomrl.config.language import (
     RLOO,
     LanguageAlgorithm,
     LanguagePolicy,
+    LanguageWeave,
     OpenAIPolicy,
     PolicyGradient,
     Reinforce,
 )
-from loomrl.config.language_weave import LanguageWeave
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.rewards import RewardConfig
-from loomrl.config.rollout import RolloutConfig
 from loomrl.config.root import CustomAlgorithm, Records, Training
+from loomrl.errors import ConfigError
 from loomrl.schema import Config
 from loomrl.threshold import reaches
+
+
+def _zoned(moment: datetime) -> datetime:
+    """Without a time zone it is UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+Moment = Annotated[datetime, AfterValidator(_zoned)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
+
+
+class DataSelection(Config):
+    """The selection of trajectories for a data set. Bounds are inclusive; null bounds nothing."""
+
+    name: Name | None = None
+    """Prefix of the data set's id; null takes the first endpoint or agent."""
+    endpoints: tuple[str, ...] = ()
+    """Endpoints whose sessions are selected."""
+    agents: tuple[str, ...] = ()
+    """External agents whose trajectories are selected; text only."""
+    sources: tuple[Literal["production", "foreign"], ...] = ()
+    """`production`: served here; `foreign`: from external agents. Empty selects both."""
+    domains: tuple[str, ...] = ()
+    """Task types, such as "coding" or "calculus.*"; empty selects all."""
+    since: Moment | None = None
+    """Earliest end of a trajectory, such as 2026-07-01 or 2026-07-01T08:00:00Z."""
+    until: Moment | None = None
+    """Latest end of a trajectory."""
+    max_turns: PositiveInt | None = None
+    """Maximum number of turns."""
+    max_characters: PositiveInt | None = None
+    """Maximum characters of all messages and answers together."""
+    min_reward: float | None = None
+    """Minimum of the latest reward; trajectories without a reward are left out."""
+    max_reward: float | None = None
+    """Maximum of the latest reward; trajectories without a reward are left out."""
+    min_confidence: Share | None = None
+    """Minimum confidence of the latest reward; trajectories without a reward are left out."""
+    without: tuple[str, ...] = ()
+    """Ids of trajectories to leave out."""
+    parent: str | None = None
+    """The policy to be trained (`RUN/12` or a model's folder); data on which it or an ancestor was trained is left out.
+    Null means the stable policy of the first endpoint."""
+    balance: Literal["none", "domain"] = "none"
+    """`domain`: equal numbers from every domain; with a `limit`, rare domains contribute all they have."""
+    limit: PositiveInt | None = None
+    """Maximum number of trajectories to train on; the latest are taken."""
+    holdout: Fraction = 0.1
+    """Share of the prompts that is never trained on, chosen by a fixed hash."""
+    suite: str | None = None
+    """A gate suite whose prompts are left out: a file or the name of a shipped suite."""
+    ngram: PositiveInt = 13
+    """Length of a word sequence which, shared with a prompt of the suite that it identifies, excludes a trajectory."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not (self.endpoints or self.agents):
+            raise ValueError("name an endpoint or an agent: endpoints=[assistant]")
+        for low, high in (("since", "until"), ("min_reward", "max_reward")):
+            first, last = getattr(self, low), getattr(self, high)
+            if first is not None and last is not None and first > last:
+                raise ValueError(f"{low}={first} is above {high}={last}")
+        return self
+
+
+class DatasetConfig(Config):
+    """A frozen data set to learn from instead of rollouts."""
+
+    dataset: str
+    """Id of the data set, or a name for the newest of that name."""
+    batch: PositiveInt = 64
+    """Trajectories per update; for dpo, pairs."""
+    epochs: PositiveInt = 1
+    """Passes over the data set; `train.updates` may end the run earlier."""
+
+
+class QuarantineConfig(Config):
+    """Quarantine for task families whose environment keeps failing; the policy's failures do not count."""
+
+    window: PositiveInt = 32
+    """Number of a family's latest attempts to consider."""
+    share: float = Field(0.5, gt=0, le=1)
+    """Share of failed attempts in the window that leads to quarantine."""
+    probation: PositiveInt = 20
+    """Updates until a family is retried; doubled after each relapse."""
+
+
+class ReplayConfig(Config):
+    """Experience replay: updates also learn from groups that earlier updates used.
+
+    They are drawn evenly, and weighed by the log-probabilities with which they were sampled.
+    """
+
+    groups: PositiveInt = 8
+    """Number of replayed groups per update, in addition to fresh ones."""
+    max_age: PositiveInt = 4
+    """Maximum age, in policy versions, of the oldest token of a replayed group."""
+
+    def check_promise(self, *, max_staleness: int, fresh: int) -> None:
+        """A ConfigError if the bound leaves nothing to replay, or less than was asked for."""
+        if self.max_age <= max_staleness:
+            raise ConfigError(
+                f"rollout.replay.max_age={self.max_age}, but hub.max_staleness={max_staleness} lets a group be that "
+                "old when it is first learnt from, and it is older when it is again: set max_age="
+                f"{max_staleness + 1} or more"
+            )
+        if self.groups > fresh * self.max_age:
+            raise ConfigError(
+                f"rollout.replay.groups={self.groups}: {self.max_age} updates (max_age) of {fresh} fresh groups "
+                f"(rollout.groups_per_update) are {fresh * self.max_age}. Lower it, or raise one of them"
+            )
+
+    def check_algorithm(self, algorithm: PolicyGradient | DPO | KTO | RAFT) -> None:
+        """A ConfigError for an algorithm that cannot learn from tokens of older policies."""
+        if not isinstance(algorithm, PolicyGradient):
+            raise ConfigError(
+                f"rollout.replay with algorithm.kind={algorithm.kind}, which does not weigh tokens by the policy that "
+                "sampled them: leave it out, or take ppo, grpo, rloo or reinforce"
+            )
+        if isinstance(algorithm, LanguageWeave):
+            raise ConfigError(
+                "rollout.replay with algorithm.kind=weave, which trusts critics by their errors on attempts that none "
+                "has learnt from: leave it out, or take ppo"
+            )
+        if algorithm.importance_cap is None:
+            raise ConfigError(
+                "rollout.replay, but algorithm.importance_cap is null, so nothing corrects for tokens of older "
+                "policies: set it to 2.0"
+            )
+        leash = algorithm.kl
+        if leash.coefficient and leash.place == "loss" and leash.estimator != "k2":
+            raise ConfigError(
+                f"rollout.replay with algorithm.kl.estimator={leash.estimator} and place=loss, which is for tokens "
+                "that the present policy sampled: of older ones its pull has no bound. Set estimator=k2, or "
+                "place=reward"
+            )
+
+
+class TurnLimit(Config):
+    """A limit on an attempt's turns that rises to the environment's `max_steps` (ScalingInter-RL).
+
+    Evaluations always have all turns.
+    """
+
+    first: PositiveInt = 2
+    """Initial limit."""
+    more: PositiveInt = 2
+    """Turns added by each rise."""
+    every: PositiveInt = 10
+    """Updates between rises."""
+
+    def after(self, updates: int) -> int:
+        """The limit when so many updates are done."""
+        return self.first + self.more * (updates // self.every)
+
+
+class RolloutConfig(Config):
+    """Collection of attempts."""
+
+    runners: int = Field(0, ge=0)
+    """Ray actors that host episodes; 0 keeps them in this process."""
+    concurrency: PositiveInt = 64
+    """Concurrent episodes per runner."""
+    group_size: PositiveInt = 8
+    """Attempts at each task."""
+    groups_per_update: PositiveInt = 8
+    """Fresh groups per update."""
+    replay: ReplayConfig | None = None
+    """Replay of groups from earlier updates; null for none."""
+    publish_every: PositiveInt = 1
+    """Updates between publications of new weights to the engines."""
+    turn_limit: TurnLimit | None = None
+    """Rising limit on turns; null allows all turns from the beginning."""
+    turn_timeout_s: Seconds = 60.0
+    """Time limit for an environment's answer to an action."""
+    episode_timeout_s: Seconds = 600.0
+    """Time limit for a whole episode."""
+    quarantine: QuarantineConfig = QuarantineConfig()
 
 
 class EnvironmentConfig(Config):
     """One environment of the run, with its share of the tasks."""
 
     id: str
-    """A registered name (`loomrl envs list`), or `package.module:Class`."""
+    """A registered name (see `loomrl envs list`) or `package.module:Class`."""
     version: str | None = None
-    """None takes the newest registered one; the resolved version is recorded with the run."""
+    """Version of the environment; null takes the newest registered one. The resolved version is recorded with the
+    run."""
     families: tuple[str, ...] = ()
-    """Task families to draw from; empty means all."""
+    """Task families to draw from; empty for all."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """The environment's own settings."""
     weight: float = Field(1.0, gt=0)
-    """Its share of the tasks, relative to the other environments' weights."""
+    """Weight of the environment in the mix of tasks, relative to the others."""
     min_share: Share = 0.0
-    """Minimum share of the tasks, whatever the curriculum prefers."""
+    """Minimum share of the tasks, regardless of the curriculum."""
 
 
 class FixedCurriculum(Config):
@@ -64,7 +243,7 @@ class _RisingCurriculum(Config):
     last_level: Level = 10
     """Highest level."""
     start_level: Level | None = None
-    """Initial level; None is `first_level`."""
+    """Initial level; null means `first_level`."""
     replay: Share = 0.1
     """Share of tasks from lower levels."""
 
@@ -83,54 +262,54 @@ class _RisingCurriculum(Config):
 
 
 class AdaptiveCurriculum(_RisingCurriculum):
-    """Within a family the level follows success; between families, the most learnable come first."""
+    """Levels follow success within a family; the most learnable families are drawn more often."""
 
     kind: Literal["adaptive"] = "adaptive"
     target: float = Field(0.5, gt=0, lt=1)
-    """Target success; above it the level rises."""
+    """Target success; the level rises above it and falls below it."""
     eta: float = Field(0.5, gt=0)
     """Maximum change of the level per update."""
     alpha: float = Field(2.0, gt=0)
     """Sensitivity of the level to success off target."""
     floor: float = Field(0.05, gt=0, le=1)
-    """Minimum learnability of a family, so that none is forgotten."""
+    """Minimum learnability of a family, so that every family keeps being drawn."""
     memory: float = Field(0.9, ge=0, lt=1)
     """Share of a family's estimate that persists through an update without its tasks."""
 
 
 class Threshold(Config):
-    """Passed once the last `attempts` attempts of a stage had at least this success."""
+    """The mean success that ends a stage."""
 
     success: float = Field(0.8, gt=0, le=1)
     """Mean success to reach."""
     attempts: PositiveInt = 64
-    """Latest attempts that the mean is over."""
+    """Number of latest attempts over which the mean is taken."""
 
 
 class ProgressiveCurriculum(_RisingCurriculum):
-    """Every family goes up one level at a time, once it passes the threshold; levels never fall."""
+    """Every family rises one level once it passes the threshold; levels never fall."""
 
     kind: Literal["progressive"] = "progressive"
     threshold: Threshold = Threshold(attempts=32)
-    """Required success of a family's latest attempts at its level."""
+    """Threshold that a family must pass at its level."""
 
 
 class CurriculumStage(Config):
     """A named stage: its families ("Math/algebra.*"), its levels, and the threshold for the next stage."""
 
     name: str
-    """The stage's name in logs."""
+    """Name of the stage in logs."""
     families: tuple[str, ...] = Field(("*",), min_length=1)
     """Patterns of the families whose tasks are drawn."""
     curriculum: Annotated[FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum, Field(discriminator="kind")] = (
         FixedCurriculum()
     )
-    """The levels of the stage's tasks."""
+    """Curriculum of levels within the stage."""
     threshold: Threshold = Threshold()
 
 
 class StagedCurriculum(Config):
-    """One stage after the other; the last one remains."""
+    """Stages in order; the last one remains."""
 
     kind: Literal["staged"] = "staged"
     stages: tuple[CurriculumStage, ...] = Field(min_length=1)
@@ -152,9 +331,9 @@ class CustomPolicy(Config):
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
-    """The callable, as `package.module:name`."""
+    """The callable as `package.module:name`."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Its keyword arguments."""
+    """Keyword arguments of the callable."""
 
 
 PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discriminator="kind")]
@@ -169,28 +348,26 @@ class HubConfig(Config):
     """Guarantees of the trajectory queue."""
 
     max_staleness: int = Field(0, ge=0)
-    """Maximum age, in policy versions, of a group's oldest token when it is trained.
-
-    Below `rollout.publish_every`, rollouts and learning alternate; from there on they overlap.
-    """
+    """Maximum age, in policy versions, of a group's oldest token when the group is trained on. Below
+    `rollout.publish_every`, rollouts and learning alternate; otherwise they overlap."""
     quorum: float = Field(0.5, gt=0, le=1)
-    """Share of a group's attempts that must be usable when it completes or times out; FAILED ones are not."""
+    """Share of a group's attempts that must not have failed when the group completes or times out."""
     group_timeout_s: Seconds = 600.0
-    """An incomplete group is judged by `quorum` after this time."""
+    """Time after which `quorum` decides about an incomplete group."""
     lease_s: Seconds = 600.0
-    """A lease that is not acked for this long is over, and its groups are handed out again."""
+    """Time after which an unacknowledged lease expires and its groups are handed out again."""
     shards: PositiveInt = 1
-    """Databases that the hub is divided among."""
+    """Number of databases over which the hub is divided."""
 
 
 class TrainConfig(Records):
     """Length of the training, checkpoints and logs."""
 
     updates: PositiveInt = 20
-    """Updates, unless a stopping rule ends the run before."""
+    """Number of updates, unless a stopping rule ends the run earlier."""
     stop: Patience = Patience()
     checkpoint_every: PositiveInt = 10
-    """Updates between checkpoints. The best, the last and those that are served are kept."""
+    """Updates between checkpoints. The best, the last and any that are served are kept."""
 
 
 class Experiment(Training):
@@ -202,15 +379,15 @@ class Experiment(Training):
     """The rule that draws the next task."""
     rewards: RewardConfig = RewardConfig()
     templates: PathText | None = None
-    """A YAML file of task templates, added to the environments' own families."""
+    """YAML file of task templates, added to the environments' own families."""
     data: DatasetConfig | None = None
-    """Learn from what was served instead of rollouts; the environments are for evaluation then."""
+    """Learn from a frozen data set instead of rollouts; the environments then serve evaluation only."""
     policy: PolicyChoice = ScriptedPolicy()
-    """The policy in `loomrl evaluate`; training uses the one being trained."""
+    """The policy that `loomrl evaluate` judges; training uses the one being trained."""
     algorithm: Algorithm = PPO()
-    """The algorithm, with its model and settings."""
+    """The algorithm with its model and settings."""
     engine: EngineChoice = TorchEngineConfig()
-    """What samples tokens."""
+    """The engine that samples tokens."""
     rollout: RolloutConfig = RolloutConfig()
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()

@@ -4,26 +4,51 @@ from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt, Seconds, ServerUrl, Share
 from loomrl.config.optimizer import Clip, ConstantRate, Schedule
-from loomrl.config.warm_start import WarmStart
+from loomrl.config.weave import Woven
 from loomrl.schema import Config
+
+Formats = tuple[str, ...]
+
+
+class WarmStart(Config):
+    """Supervised steps on imperfect demonstrations by the environments' oracles, before reinforcement learning."""
+
+    steps: int = Field(0, ge=0)
+    """Number of supervised steps; 0 for none."""
+    batch_size: PositiveInt = 128
+    """Demonstrations per step."""
+    learning_rate: Positive = 1e-3
+    """Learning rate of these steps."""
+    formats: Formats | Mapping[str, Formats] = ("{work}\n<answer>{answer}</answer>",)
+    """Formats of a demonstration's end, in equal shares, with the oracle's `{work}` and `{answer}`. Actions without
+    answer tags use the formats with `{action}`, or `{command}` (its last line), if there are any. Or a map from
+    family patterns (`Math/calculus.*`) to formats; the first match counts."""
+    wrong: Share | Mapping[str, Share] = 0.0
+    """Fraction of demonstrations that end with a wrong answer or a random action. Or one per objective of `weave`,
+    averaged by a demonstration's preference."""
+    again: Share = 0.0
+    """Fraction of demonstrations that begin with a wrong answer, where the environment allows another attempt."""
+    tasks: PositiveInt | None = None
+    """Number of tasks that demonstrations repeat; null takes a new task for each, which is slow for agents."""
 
 
 class Eyes(Config):
-    """Vision for a built model: square pictures, cut into patches, several of which become one token."""
+    """Vision for a built model: square pictures are cut into patches, several of which become one token."""
 
     image_size: PositiveInt = 64
-    """Pixels; every picture is scaled to it."""
+    """Width and height in pixels to which every picture is scaled."""
     patch_size: PositiveInt = 8
     """Width of a patch in pixels."""
     shuffle: PositiveInt = 2
-    """A square of this many patches per side becomes one token."""
+    """Patches per side of the square that becomes one token."""
     hidden_size: PositiveInt = 64
     """Width of the vision layers."""
     intermediate_size: PositiveInt = 192
-    """Width of their feed-forward parts."""
+    """Width of the feed-forward parts of the layers."""
     layers: PositiveInt = 2
     """Number of vision layers."""
     heads: PositiveInt = 2
@@ -47,20 +72,21 @@ class Eyes(Config):
 
 
 class Architecture(Config):
-    """A Llama built from configuration, for use without downloads."""
+    """A Llama built from this configuration, for use without downloads."""
 
     hidden_size: PositiveInt = 128
     """Width of the layers; a multiple of twice the heads."""
     intermediate_size: PositiveInt = 384
-    """Width of their feed-forward parts."""
+    """Width of the feed-forward parts of the layers."""
     layers: PositiveInt = 4
     """Number of layers."""
     heads: PositiveInt = 4
     """Attention heads per layer."""
     vocabulary: int = Field(320, ge=260)
-    """Entries of its own tokenizer, fitted to the tasks: bytes, special tokens, and frequent sequences."""
+    """Size of the tokenizer's vocabulary, which is fitted to the tasks: bytes, special tokens and frequent
+    sequences."""
     vision: Eyes | None = None
-    """Makes the model an Idefics3 with vision."""
+    """Vision layers, which make the model an Idefics3; null for none."""
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -75,28 +101,28 @@ class Lora(Config):
     rank: PositiveInt = 16
     """Rank of the additions."""
     alpha: PositiveInt = 32
-    """The additions are multiplied by `alpha / rank`."""
+    """Scale of the additions: they are multiplied by `alpha / rank`."""
     dropout: Share = 0.0
     """Dropout during the warm start; sampling and reinforcement learning have none."""
     targets: tuple[str, ...] = ()
-    """Names of the layers; empty means all linear ones."""
+    """Names of the layers; empty for all linear ones."""
 
 
 class LanguageModel(Config):
-    """The initial weights: a Hugging Face folder, or, without a `path`, a small built model."""
+    """The initial weights: a Hugging Face folder or, without a `path`, a small model that is built."""
 
     path: str | None = None
-    """A Hugging Face folder; None builds a model."""
+    """A Hugging Face folder; null builds a model."""
     build: Architecture | None = None
-    """None builds the default one if there is no `path`."""
+    """The model to build; null builds the default one if there is no `path`."""
     context: PositiveInt = 256
-    """Maximum tokens of an episode; a longer one fails with a context overflow."""
+    """Maximum tokens of an episode; longer episodes fail with a context overflow."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the weights."""
     gradient_checkpointing: bool = False
-    """Compute activations a second time instead of keeping them: less memory, more time."""
+    """Recompute activations instead of storing them: less memory, more time."""
     trust_remote_code: bool = False
-    """Python files in the folder (and in a teacher's) may run, with all that this user may do. Read them first."""
+    """Allow Python files in the model's folder and a teacher's to run with this user's rights. Read them first."""
     lora: Lora | None = None
 
     @model_validator(mode="after")
@@ -110,35 +136,33 @@ class Sampling(Config):
     """Sampling from the model's distribution."""
 
     temperature: NonNegative = 1.0
-    """0 takes the likeliest token."""
+    """Sampling temperature; 0 takes the likeliest token."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Sample from the likeliest tokens with this total probability. Log-probabilities stay those of the whole
-    distribution.
-    """
+    """Sample from the likeliest tokens with this total probability. Recorded log-probabilities are those of the whole
+    distribution."""
     max_tokens: PositiveInt = 64
     """Maximum tokens of one action."""
     entropies: bool = False
-    """Record the entropy of the distribution behind every token, for the console. Four bytes a token; kind=torch."""
+    """Record the entropy of every token's distribution for the console: four bytes per token, with engine kind torch
+    only."""
 
 
 class KL(Config):
-    """A penalty for the KL from the reference policy: that with which reinforcement learning began, or a teacher."""
+    """A penalty for the KL from the reference policy: the initial policy or a teacher."""
 
     coefficient: NonNegative = 0.0
-    """Weight of the penalty; 0 is none."""
+    """Weight of the penalty; 0 for none."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Estimate per token from the log-ratio: itself (k1), half its square (k2), or the unbiased one that is never
-    negative (k3).
-    """
+    """Estimate per token from the log-ratio: the log-ratio itself (k1), half its square (k2), or the unbiased estimate
+    that is never negative (k3)."""
     place: Literal["loss", "reward"] = "loss"
-    """As a term of the loss, or subtracted from the reward of every token."""
+    """Where the penalty applies: as a term of the loss, or subtracted from the reward of every token."""
     teacher: str | None = None
-    """A Hugging Face folder with the same tokenizer, of any size, as the reference policy: with place=reward and
-    estimator=k1 the policy learns from the teacher's log-probabilities of what it sampled itself (on-policy
-    distillation).
-    """
+    """Hugging Face folder of a teacher, a model of any size with the same tokenizer, that replaces the reference
+    policy. With place=reward and estimator=k1 this is on-policy distillation."""
     watch: bool = True
-    """Measure it on a few samples even if no loss needs it. The learners keep a copy of the reference policy."""
+    """Measure the KL on a few samples even if no loss needs it; the learners then keep a copy of the reference
+    policy."""
 
     @model_validator(mode="after")
     def _teacher_is_heard(self) -> Self:
@@ -148,7 +172,7 @@ class KL(Config):
 
 
 class Optimizer(Config):
-    """AdamW, its learning rate, and the division of a batch into steps."""
+    """AdamW, the learning rate, and the division of a batch into steps."""
 
     learning_rate: Positive = 1e-4
     """Learning rate, before the schedule."""
@@ -159,13 +183,13 @@ class Optimizer(Config):
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
     """Decay of AdamW's averages of the gradient and of its square."""
     clip_norm: Positive = 1.0
-    """Longer gradients are clipped to this norm."""
+    """Maximum gradient norm; longer gradients are clipped to it."""
     epochs: PositiveInt = 1
     """Passes over an update's samples."""
     minibatches: PositiveInt = 1
     """Optimizer steps per epoch."""
     micro_batch_tokens: PositiveInt = 16_384
-    """Maximum tokens of a forward pass, padding included; a step accumulates the gradients of its passes."""
+    """Maximum tokens of a forward pass, including padding; a step accumulates the gradients of its passes."""
 
 
 class Learners(Config):
@@ -176,9 +200,9 @@ class Learners(Config):
     gpus: Share = 0.0
     """GPUs of each learner."""
     sharding: Literal["replicate", "fsdp"] = "replicate"
-    """Every learner holds the whole model (DDP), or a shard of it (FSDP2)."""
+    """Every learner holds the whole model (DDP) or a shard of it (FSDP2)."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
-    """Compression of gradients between learners that replicate; bf16 needs GPUs."""
+    """Compression of gradients between learners that replicate the model; bf16 needs GPUs."""
 
     @model_validator(mode="after")
     def _shards_need_learners(self) -> Self:
@@ -198,7 +222,7 @@ class LanguageAlgorithm(Config):
     optimizer: Optimizer = Optimizer()
     learners: Learners = Learners()
     reward_clip: tuple[float, float] | None = None
-    """Bounds of an attempt's reward for learning; the stored reward stays unclipped."""
+    """Bounds of an attempt's reward in learning; the stored reward is not clipped."""
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:
@@ -208,7 +232,7 @@ class LanguageAlgorithm(Config):
 
     @property
     def objective_names(self) -> tuple[str, ...]:
-        """What a preference weighs; empty where there is one reward."""
+        """The objectives that a preference weighs; empty with a single reward."""
         return ()
 
     @model_validator(mode="after")
@@ -234,27 +258,26 @@ class PolicyGradient(LanguageAlgorithm):
     """Settings that the policy gradient algorithms share."""
 
     surrogate: Literal["clip", "cispo"] = "clip"
-    """What becomes of ratios outside the range of `clip`: no gradient, or (cispo) they are cut to the range, and every
-    token teaches with the ratio as its weight.
-    """
+    """Treatment of ratios outside the range of `clip`: no gradient (clip), or the ratio is cut to the range and weighs
+    the token's gradient (cispo)."""
     ratio: Literal["token", "sequence"] = "token"
-    """The ratio of each token's new probability to the old one, or its geometric mean over a thread's tokens (GSPO)."""
+    """Ratio of new to old probability per token, or its geometric mean over a thread's tokens (GSPO)."""
     clip: Clip = Clip()
     kl: KL = KL()
     entropy_coefficient: float = 0.0
     """Weight of the entropy bonus."""
     average: Literal["token", "sequence"] = "token"
-    """Equal weights in the loss: per token of a step, or per attempt."""
+    """Unit of equal weight in the loss: a token of a step, or an attempt."""
     importance_cap: Positive | None = 2.0
-    """Truncated importance sampling: the maximum weight of a token on which learner and engine disagree. None: off."""
+    """Maximum weight of a token on which learner and engine disagree (truncated importance sampling); null turns it
+    off."""
     dynamic_sampling: bool = False
-    """Drop groups in which all attempts have the same reward; they are counted."""
+    """Drop groups in which all attempts have the same reward; the metrics count them."""
     cut_off: Literal["learn", "skip"] = "learn"
-    """Attempts with an answer that was cut off, at `sampling.max_tokens` or at the context: learn from them as from
-    others, or only compare others with them (DAPO's overlong filtering).
-    """
+    """Attempts with an answer cut off at `sampling.max_tokens` or the context: learn from them, or only compare others
+    with them (DAPO's overlong filtering)."""
     normalize_advantages: bool = False
-    """Over the whole batch, to mean 0 and standard deviation 1."""
+    """Normalise advantages over the whole batch to mean 0 and standard deviation 1."""
 
     @model_validator(mode="after")
     def _ratios_have_an_effect(self) -> Self:
@@ -283,7 +306,7 @@ class PPO(PolicyGradient):
     value_coefficient: NonNegative = 0.5
     """Weight of the value loss."""
     value_clip: Positive | None = 0.2
-    """Clip range of a value around the old one; None: unlimited."""
+    """Clip range of a value around the old one; null for no clipping."""
 
 
 Credit = Literal["attempt", "turn"]
@@ -294,9 +317,9 @@ class GRPO(PolicyGradient):
 
     kind: Literal["grpo"] = "grpo"
     scale: bool = True
-    """False omits the standard deviation (Dr. GRPO)."""
+    """Divide by the standard deviation; false is Dr. GRPO."""
     credit: Credit = "attempt"
-    """What an answer is compared by: all that its attempt earned, or what it earned from this turn on."""
+    """Reward credited to an answer: all that its attempt earned, or what it earned from this turn on."""
 
 
 class RLOO(PolicyGradient):
@@ -304,7 +327,7 @@ class RLOO(PolicyGradient):
 
     kind: Literal["rloo"] = "rloo"
     credit: Credit = "attempt"
-    """What an answer is compared by: all that its attempt earned, or what it earned from this turn on."""
+    """Reward credited to an answer: all that its attempt earned, or what it earned from this turn on."""
 
 
 class Reinforce(PolicyGradient):
@@ -325,43 +348,43 @@ class DPO(LanguageAlgorithm):
 
     kind: Literal["dpo"] = "dpo"
     beta: Positive = 0.1
-    """Strength of the leash to the reference policy."""
+    """Strength of the pull to the reference policy."""
     pairs: PositiveInt = 4
-    """Maximum pairs per group; from a data set, by reward, per prompt."""
+    """Maximum pairs per group; in a data set, maximum pairs by reward per prompt."""
     margin: NonNegative = 0.0
-    """Minimum difference in reward between the two of a pair."""
+    """Minimum difference in reward within a pair."""
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
-    """Assumed share of pairs that are the wrong way round."""
+    """Assumed share of pairs in the wrong order."""
 
 
 class KTO(LanguageAlgorithm):
-    """Kahneman–Tversky optimisation: answers that were liked or disliked, each by itself, against a KL baseline."""
+    """Kahneman–Tversky optimisation: single answers that were liked or disliked, against a KL baseline."""
 
     kind: Literal["kto"] = "kto"
     beta: Positive = 0.1
-    """Strength of the leash to the reference policy."""
+    """Strength of the pull to the reference policy."""
     feedback: tuple[str, ...] = Field(("thumb", "stars", "outcome"), min_length=1)
-    """Kinds of feedback that judge an answer: it is desirable above 0.5, and undesirable below."""
+    """Kinds of feedback that judge an answer: above 0.5 it is desirable, below undesirable."""
     desirable: Positive = 1.0
-    """Weight of desirable answers, beside `balance`."""
+    """Weight of desirable answers, in addition to `balance`."""
     undesirable: Positive = 1.0
-    """Weight of undesirable answers, beside `balance`."""
+    """Weight of undesirable answers, in addition to `balance`."""
     balance: bool = True
-    """Both sides count alike in all, however rare one is."""
+    """Give desirable and undesirable answers the same total weight."""
 
 
 class RAFT(LanguageAlgorithm):
-    """Imitation of the best answers, by reward: all that text can teach of which nobody has the ids."""
+    """Imitation of the best answers by reward; the only algorithm for text without token ids."""
 
     kind: Literal["raft"] = "raft"
     best: Share = 0.5
-    """Share of each domain that is imitated, by reward."""
+    """Share of each domain's answers to imitate, the best by reward."""
     min_reward: float | None = None
-    """Nothing below it is imitated, even if it is of the best."""
+    """Minimum reward of an answer to imitate."""
     average: Literal["token", "sequence"] = "token"
-    """Equal weights in the loss: per token of a step, or per answer."""
+    """Unit of equal weight in the loss: a token of a step, or an answer."""
     kl: KL = KL(estimator="k2")
-    """A leash to the reference policy. By k2 with coefficient c, no token becomes likelier by much over 1 / c nats."""
+    """Penalty for leaving the reference policy. With k2 and coefficient c, no token gains much more than 1 / c nats."""
 
     @model_validator(mode="after")
     def _leash_in_loss(self) -> Self:
@@ -371,30 +394,89 @@ class RAFT(LanguageAlgorithm):
 
 
 class LanguagePolicy(Config):
-    """A trained language model, from its Hugging Face folder."""
+    """A trained language model in a Hugging Face folder."""
 
     kind: Literal["language"] = "language"
     path: str
-    """Its folder."""
+    """The model's folder."""
     trust_remote_code: bool = False
-    """Python files in the folder may run, with all that this user may do. Read them first."""
+    """Allow Python files in the folder to run with this user's rights. Read them first."""
     context: PositiveInt = 256
     """Maximum tokens of an episode."""
     sampling: Sampling = Sampling(temperature=0.0)
     version: int = -1
-    """The version recorded with its tokens."""
+    """Version recorded with the tokens."""
 
 
 class OpenAIPolicy(Config):
-    """A model behind a server that speaks OpenAI's chat completions. It can be evaluated, not trained."""
+    """A model behind a server with OpenAI's chat completions API; it can be evaluated but not trained."""
 
     kind: Literal["openai"] = "openai"
     url: ServerUrl
-    """Such as http://127.0.0.1:8000/v1."""
+    """The server's URL, such as http://127.0.0.1:8000/v1."""
     model: str
     """The model's name on that server."""
     key_variable: str = "OPENAI_API_KEY"
-    """The environment variable that holds the key, if one is needed."""
+    """Name of the environment variable that holds the API key, if one is needed."""
     sampling: Sampling = Sampling(temperature=0.0, max_tokens=256)
     timeout_s: Seconds = 120.0
     """Time limit of a request."""
+
+
+class LanguageWeave(PPO, Woven):
+    """PPO over tokens with experts for the policy, critics for the value, and objectives for the reward.
+
+    A preference among the objectives is a line of what the policy reads first, and may be another for every request.
+    """
+
+    kind: Literal["weave"] = "weave"  # type: ignore[assignment]
+    experts: PositiveInt = 1
+    """Number of experts: low-rank changes of the last hidden state whose distributions are mixed token by token."""
+    expert_rank: PositiveInt = 8
+    """Rank of an expert's change."""
+    critics: PositiveInt = 1
+    """Number of critics: value heads on the same trunk."""
+    shown: dict[str, Formats] = Field({})
+    """Formats of demonstrations per objective, instead of `warm_start.formats`; each is used as often as a
+    demonstration's preference weighs its objective."""
+    baseline: Literal["values", "group"] = "values"
+    """Baseline of the advantage: `values` of every objective, or the `group` of attempts with the same task and
+    preference. With `group`, the weighted reward is normalised within the group, so that the scales of the
+    objectives do not matter; the critics' values are learnt but not used."""
+    precision: Positive = 0.1
+    """Sampled preferences are multiples of this."""
+
+    @property
+    @override
+    def objective_names(self) -> tuple[str, ...]:
+        return self.tree.names if self.objectives else ()
+
+    @model_validator(mode="after")
+    def _check_language(self) -> Self:
+        if self.experts > 1 and self.model.lora is not None:
+            raise ValueError(f"experts={self.experts} with model.lora: the experts would not be trained. Leave one out")
+        if self.experts == 1 and self.expert_rank != type(self).model_fields["expert_rank"].default:
+            raise ValueError(f"expert_rank={self.expert_rank} has no effect with experts=1: leave it out")
+        if not self.objectives:
+            self._refuse_without_objectives("precision", "shown", "baseline")
+            return self
+        names = self.tree.names
+        if self.shown and (self.shown.keys() != {*names} or not all(self.shown.values())):
+            some = ", ".join(self.shown)
+            raise ValueError(f"shown has formats of {some}: some are needed of each of {', '.join(names)}")
+        if not 0.01 <= self.precision <= 0.5:
+            raise ValueError(f"precision={self.precision:g}: 0.01 to 0.5; preferences are told in percent")
+        idle = {
+            "reward_clip": self.reward_clip is not None,
+            "dynamic_sampling": self.dynamic_sampling,
+            "kl.place=reward": self.kl.coefficient > 0 and self.kl.place == "reward",
+        }
+        if self.baseline == "group" and (self.critics > 1 or self.normalize_advantages):
+            raise ValueError(
+                "baseline=group compares with the group alone: several critics and normalize_advantages would have no "
+                "effect. Set critics=1 and normalize_advantages=false"
+            )
+        for name, given in idle.items():
+            if given:
+                raise ValueError(f"{name} is about one reward, and objectives are several: leave it out")
+        return self

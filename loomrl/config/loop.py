@@ -8,11 +8,10 @@ from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, Field, model_validator
 
 from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt
-from loomrl.config.data import DataSelection
-from loomrl.config.experiment import Experiment
+from loomrl.config.experiment import DataSelection, Experiment
 from loomrl.config.language import LanguageAlgorithm
-from loomrl.config.pipeline import RewardPipeline
 from loomrl.config.release import ReleasePlan
+from loomrl.config.rewards import RewardPipeline
 from loomrl.config.root import Root
 from loomrl.config.serving import EndpointName
 from loomrl.schema import Config
@@ -36,112 +35,110 @@ Cron = Annotated[str, AfterValidator(_timed)]
 
 
 class Degradation(Config):
-    """The policy in production earns less than it did when it became the stable one.
+    """Detection that the policy in production earns less than when it became stable.
 
     Its first `window` rewards are its baseline; every later window is compared with it once, when it is full.
     """
 
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.10
-    """It has to earn this much less, and to be proved to earn less."""
+    """Minimum drop of the mean reward; the drop must also be statistically proved."""
     window: Annotated[int, Field(ge=30)] = 300
     """Rewards in a window."""
     error_rate: Annotated[float, Field(gt=0, le=0.5)] = 0.05
-    """Chance of any false alarm, however long one policy is in production."""
+    """Probability of any false alarm during a policy's whole time in production."""
 
 
 class Triggers(Config):
-    """Reasons to train beside a person's request; null turns one off."""
+    """Automatic reasons to train; null turns one off."""
 
     count: PositiveInt | None = 5000
-    """So many trajectories since the last training was asked for."""
+    """Train after this many trajectories since the last training was requested."""
     schedule: Cron | None = "0 2 * * *"
-    """At these moments, if something new was served."""
+    """Cron expression for trainings, skipped if nothing new was served."""
     degradation: Degradation | None = Degradation()
 
 
 class LocalPlace(Config):
-    """Trainings are processes of the coordinator's machine. They outlive it, and its successor finds them."""
+    """Trainings run as processes on the coordinator's machine. They outlive the coordinator, and its successor finds
+    them."""
 
     kind: Literal["local"] = "local"
 
 
 class RayPlace(Config):
-    """Trainings are jobs of a Ray cluster."""
+    """Trainings run as jobs of a Ray cluster."""
 
     kind: Literal["ray"] = "ray"
     address: str | None = None
-    """The dashboard's, http://HEAD:8265; None takes RAY_ADDRESS, or this machine's."""
+    """Address of the cluster's dashboard, such as http://HEAD:8265; null takes RAY_ADDRESS or this machine's."""
 
 
 Place = Annotated[LocalPlace | RayPlace, Field(discriminator="kind")]
 
 
 class LoopPatience(Config):
-    """What happens when something fails, and how long is waited for it."""
+    """Retries and time limits."""
 
     failures: PositiveInt = 3
-    """After so many failures in a row nothing is tried again by itself, and a person is told."""
+    """Number of consecutive failures after which retries stop and an alert is raised."""
     infra_minutes: NonNegative = 10.0
-    """Pause before a training is tried again that machines, network or databases failed."""
+    """Pause before retrying a training that failed because of machines, network or databases."""
     training_minutes: Positive = 1440.0
-    """A training that takes longer is stopped."""
+    """Time limit of a training."""
     gate_minutes: Positive = 120.0
-    """A training or a gate that takes longer is stopped."""
+    """Time limit of the gate."""
 
 
 class Alarms(Config):
-    """Conditions that people are told of, beside failures."""
+    """Conditions that raise an alert, in addition to failures."""
 
     collection: Fraction = 0.10
-    """Share of the trajectories of the last hour that could not be collected."""
+    """Share of the last hour's trajectories that could not be collected above which an alert is raised."""
     bus_minutes: Positive = 5.0
-    """The bus has been away for so long."""
+    """Minutes without the bus after which an alert is raised."""
     stuck_minutes: Positive = 60.0
-    """A release could not begin for so long."""
+    """Minutes for which a release could not begin after which an alert is raised."""
 
 
 class Reports(Config):
-    """Reports, beside the one after each job."""
+    """Reports, in addition to the one after each job."""
 
     schedule: Cron | None = "0 8 * * *"
-    """Moments of a report; null makes none."""
+    """Cron expression for reports; null makes none."""
     usd_per_hour: NonNegative | None = None
-    """Price of an hour of training, for the cost of a job; null leaves it open."""
+    """Price of an hour of training, for the cost of a job; null leaves the cost out."""
 
 
 class LoopExperiment(Root):
-    """A whole loop: an endpoint, and how its policy learns from what it served."""
+    """A loop: an endpoint and how its policy learns from what it served."""
 
     kind: Literal["loop"] = "loop"
     endpoint: EndpointName = "policy"
     """The endpoint whose policy is trained."""
     triggers: Triggers = Triggers()
     rewards: RewardPipeline | None = RewardPipeline()
-    """The judgement of what was served; null leaves it to `loomrl rewards run`."""
+    """The reward pipeline for what was served; null leaves it to `loomrl rewards run`."""
     data: DataSelection
-    """What is trained on; without endpoints and agents, what this endpoint served. Of bounds and balance, those not
-    given are: a reward of at least 0.5, at most 50 turns, domains balanced, and nothing that the gate's suite asks.
-    """
+    """Selection of training data; without endpoints and agents, what this endpoint served. Unless set otherwise: a
+    reward of at least 0.5, at most 50 turns, balanced domains, and no prompts of the gate's suite."""
     days: Positive | None = 30.0
-    """Only trajectories of the last days; null takes all."""
+    """Use only trajectories of the last days; null uses all."""
     training: Experiment
-    """How it is trained; in a file also the name of a shipped experiment, or settings over those of `base`. Its data
-    set, name, records and artifacts are the loop's.
-    """
+    """The training experiment; in a file also the name of a shipped one, or settings that override those of `base`. The
+    loop sets its data set, name, records and artifacts."""
     place: Place = LocalPlace()
-    """Where trainings run."""
+    """Place where trainings run."""
     suite: str = LANGUAGE
-    """The gate's: a file, or the name of a shipped one."""
+    """The gate's suite: a file or the name of a shipped one."""
     release: ReleasePlan = ReleasePlan()
     patience: LoopPatience = LoopPatience()
     alarms: Alarms = Alarms()
     reports: Reports = Reports()
     checkpoint_days: Positive | None = 90.0
-    """Age of trainings of this loop at which their checkpoints are deleted, all but the best, the last and those that
-    were served; null keeps them.
-    """
+    """Days after which checkpoints of this loop's trainings are deleted, except the best, the last and any that were
+    served; null keeps all."""
     pace_s: Positive = 5.0
-    """Time between two looks."""
+    """Seconds between two rounds of the coordinator."""
 
     @model_validator(mode="before")
     @classmethod

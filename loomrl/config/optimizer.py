@@ -13,7 +13,7 @@ class ConstantRate(Config):
 
     kind: Literal["constant"] = "constant"
     warmup: int = Field(0, ge=0)
-    """Updates over which it rises from 0."""
+    """Updates over which the learning rate rises from 0."""
 
 
 class LinearRate(Config):
@@ -21,9 +21,9 @@ class LinearRate(Config):
 
     kind: Literal["linear"] = "linear"
     warmup: int = Field(0, ge=0)
-    """Updates over which it rises from 0."""
+    """Updates over which the learning rate rises from 0."""
     floor: Share = 0.0
-    """Share of the learning rate at the end."""
+    """Final learning rate, as a share of the initial one."""
 
 
 class CosineRate(Config):
@@ -31,9 +31,9 @@ class CosineRate(Config):
 
     kind: Literal["cosine"] = "cosine"
     warmup: int = Field(0, ge=0)
-    """Updates over which it rises from 0."""
+    """Updates over which the learning rate rises from 0."""
     floor: Share = 0.0
-    """Share of the learning rate at the end."""
+    """Final learning rate, as a share of the initial one."""
 
 
 class AdaptiveRate(Config):
@@ -41,9 +41,9 @@ class AdaptiveRate(Config):
 
     kind: Literal["adaptive"] = "adaptive"
     target_kl: Positive = 0.01
-    """KL of an update to aim at."""
+    """Target KL of an update."""
     factor: float = Field(1.5, gt=1)
-    """It changes by this factor."""
+    """Factor by which the learning rate changes."""
     lowest: Positive = 1e-7
     """Lower bound of the learning rate."""
     highest: Positive = 1e-2
@@ -61,4 +61,4 @@ class Clip(Config):
     high: Positive = 0.2
     """How far a ratio may rise above 1."""
     dual: float | None = Field(None, gt=1)
-    """Bounds the loss of samples with negative advantage and a large ratio (dual clip); None leaves it unbounded."""
+    """Bound on the loss of samples with negative advantage and a large ratio (dual clip); null for none."""

@@ -24,12 +24,12 @@ def _custom(resources: dict[str, float]) -> dict[str, float]:
 
 
 class Place(Config):
-    """Resources of each process on its node. `resources` are names that the cluster's nodes have: `{rollout: 1}`."""
+    """Resources of each process on its node."""
 
     cpus: NonNegative | None = None
-    """None is 1, or 0 for a learner with a GPU."""
+    """CPUs of each process; null means 1, or 0 for a learner with a GPU."""
     resources: Annotated[dict[str, Positive], AfterValidator(_custom)] = Field(default_factory=dict)
-    """Custom resources that each process takes from its node."""
+    """Custom resources that each process takes from its node, such as `{rollout: 1}`."""
 
     def options(self) -> dict[str, Any]:
         """Arguments for `.options(…)` of a Ray actor."""
@@ -38,7 +38,7 @@ class Place(Config):
 
 
 class GpuPlace(Place):
-    """A place that may have GPUs; those of learners and engines have their own settings."""
+    """Resources of processes that may have GPUs; learners and engines have their own settings for GPUs."""
 
     gpus: NonNegative = 0.0
     """GPUs of each process."""
@@ -49,16 +49,16 @@ class GpuPlace(Place):
 
 
 class Placement(Config):
-    """The kinds of node of a run. Empty places use any node with room; a Ray that LoomRL starts itself fits all."""
+    """Nodes for each kind of process. Without resources, processes use any node with room."""
 
     driver: Place = Place()
-    """The driver, if the run is submitted as a job; an empty place is the head node."""
+    """The driver of a submitted job; without resources it runs on the head node."""
     runner: GpuPlace = GpuPlace()
     """Each remote runner."""
     learner: Place = Place()
     """Each remote learner."""
     engine: Place = Place()
-    """Each engine in an actor of its own."""
+    """Each engine that has its own actor."""
     wait_s: Seconds = 900.0
     """Time limit for nodes to become available, from an autoscaler or from other users."""
 

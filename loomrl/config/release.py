@@ -13,45 +13,43 @@ MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)]
 
 
 class ReleaseStep(Config):
-    """A share of the traffic, and all that has to pass before the next one."""
+    """A share of the traffic and the conditions for the next step."""
 
     share: Annotated[float, Field(gt=0, le=1)]
     """Share of the traffic that the new version gets."""
     minutes: NonNegative = 60.0
-    """It lasts at least so long."""
+    """Minimum duration."""
     units: Annotated[int, Field(ge=0)] = 100
-    """And until so many users or sessions have had the new version since it began."""
+    """Minimum number of users or sessions served by the new version in this step."""
 
 
 class GuardSetting(Config):
-    """A metric that the new version must not make worse. The release goes back once it is proved to be."""
+    """A metric that the new version must not make worse. Once it is proved to, the release is rolled back."""
 
     metric: MetricName
     """`error`, `latency_s`, `violation`, `empty`, `tokens`, `refusal`, `later`, `reward`, `success`, `negative`,
-    `reward_of_user`, `success_of_user`, `entropy`, `first_token_s`, or one of the callers'.
-    """
+    `reward_of_user`, `success_of_user`, `entropy`, `first_token_s`, or a metric that callers report."""
     better: Literal["higher", "lower"]
-    """Whether high or low values are good."""
+    """Direction in which the metric is good."""
     low: float = 0.0
-    """Values lie between `low` and `high`; those beyond count as the bound."""
+    """Lower bound of the values; values beyond a bound count as the bound."""
     high: float = 1.0
     """Upper bound of the values."""
     margin: NonNegative = 0.0
-    """This much worse is accepted, in the metric's unit. Of a quantile beside `times`: whichever is more."""
+    """Accepted worsening in the metric's unit. With a quantile and `times`, the larger of the two applies."""
     times: Annotated[float, Field(gt=1)] | None = None
-    """Instead of a margin: this many times the stable version's is accepted."""
+    """Accepted worsening as a multiple of the stable version's value, instead of a margin."""
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Compare this quantile instead of the mean: by the share of units beyond the stable version's."""
+    """Compare this quantile instead of the mean, by the share of units beyond the stable version's quantile."""
     share: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Of a quantile: this much more of the new version's units may lie beyond it."""
+    """With a quantile: accepted increase of the share of units beyond it."""
     longest: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Only units whose prompts are among this share of the longest."""
+    """Consider only units whose prompts are among this share of the longest."""
     limit: float | None = None
-    """A mean beyond this is not accepted, whatever the margin, if it is proved worse than the stable version's."""
+    """Mean beyond which any proved worsening is unacceptable, regardless of the margin."""
     waits: Literal["always", "observed", "never"] = "observed"
-    """The last step waits until the metric is proved not worse than accepted: always; if it was observed at all; or
-    never, so that it can only take the release back.
-    """
+    """When the last step waits for proof that the metric is not worse than accepted: always, if it was observed at all,
+    or never."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -78,21 +76,21 @@ class GuardSetting(Config):
 
 
 class HardLimit(Config):
-    """A version that fails altogether goes back at once, without statistics."""
+    """Immediate rollback of a version that only fails, without statistics."""
 
     calls: PositiveInt = 20
-    """So many units in a row failed, and no other."""
+    """Number of consecutive failed units."""
     seconds: Positive = 3.0
-    """And for so long: successes are on record up to two seconds later than errors."""
+    """Minimum duration of the failures; successes are recorded up to two seconds later than errors."""
 
 
 class ShadowStep(Config):
-    """The time in which the new version answers nobody, and gets copies of calls whose answers are on record."""
+    """A time in which the new version gets copies of calls and its answers are recorded but not sent."""
 
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of the calls that it gets a copy of."""
+    """Share of the calls that are copied."""
     minutes: NonNegative = 30.0
-    """It lasts this long."""
+    """Duration."""
 
 
 STEPS = (
@@ -121,20 +119,20 @@ GUARDS = (
 
 
 class ReleasePlan(Config):
-    """The way of a version to all of the traffic, or back."""
+    """The steps by which a version gets all of the traffic, and the conditions for a rollback."""
 
     strategy: Literal["auto", "canary", "blue_green", "immediate", "shadow"] = "auto"
-    """`auto`: by the improvement that the gate found; a canary without a gate."""
+    """Release strategy; `auto` follows the gate's advice, or is a canary without a gate."""
     steps: Annotated[tuple[ReleaseStep, ...], Field(min_length=1)] = STEPS
-    """Of a canary. The last has all of the traffic; while it lasts the former version stays up."""
+    """Steps of a canary. The last has all of the traffic; the former version stays up meanwhile."""
     shadow: ShadowStep = ShadowStep()
-    """Of strategy shadow, and before the switch of blue_green."""
+    """Shadow step of the strategies shadow and blue_green."""
     guards: Annotated[tuple[GuardSetting, ...], Field(min_length=1)] = GUARDS
     error_rate: Annotated[float, Field(gt=0, le=0.5)] = 0.05
-    """Chance that a version as good as the stable one goes back, over the whole release and all guards."""
+    """Probability that a version as good as the stable one is rolled back, over the whole release and all guards."""
     hard: HardLimit = HardLimit()
     approvals: tuple[Share, ...] = ()
-    """Shares that a step takes only after a person's approval."""
+    """Shares of traffic that need a person's approval."""
     approvers: tuple[Person, ...] = ()
     """People who may approve."""
 

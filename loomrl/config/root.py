@@ -11,14 +11,14 @@ from loomrl.schema import Config
 
 
 class Root(Config):
-    """Frozen data that says everything about a run or a service. Equal ones have equal `sha256`: their identity."""
+    """Frozen settings that fully describe a run or a service; `sha256` is their identity."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)
-    """Its name; runs are called by it and a number."""
+    """Name of the experiment; runs are named by it and a number."""
     store_url: StoreUrl = "sqlite:///loom.db"
-    """LoomDB: `sqlite:///FILE` or `postgresql://HOST/NAME`."""
+    """URL of LoomDB: `sqlite:///FILE` or `postgresql://HOST/NAME`."""
     artifact_url: PathText = "artifacts"
-    """Where checkpoints and files go: a folder, or `s3://BUCKET/PREFIX`."""
+    """Place for checkpoints and files: a folder or `s3://BUCKET/PREFIX`."""
 
     @property
     def sha256(self) -> str:
@@ -27,25 +27,25 @@ class Root(Config):
 
 
 class Training(Root):
-    """Settings of every training, of whatever kind."""
+    """Settings that all trainings share."""
 
     seed: Seed = 0
-    """Seed of everything that is drawn."""
+    """Seed of all random choices."""
     placement: Placement = Placement()
     parent: str | None = None
-    """The policy version whose weights the run begins with: `RUN`, or `RUN/20`. Of language also a model's folder, or
-    `production:ENDPOINT`; with a data set, null is the policy that it was made for.
-    """
+    """Policy version with the run's initial weights: `RUN` or `RUN/20`; for language also a model's folder or
+    `production:ENDPOINT`. With a data set, null means the policy that the data set was made for."""
 
 
 class CustomAlgorithm(Config):
-    """`entry_point` names your configuration class: its `of(experiment, run=…)` returns the RLlib configuration."""
+    """A custom algorithm: `entry_point` names a configuration class whose `of(experiment, run=…)` returns the RLlib
+    configuration."""
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
-    """The configuration class, as `package.module:Class`."""
+    """The configuration class as `package.module:Class`."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Its own settings."""
+    """The algorithm's own settings."""
 
 
 class WandB(Config):
@@ -61,5 +61,5 @@ class Records(Config):
     """Logs of a run."""
 
     folder: PathText = "runs"
-    """Folder for metrics and reports, in a subfolder per run."""
+    """Folder for metrics and reports, with a subfolder per run."""
     wandb: WandB | None = None

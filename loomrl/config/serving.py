@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 
 from loomrl.config.basic import NonNegative, Positive, PositiveInt, Seconds, ServerUrl, Share
 from loomrl.config.monitor import Monitoring
-from loomrl.config.pipeline import RewardPipeline
 from loomrl.config.placement import GpuPlace
+from loomrl.config.rewards import RewardPipeline
 from loomrl.config.root import Root
 from loomrl.schema import Config
 from loomrl.threshold import reaches
@@ -23,15 +23,17 @@ class ServedArm(Config):
     """A policy behind the endpoint."""
 
     what: Annotated[str, Field(min_length=1)]
-    """`RUN` (its last version), `RUN/NUMBER`, a model's folder, or the folder of an exported control policy."""
+    """The policy: `RUN` (its last version), `RUN/NUMBER`, a model's folder or the folder of an exported control
+    policy."""
     name: Name | None = None
-    """None takes the role."""
+    """Name of the arm; null takes its role."""
     role: RoleName = "stable"
-    """Stable answers whatever no other does; a shadow's answers are recorded and reach nobody."""
+    """Role of the arm: `stable` answers all calls that no other arm does; a `shadow`'s answers are recorded but not
+    sent."""
     share: Share = 1.0
-    """Share of the sessions; of a shadow, the share that it gets a copy of."""
+    """Share of the sessions; for a shadow, the share of which it gets a copy."""
     follow: Literal["newest", "best"] | None = None
-    """Take each newer, or better, version that the run `what` records, in place and without losing a call."""
+    """Switch to each newer or better version of the run `what`, in place and without losing calls."""
 
     @property
     def label(self) -> str:
@@ -40,61 +42,61 @@ class ServedArm(Config):
 
 
 class TorchServing(Config):
-    """The embedded engine in each replica."""
+    """The embedded engine, one per replica."""
 
     kind: Literal["torch"] = "torch"
     slots: PositiveInt = 64
-    """Calls of a replica that sample at once; others wait."""
+    """Concurrent calls per replica; others wait."""
     trust_remote_code: bool = False
-    """Python files in folders that are served may run, with all that this user may do. Read them first."""
+    """Allow Python files in served folders to run with this user's rights. Read them first."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Number format of the weights."""
     threads: PositiveInt = 1
-    """Threads of torch in each replica: small models are slower on several."""
+    """Threads of torch per replica; small models are slower on several."""
 
 
 class VllmServing(Config):
-    """vLLM in each replica."""
+    """vLLM, one per replica."""
 
     kind: Literal["vllm"] = "vllm"
     memory_gb: Positive | None = None
-    """Memory for keys and values of each replica; None lets vLLM decide on GPUs and means 1 on CPUs."""
+    """Memory for the key-value cache of each replica; null lets vLLM decide on GPUs and means 1 on CPUs."""
     start_timeout_s: Seconds = 300.0
-    """Time limit for an engine's start."""
+    """Time limit for starting an engine."""
     trust_remote_code: bool = False
-    """Python files in folders that are served may run, with all that this user may do. Read them first."""
+    """Allow Python files in served folders to run with this user's rights. Read them first."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Further arguments of vLLM's engine, by vLLM's names."""
+    """Further arguments of vLLM's engine, under vLLM's names."""
 
 
 class OpenAIServing(Config):
-    """Replicas that forward to a server of OpenAI's completions; `what` names the folder of its tokenizer."""
+    """Replicas that forward to a server with OpenAI's completions API; `what` names the folder of its tokenizer."""
 
     kind: Literal["openai"] = "openai"
     url: ServerUrl
-    """Such as http://127.0.0.1:8000/v1."""
+    """The server's URL, such as http://127.0.0.1:8000/v1."""
     model: str
     """The model's name on that server."""
     key_variable: str = "OPENAI_API_KEY"
-    """The environment variable that holds the key, if one is needed."""
+    """Name of the environment variable that holds the API key, if one is needed."""
     timeout_s: Seconds = 120.0
     """Time limit of a request."""
     trust_remote_code: bool = False
-    """Python files in the tokenizer's folder may run, with all that this user may do. Read them first."""
+    """Allow Python files in the tokenizer's folder to run with this user's rights. Read them first."""
 
 
 ServingEngine = Annotated[TorchServing | VllmServing | OpenAIServing, Field(discriminator="kind")]
 
 
 class ServingReplicas(GpuPlace):
-    """The replicas of each policy version. Between `least` and `most` there are as many as the load wants."""
+    """Number of replicas of each policy version, between `least` and `most` according to the load."""
 
     least: PositiveInt = 1
-    """Replicas without load."""
+    """Minimum number of replicas."""
     most: PositiveInt = 1
-    """Replicas at the highest load."""
+    """Maximum number of replicas."""
     load: PositiveInt | None = None
-    """Open calls per replica beyond which another one is started; None means 16."""
+    """Open calls per replica above which another one is started; null means 16."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -106,39 +108,38 @@ class ServingReplicas(GpuPlace):
 
 
 class Gateways(Config):
-    """The processes that callers talk to. One that dies loses no request that another can answer."""
+    """The processes that callers connect to. Requests of a gateway that dies are answered by another where possible."""
 
     count: Annotated[int, Field(ge=2, le=32)] = 2
     """Number of gateways."""
     slots: PositiveInt = 1024
-    """Calls that a gateway has answered at once."""
+    """Concurrent calls per gateway."""
     queue: PositiveInt = 1024
-    """Calls that wait for a place in a gateway; further ones are refused with 429."""
+    """Calls that may wait per gateway; further ones are refused with 429."""
     deadline_s: Seconds = 120.0
-    """Time for a call from arrival to its last byte."""
+    """Time limit of a call, from arrival to its last byte."""
     cpus: NonNegative = 0.0
-    """CPUs that Ray keeps for each."""
+    """CPUs that Ray reserves per gateway."""
     front: Literal["auto", "haproxy", "none"] = "auto"
-    """HAProxy in front of the gateways. `auto`: where its program is found; without it, one gateway holds the port."""
+    """HAProxy in front of the gateways; `auto` uses it if its program is found. Without it, one gateway holds the
+    port."""
 
 
 class Recording(Config):
-    """The record of what was answered."""
+    """Recording of answers."""
 
     mode: Literal["before", "after", "off"] = "before"
-    """A conversation's call is durable before its last byte leaves (before), soon after it (after), or not recorded.
-    Of control policies, acts that name a session are recorded.
-    """
+    """When a conversation's call is durable: before its last byte leaves (before), soon after (after), or it is not
+    recorded (off). For control policies, acts that name a session are recorded."""
     retention_days: Positive = 30.0
-    """Sessions and their calls are deleted this long after their last call; their trajectories leave the hub for files
-    then, and what points at them stays.
-    """
+    """Days after the last call at which sessions and calls are deleted and their trajectories move from the hub to
+    files; references to them stay."""
     archive_days: Positive = 90.0
-    """The files are deleted this long after that, with all feedback on what was in them."""
+    """Days after that at which the files are deleted, with all feedback on their trajectories."""
     rate: Share = 1.0
-    """Share of control sessions whose acts are recorded, by a hash of the session."""
+    """Share of control sessions whose acts are recorded, chosen by a hash of the session."""
     idle_s: Seconds = 900.0
-    """A session without a call for so long is over."""
+    """Time without a call after which a session ends."""
 
     @model_validator(mode="after")
     def _check_off(self) -> Self:
@@ -152,49 +153,49 @@ class Limits(Config):
     """Limits for callers."""
 
     body_mb: Positive = 10.0
-    """Size of a request; a larger one is refused with 413."""
+    """Maximum size of a request; larger ones are refused with 413."""
     connections: PositiveInt = 4096
-    """Open connections; further ones wait."""
+    """Maximum open connections; further ones wait."""
 
 
 class Tls(Config):
-    """A certificate that the front shows to callers. Files of the head's machine, in PEM."""
+    """The front's TLS certificate: PEM files on the head's machine."""
 
     certificate: Annotated[str, Field(min_length=1)]
-    """With those between it and a root."""
+    """Certificate file, including intermediate certificates."""
     key: Annotated[str, Field(min_length=1)]
-    """Its private key, without a password."""
+    """Private key file, without a password."""
 
 
 class ServingExperiment(Root):
-    """A whole service: policies behind a name, and how they are reached."""
+    """A service: policies behind an endpoint, and how callers reach them."""
 
     kind: Literal["serving"] = "serving"
     endpoint: EndpointName = "policy"
-    """The name that callers give as `model`."""
+    """Name of the endpoint, which callers send as `model`."""
     arms: Annotated[tuple[ServedArm, ...], Field(min_length=1)]
     engine: ServingEngine = TorchServing()
-    """Of language policies."""
+    """The engine of language policies."""
     replicas: ServingReplicas = ServingReplicas()
     gateways: Gateways = Gateways()
     record: Recording = Recording()
     monitor: Monitoring = Monitoring()
-    """Rules that answers and actions meet before they leave; by default secrets of known forms are replaced."""
+    """Rules that answers and actions must pass before they leave; by default, secrets of known forms are replaced."""
     rewards: RewardPipeline = RewardPipeline()
-    """The judgement of what was served, by `loomrl rewards run`."""
+    """The reward pipeline for what was served, run by `loomrl rewards run`."""
     limits: Limits = Limits()
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """Address that is listened on; beyond 127.0.0.1 callers need a key."""
+    """Address to listen on; beyond 127.0.0.1 callers need a key."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    """0 takes any that is free."""
+    """Port to listen on; 0 takes any free one."""
     allowed_hosts: tuple[HostName, ...] = ()
-    """Further names that callers may use for this server, as behind a proxy."""
+    """Further host names under which callers reach this server, for example behind a proxy."""
     origins: tuple[Origin, ...] = ()
-    """Web sites whose pages may call (CORS), such as https://chat.example.org; none by default."""
+    """Web sites whose pages may call the service (CORS), such as https://chat.example.org."""
     tls: Tls | None = None
-    """HTTPS for callers; null is plain HTTP."""
+    """HTTPS for callers; null for plain HTTP."""
     keys: Literal["auto", "required"] = "auto"
-    """`auto`: callers need a key unless only this machine can reach the server."""
+    """Keys for callers; `auto` requires one unless only this machine can reach the server."""
 
     @model_validator(mode="after")
     def _check_arms(self) -> Self:
@@ -205,7 +206,7 @@ class ServingExperiment(Root):
         stable = [arm.label for arm in self.arms if arm.role == "stable"]
         if len(stable) != 1:
             found = ", ".join(stable) or "none"
-            raise ValueError(f"one stable arm is needed, which answers whatever no other does; there is {found}")
+            raise ValueError(f"exactly one stable arm is needed, for calls that no other arm answers; there is {found}")
         total = sum(arm.share for arm in self.arms if arm.role != "shadow")
         if not (reaches(total, 1.0) and reaches(1.0, total)):
             raise ValueError(f"the shares of the arms sum to {total:g}, and must sum to 1 (shadows do not count)")

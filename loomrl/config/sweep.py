@@ -13,10 +13,10 @@ from loomrl.schema import Config
 
 
 class _Among(Config):
-    """One of these values; any that the setting accepts."""
+    """One of several values."""
 
     values: tuple[Any, ...] = Field(min_length=1)
-    """The values."""
+    """Values that the setting accepts."""
 
     @property
     def edges(self) -> tuple[Any, ...]:
@@ -25,13 +25,13 @@ class _Among(Config):
 
 
 class Choice(_Among):
-    """One of these values, drawn for every trial."""
+    """One of these values, chosen for every trial."""
 
     kind: Literal["choice"] = "choice"
 
 
 class Grid(_Among):
-    """Every one of these values, in separate trials; `samples` counts the rounds through the whole grid."""
+    """Each of these values in separate trials; `samples` is the number of rounds through the whole grid."""
 
     kind: Literal["grid"] = "grid"
 
@@ -71,7 +71,7 @@ class LogUniform(_Between):
 
 
 class RandInt(_Between):
-    """A whole number from low to high, both included."""
+    """An integer from low to high, both included."""
 
     kind: Literal["randint"] = "randint"
     low: int
@@ -82,35 +82,35 @@ Dimension = Annotated[Choice | Grid | Uniform | LogUniform | RandInt, Field(disc
 
 
 class Asha(Config):
-    """Asynchronous successive halving: at every rung only the best trials so far continue."""
+    """Asynchronous successive halving: only the best trials continue beyond each rung."""
 
     kind: Literal["asha"] = "asha"
     grace: PositiveInt | None = None
-    """Updates or steps before a trial is first judged. None: an eighth of the budget."""
+    """Updates or steps before the first rung; null means an eighth of the budget."""
     factor: float = Field(3.0, gt=1)
-    """One in this many passes a rung; each rung is this many times higher than the one before."""
+    """One in this many trials passes a rung; each rung is this many times higher than the one before."""
 
 
 class PBT(Config):
-    """Population-based training: at intervals bad trials continue from good ones' weights, with other settings."""
+    """Population-based training: at intervals, bad trials continue from good trials' weights with other settings."""
 
     kind: Literal["pbt"] = "pbt"
     interval: PositiveInt | None = None
-    """Updates or steps between two comparisons. None: an eighth of the budget."""
+    """Updates or steps between comparisons; null means an eighth of the budget."""
     quantile: float = Field(0.25, gt=0, le=0.5)
-    """Share of the trials that are replaced by the same number of the best."""
+    """Share of the worst trials that are replaced by the same number of the best."""
     resample: float = Field(0.25, ge=0, le=1)
     """Probability of drawing a setting again instead of multiplying it by 1.2 or 0.8."""
 
 
 class RandomSearch(Config):
-    """Trials are drawn independently."""
+    """Independent random trials."""
 
     kind: Literal["random"] = "random"
 
 
 class Optuna(Config):
-    """Trials are drawn by the results of earlier ones (tree-structured Parzen estimators; `loomrl[sweep]`)."""
+    """Trials are drawn by earlier results (tree-structured Parzen estimators; needs `loomrl[sweep]`)."""
 
     kind: Literal["optuna"] = "optuna"
 
@@ -144,29 +144,29 @@ class Sweep(Config):
     other_words: ClassVar[Mapping[str, str]] = {"trials": "samples", "num_samples": "samples", "param_space": "space"}
     kind: Literal["sweep"] = "sweep"
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=80)
-    """The sweep's name."""
+    """Name of the sweep."""
     experiment: Annotated[Experiment | ControlExperiment, Field(discriminator="kind")]
-    """The experiment that trials start from; in a file also the name of a shipped experiment, or a file."""
+    """Experiment that trials start from; in a file also a file or the name of a shipped experiment."""
     space: dict[str, Dimension] = Field(min_length=1)
     """Path of a setting of the experiment → its possible values."""
     metric: str | None = None
-    """The metric that judges trials; None takes `success`, or `return/training` for control."""
+    """Metric that judges trials; null means `success`, or `return/training` for control."""
     mode: Literal["max", "min"] = "max"
-    """Whether high or low values of the metric are good."""
+    """Direction of the metric."""
     window: PositiveInt = 5
-    """A trial is judged by the mean of its metric over this many latest lines."""
+    """Number of latest lines over which a trial's metric is averaged."""
     samples: PositiveInt = 8
-    """Trials; with a grid, rounds through it."""
+    """Number of trials; with a grid, rounds through it."""
     concurrency: PositiveInt | None = None
-    """Concurrent trials; None: as many as Ray has room for."""
+    """Concurrent trials; null means as many as Ray has room for."""
     budget: PositiveInt | None = None
-    """Maximum updates of a language trial, or environment steps of a control one. None leaves it to the experiment."""
+    """Maximum updates (language) or environment steps (control) of a trial; null leaves it to the experiment."""
     scheduler: Annotated[Asha | PBT, Field(discriminator="kind")] | None = None
-    """The rule for stopping trials; null runs every trial to its end."""
+    """Scheduler that stops trials; null runs every trial to its end."""
     search: Annotated[RandomSearch | Optuna, Field(discriminator="kind")] = RandomSearch()
-    """How a trial's settings are drawn."""
+    """Search method that draws a trial's settings."""
     retries: int = Field(1, ge=0)
-    """Number of times a failed trial is resumed before it counts as failed."""
+    """Number of times a failed trial is resumed."""
     seed: Seed = 0
     """Seed of the search; the experiment has its own."""
 

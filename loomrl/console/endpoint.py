@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from markupsafe import Markup
 from starlette.responses import Response
 
+from loomrl.console.chart import line_chart, share_bar
 from loomrl.console.page import Pages, Visit
-from loomrl.console.picture import plot, share_bar
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
 from loomrl.release.ab import Reading
@@ -59,7 +60,7 @@ def _show(visit: Visit) -> Response:
     if not past:
         raise Refused(404, f"There is no endpoint {name[:120]!r} in this store.")
     observed = latest_observations(db, name, rows=ROWS)
-    arms, columns = traffic_of(observed)
+    traffic = traffic_of(observed)
     return visit.page(
         "endpoint.html",
         endpoint=past[0],
@@ -67,9 +68,8 @@ def _show(visit: Visit) -> Response:
         shares=shares_of(past[0].arms),
         replicas=live_replicas(db, endpoint=name),
         past=past,
-        arms=arms,
-        traffic=plot(columns, label="Traffic by arm"),
-        span=(observed[0].at, observed[-1].at) if observed else None,
+        arms=list(traffic),
+        traffic=traffic_chart(observed, traffic),
         outcomes=outcomes_of(observed),
         releases=list_releases(db, endpoint=name, limit=10),
         tests=[each for each in list_tests(db) if each.endpoint == name],
@@ -77,18 +77,26 @@ def _show(visit: Visit) -> Response:
     )
 
 
-def traffic_of(observed: list[Observation]) -> tuple[list[str], list[list[float]]]:
-    """Units by arm over time: the arms, and a column of counts for each."""
+def traffic_of(observed: list[Observation]) -> dict[str, list[float]]:
+    """Units by arm over time, in parts of equal length."""
     if not observed:
-        return [], []
+        return {}
     first, last = min(each.at for each in observed), max(each.at for each in observed)
     size = max(last - first, 1e-6) / PARTS
     units: dict[str, list[set[int]]] = {}
     for each in observed:
         parts = units.setdefault(each.arm, [set() for _ in range(PARTS)])
         parts[min(PARTS - 1, int((each.at - first) / size))].add(each.unit)
-    arms = sorted(units)
-    return arms, [[float(len(part)) for part in units[arm]] for arm in arms]
+    return {arm: [float(len(part)) for part in units[arm]] for arm in sorted(units)}
+
+
+def traffic_chart(observed: list[Observation], traffic: dict[str, list[float]]) -> Markup:
+    """The units of each arm over the time of the observations."""
+    if not observed:
+        return Markup("")
+    first, last = min(each.at for each in observed), max(each.at for each in observed)
+    times = [first + (last - first) * (part + 0.5) / PARTS for part in range(PARTS)]
+    return line_chart("Users and sessions", times, traffic, is_time=True)
 
 
 def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[float, int]]]]:

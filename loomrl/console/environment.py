@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from loomrl.console.chart import interval_marks
 from loomrl.console.page import Pages, Visit
-from loomrl.console.picture import interval
 from loomrl.console.play import Games
 from loomrl.console.session import Role
 from loomrl.errors import LoomError, RegistryError
@@ -80,10 +80,7 @@ def results_in(evaluations: Sequence[Evaluation], name: str) -> list[tuple[str, 
         mine = {cell: score["success"] for cell, score in ours.items() if "success" in score}
         if mine:
             policy = each.policy or str(each.report.get("policy", ""))
-            return [
-                (policy, cell.partition("/")[2], told, interval(told.get("low"), told.get("mean"), told.get("high")))
-                for cell, told in sorted(mine.items())
-            ]
+            return [(policy, cell.partition("/")[2], told, interval_marks(told)) for cell, told in sorted(mine.items())]
     return []
 
 

@@ -10,10 +10,10 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import Response
 
-from loomrl.console import word
 from loomrl.console.page import PAGE, Pages, Visit
 from loomrl.console.run import changed, evaluation_row, place_as, place_in
 from loomrl.http.refusal import Refused
+from loomrl.record import word
 from loomrl.store import LoomDB
 from loomrl.store.deployments import list_deployments
 from loomrl.store.evaluations import Evaluation, list_evaluations

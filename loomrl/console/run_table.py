@@ -12,13 +12,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from loomrl.console import word
+from loomrl.console.chart import sparkline
 from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.picture import sparkline
 from loomrl.console.run import MOST_TOGETHER, evaluation_row, place_as, place_in, unit_in
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.load import parse_yaml
+from loomrl.record import word
 from loomrl.schema import leaves
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import list_evaluations

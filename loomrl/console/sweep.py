@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
+from loomrl.console.chart import figure
 from loomrl.console.page import PAGE, Pages, Visit
 from loomrl.console.run import place_as, place_in
 from loomrl.errors import LoomError
@@ -16,7 +17,7 @@ from loomrl.store import LoomDB
 from loomrl.store.events import last_event
 from loomrl.store.runs import Run, find_run, recorded_sweep
 from loomrl.store.view.run_list import RunFilter, page_of_runs, trials_of
-from loomrl.telemetry.parallel import draw_parallel
+from loomrl.telemetry.parallel import parallel_axes
 
 MOST_TRIALS = 500
 MOST_AXES = 8
@@ -129,7 +130,14 @@ def _picture(run: Run, trials: Sequence[Mapping[str, Any]], names: Sequence[str]
         return Markup("")
     rows = [{**{name: trial["changes"][name] for name in names}, "score": trial["score"]} for trial in trials]
     wide = {name for name in names if _is_wide([row[name] for row in rows])}
-    return Markup(draw_parallel("", rows, logarithmic=wide, best="min" if mode == "min" else "max", style=None))
+    axes, sentences = parallel_axes(rows, logarithmic=wide, best="min" if mode == "min" else "max")
+    lines = [{"name": said, "places": [axis.places[rank] for axis in axes]} for rank, said in enumerate(sentences)]
+    return figure(
+        "parallel",
+        "A line for each trial, stronger the better it is",
+        axes=[{"name": axis.name, "ticks": axis.ticks} for axis in axes],
+        trials=lines,
+    )
 
 
 def _is_wide(values: Sequence[Any]) -> bool:

@@ -17,8 +17,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import PassiveEnvChecker
 from numpy.typing import ArrayLike, NDArray
 
-from loomrl.config.objectives import Objectives
-from loomrl.config.weave import Chebyshev, Weave, Woven
+from loomrl.config.weave import Chebyshev, Objectives, Weave, Woven
 from loomrl.control.space import seen
 from loomrl.errors import ConfigError, EpisodeError
 

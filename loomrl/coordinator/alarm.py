@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loomrl.config.loop import Alarms
+from loomrl.coordinator.contract import raised
 from loomrl.coordinator.decision import Alert
-from loomrl.coordinator.telling import raised
 from loomrl.store import LoomDB
 from loomrl.store.events import Event, read_events, record_all
 from loomrl.store.notes import find_note, put_note

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from loomrl.config.loop import LoopExperiment
+from loomrl.coordinator.contract import moved, request_of, requested
 from loomrl.coordinator.decision import Move
 from loomrl.coordinator.job import Job, Phase
-from loomrl.coordinator.telling import moved, request_of, requested
 from loomrl.errors import ConfigError, StoreError
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import show_endpoint

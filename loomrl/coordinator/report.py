@@ -19,7 +19,7 @@ ADVICE: Mapping[Code, str] = {
     Code.OOM: "Give trainings more memory, or smaller batches (training.data.batch).",
     Code.CONVERGENCE: "Lower training.algorithm.optimizer.learning_rate, or tighten the leash to the reference policy.",
     Code.DATA: "Look at what the selection leaves out: `loomrl data list`, then loosen `data`.",
-    Code.INFRA: "Look at the machines: `loomrl coordinate jobs` shows what trainings ended by.",
+    Code.INFRA: "Look at the machines: `loomrl loop list` shows what trainings ended by.",
     Code.TIMEOUT: "Raise patience.training_minutes, or shorten the training.",
     Code.UNKNOWN: "Read the log of the failed training.",
 }

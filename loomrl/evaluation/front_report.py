@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.config.objectives import Objectives
+from loomrl.config.weave import Objectives
 from loomrl.errors import EpisodeError
 from loomrl.evaluation.front import expected_utility, hypervolume, sparsity, undominated
 from loomrl.evaluation.returns import Cut, ReturnReport, judge_returns

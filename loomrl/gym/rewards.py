@@ -15,8 +15,15 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from loomrl.config.rewards import BrevityPart, CourtesyPart, CustomPart, EfficiencyPart, RewardConfig, RulesPart
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import (
+    BrevityPart,
+    CourtesyPart,
+    CustomPart,
+    EfficiencyPart,
+    RewardConfig,
+    RubricPart,
+    RulesPart,
+)
 from loomrl.errors import ConfigError, ScorerError, failure_from
 from loomrl.gym.judge.judge import conversation
 from loomrl.gym.rubric.judge import Grade, RubricJudge, open_rubric

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from loomrl.errors import ConfigError
-from loomrl.release.comparison import Comparison, check_guard
+from loomrl.release.comparison import Comparison, Mismatch, check_guard
 from loomrl.release.guard import Better, Finding, Guard
-from loomrl.release.mismatch import Mismatch
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.observations import Observation
 

@@ -14,11 +14,11 @@ from loomrl.release.passage import (
     Phase,
     Word,
     arms_of,
+    choose_strategy,
     is_step_heard,
     refuse_arms,
     told,
 )
-from loomrl.release.plan import settled
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Endpoint, State, show_endpoint
 from loomrl.store.releases import (
@@ -117,8 +117,8 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """A release that a person asks for."""
+class ReleaseDraft:
+    """A release that is about to begin."""
 
     endpoint: str
     challenger: str
@@ -131,47 +131,47 @@ class Wish:
     """SHA-256 of the challenger's files, if it is a folder."""
 
 
-def begin_release(db: LoomDB, wish: Wish, *, at: float) -> Release:
+def begin_release(db: LoomDB, draft: ReleaseDraft, *, at: float) -> Release:
     """Begin a release: the version is started, and gets its first share once it is up. A LoomError says why not."""
-    return Release.of(begin(db, *drafted(db, wish, at=at)))
+    return Release.of(begin(db, *first_row(db, draft, at=at)))
 
 
-def drafted(db: LoomDB, wish: Wish, *, at: float) -> tuple[ReleaseRow, Change]:
+def first_row(db: LoomDB, draft: ReleaseDraft, *, at: float) -> tuple[ReleaseRow, Change]:
     """The first row of a release, and what it changes; a LoomError says why it cannot begin."""
-    present = releasable(db, wish.endpoint, wish.challenger)
+    present = releasable(db, draft.endpoint, draft.challenger)
     baseline = present.stable.policy
-    contents = {baseline: present.stable.content, wish.challenger: wish.content}
+    contents = {baseline: present.stable.content, draft.challenger: draft.content}
     contents = {policy: content for policy, content in contents.items() if content}
-    passage = Passage(since=at, reason=f"{wish.plan.strategy} of {wish.challenger} against {baseline}")
+    passage = Passage(since=at, reason=f"{draft.plan.strategy} of {draft.challenger} against {baseline}")
     content = {
-        "plan": wish.plan.model_dump(mode="json"),
+        "plan": draft.plan.model_dump(mode="json"),
         "passage": _plain(passage),
         "baseline": baseline,
-        "challenger": wish.challenger,
+        "challenger": draft.challenger,
         "contents": contents,
         "first_revision": present.revision + 1,
         "after": last_observation(db),
-        "verdict": {"allowed": wish.verdict.allowed, "reasons": list(wish.verdict.reasons)},
-        "why": wish.why,
+        "verdict": {"allowed": draft.verdict.allowed, "reasons": list(draft.verdict.reasons)},
+        "why": draft.why,
         "evidence": None,
     }
     first = ReleaseRow(
         release="",
         number=0,
-        endpoint=wish.endpoint,
+        endpoint=draft.endpoint,
         state=passage.phase.value,
         revision=0,
         reason=passage.reason,
-        who=wish.who,
+        who=draft.who,
         content=content,
         created_at=at,
     )
     arms = arms_of(
-        wish.plan,
+        draft.plan,
         passage,
         present=present.arms,
         baseline=baseline,
-        challenger=wish.challenger,
+        challenger=draft.challenger,
         contents=contents,
     )
     change = Change(
@@ -179,21 +179,24 @@ def drafted(db: LoomDB, wish: Wish, *, at: float) -> tuple[ReleaseRow, Change]:
         seen=present.revision,
         stages={baseline: Stage.PRODUCTION},
         contents=contents,
-        verdict=wish.verdict,
+        verdict=draft.verdict,
     )
     return first, change
 
 
-def wish_for(challenger: str, verdict: StoredVerdict, *, endpoint: str, plan: ReleasePlan, why: str) -> Wish:
-    """The release of a version that the gate allows, as it advises."""
+def draft_of(
+    challenger: str, verdict: StoredVerdict, *, endpoint: str, plan: ReleasePlan, who: str, why: str
+) -> ReleaseDraft:
+    """The release of a version that the gate allows, with the strategy that it advises."""
     advice = verdict.report["strategy"]
-    return Wish(
+    return ReleaseDraft(
         endpoint=endpoint,
-        challenger=challenger,
-        plan=settled(plan, advice["name"], advice["share"]),
+        challenger=challenger,  # not the verdict's policy: a followed run is judged by its present version
+        plan=choose_strategy(plan, advice["name"], advice["share"]),
         verdict=Verdict(True, (f"verdict {verdict.id}",)),
-        who=COORDINATOR,
+        who=who,
         why=why,
+        content=verdict.fingerprint,
     )
 
 

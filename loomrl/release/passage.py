@@ -1,6 +1,6 @@
-"""The passage of a version through its plan: a pure function from evidence to the next state, or None.
+"""The steps of a plan, and the passage of a version through them: a pure function from evidence to the next state.
 
-Whoever runs it with the same evidence decides the same. It says where a release stands and why it waits.
+Controllers with the same evidence decide the same. It says where a release stands and why it waits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,69 @@ from types import MappingProxyType
 
 from loomrl.config.release import GuardSetting, ReleasePlan
 from loomrl.errors import ConfigError, StoreError, did_you_mean
-from loomrl.release.guard import Better, Finding
-from loomrl.release.plan import PlanStep, steps_of
+from loomrl.release.guard import Better, Finding, Guard
 from loomrl.store.endpoints import Arm, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStep:
+    """A step of a release."""
+
+    share: float
+    """Of the traffic; of a shadow, of the calls that it gets a copy of."""
+    minutes: float
+    units: int
+    is_shadow: bool = False
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:g} %" + (" in shadow" if self.is_shadow else "")
+
+
+def steps_of(plan: ReleasePlan) -> tuple[PlanStep, ...]:
+    """The steps of a plan whose strategy is settled."""
+    ramp = tuple(PlanStep(share=step.share, minutes=step.minutes, units=step.units) for step in plan.steps)
+    shadow = PlanStep(share=plan.shadow.share, minutes=plan.shadow.minutes, units=0, is_shadow=True)
+    match plan.strategy:
+        case "shadow":
+            return (shadow,)
+        case "blue_green":
+            return (shadow, ramp[-1])
+        case "immediate":
+            return ramp[-1:]
+        case "canary":
+            return ramp
+        case "auto":
+            raise AssertionError("the strategy is settled when a release begins")
+
+
+def guards_of(plan: ReleasePlan) -> tuple[Guard, ...]:
+    """The guards that evidence is collected for."""
+    return tuple(_guard(setting) for setting in plan.guards)
+
+
+def choose_strategy(plan: ReleasePlan, strategy: str, first_share: float) -> ReleasePlan:
+    """The plan with the strategy that the gate advises, and its first share, unless the plan says one itself."""
+    if plan.strategy != "auto":
+        return plan
+    if strategy != "canary":
+        return plan.override({"strategy": strategy})
+    return plan.override({"strategy": strategy, "steps.0.share": min(first_share, plan.steps[0].share)})
+
+
+def _guard(setting: GuardSetting) -> Guard:
+    return Guard(
+        metric=setting.metric,
+        better=Better(setting.better),
+        low=setting.low,
+        high=setting.high,
+        margin=setting.margin,
+        times=setting.times,
+        quantile=setting.quantile,
+        share=setting.share,
+        longest=setting.longest,
+        required=setting.waits == "always",
+    )
+
 
 STABLE = "stable"
 CANARY = "canary"

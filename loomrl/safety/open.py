@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loomrl.config.rule import (
+from loomrl.config.monitor import (
     ActionCheck,
     BlockedRule,
     BoundsRule,

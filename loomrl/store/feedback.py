@@ -46,17 +46,13 @@ def feedback_of(db: LoomDB, trajectories: Sequence[str]) -> list[Feedback]:
     return [one for _, one in _read(db, query)]
 
 
-def latest_feedback(db: LoomDB, *, limit: int, trajectory: str | None = None) -> list[Feedback]:
-    """The newest feedback, newest first."""
+def recent_feedback(
+    db: LoomDB, *, before: int | None = None, limit: int, trajectory: str | None = None
+) -> list[tuple[int, Feedback]]:
+    """The next feedback older than a position, newest first."""
     query = select(feedback).order_by(feedback.c.position.desc()).limit(limit)
     if trajectory is not None:
         query = query.where(feedback.c.trajectory == trajectory)
-    return [one for _, one in _read(db, query)]
-
-
-def recent_feedback(db: LoomDB, *, before: int | None, limit: int) -> list[tuple[int, Feedback]]:
-    """The next feedback older than a position, newest first."""
-    query = select(feedback).order_by(feedback.c.position.desc()).limit(limit)
     return _read(db, query if before is None else query.where(feedback.c.position < before))
 
 

@@ -1,4 +1,4 @@
-"""The origin and descendants of policy versions, for `loomrl lineage ID`, as plain data."""
+"""The origin and descendants of policy versions, for `loomrl policies show ID`, as plain data."""
 
 from typing import Any
 

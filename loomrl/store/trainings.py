@@ -173,7 +173,7 @@ def _ask(connection: Connection, first: TrainingRow, told: Sequence[Event]) -> b
     if waiting >= MOST_QUEUED:
         raise StoreError(
             f"endpoint {first.endpoint!r}: {waiting} trainings are queued, and no more are taken. Cancel some "
-            "(`loomrl coordinate cancel`), or wait."
+            "(`loomrl loop cancel`), or wait."
         )
     _insert(connection, first, told)
     return True

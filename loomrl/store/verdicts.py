@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, select
 from loomrl.errors import StoreError, did_you_mean, there_are
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record
-from loomrl.store.rows import Row, columns_of, from_json, insert_once, require, to_json
+from loomrl.store.rows import Row, columns_of, find, from_json, insert_once, require, to_json
 from loomrl.store.tables import approvals, verdicts
 
 
@@ -45,6 +45,11 @@ class StoredVerdict:
     created_at: float
     approved_by: tuple[str, ...] = ()
     """People who approved it since."""
+
+    @property
+    def failed_checks(self) -> list[str]:
+        """Names of the checks that failed or had no result."""
+        return [check["name"] for check in self.report["checks"] if check["state"] in ("failed", "error")]
 
     @property
     def is_allowed(self) -> bool:
@@ -93,6 +98,13 @@ def show_verdict(db: LoomDB, id: str) -> StoredVerdict:
     """The verdict of this id."""
     with db.read() as connection:
         return _verdict_of(connection, require(connection, verdicts, id))
+
+
+def read_verdict(db: LoomDB, id: str) -> StoredVerdict | None:
+    """The verdict of this id; None if there is none."""
+    with db.read() as connection:
+        row = find(connection, verdicts, id)
+        return None if row is None else _verdict_of(connection, row)
 
 
 def find_verdict(

@@ -16,8 +16,8 @@ from loomrl.bus.outbox import published
 from loomrl.bus.sink import REJECTED
 from loomrl.config import HubConfig
 from loomrl.coordinator.alarm import BusWatch, open_alarms
+from loomrl.coordinator.contract import ALERT
 from loomrl.coordinator.job import Job, Phase
-from loomrl.coordinator.telling import ALERT
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.observability import family

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from loomrl.algorithms.language.league import standings
 from loomrl.artifacts import open_artifacts
-from loomrl.errors import ConfigError
 from loomrl.experiments.cli import app
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import beside
@@ -114,15 +113,13 @@ def test_ratings_of_a_run_are_told_with_all_results(whole: tuple[Path, Ran]) -> 
     assert sum(each["member"] for each in told["ratings"]) == 2
 
 
-def test_the_command_prints_ratings_and_results_and_says_where_there_is_no_league(whole: tuple[Path, Ran]) -> None:
+def test_a_version_is_shown_with_the_ratings_and_results_of_its_league(whole: tuple[Path, Ran]) -> None:
     store = f"sqlite:///{whole[0]}/loom.db"
-    told = CliRunner().invoke(app, ["league", "r", "--store", store, "--json"], catch_exceptions=False)
-    assert json.loads(told.stdout)["version"] == "r/6"
-    shown = CliRunner().invoke(app, ["league", "r/6", "--store", store], catch_exceptions=False)
+    told = CliRunner().invoke(app, ["policies", "show", "r", "--store", store, "--json"], catch_exceptions=False)
+    assert json.loads(told.stdout)["league"]["ratings"]
+    shown = CliRunner().invoke(app, ["policies", "show", "r/6", "--store", store], catch_exceptions=False)
     assert "Ratings as of r/6" in shown.stdout
     assert "scripted" in shown.stdout
-    with pytest.raises(ConfigError, match="no version of a run 'other'"):
-        CliRunner().invoke(app, ["league", "other", "--store", store], catch_exceptions=False)
 
 
 def test_a_version_that_is_gone_fails_its_games_and_wins_none(tmp_path: Path) -> None:

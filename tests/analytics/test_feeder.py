@@ -159,7 +159,7 @@ def test_old_observations_go_from_the_oldest_on(fed: World) -> None:
 def test_an_empty_place_is_made_and_another_loomdbs_is_refused(small: World, tmp_path: Path) -> None:
     small.feed()
     other = World(f"sqlite:///{tmp_path}/other.db", tmp_path)
-    with pytest.raises(AnalyticsError, match=r"another LoomDB.*loomrl analytics rebuild"):
+    with pytest.raises(AnalyticsError, match=r"another LoomDB.*loomrl query load --anew"):
         other.feed()
     assert other.feed(anew=True).total == 0
     with pytest.raises(AnalyticsError, match="another LoomDB"):

@@ -93,7 +93,7 @@ def test_feedback_whose_session_goes_on_still_counts(small: World) -> None:
 
 
 def test_a_place_that_was_never_fed_says_so(tmp_path: Path) -> None:
-    said = r"nothing was loaded into .* yet\. loomrl analytics feed does it"
+    said = r"nothing was loaded into .* yet\. loomrl query load does it"
     with pytest.raises(AnalyticsError, match=said), open_asking(Place(folder=tmp_path / "empty")):
         pass
     assert not (tmp_path / "empty").exists()
@@ -130,15 +130,15 @@ def test_the_command_prints_a_table_json_csv_and_parquet(full: World, tmp_path: 
     assert len(rows) == 10
     told(full, "query", "SELECT total FROM judged ORDER BY total", "--parquet", str(tmp_path / "rows.parquet"))
     assert from_parquet((tmp_path / "rows.parquet").read_bytes())["total"] == [0.5] * 7 + [1.0] * 3
-    told(full, "analytics", "export", str(tmp_path / "all"))
-    assert len(from_parquet((tmp_path / "all/trajectories.parquet").read_bytes())["id"]) == 19
+    told(full, "query", "trajectories", "--parquet", str(tmp_path / "all.parquet"))
+    assert len(from_parquet((tmp_path / "all.parquet").read_bytes())["id"]) == 19
     with pytest.raises(ConfigError, match="exclude each other"):
         told(full, "query", "judged", "--csv", "--json")
 
 
 def test_the_command_feeds_and_makes_anew(full: World) -> None:
-    assert json.loads(told(full, "analytics", "feed", "--json").stdout)["loaded"] == {}
-    assert json.loads(told(full, "analytics", "rebuild", "--json").stdout)["loaded"]["trajectories"] == 19
+    assert json.loads(told(full, "query", "load", "--json").stdout)["loaded"] == {}
+    assert json.loads(told(full, "query", "load", "--anew", "--json").stdout)["loaded"]["trajectories"] == 19
     assert set(STANDARD) < set(VIEWS)
 
 
@@ -147,10 +147,10 @@ def test_a_folder_in_use_is_refused_and_one_between_rounds_is_not(small: World) 
     small.fill()
     where = ["--store", small.url, "--analytics", str(small.place.folder)]
     command = [sys.executable, "-m", "loomrl"]
-    with subprocess.Popen([*command, "analytics", "feed", "--follow", *where], stdout=subprocess.PIPE) as follower:
+    with subprocess.Popen([*command, "query", "load", "--follow", *where], stdout=subprocess.PIPE) as follower:
         assert follower.stdout is not None
         assert b"loaded 19 trajectories" in follower.stdout.readline()
-        second = subprocess.run([*command, "analytics", "feed", *where], capture_output=True, text=True, check=False)
+        second = subprocess.run([*command, "query", "load", *where], capture_output=True, text=True, check=False)
         assert second.returncode == 2
         assert f"is fed by process {follower.pid} already" in second.stderr
         assert "Traceback" not in second.stderr

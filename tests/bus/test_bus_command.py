@@ -32,9 +32,9 @@ def run_json(*words: str) -> dict[str, Any]:
 
 
 def test_schema_prints_the_contract() -> None:
-    assert json.loads(run("bus", "schema", "agent.rl.reward.v1"))["$id"] == "agent.rl.reward.v1"
+    assert json.loads(run("bus", "show", "agent.rl.reward.v1"))["$id"] == "agent.rl.reward.v1"
     with pytest.raises(EventError, match=r"Did you mean 'agent\.rl\.reward\.v1'"):
-        run("bus", "schema", "agent.rl.rewards.v1")
+        run("bus", "show", "agent.rl.rewards.v1")
 
 
 def test_status_and_letters_tell_what_was_taken_in_and_what_was_put_aside(sqlite_url: str) -> None:
@@ -44,20 +44,20 @@ def test_status_and_letters_tell_what_was_taken_in_and_what_was_put_aside(sqlite
         sink.step(wait_s=0)
         sink.close()
     where = ("--store", sqlite_url)
-    status = run_json("bus", "status", *where)
+    status = run_json("bus", *where)
     assert (status["agents"], status["rejected"]) == ({"zero": "agent-zero"}, {"contract": 2})
     assert {one["name"]: one["messages"] for one in status["streams"]} == {"RL_TRAJECTORIES": 3, "RL_DEAD": 2}
     assert status["behind"] > 0
-    assert "RL_DEAD" in run("bus", "status", *where)
-    first, last = run_json("bus", "dead", "list", *where)["letters"]
+    assert "RL_DEAD" in run("bus", *where)
+    first, last = run_json("bus", "dead", *where)["letters"]
     assert first["cause"] == last["cause"] == "contract"
-    assert "further: Extra inputs" in run("bus", "dead", "list", *where)
-    assert run_json("bus", "dead", "list", "--cause", "reused", *where)["letters"] == []
+    assert "further: Extra inputs" in run("bus", "dead", *where)
+    assert run_json("bus", "dead", "--cause", "reused", *where)["letters"] == []
     with pytest.raises(BusError, match="name letters"):
-        run("bus", "dead", "replay", *where)
-    assert run_json("bus", "dead", "replay", first["id"][:10], *where)["replayed"] == [first["id"]]
-    assert run_json("bus", "dead", "replay", "--all", *where)["replayed"] == [last["id"]]
-    assert "No dead letters" in run("bus", "dead", "list", *where)
+        run("bus", "dead", "--replay", *where)
+    assert run_json("bus", "dead", "--replay", first["id"][:10], *where)["replayed"] == [first["id"]]
+    assert run_json("bus", "dead", "--replay", "--all", *where)["replayed"] == [last["id"]]
+    assert "No dead letters" in run("bus", "dead", *where)
 
 
 def command(*words: str) -> list[str]:
@@ -84,7 +84,7 @@ def test_the_service_runs_on_loomdb_alone_and_ends_in_order(sqlite_url: str) -> 
 def test_a_machine_without_the_server_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("loomrl.cluster.nats.shutil.which", lambda *_, **__: None)
     with pytest.raises(ClusterError, match="apt-get install nats-server"):
-        run("nats", "--folder", str(tmp_path))
+        run("bus", "broker", "--folder", str(tmp_path))
 
 
 @pytest.mark.system
@@ -92,7 +92,7 @@ def test_a_machine_without_the_server_is_told_how_to_get_it(monkeypatch: pytest.
 def test_a_server_for_a_laptop_starts_with_accounts_and_ends_with_the_command(
     tmp_path: Path, unused_tcp_port: int
 ) -> None:
-    words = ["nats", "--folder", str(tmp_path / "nats"), "--port", str(unused_tcp_port)]
+    words = ["bus", "broker", "--folder", str(tmp_path / "nats"), "--port", str(unused_tcp_port)]
     with (tmp_path / "said").open("wb") as said:
         server = subprocess.Popen(command(*words), stderr=said)
 

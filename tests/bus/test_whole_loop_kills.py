@@ -163,7 +163,7 @@ def test_a_loop_whose_parts_are_killed_loses_nothing_and_does_nothing_twice(
     plan = production.plan({**CHANGES, "suite": str(tmp_path / "suite.yaml")})
     (tmp_path / "loop.yaml").write_text(dump(plan))
     with open_store(production.store_url) as db, production.serving(plan.endpoint) as url, programs.ended():
-        programs.start("coordinate", ["coordinate", str(tmp_path / "loop.yaml"), "--no-http"])
+        programs.start("coordinate", ["loop", str(tmp_path / "loop.yaml"), "--no-http"])
         programs.start("bus", ["bus", "run", "--store", production.store_url, "--bus", nats_server.url])
         crowd = Crowd(url, plan.endpoint, open_task_mixture(production.base(1), db), level=1, seed=1)
 

@@ -123,9 +123,8 @@ def token_cluster(folder: Path, ports: Callable[[], int]) -> Iterator[tuple[str,
 def assert_parses(words: list[str]) -> None:
     """`loomrl WORDS` is a command of ours, with options that it has."""
     root: Any = typer.main.get_command(app)
-    words = list(words)
-    command = root.commands[words.pop(0)]
-    with command.make_context("loomrl", words, resilient_parsing=False) as context:
+    command = root
+    with root.make_context("loomrl", list(words), resilient_parsing=False) as context:
         while hasattr(command, "commands"):
             name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
             context = command.make_context(name, words, parent=context)

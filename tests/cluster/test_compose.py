@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+import typer
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from loomrl.experiments.commands.events import events
+from loomrl.experiments.cli import app
 from loomrl.experiments.shipped import names
 from loomrl.observability.log import JsonFormatter
 from loomrl.store import open_store
@@ -172,7 +173,7 @@ def test_the_agent_reads_what_our_lines_have(tmp_path: Path, capsys: pytest.Capt
     url = f"sqlite:///{tmp_path}/loom.db"
     with open_store(url) as db:
         append_events(db, [Event(kind="job.moved", subject="1", created_at=1.0)])
-    events(store=url, after=0, kind=None, subject=None, follow=False)
+    typer.main.get_command(app)(["events", "--after", "0", "--store", url], standalone_mode=False)
     audit = json.loads(capsys.readouterr().out)
     (read,) = re.findall(r"expressions\s+= \{(.*)\}", agent)
     names = set(re.findall(r'"(\w+)" = ""', read))

@@ -70,8 +70,8 @@ def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_ins
     wanted = resolve([*CONTROL, *PLACED])
     assert trained.algorithm == wanted.algorithm
     assert trained.placement == wanted.placement
-    again = site.loomrl("jobs", "result", "r")
-    assert json.loads(again.stdout) == told["result"]
+    again = site.loomrl("jobs", "show", "r", "--json")
+    assert json.loads(again.stdout)["result"] == told["result"]
     listed = json.loads(site.loomrl("jobs", "list", "--json").stdout)["jobs"]
     assert [(job["id"], job["run"], job["status"]) for job in listed] == [("r", "r", "SUCCEEDED")]
 
@@ -125,10 +125,9 @@ def test_a_job_that_dies_hands_on_its_status_and_says_why(site: Site) -> None:
     assert done.returncode == 2
     assert "NoSuch" in done.stdout
     assert "job dead: FAILED" in done.stdout
-    missing = site.loomrl("jobs", "result", "dead")
-    assert missing.returncode == 2
-    assert "has no result" in missing.stderr
-    assert site.loomrl("jobs", "status", "dead").returncode == 2
+    shown = site.loomrl("jobs", "show", "dead")
+    assert shown.returncode == 2
+    assert "job dead: FAILED" in shown.stdout
 
 
 @pytest.mark.slow
@@ -138,7 +137,7 @@ def test_a_job_is_stopped_and_an_unknown_one_is_named(site: Site) -> None:
     assert site.loomrl("jobs", "stop", "long").returncode == 0
     said = site.loomrl("jobs", "logs", "long")
     assert said.returncode == 0
-    assert "STOPPED" in site.loomrl("jobs", "status", "long").stdout
+    assert "STOPPED" in site.loomrl("jobs", "show", "long").stdout
     unknown = site.loomrl("jobs", "logs", "lnog")
     assert unknown.returncode == 2
     assert "Did you mean 'long'" in unknown.stderr

@@ -43,11 +43,18 @@ except ClusterError as error:
 )
 STRANGERS = {"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "x" * 64}
 LINES = {
-    "train": ["control/cartpole", "--run", "r", "train.steps=100000000", "evaluation.every=null"],
+    "train": [
+        "control/cartpole",
+        "--run",
+        "r",
+        "train.steps=100000000",
+        "train.stop.target=1e9",
+        "evaluation.every=null",
+    ],
     "sweep": ["cartpole", "--run", "s"],
     "serve": ["pole", "--port", "8123", "--json"],
     "console": ["--port", "8010", "--launch", "launched"],
-    "coordinate": ["loop/tiny", "--port", "8100"],
+    "loop": ["loop/tiny", "--port", "8100"],
 }
 
 
@@ -64,7 +71,7 @@ READY: Mapping[str, Callable[[Path], bool]] = {
     "sweep": has_trained,
     "serve": says('"curl"'),
     "console": says("console of"),
-    "coordinate": says("training service of"),
+    "loop": says("training service of"),
 }
 
 

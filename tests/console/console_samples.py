@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -25,7 +26,7 @@ from loomrl.hub import open_hub
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.load import dump
 from loomrl.picture import drawn
-from loomrl.release.ledger import Wish, begin_release
+from loomrl.release.ledger import ReleaseDraft, begin_release
 from loomrl.serving.split import chosen
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import AbTest, start_test
@@ -58,6 +59,7 @@ from loomrl.types import (
     Turn,
     Verdict,
 )
+from tests.telemetry.reports import judged, returns
 
 ENDPOINT = "support"
 HOSTILE = (
@@ -128,9 +130,24 @@ def train(db: LoomDB, runs: int, updates: int) -> None:
             result = (
                 {"error": "LearnerError('out of memory')"}
                 if number == 1
-                else {"stopped": f"all {updates} updates done"}
+                else {"stopped": f"all {updates} updates done", "seconds": 20.0 * updates, **judged_twice(name, number)}
             )
             finish_run(db, id, status=status, finished_at=started + 20 * updates, result=result)
+
+
+def judged_twice(name: str, number: int) -> dict[str, Any]:
+    """What a training records of its first and its last version."""
+    if name == "cartpole":
+        before, after = (returns(20.0 + number, 30.0), returns(400.0, 480.0))
+        return {"comparisons": [{"name": "greedy", "before": before, "after": after}], "samples": []}
+    before, after = (judged(right, families=("algebra", "geometry")) for right in (12, 60 + 5 * number))
+    wrong = {"text": "Three.", "reward": 0.05, "success": 0.0}
+    right = {"text": "3x = 6, so x = 2.\n<answer>2</answer>", "reward": 1.05, "success": 1.0}
+    pair = {"task": "Math/algebra, level 3", "prompt": "3x + 6 = 12. What is x?", "before": wrong, "after": right}
+    return {
+        "comparisons": [{"name": way, "before": before, "after": after} for way in ("greedy", "sampled")],
+        "samples": [pair, pair | {"before": None, "after": {"text": HOSTILE, "reward": 0.5, "success": 0.5}}],
+    }
 
 
 def metrics(name: str, number: int, update: int, updates: int) -> dict[str, float]:
@@ -495,7 +512,7 @@ def released(db: LoomDB) -> None:
         ),
     )
     plan = ReleasePlan.parse(PLAN)
-    wish = Wish(
+    wish = ReleaseDraft(
         endpoint=ENDPOINT,
         challenger="math-1/40",
         plan=plan,

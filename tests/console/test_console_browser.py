@@ -83,7 +83,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
     """The URLs of a store and of a console over it."""
     folder = tmp_path_factory.mktemp("console")
     url, loomrl = url_in(Path(folder)), [sys.executable, "-P", "-m", "loomrl"]
-    subprocess.run([*loomrl, "analytics", "feed", "--store", url], check=True)
+    subprocess.run([*loomrl, "query", "load", "--store", url], check=True)
     command = [*loomrl, "console", "--store", url, "--port", "0", "--launch", str(folder / "launched")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -213,8 +213,7 @@ def test_ticks_survive_news_and_lead_to_a_comparison(chromium: Any, address: tup
     visitor.page.wait_for_url("**/compare/runs?**")
     visitor.until("!document.querySelector('[aria-busy=true]')")
     assert visitor.page.inner_text("h1") == "2 runs"
-    lines = "document.querySelectorAll('[data-key=\"Does it learn?/Success\"] .smooth').length"
-    visitor.until(f"{lines} === 2")
+    visitor.until('document.querySelector(\'[data-key="Does it learn?/Success"][data-lines="2"] canvas\')')
     visitor.page.fill("#metric-filter", "gradient")
     shown = "[...document.querySelectorAll('.chart')].filter(each => each.checkVisibility()).length"
     assert visitor.page.evaluate(shown) == 1

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.config.objectives import Objectives
-from loomrl.config.weave import Weave
+from loomrl.config.weave import Objectives, Weave
 from loomrl.control.preference import Preferred, Simplex, Steering, VectorRewards, earned_in, grouped
 from loomrl.control.space import flatten
 from loomrl.errors import ConfigError, EpisodeError

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.config.objectives import Objectives
+from loomrl.config.weave import Objectives
 from loomrl.control.preference import (
     Always,
     Preferred,

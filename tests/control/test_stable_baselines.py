@@ -263,7 +263,7 @@ def test_the_command_takes_over_a_policy_that_is_then_evaluated(tmp_path: Path) 
 
     theirs = moved(sb3.PPO("MlpPolicy", "CartPole-v1"))
     save(theirs, tmp_path / "theirs.zip")
-    words = ["import", str(tmp_path / "theirs.zip"), str(tmp_path / "ours"), "--environment", "CartPole-v1"]
+    words = ["policies", "import", str(tmp_path / "theirs.zip"), str(tmp_path / "ours"), "--environment", "CartPole-v1"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert_alike_in(ControlPolicy.load(tmp_path / "ours"), theirs, "CartPole-v1")

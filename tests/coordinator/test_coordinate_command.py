@@ -1,4 +1,4 @@
-"""`loomrl coordinate` as it is typed, and its experiment through every door."""
+"""`loomrl loop` as it is typed, and its experiment through every door."""
 
 import json
 from pathlib import Path
@@ -39,21 +39,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_jobs_are_asked_for_listed_shown_and_cancelled(here: str, capsys: pytest.CaptureFixture[str]) -> None:
     loop = (TINY, f"store_url={here}")
-    asked = typed(capsys, "coordinate", "request", *loop, "--why", "new prompts", "--who", "ann")
+    asked = typed(capsys, "loop", "request", *loop, "--why", "new prompts", "--who", "ann")
     assert (asked["state"], asked["priority"], asked["reason"]) == ("queued", "high", "new prompts")
-    urgent = typed(capsys, "coordinate", "request", *loop, "--priority", "urgent")
-    listed = typed(capsys, "coordinate", "jobs")["jobs"]
+    urgent = typed(capsys, "loop", "request", *loop, "--priority", "urgent")
+    listed = typed(capsys, "loop", "list")["jobs"]
     assert [each["id"] for each in listed] == [urgent["id"], asked["id"]]
-    ended = typed(capsys, "coordinate", "cancel", asked["id"][:13], "--who", "bob", "--why", "no")
+    ended = typed(capsys, "loop", "cancel", asked["id"][:13], "--who", "bob", "--why", "no")
     assert (ended["state"], ended["reason"]) == ("cancelled", "cancelled by bob (no)")
-    log = typed(capsys, "coordinate", "show", asked["id"])["log"]
+    log = typed(capsys, "loop", "show", asked["id"])["log"]
     assert [row["state"] for row in log] == ["queued", "cancelled"]
-    app(["coordinate", "jobs"], standalone_mode=False)
+    app(["loop", "list"], standalone_mode=False)
     assert "cancelled by bob" in capsys.readouterr().out
     with pytest.raises(LoomError, match="is over"):
-        typed(capsys, "coordinate", "cancel", asked["id"])
+        typed(capsys, "loop", "cancel", asked["id"])
     with pytest.raises(ConfigError, match="Known: high, low, normal, urgent"):
-        typed(capsys, "coordinate", "request", *loop, "--priority", "soon")
+        typed(capsys, "loop", "request", *loop, "--priority", "soon")
 
 
 def test_nothing_to_do_ends_at_once_and_an_empty_data_set_fails_by_name_without_a_second_try(
@@ -66,31 +66,31 @@ def test_nothing_to_do_ends_at_once_and_an_empty_data_set_fails_by_name_without_
         "data.suite=null",
         "triggers.schedule=null",
     )
-    app(["coordinate", *loop, "--once"], standalone_mode=False)
+    app(["loop", *loop, "--once"], standalone_mode=False)
     assert "nothing more to do now; trajectories collected so far: 0" in capsys.readouterr().err
-    assert typed(capsys, "coordinate", "jobs")["jobs"] == []
-    asked = typed(capsys, "coordinate", "request", *loop)
-    app(["coordinate", *loop, "--once"], standalone_mode=False)
-    (job,) = typed(capsys, "coordinate", "jobs")["jobs"]
+    assert typed(capsys, "loop", "list")["jobs"] == []
+    asked = typed(capsys, "loop", "request", *loop)
+    app(["loop", *loop, "--once"], standalone_mode=False)
+    (job,) = typed(capsys, "loop", "list")["jobs"]
     assert (job["id"], job["state"], job["fault"]["code"]) == (asked["id"], "failed", "DATA")
     assert "nothing is left to train on: of 0 trajectories" in job["reason"]
-    told = typed(capsys, "coordinate", "report", *loop, "--job", job["id"])
+    told = typed(capsys, "loop", "report", *loop, "--job", job["id"])
     assert (told["kind"], told["outcome"], told["error"]["code"]) == ("job", "failed", "DATA")
     reports = tmp_path / "artifacts" / "reports" / "policy"
     assert (reports / f"job-{job['id']}.md").read_text().startswith("# Training")
     assert json.loads((reports / f"job-{job['id']}.json").read_text())["job"] == job["id"]
-    now = typed(capsys, "coordinate", "report", *loop)
+    now = typed(capsys, "loop", "report", *loop)
     assert (now["kind"], now["jobs"]["failed"]) == ("daily", 1)
     assert any("job_failed: DATA" in issue for issue in now["issues"])
-    app(["coordinate", "report", *loop], standalone_mode=False)
+    app(["loop", "report", *loop], standalone_mode=False)
     assert "# policy, " in capsys.readouterr().out
     with pytest.raises(ConfigError, match="there is no report '2020-01-01'"):
-        typed(capsys, "coordinate", "report", *loop, "--day", "2020-01-01")
+        typed(capsys, "loop", "report", *loop, "--day", "2020-01-01")
 
 
 def test_endpoint_that_is_not_there_is_named(here: str) -> None:
     with pytest.raises(LoomError, match="there is no endpoint 'nobody'"):
-        app(["coordinate", TINY, f"store_url={here}", "endpoint=nobody", "--once"], standalone_mode=False)
+        app(["loop", TINY, f"store_url={here}", "endpoint=nobody", "--once"], standalone_mode=False)
 
 
 def test_loop_comes_through_every_door_as_the_same_tree(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_settings_that_cannot_be_are_refused_by_name(word: str, said: str) -> No
 
 
 def test_loop_is_no_training_and_a_training_no_loop() -> None:
-    with pytest.raises(ConfigError, match="is a loop, whose trainings `loomrl coordinate` starts"):
+    with pytest.raises(ConfigError, match="is a loop, whose trainings `loomrl loop` starts"):
         app(["train", TINY], standalone_mode=False)
     with pytest.raises(ConfigError, match=r"is of kind language\. Name one of kind loop"):
         resolve_loop(["math"])

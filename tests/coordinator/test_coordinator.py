@@ -11,10 +11,10 @@ from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import HubConfig
 from loomrl.coordinator.alarm import open_alarms
+from loomrl.coordinator.contract import ALERT
 from loomrl.coordinator.job import Code, Job, Phase
 from loomrl.coordinator.ledger import jobs_of
 from loomrl.coordinator.report import MADE
-from loomrl.coordinator.telling import ALERT
 from loomrl.experiments.coordinate.loop import Coordinator
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_endpoint_hub

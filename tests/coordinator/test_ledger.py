@@ -7,11 +7,11 @@ from sqlalchemy import Connection
 
 from loomrl.bus.event import TRAINING_REQUEST, TRAINING_STATUS
 from loomrl.bus.outbox import EventFeed
+from loomrl.coordinator.contract import ALERT
 from loomrl.coordinator.decision import Alert, Ask, Move, decide
 from loomrl.coordinator.fault import remedy
 from loomrl.coordinator.job import Code, Fault, Job, Phase, Priority
 from loomrl.coordinator.ledger import ask_for, cancel, find_job, jobs_of, move
-from loomrl.coordinator.telling import ALERT
 from loomrl.errors import ConfigError, IdTaken, StoreError
 from loomrl.store import LoomDB, trainings
 from loomrl.store.endpoints import Arm, set_endpoint

@@ -8,10 +8,10 @@ import pytest
 from loomrl.artifacts import open_artifacts
 from loomrl.config.loop import Alarms
 from loomrl.coordinator.alarm import CLEARED, BusWatch, Collection, Signs, alarms, open_alarms, tell
+from loomrl.coordinator.contract import ALERT
 from loomrl.coordinator.decision import Alert
 from loomrl.coordinator.job import Code, Fault, Phase
 from loomrl.coordinator.report import Day, after, daily, find_report, keep, markdown, store
-from loomrl.coordinator.telling import ALERT
 from loomrl.store import LoomDB
 from loomrl.store.events import Event, append_events, read_events
 from tests.coordinator.plans import DAY, HOUR, MINUTE, NOW, job, plan

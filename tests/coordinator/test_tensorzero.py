@@ -19,7 +19,7 @@ from loomrl.experiments.cli import app
 from loomrl.experiments.tensorzero import configuration, told_in
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint
-from loomrl.store.feedback import latest_feedback
+from loomrl.store.feedback import recent_feedback
 from tests.serving.feedback_support import Served
 
 ARMS = (
@@ -67,12 +67,12 @@ def test_file_is_written_for_an_endpoint_by_its_name(
     monkeypatch.chdir(tmp_path)
     with open_store("sqlite:///loom.db") as db:
         set_endpoint(db, "policy", ARMS, at=1.0)
-    app(["export", "tensorzero", "policy", "--url", "http://h:8000", "--json"], standalone_mode=False)
+    app(["endpoints", "export", "policy", "--url", "http://h:8000", "--json"], standalone_mode=False)
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (told["endpoint"], told["revision"]) == ("policy", 1)
     assert "env::" not in (tmp_path / "tensorzero.toml").read_text()
     with pytest.raises(ConfigError, match="is not served now: say where it will be"):
-        app(["export", "tensorzero", "policy"], standalone_mode=False)
+        app(["endpoints", "export", "policy"], standalone_mode=False)
 
 
 def test_what_was_posted_there_is_feedback_here() -> None:
@@ -180,7 +180,7 @@ async def test_feedback_on_an_answer_of_ours_is_stored_once(sqlite_url: str, tmp
         first, again = (json.loads(CliRunner().invoke(app, words).stdout.splitlines()[-1]) for _ in range(2))
         assert first == {"new": 2, "known": 0, "refused": []}
         assert again == {"new": 0, "known": 2, "refused": []}
-        assert [(one.kind, one.value) for one in latest_feedback(served.db, limit=9)] == [
+        assert [(one.kind, one.value) for _, one in recent_feedback(served.db, limit=9)] == [
             ("thumb", 0.0),
             ("thumb", 1.0),
         ]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from loomrl.config.objectives import Objectives
+from loomrl.config.weave import Objectives
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front import Archive, expected_utility, hypervolume, sparsity, undominated
 from loomrl.evaluation.front_report import Played, attempted, judge_front

@@ -1,6 +1,6 @@
 """Rules in an evaluation."""
 
-from loomrl.config.rule import BlockedRule, SecretsRule
+from loomrl.config.monitor import BlockedRule, SecretsRule
 from loomrl.evaluation.report import judge
 from loomrl.safety.open import open_text_rules
 from loomrl.types import End, Message, Reward, Task, Trajectory, Turn

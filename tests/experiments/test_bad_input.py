@@ -52,7 +52,7 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["show", "circular.yaml"], ["circular.yaml", "an alias within what it names", "line 2"]),
         (["show", "exploding.yaml"], ["exploding.yaml", "over 100,000 values"]),
         (["sweep", "exploding.yaml"], ["exploding.yaml", "over 100,000 values"]),
-        (["cluster", "check", "circular.yaml"], ["circular.yaml", "an alias within what it names"]),
+        (["doctor", "circular.yaml"], ["circular.yaml", "an alias within what it names"]),
         (["evaluate", "templates=exploding.yaml"], ["exploding.yaml", "over 100,000 values"]),
         (["show", "environments=[{id: Math, settings: &a {b: *a}}]"], ["an alias within what it names"]),
         (["show", "deep.yaml"], ["deep.yaml", "not valid YAML"]),
@@ -91,8 +91,8 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["envs", "show", "Math", "--family", ""], ["family"]),
         (["jobs", "list", "--address", "http://[::1"], ["address='http://[::1'", "http://HEAD:8265"]),
         (["jobs", "list", "--address", "http://127.0.0.1:99999"], ["99999"]),
-        (["bench", "envs", "--only", "Maht", "--quick"], ["'Maht'", "Did you mean 'Math'?"]),
-        (["export", "nope", "text.db"], ["'nope'", "RUN/NUMBER"]),
+        (["bench", "envs", "only=[Maht]", "--quick"], ["'Maht'", "Did you mean 'Math'?"]),
+        (["policies", "export", "nope", "text.db"], ["'nope'", "RUN/NUMBER"]),
     ],
 )
 def test_bad_input_ends_in_a_line_that_names_it(

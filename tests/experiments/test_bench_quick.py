@@ -36,7 +36,7 @@ def test_a_part_that_fails_is_named_with_its_last_words() -> None:
 
 def test_rows_are_printed_as_a_table_and_other_figures_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {"Math": {"turns": 5, "left_out": "no"}, "Code": {"turns": 7}}
-    bench._tell({"environments": rows, "phase_s": {"learn": 0.5}, "seeds_runs": [1]}, as_json=False)
+    bench._print_figures({"environments": rows, "phase_s": {"learn": 0.5}, "seeds_runs": [1]})
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[:3] == [["environments", "turns", "left_out"], ["Math", "5", "no"], ["Code", "7"]]
     assert lines[3:] == [["figure", "value"], ["phase_s.learn", "0.5"]]

@@ -34,7 +34,7 @@ def test_quick_bench_keeps_the_error_rates_that_peeking_breaks() -> None:
 
 
 def test_picture_shows_both_releases_and_their_ends(tmp_path: Path) -> None:
-    benched("--picture", str(tmp_path / "bounds.svg"))
+    benched(f"picture={tmp_path}/bounds.svg")
     text = (tmp_path / "bounds.svg").read_text()
     assert text.count('class="ours"') == 2
     assert "peeking rolls back" in text

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import loomrl
 from loomrl.errors import LoomError
 from loomrl.experiments.cli import app, main
-from loomrl.experiments.commands.group import DEFAULT
+from loomrl.experiments.commands.face import LIST, RUN
 from loomrl.experiments.shipped import names, resolve_any
 from loomrl.gym.sandbox import _proved
 from loomrl.store import open_store
@@ -133,11 +133,11 @@ def test_trained_version_can_be_evaluated_and_traced_to_its_origin(tmp_path: Pat
     model = next(tmp_path.glob("artifacts/runs/r/**/config.json"))
     (judged,) = run_json("evaluate", str(model.parent), "e.yaml")["policies"].values()
     assert judged["overall"]["success"]["count"] == 32
-    traced = run_json("lineage", "r/2")
+    traced = run_json("policies", "show", "r/2")
     assert [a["id"] for a in traced["ancestors"]] == ["r/0"]
     assert traced["evaluations"]
-    assert run_json("lineage", "r") == traced, "of a run the last version"
-    said = run("lineage", "r/2")
+    assert run_json("policies", "show", "r") == traced, "of a run the last version"
+    said = run("policies", "show", "r/2")
     assert "from r/0, by training on" in said
     assert "{" not in said
 
@@ -148,7 +148,7 @@ def test_control_policy_is_trained_exported_and_judged_by_run_and_by_folder() ->
     small = ["train.steps=1024", "evaluation.episodes=4", "evaluation.every=null"]
     trained = run_json("train", "control/cartpole", *small, "--run", "pole")
     assert trained["stopped"].startswith("all 1,")
-    assert run_json("export", "pole", "out")["policy"] == trained["policy"]
+    assert run_json("policies", "export", "pole", "out")["policy"] == trained["policy"]
     reports = [
         run_json("evaluate", *words, "--episodes", "4")["policies"]
         for words in (["pole"], [trained["policy"]], ["out"], ["out", "control/cartpole", "--policy", "random"])
@@ -156,7 +156,7 @@ def test_control_policy_is_trained_exported_and_judged_by_run_and_by_folder() ->
     means = [next(iter(report.values()))["overall"]["reward"]["mean"] for report in reports]
     assert means == [trained["after"]["greedy"]] * 4
     assert list(reports[3]) == ["out", "random"]
-    assert trained["policy"] in run("lineage", trained["policy"])
+    assert trained["policy"] in run("policies", "show", trained["policy"])
 
 
 def test_run_that_nobody_knows_is_answered_with_those_there_are() -> None:
@@ -200,7 +200,7 @@ def test_envs_are_listed_shown_verified_and_compared() -> None:
     assert "Math@1.2.0" in run_json("envs", "list")["installed"]
     assert "algebra.linear" in run_json("envs", "show", "Math")["families"]
     run("evaluate", *SMALL, "--policy", "oracle")
-    assert run_json("envs", "verify", "Math")["equal"]
+    assert run_json("envs", "diff", "Math")["equal"]
     assert run_json("envs", "diff", "Math@1.2.0", "Math@1.2.0")["differences"] == []
 
 
@@ -361,7 +361,7 @@ def test_an_unsupported_space_is_found_before_ray_starts(tmp_path: Path, monkeyp
             ["train", "math", "algorithm.kind=custom", "algorithm.entry_point=no.such:Thing"],
             ["no.such:Thing", "importable"],
         ),
-        (["lineage", "nobody/1"], ["nobody/1"]),
+        (["policies", "show", "nobody/1"], ["nobody/1"]),
         (["evaluate", "nope"], ["'nope' is no experiment, no run in", "Latest runs: none", "34 more"]),
         (
             ["evaluate", "math", "--policy", "strange:make"],
@@ -403,5 +403,6 @@ def test_mistake_is_one_message_with_value_choices_and_remedy(
 
 def test_a_group_runs_its_own_command_without_a_word_only_if_that_needs_none() -> None:
     groups: Any = typer.main.get_command(app)
-    assert groups.commands["metrics"].make_context("metrics", [])._protected_args == [DEFAULT]
+    assert groups.commands["runs"].make_context("runs", [])._protected_args == [LIST]
+    assert groups.commands["gate"].make_context("gate", ["r/1"])._protected_args == [RUN]
     assert "Judge a policy by a suite" in run("gate", code=2)

@@ -50,12 +50,12 @@ async def test_the_command_gives_and_lists_feedback(served: Served) -> None:
     run("feedback", "give", "s", "--call", call, "--over", other, store=served.url)
     run("feedback", "give", "s", "--abandoned", store=served.url)
     run("feedback", "give", "s", "--correction", "mail ada@example.org", store=served.url)
-    found = run("feedback", "given", "s", store=served.url)["feedback"]
+    found = run("feedback", "list", "--trajectory", "s", store=served.url)["feedback"]
     kinds = ["correction", "abandoned", "choice", "choice", "outcome", "stars", "thumb"]
     assert [one["kind"] for one in found] == kinds
     assert "example.org" not in json.dumps(found)
-    assert run("feedback", "given", "nobody", store=served.url)["feedback"] == []
-    shown = CliRunner().invoke(app, ["feedback", "given", "--store", served.url]).stdout
+    assert run("feedback", "list", "--trajectory", "nobody", store=served.url)["feedback"] == []
+    shown = CliRunner().invoke(app, ["feedback", "list", "--store", served.url]).stdout
     assert "correction" in shown
     for words, said in (
         (("give", "nobody", "--thumb", "up"), "session: 'nobody' is unknown here"),
@@ -122,21 +122,26 @@ async def test_a_person_is_forgotten_and_archives_are_read(served: Served, tmp_p
     with open_endpoint_hub(served.url, "m", HubConfig()) as hub:
         sweeper = Sweeper(served.db, hub, "m", artifact_url=str(tmp_path / "artifacts"))
         sweeper.sweep_trajectories(now=served.now() + 40 * DAY_S)
-    read = run("archives", "read", "--endpoint", "m", store=served.url)["trajectories"]
+    read = run("data", "archives", "--read", "--endpoint", "m", store=served.url)["trajectories"]
     assert sorted(one["id"] for one in read) == ["hers", "old"]
     assert [one["threads"][0][0]["content"] for one in read if one["id"] == "old"] == ["old words"]
-    (file,) = run("archives", "list", "--endpoint", "m", store=served.url)["files"]
+    (file,) = run("data", "archives", "--endpoint", "m", store=served.url)["files"]
     assert (file["state"], file["count"]) == ("kept", 2)
-    done = run("forget", "ada", "--endpoint", "m", "--opt-out", store=served.url)
+    done = run("people", "forget", "ada", "--endpoint", "m", "--opt-out", store=served.url)
     assert (done["sessions"], done["archived"]) == (1, 1)
     (out,) = list_opt_outs(served.db, "m")
     assert out.person == done["person"]
-    left = run("archives", "read", "--endpoint", "m", "--since", "2020-01-01", store=served.url)["trajectories"]
+    left = run("data", "archives", "--read", "--endpoint", "m", "--since", "2020-01-01", store=served.url)[
+        "trajectories"
+    ]
     assert [one["id"] for one in left] == ["old"]
-    assert run("archives", "read", "--endpoint", "m", "--until", "2020-01-01", store=served.url)["trajectories"] == []
-    for words in (("archives", "read"), ("archives", "list"), ("forget", "bob")):
+    assert (
+        run("data", "archives", "--read", "--endpoint", "m", "--until", "2020-01-01", store=served.url)["trajectories"]
+        == []
+    )
+    for words in (("data", "archives", "--read"), ("data", "archives"), ("people", "forget", "bob")):
         shown = CliRunner().invoke(app, [*words, "--endpoint", "m", "--store", served.url], catch_exceptions=False)
         assert shown.exit_code == 0
         assert "words" not in shown.stdout or "old words" in shown.stdout
     with pytest.raises(LoomError, match="Did you mean 'm'"):
-        run("forget", "ada", "--endpoint", "mm", store=served.url)
+        run("people", "forget", "ada", "--endpoint", "mm", store=served.url)

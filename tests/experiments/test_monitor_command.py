@@ -1,4 +1,4 @@
-"""`loomrl monitor`."""
+"""`loomrl endpoints monitor` and `free`."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from loomrl.store.quarantine import Quarantine, record_quarantine
 
 
 def told(*words: str) -> dict[str, list[dict[str, object]]]:
-    result = CliRunner().invoke(app, ["monitor", *words, "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["endpoints", *words, "--json"], catch_exceptions=False)
     return json.loads(result.stdout)
 
 
@@ -25,10 +25,10 @@ def test_hits_are_summed_and_a_session_is_freed(tmp_path: Path) -> None:
         events = [Event(kind="monitor.hit", subject="e", data=hit | {"count": n}, created_at=1.0) for n in (3, 4)]
         append_events(db, events)
         record_quarantine(db, Quarantine(endpoint="e", session="s", held=True, rule="secrets", at=1.0))
-    (row,) = told("hits", "--store", url)["hits"]
+    (row,) = told("monitor", "--store", url)["hits"]
     assert (row["rule"], row["arm"], row["count"]) == ("secrets", "canary", 7)
-    assert [each["session"] for each in told("quarantine", "--store", url)["quarantined"]] == ["s"]
+    assert [each["session"] for each in told("monitor", "--store", url)["quarantined"]] == ["s"]
     told("free", "s", "--who", "Ada", "--store", url)
-    assert told("quarantine", "--store", url)["quarantined"] == []
+    assert told("monitor", "--store", url)["quarantined"] == []
     with pytest.raises(StoreError, match="not in quarantine"):
-        CliRunner().invoke(app, ["monitor", "free", "s", "--store", url], catch_exceptions=False)
+        CliRunner().invoke(app, ["endpoints", "free", "s", "--store", url], catch_exceptions=False)

@@ -104,9 +104,9 @@ def test_moved_run_is_judged_exported_traced_and_resumed(moved: Path, monkeypatc
     monkeypatch.chdir(moved)
     judged = run_json("evaluate", "pole", "--episodes", "2")["policies"]
     assert judged["pole"]["overall"]["episodes"] == 2
-    exported = run_json("export", version(moved), "out")["policy"]
+    exported = run_json("policies", "export", version(moved), "out")["policy"]
     assert exported == version(moved)
-    assert run_json("lineage", exported)["url"] == last(moved)
+    assert run_json("policies", "show", exported)["url"] == last(moved)
     assert begun() == 512
     assert not list(moved.parent.glob("first*"))
 
@@ -116,7 +116,7 @@ def test_moved_run_is_found_beside_its_database_from_any_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = f"sqlite:///{moved}/loom.db"
-    assert run_json("export", "pole", "out", "--store", store)["policy"] == version(moved)
+    assert run_json("policies", "export", "pole", "out", "--store", store)["policy"] == version(moved)
     assert not (tmp_path / "artifacts").exists()
 
 
@@ -128,7 +128,7 @@ def test_what_was_deleted_is_named_before_anything_is_trained_again(
     name = last(moved)
     place = moved / "artifacts" / gone.format(last=name)
     place.unlink() if place.is_file() else shutil.rmtree(place)
-    for go_on in (partial(run_json, "evaluate", "pole"), partial(run_json, "export", "pole", "out"), begun):
+    for go_on in (partial(run_json, "evaluate", "pole"), partial(run_json, "policies", "export", "pole", "out"), begun):
         with pytest.raises(ArtifactError) as caught:
             go_on()
         said = str(caught.value)

@@ -98,7 +98,7 @@ def test_names_that_cannot_be_are_refused(folder: Path, what: str, name: str, sa
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
-        ("loomrl analy", ["analytics"]),
+        ("loomrl quer", ["query"]),
         ("loomrl train language/math_tiny_g", ["language/math_tiny_grpo"]),
         ("loomrl train ow", ["own.yaml"]),
         ("loomrl new e", ["env", "experiment"]),

@@ -1,4 +1,4 @@
-"""`loomrl redact` on files and standard input."""
+"""`loomrl data redact` on files and standard input."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,13 @@ TEXT = "ada@example.org says: the password is hunter2-x9\r\nhunter2-x9, ada@exam
 
 def test_a_file_is_printed_as_it_would_be_stored(tmp_path: Path) -> None:
     (tmp_path / "talk.txt").write_bytes(TEXT.encode())
-    done = CliRunner().invoke(app, ["redact", str(tmp_path / "talk.txt")])
+    done = CliRunner().invoke(app, ["data", "redact", str(tmp_path / "talk.txt")])
     assert done.exit_code == 0, done.output
     assert done.stdout_bytes == b"<email-1> says: the password is <password-1>\r\n<password-1>, <email-1>\n"
 
 
 def test_findings_as_json_hold_places_and_no_text(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["redact", "-", "--json"], input=TEXT)
+    done = CliRunner().invoke(app, ["data", "redact", "-", "--json"], input=TEXT)
     told = json.loads(done.stdout)
     assert told["kinds"] == {"email": 2, "password": 2}
     assert [(one["placeholder"], one["line"]) for one in told["findings"]] == [
@@ -28,6 +28,6 @@ def test_findings_as_json_hold_places_and_no_text(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["redact", str(tmp_path / "none.txt")])
+    done = CliRunner().invoke(app, ["data", "redact", str(tmp_path / "none.txt")])
     assert done.exit_code == 2
     assert "none.txt" in "".join(line.strip("│ ") for line in done.output.splitlines())

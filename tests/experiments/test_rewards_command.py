@@ -89,9 +89,10 @@ def test_somebody_elses_agent_is_judged_by_its_own_hub(url: str) -> None:
 
 
 def test_alarms_are_listed(url: str) -> None:
-    assert "No alarms" in shown("alarms", "--store", url)
     with open_store(url) as db:
         data = {"window": 3, "reason": "user_feedback falls"}
         append_events(db, [Event(kind="reward.alarm", subject="talk", data=data, created_at=1.0)])
-    assert told("alarms", "--endpoint", "talk", "--store", url)["alarms"][0]["data"]["window"] == 3
-    assert "user_feedback falls" in shown("alarms", "--store", url)
+    words = ["events", "--kind", "reward.alarm", "--subject", "talk", "--store", url]
+    (event,) = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)["events"]
+    assert event["data"]["window"] == 3
+    assert "user_feedback falls" in CliRunner().invoke(app, words, catch_exceptions=False).stdout

@@ -118,7 +118,7 @@ def test_people_opt_out_and_in_and_are_listed_without_their_names() -> None:
     listed = run_json("people", "list", "--endpoint", "math")["people"]
     assert {each["person"] for each in listed} == {person_hash("math", "ada"), person_hash("math", "bob")}
     assert "ada" not in run("people", "list", "--endpoint", "math")
-    run_json("people", "opt-in", "ada", "--endpoint", "math")
+    run_json("people", "opt-out", "ada", "--undo", "--endpoint", "math")
     (left,) = run_json("people", "list", "--endpoint", "math")["people"]
     assert left["person"] == person_hash("math", "bob")
     assert run_json("people", "list")["people"] == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr  # type: ignore[import-untyped,unused-ignore]
 
 from loomrl.config import HubConfig
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import RubricPart
 from loomrl.errors import DataError
 from loomrl.feedback.calibration.agreement import kappa, rank_correlation, resampled
 from loomrl.feedback.calibration.calibrate import LEAST, Report, compare

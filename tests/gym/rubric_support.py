@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import RubricPart
 
 FENCE = re.compile(r"====[0-9a-f]{24}====")
 YES, PARTLY, NO = "yes", "partly", "no"

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from loomrl.config import QuarantineConfig
-from loomrl.config.rewards import RewardConfig
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import RewardConfig, RubricPart
 from loomrl.errors import ConfigError, JudgeError, ScorerError
 from loomrl.gym.judge import server as judge_server
 from loomrl.gym.quarantine import Quarantine

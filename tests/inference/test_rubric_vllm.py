@@ -8,7 +8,7 @@ from sample_models import tiny_tokenizer
 from sample_server import MODEL, vllm_server
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import RubricPart
 from loomrl.gym.rubric.judge import RubricJudge
 from loomrl.inference.model import save_model
 from loomrl.types import Message

@@ -9,9 +9,9 @@ from loomrl.bus.sink import REJECTED
 from loomrl.bus.stored import StoredBus
 from loomrl.config import HubConfig
 from loomrl.coordinator.alarm import tell
+from loomrl.coordinator.contract import moved, raised
 from loomrl.coordinator.decision import Alert
 from loomrl.coordinator.job import Code, Fault, Job, Phase
-from loomrl.coordinator.telling import moved, raised
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.monitor.ledger import KIND as HIT
 from loomrl.store import LoomDB, open_store

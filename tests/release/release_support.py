@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from loomrl.config.release import ReleasePlan
-from loomrl.release.ledger import Release, Wish, begin_release
+from loomrl.release.ledger import Release, ReleaseDraft, begin_release
 from loomrl.serving.split import chosen, uniform
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
@@ -55,7 +55,7 @@ def announce(db: LoomDB, policy: str) -> None:
 def released(db: LoomDB, *, version: str = NEW, **changes: object) -> Release:
     """A release of a version."""
     plan = ReleasePlan.parse(FAST | changes)
-    wish = Wish(endpoint=ENDPOINT, challenger=version, plan=plan, verdict=ALLOWED, who="ann")
+    wish = ReleaseDraft(endpoint=ENDPOINT, challenger=version, plan=plan, verdict=ALLOWED, who="ann")
     return begin_release(db, wish, at=time.time())
 
 

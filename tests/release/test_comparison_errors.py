@@ -10,9 +10,8 @@ from loomrl.experiments.bench.release import ERROR_RATE, SHIPPED, evidence, fine
 from loomrl.experiments.bench.release_rivals import first, peeking
 from loomrl.experiments.bench.release_traffic import Metric, against_the_day, assigned, day, steps
 from loomrl.release.betting import Floats
-from loomrl.release.comparison import Comparison, Mean, score
+from loomrl.release.comparison import Comparison, Mean, Mismatch, score
 from loomrl.release.guard import Better, Guard
-from loomrl.release.mismatch import Mismatch
 from loomrl.release.paired import paired
 from loomrl.store.observations import Observation
 

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from loomrl.errors import ConfigError
-from loomrl.experiments.gate.judge import judge_version, standing_verdict
+from loomrl.experiments.gate.judge import judge_version
+from loomrl.experiments.gate.party import find_parties, standing_verdict
 from loomrl.release.gate.probe import ProbeEnvironment
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import read_events
@@ -28,9 +29,13 @@ def test_good_policy_passes_with_fresh_seeds_and_is_on_record(db: LoomDB) -> Non
     assert [verdict.outcome for verdict in verdicts] == [VerdictOutcome.ALLOWED] * 3, list(map(failed, verdicts))
     assert len({verdict.report["seed"] for verdict in verdicts}) == 3
     assert show_verdict(db, verdicts[0].id) == verdicts[0]
-    assert standing_verdict(GOOD, GOOD, suite(), db) == verdicts[-1]
-    assert standing_verdict(GOOD, GOOD, suite(may_fail=0.01), db) is None, "an edited suite is another one"
-    assert standing_verdict(GOOD, None, suite(), db) is None, "another baseline is another question"
+    assert standing_verdict(find_parties(GOOD, GOOD, suite(), db), suite(), db) == verdicts[-1]
+    assert standing_verdict(find_parties(GOOD, GOOD, suite(may_fail=0.01), db), suite(may_fail=0.01), db) is None, (
+        "an edited suite is another one"
+    )
+    assert standing_verdict(find_parties(GOOD, None, suite(), db), suite(), db) is None, (
+        "another baseline is another question"
+    )
     events = [event for _, event in read_events(db, kind="verdict.made")]
     assert [event.subject for event in events] == [verdict.id for verdict in verdicts]
 
@@ -153,7 +158,7 @@ def test_suite_that_cannot_be_played_is_named_and_leaves_no_verdict(
 ) -> None:
     with pytest.raises(Exception, match=named):
         judge_version(GOOD, GOOD, suite(**changes), db)
-    assert standing_verdict(GOOD, GOOD, suite(**changes), db) is None
+    assert standing_verdict(find_parties(GOOD, GOOD, suite(**changes), db), suite(**changes), db) is None
 
 
 def test_sample_too_small_for_a_threshold_is_an_error_of_the_suite() -> None:

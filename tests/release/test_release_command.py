@@ -40,7 +40,7 @@ def test_release_begins_is_shown_and_obeys(url: str, tmp_path: Path, capsys: pyt
     plan = ("approvals=[1.0]", "approvers=[ann]")
     begun = typed(capsys, "new", *plan, "--to", "cart", "--no-gate", "a test", "--who", "bob", "--strategy", "canary")
     assert (begun["release"], begun["state"], begun["who"]) == ("cart-1", "open", "bob")
-    shown = typed(capsys, "status", "cart", "--picture", "cart.svg")
+    shown = typed(capsys, "show", "cart", "--picture", "cart.svg")
     assert "new against old: open" in " ".join(ElementTree.parse(tmp_path / "cart.svg").getroot().itertext())
     assert shown["waits"] == ["no replica of the new version is up yet"]
     assert shown["verdict"]["reasons"] == ["no gate, by bob: a test"]
@@ -49,7 +49,7 @@ def test_release_begins_is_shown_and_obeys(url: str, tmp_path: Path, capsys: pyt
         typed(capsys, "approve", "cart", "--who", "bob")
     assert typed(capsys, "approve", "cart", "--who", "ann")["reason"] == "approve by ann: 100 %"
     assert typed(capsys, "pause", "cart", "--who", "ann")["state"] == "open"
-    app(["release", "status", "cart"], standalone_mode=False)
+    app(["release", "show", "cart"], standalone_mode=False)
     assert "waits: paused: pause by ann" in capsys.readouterr().out
     assert typed(capsys, "abort", "cart", "--who", "ann", "--why", "enough")["state"] == "aborted"
     assert [each["state"] for each in typed(capsys, "list")["releases"]] == ["aborted"]
@@ -78,7 +78,7 @@ def test_stable_version_that_is_gone_is_named_and_nothing_moves(
         (("new", "--to", "cart", "--no-gate", "x", "--strategy", "canaries"), "strategy='canaries'"),
         (("new", "--to", "cart", "--no-gate", "x", "gards=[]"), "Did you mean 'guards'"),
         (("new", "--to", "cart", "--no-gate", "x", "--suite", "y"), "has no effect"),
-        (("new", "--to", "cart"), "--suite: what a control policy"),
+        (("new", "--to", "cart"), "--suite: a control policy's suite depends"),
         (("new", "--to", "cart", "--suite", "contrl_tiny"), "Did you mean 'control_tiny'"),
     ],
     ids=["version", "endpoint", "same", "strategy", "typo", "both", "no-suite", "suite"],

@@ -6,9 +6,9 @@ import pytest
 
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError
-from loomrl.experiments.release import Asked, release
+from loomrl.experiments.release import ReleaseRequest, begin
+from loomrl.release.gate.check import improved
 from loomrl.release.gate.proof import Bounded
-from loomrl.release.gate.verdict import improved
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.releases import list_releases
@@ -16,8 +16,8 @@ from loomrl.store.verdicts import VerdictOutcome, list_verdicts
 from tests.release.test_gate_control import GOOD, HACK, export
 
 
-def asked(version: str) -> Asked:
-    return Asked(
+def asked(version: str) -> ReleaseRequest:
+    return ReleaseRequest(
         version=version, endpoint="cart", plan=ReleasePlan(), suite="control_tiny", no_gate=None, who="ann", why=""
     )
 
@@ -31,10 +31,10 @@ def test_version_that_hacks_its_benchmark_gets_no_traffic_and_an_allowed_one_is_
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         before = set_endpoint(db, "cart", [Arm(name="stable", policy=stable)], at=1.0)
         with pytest.raises(ConfigError, match=r"refused: safety\.forbidden\. `loomrl gate show"):
-            release(asked(bad), db)
+            begin(asked(bad), db)
         assert show_endpoint(db, "cart") == before
         assert list_releases(db) == []
-        begun = release(asked(new), db)
+        begun = begin(asked(new), db)
         verdicts = list_verdicts(db)
         assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED, VerdictOutcome.REFUSED]
         assert begun.verdict.reasons == (f"verdict {verdicts[0].id}",)

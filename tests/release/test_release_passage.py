@@ -19,12 +19,14 @@ from loomrl.release.passage import (
     Phase,
     Word,
     arms_of,
+    choose_strategy,
     decide,
+    guards_of,
     refuse_arms,
+    steps_of,
     told,
     waits_for,
 )
-from loomrl.release.plan import guards_of, settled, steps_of
 from loomrl.store.endpoints import Arm, Role
 
 BASE = Arm(name="stable", policy="run/1")
@@ -257,9 +259,9 @@ def test_a_finished_release_can_be_rolled_back_by_a_person() -> None:
 def test_strategy_is_the_one_that_the_gate_advises_unless_the_plan_says_one(
     advice: tuple[str, float], strategy: str, first: float
 ) -> None:
-    plan = settled(ReleasePlan(), *advice)
+    plan = choose_strategy(ReleasePlan(), *advice)
     assert (plan.strategy, plan.steps[0].share) == (strategy, first)
-    assert settled(ReleasePlan(strategy="shadow"), *advice).strategy == "shadow"
+    assert choose_strategy(ReleasePlan(strategy="shadow"), *advice).strategy == "shadow"
 
 
 def test_shadow_answers_nobody_and_ends_where_it_began() -> None:

@@ -106,7 +106,7 @@ def test_prune_names_what_it_would_delete_and_then_deletes_it(
             ledger.commit(number, a_folder(tmp_path, "made"), {})
         finish_run(db, run.id, status=RunStatus.FINISHED, finished_at=1.0)
     for is_dry, left in ((True, [0, 2]), (False, [2])):
-        app(["prune", "--store", sqlite_url, "--json", *["--dry-run"] * is_dry], standalone_mode=False)
+        app(["policies", "prune", "--store", sqlite_url, "--json", *["--dry-run"] * is_dry], standalone_mode=False)
         said = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert said == {"deleted": ["run/0"], "failed": {}, "dry_run": is_dry}
         assert ledger.checkpoints.numbers() == left

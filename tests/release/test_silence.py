@@ -1,9 +1,9 @@
 """Guards without observations are named, with what goes unseen."""
 
 from loomrl.config.release import ReleasePlan
-from loomrl.release.evidence import Trail
-from loomrl.release.plan import guards_of
-from loomrl.release.silence import OUTCOMES, USERS, WORDS, silences, unheard
+from loomrl.release.controller import Trail
+from loomrl.release.guard import OUTCOMES, USERS, WORDS, silences, unheard
+from loomrl.release.passage import guards_of
 from loomrl.store.observations import Observation
 
 PLAN = ReleasePlan()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomrl.config.rule import BlockedRule, BoundsRule, CustomRule, PromptRule, RateRule, SecretsRule, StatesRule
+from loomrl.config.monitor import BlockedRule, BoundsRule, CustomRule, PromptRule, RateRule, SecretsRule, StatesRule
 from loomrl.config.serving import ServingExperiment
 from loomrl.errors import ConfigError
 from loomrl.safety.open import open_action_rule, open_text_rules

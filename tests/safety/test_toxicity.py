@@ -4,8 +4,7 @@ import sys
 
 import pytest
 
-from loomrl.config.monitor import Monitoring, MonitorRule
-from loomrl.config.rule import BlockedRule, ToxicityRule
+from loomrl.config.monitor import BlockedRule, Monitoring, MonitorRule, ToxicityRule
 from loomrl.errors import ConfigError
 from loomrl.release.gate.detector import classified, toxic
 from loomrl.release.gate.probe import make_probe

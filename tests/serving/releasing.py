@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from loomrl.config.release import GUARDS, ReleasePlan
-from loomrl.release.ledger import Release, Wish, begin_release, latest
+from loomrl.release.ledger import Release, ReleaseDraft, begin_release, latest
 from loomrl.serving.deployment import process
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import About, Act, Acted, ServedPolicy
@@ -182,8 +182,10 @@ async def calling(load: Load, *, callers: int = 8) -> AsyncIterator[None]:
 
 async def released(db: LoomDB, challenger: str, plan: ReleasePlan) -> Release:
     """The end of a release that nobody helps."""
-    wish = Wish(endpoint="policy", challenger=challenger, plan=plan, verdict=Verdict(True, ("tests",)), who="ann")
-    begin_release(db, wish, at=time.time())
+    draft = ReleaseDraft(
+        endpoint="policy", challenger=challenger, plan=plan, verdict=Verdict(True, ("tests",)), who="ann"
+    )
+    begin_release(db, draft, at=time.time())
     async with asyncio.timeout(280):
         while (release := await asyncio.to_thread(latest, db, "policy")).passage.is_open:  # noqa: ASYNC110
             await asyncio.sleep(0.05)

@@ -13,7 +13,7 @@ from loomrl.config import HubConfig
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import StoreError
 from loomrl.hub.open import open_endpoint_hub
-from loomrl.release.evidence import Trail
+from loomrl.release.controller import Trail
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.feedback import intake
 from loomrl.serving.measure import Measures, observed

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from loomrl.config.release import ReleasePlan
-from loomrl.release.evidence import Trail
+from loomrl.release.controller import Trail
 from loomrl.serving import measure
 from loomrl.serving.call import Closed, Drawn, Gathered, ToolCall
 from loomrl.serving.deployment.reconcile import StoredView

@@ -8,7 +8,7 @@ import pytest
 
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError
-from loomrl.experiments.release import Asked, release
+from loomrl.experiments.release import ReleaseRequest, begin
 from loomrl.release.passage import Phase
 from loomrl.serving.acting import Acting
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
@@ -117,7 +117,7 @@ async def test_version_that_hacks_its_benchmark_never_passes(
 ) -> None:
     export(tmp_path / "old", GOOD)
     new = export(tmp_path / "new", GOOD, target=HACK)
-    asked = Asked(
+    asked = ReleaseRequest(
         version=new, endpoint="policy", plan=ReleasePlan(), suite="control_tiny", no_gate=None, who="ann", why=""
     )
     async with serving(tmp_path, unused_tcp_port_factory, monkeypatch, acting({})) as served:
@@ -125,7 +125,7 @@ async def test_version_that_hacks_its_benchmark_never_passes(
         with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
             async with calling(load):
                 with pytest.raises(ConfigError, match=r"refused: safety\.forbidden\."):
-                    await asyncio.to_thread(release, asked, db)
+                    await asyncio.to_thread(begin, asked, db)
             assert list_releases(db) == []
             assert len(history_of(db, "policy")) == 1
             assert {(answer.status, answer.version) for answer in load.answers} == {(200, "old")}

@@ -72,11 +72,11 @@ async def test_a_worse_version_comes_back_and_a_better_one_gets_all_of_the_traff
         await asyncio.sleep(1.0)
         print(f"rollback_s {rollback_s(load, db, 'cart'):.3f}; {worse['reason']}")
         assert rollback_s(load, db, "cart") < 2.0
-        await asyncio.to_thread(typed, tmp_path, "status", "cart", "--picture", "worse.svg")
+        await asyncio.to_thread(typed, tmp_path, "show", "cart", "--picture", "worse.svg")
         status, better = await asyncio.to_thread(typed, tmp_path, "better", *how)
         assert (status, better["state"]) == (0, "done"), better["reason"]
         assert show_endpoint(db, "cart").stable.policy == str(tmp_path / "better")
-        await asyncio.to_thread(typed, tmp_path, "status", "cart", "--picture", "better.svg")
+        await asyncio.to_thread(typed, tmp_path, "show", "cart", "--picture", "better.svg")
         print([(row["at"] - better["history"][0]["at"], row["reason"]) for row in better["history"]])
         load.is_over = True
         await calls

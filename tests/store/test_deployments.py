@@ -12,7 +12,7 @@ from loomrl.bus.record import deployment_on_record
 from loomrl.config import ServingExperiment
 from loomrl.config.release import ReleasePlan
 from loomrl.experiments.arms import parse_arms
-from loomrl.experiments.release import Asked, release
+from loomrl.experiments.release import ReleaseRequest, begin
 from loomrl.release.ledger import latest, move, tell
 from loomrl.release.passage import Phase, Word
 from loomrl.serving.deployment.station import arms_of, set_arms
@@ -111,8 +111,10 @@ def test_a_release_of_an_exported_folder_is_a_deployment_in_each_step(
     store: LoomDB, folders: tuple[Path, Path]
 ) -> None:
     set_endpoint(store, "shop", parse_arms([f"stable={folders[0]}"], store), at=1.0)
-    asked = Asked(version=str(folders[1]), endpoint="shop", plan=PLAN, suite=None, no_gate="a test", who="ann", why="")
-    begun = release(asked, store)
+    asked = ReleaseRequest(
+        version=str(folders[1]), endpoint="shop", plan=PLAN, suite=None, no_gate="a test", who="ann", why=""
+    )
+    begun = begin(asked, store)
     announce(store, begun.challenger)
     step_on(store)
     tell(store, "shop", Word.ROLLBACK, who="ann", why="no", at=4.0)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import RubricPart
 from loomrl.errors import DataError, ScorerError
 from loomrl.evaluation.statistics import Interval
 from loomrl.feedback.calibration.agreement import Numbers, kappa, mean, rank_correlation, resampled

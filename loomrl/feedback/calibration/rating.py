@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import fsum
 
 from loomrl.canonical import content_hash
-from loomrl.config.rubric import Criterion
+from loomrl.config.rewards import Criterion
 from loomrl.feedback.reward.opinion import newest
 from loomrl.gym.judge.judge import conversation
 from loomrl.gym.rubric.form import VERDICTS, question, worth

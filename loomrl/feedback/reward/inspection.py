@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 
-from loomrl.config.pipeline import RewardPipeline
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import RewardPipeline, RubricPart
 from loomrl.errors import JudgeError, ScorerError
 from loomrl.feedback.reward.code import Inspected, code_quality, submission
 from loomrl.feedback.reward.completion import is_told, own_completion, worth

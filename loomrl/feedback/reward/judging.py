@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 from loomrl.config import HubConfig
-from loomrl.config.pipeline import RewardPipeline
+from loomrl.config.rewards import RewardPipeline
 from loomrl.feedback.reward.inspection import Inspection
 from loomrl.feedback.reward.pipeline import Case, Pipeline, Trails, case_of
 from loomrl.feedback.reward.trail import Trail

@@ -8,7 +8,7 @@ from math import fsum
 from typing import Any
 
 from loomrl.canonical import content_hash
-from loomrl.config.pipeline import RewardPipeline
+from loomrl.config.rewards import RewardPipeline
 from loomrl.errors import ConfigError, ScorerError
 from loomrl.feedback.reward.completion import before_outcomes, completion, own_completion
 from loomrl.feedback.reward.efficiency import efficiency, measures, task_type

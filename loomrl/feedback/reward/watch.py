@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from loomrl.config.pipeline import RewardWatch
+from loomrl.config.rewards import RewardWatch
 from loomrl.feedback.reward.pipeline import COMPLETION, EFFICIENCY, FEEDBACK, QUALITY
 from loomrl.release.guard import Better, Guard
 from loomrl.release.paired import paired

@@ -39,7 +39,7 @@ class HumanJudge:
         except TimeoutError:
             raise ScorerError(
                 f"judgement {inquiry.id!r}: nobody answered within timeout_s={self._config.timeout_s:g}. "
-                "`loomrl feedback list` shows what waits."
+                "`loomrl feedback questions` shows what waits."
             ) from None
         except StoreError as error:
             raise ScorerError(f"judgement {inquiry.id!r}: {error}") from error

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import PositiveInt, Share
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import RubricPart
 from loomrl.errors import ConfigError
 from loomrl.files import write_whole
 from loomrl.gym.rubric.form import fingerprint

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loomrl.canonical import content_hash
-from loomrl.config.rubric import Criterion, RubricPart
+from loomrl.config.rewards import Criterion, RubricPart
 from loomrl.errors import ScorerError
 from loomrl.gym.judge.judge import Inquiry, Opinion, quoted
 from loomrl.types import Message

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 from loomrl.canonical import content_hash
-from loomrl.config.rubric import RubricPart
+from loomrl.config.rewards import RubricPart
 from loomrl.errors import JudgeError, ScorerError
 from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.judge.judge import Opinion, conversation

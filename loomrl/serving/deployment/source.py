@@ -90,7 +90,7 @@ def source_of(what: str, db: LoomDB) -> PolicySource:
     if _is_folder(what):
         raise ConfigError(
             f"{what!r} is a folder and no policy: it has neither config.json (a model in Hugging Face's format) nor "
-            "policy.json (a control policy). `loomrl export RUN FOLDER` writes both kinds."
+            "policy.json (a control policy). `loomrl policies export RUN FOLDER` writes both kinds."
         )
     version = find_version(what, db)
     if version is None and find_run(db, what) is not None:

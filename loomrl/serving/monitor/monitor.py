@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from loomrl.config.monitor import Monitoring, MonitorRule
-from loomrl.config.rule import ActionCheck, CustomActionRule, CustomRule
+from loomrl.config.monitor import ActionCheck, CustomActionRule, CustomRule, Monitoring, MonitorRule
 from loomrl.safety.open import open_action_rule, open_text_rule
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.safety.rule import ActionRule, Deed, Found, Saying, TextRule, Wrong, flat

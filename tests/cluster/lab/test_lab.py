@@ -15,7 +15,6 @@ from loomrl.cluster.lab import Lab
 from loomrl.cluster.lab.machine import ROOT as LABS
 from loomrl.cluster.lab.machine import remove
 from loomrl.errors import ClusterError
-from tests.cluster.cluster_support import cli
 from tests.cluster.lab.lab_support import a_lab, a_name, hears, ping, python
 from tests.needs import needs
 
@@ -173,21 +172,27 @@ def test_a_lab_of_a_name_that_is_taken_is_refused_and_left_alone(lab: Lab) -> No
     assert ping(lab, "head", "one")[0] == 0
 
 
+def cli(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`python -m loomrl.cluster.lab …`."""
+    command = [sys.executable, "-m", "loomrl.cluster.lab", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+
+
 def test_another_process_finds_the_lab_changes_it_and_removes_it_without_a_trace(tmp_path: Path) -> None:
     name, before = a_name(), traces()
     words = ("--lab", name)
-    up = cli("lab", "up", "a", "b", *words, "--disk-mb", "64", "--json", cwd=tmp_path)
+    up = cli("up", "a", "b", *words, "--disk-mb", "64", cwd=tmp_path)
     assert json.loads(up.stdout)["hosts"]["b"]["address"] == "10.77.0.2", up.stderr
     lab = Lab.open(name)
     spaces = namespaces(lab)
-    assert cli("lab", "run", *words, "a", "--", "sh", "-c", "hostname; exit 3", cwd=tmp_path).returncode == 3
+    assert cli("run", *words, "a", "--", "sh", "-c", "hostname; exit 3", cwd=tmp_path).returncode == 3
     for command in (("link", "a", "--rtt-ms", "100"), ("cut", "a", "b"), ("off", "b"), ("on", "b"), ("heal", "a", "b")):
-        done = cli("lab", command[0], *words, *command[1:], cwd=tmp_path)
+        done = cli(command[0], *words, *command[1:], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     assert ping(lab, "a", "b")[1][0] > 99
-    assert cli("lab", "down", *words, cwd=tmp_path).returncode == 0
+    assert cli("down", *words, cwd=tmp_path).returncode == 0
     assert (traces(), in_namespaces(spaces)) == (before, [])
-    assert "is not there" in cli("lab", "down", *words, cwd=tmp_path).stderr
+    assert "is not there" in cli("down", *words, cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize("after_s", [0.3, 0.5, 0.6, 0.7, 0.8, 1.0, 1.3])

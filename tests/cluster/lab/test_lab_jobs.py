@@ -74,7 +74,7 @@ def test_a_job_is_submitted_from_a_host_that_has_no_ray(site: Hosts) -> None:
 
 
 def test_secrets_are_neither_in_process_lists_nor_in_logs_nor_in_what_a_job_says(site: Hosts) -> None:
-    told = [said(site, "laptop", "jobs", what, "job") for what in ("status", "logs", "result")]
+    told = [said(site, "laptop", "jobs", what, "job") for what in ("show", "logs")]
     for host in ("head", *WORKERS):
         told.append(site.lab.run(host, ["ps", "axww", "-o", "args"]).stdout)
         logs = "find /tmp/ray/session_latest/logs -type f -exec cat {} +"

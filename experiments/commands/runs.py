@@ -1,0 +1,233 @@
+"""`loomrl runs …` and `loomrl policies …`: trainings and evaluations, and the versions that they made."""
+
+import getpass
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from loomrl.experiments.commands.face import Who, Why, nouns, open_face_store, without
+from loomrl.experiments.commands.listing import add_list
+from loomrl.experiments.commands.output import emit, table
+from loomrl.record import word
+from loomrl.record.catalogue import POLICIES, RUNS, headlines_of
+
+runs = nouns("List, show and stop runs: trainings, evaluations, sweeps.")
+policies = nouns("List and show policy versions, copy them out, delete old ones.")
+
+
+def _show_run(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run.")],
+    *,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also save its page in the console as one HTML file.")
+    ] = None,
+) -> None:
+    """Show a run: its state, its result, where it came from."""
+    from loomrl.store.runs import show_run
+
+    with open_face_store() as db:
+        found = show_run(db, run)
+        if page is not None:
+            from loomrl.console.saved import save_run
+
+            page.write_text(save_run(db, run), encoding="utf-8")
+        headline = headlines_of(db, [found.id]).get(found.id)
+    about = {
+        "run": found.id,
+        "experiment": f"{found.name} ({found.experiment[:12]})",
+        "kind": found.kind,
+        "status": found.status.value,
+        "started": word.clock(found.started_at),
+        "finished": word.clock(found.finished_at),
+        "from": found.parent_policy or "nothing earlier",
+        "environments": ", ".join(f"{name} ({hash[:12]})" for name, hash in found.environments.items()),
+        "latest": headline or "",
+        **{name: value for name, value in found.result.items() if not isinstance(value, list | dict)},
+    }
+    emit(asdict(found), show=lambda console: console.print(table("", ("", ""), about.items())))
+
+
+add_list(runs, RUNS, show=_show_run)
+
+
+@runs.command()
+def stop(
+    run: Annotated[str, typer.Argument(help="A run that is being trained, on any machine.")],
+    who: Who = "",
+    why: Why = "no reason given",
+) -> None:
+    """Ask a run to end after its present update, with a checkpoint. `loomrl train --resume --run RUN` goes on."""
+    from loomrl.store.runs import ask_to_stop
+
+    with open_face_store() as db:
+        ask_to_stop(db, run, who=who or getpass.getuser(), why=why, at=time.time())
+    said = f"{run} ends after its present update."
+    emit({"run": run}, show=lambda console: console.print(said, highlight=False))
+
+
+def _show_policy(
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="A version, such as RUN/12; of RUN the last.")],
+) -> None:
+    """Show a version's origins, back to the first, its descendants and, if it was trained in a league, the ratings."""
+    from loomrl.run.version import file_of, find_version
+    from loomrl.store.lineage import lineage
+
+    with open_face_store() as db:
+        version = find_version(policy, db)
+        found = lineage(db, policy if version is None else version.id)
+        state = None if version is None else file_of(version, db, "line.json")
+    league = json.loads(state).get("league") if state else None
+    if league:
+        from loomrl.algorithms.language.league import standings
+
+        found = {**found, "league": standings(league)}
+
+    def render(console: Console) -> None:
+        _render_lineage(found, console)
+        if league:
+            _render_league(found["id"], found["league"], console)
+
+    emit(found, show=render)
+
+
+add_list(policies, POLICIES, show=_show_policy)
+
+
+def _render_lineage(found: Mapping[str, Any], console: Console) -> None:
+    for version in [found, *found["ancestors"]]:
+        made = version["made_from"]
+        made_at = f"{datetime.fromtimestamp(version['created_at']):%Y-%m-%d %H:%M:%S}"
+        environments = ", ".join(f"{name} ({hash[:12]})" for name, hash in made["environments"].items())
+        parent = version["parent"] or made["run"]["parent_policy"]
+        console.print(
+            f"[bold]{version['id']}[/bold]: a {version['stage']}, made by {version['algorithm']} at {made_at}"
+        )
+        console.print(
+            f"  from {parent or 'nothing earlier'}, by training on {_in_words(made['data'])}", highlight=False
+        )
+        console.print(f"  in {environments}", highlight=False)
+        console.print(f"  experiment {made['run']['name']} ({made['experiment'][:12]}), code {made['code'][:12]}")
+    for kind in ("children", "evaluations", "deployments"):
+        if found[kind]:
+            console.print(f"{kind}: {', '.join(found[kind])}", highlight=False)
+
+
+def _in_words(data: Mapping[str, Any]) -> str:
+    """The data that a version was trained on: counts before their nouns, long lists as their length."""
+    parts = []
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            parts.append(f"{name} ({_in_words(value)})")
+        elif isinstance(value, list | tuple):
+            parts.append(f"{len(value):,} {name}")
+        elif isinstance(value, int | float):
+            parts.append(f"{value:,} {name}" if name.endswith("s") else f"{name} {value:,}")
+        elif value:
+            parts.append(f"{name} {value}")
+    return ", ".join(parts) or "nothing yet"
+
+
+def _render_league(version: str, found: Mapping[str, Any], console: Console) -> None:
+    """Ratings, then a row for each first player: its share of points, and the number of games."""
+    ratings = found["ratings"]
+    title = f"\nRatings as of {version}, in Elo with 95% intervals"
+    columns = ("player", "rating>", "interval>", "games>", "in the pool")
+    rated = [
+        (one["player"], f"{one['rating']:.0f}", _between(one), one["games"], "yes" if one["member"] else "")
+        for one in ratings
+    ]
+    console.print(table(title, columns, rated))
+    console.print(
+        f"\nThe first seat is worth {found['advantage']['rating']:.0f} {_between(found['advantage'])}.\n",
+        highlight=False,
+    )
+    met = {(each["player"], each["opponent"]): each for each in found["results"]}
+    names = [each["player"] for each in ratings]
+    firsts, seconds = ([name for name in names if any(pair[seat] == name for pair in met)] for seat in (0, 1))
+    rows = [(first, *(_points(met.get((first, second))) for second in seconds)) for first in firsts]
+    console.print(table("Share of points, and games", ("", *(f"{name}>" for name in seconds)), rows))
+
+
+def _between(rating: Mapping[str, float]) -> str:
+    return f"[{rating['low']:.0f}, {rating['high']:.0f}]"
+
+
+def _points(result: Mapping[str, Any] | None) -> str:
+    return "" if result is None else f"{result['points'] / result['games']:.2f} ({result['games']})"
+
+
+@policies.command()
+def export(
+    policy: Annotated[str, typer.Argument(help="RUN (its last version) or RUN/NUMBER.")],
+    folder: Annotated[Path, typer.Argument(help="Target folder; must be empty if it exists.")],
+    onnx: Annotated[bool, typer.Option("--onnx", help="Of control: also policy.onnx, its greedy path.")] = False,
+    stable_baselines: Annotated[
+        bool,
+        typer.Option("--stable-baselines", help="Of control: also stable_baselines.zip, for its PPO.load."),
+    ] = False,
+    preference: Annotated[
+        str | None,
+        typer.Option(help="Of a language policy that reads one: have it always, as correctness=0.7,brevity=0.3."),
+    ] = None,
+) -> None:
+    """Copy a policy version out of the artifacts: a Hugging Face folder, or one that ControlPolicy loads."""
+    from loomrl.experiments.policies import exported
+    from loomrl.gym.preference import parse_preference
+
+    with open_face_store() as db:
+        asked = None if preference is None else parse_preference(preference)
+        version = exported(policy, db, folder, onnx=onnx, stable_baselines=stable_baselines, preference=asked)
+    result = {"policy": version, "folder": str(folder)}
+    emit(result, show=lambda console: console.print(f"{version} is in {folder}", highlight=False))
+
+
+@policies.command("import")
+@without("--store")
+def take_over(
+    file: Annotated[Path, typer.Argument(help="A zip file that Stable-Baselines3 wrote: PPO, A2C or SAC.")],
+    folder: Annotated[Path, typer.Argument(help="Target folder; must be empty if it exists.")],
+    environment: Annotated[str, typer.Option(help="The environment that it was made for, such as CartPole-v1.")],
+    most_mb: Annotated[float, typer.Option(min=1, help="Megabytes of it that are read at most, unpacked.")] = 512.0,
+) -> None:
+    """Take over a policy of Stable-Baselines3: a folder to evaluate, serve and gate. Nothing pickled is read."""
+    from contextlib import closing
+
+    from loomrl.config import GymnasiumEnvironment
+    from loomrl.control.environment import open_environment
+    from loomrl.control.stable_baselines import read
+    from loomrl.experiments.policies import refuse_full
+
+    refuse_full(folder)
+    with closing(open_environment(GymnasiumEnvironment(id=environment), {})) as place:
+        read(file, place.observation_space, place.action_space, most_mb=most_mb).save(folder)
+    result = {"file": str(file), "folder": str(folder), "environment": environment}
+    emit(result, show=lambda console: console.print(f"{file} is in {folder}", highlight=False))
+
+
+@policies.command()
+def prune(
+    days: Annotated[float, typer.Option(min=0, help="Days since the training ended.")] = 90.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
+) -> None:
+    """Delete old checkpoints, but not the best and the last of a run, nor those that were served."""
+    from loomrl.serving.retention.checkpoint import age_checkpoints
+
+    with open_face_store() as db:
+        pruned = age_checkpoints(db, days=days, now=time.time(), is_dry=dry_run)
+
+    def render(console: Console) -> None:
+        done = "would be deleted" if dry_run else "deleted"
+        console.print(f"{len(pruned.deleted)} checkpoints of trainings that ended more than {days:g} days ago: {done}")
+        for id in pruned.deleted:
+            console.print(f"  {id}", highlight=False)
+        for run, reason in pruned.failed.items():
+            console.print(f"  {run} is left alone: {reason}", highlight=False, markup=False)
+
+    emit({**asdict(pruned), "dry_run": dry_run}, show=render)
