@@ -13,7 +13,7 @@ from loomrl.errors import EpisodeError
 from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.adapters.harness.play import play_agent
 from loomrl.gym.episode import Attempt
-from loomrl.serving.agents import AgentGateway, AgentSessions, Scripted, Speak
+from loomrl.serving.agents import AgentGateway, AgentSessions, ScriptedServedPolicy, Speak
 from loomrl.types import End, Message, Source, Task
 
 AT_ONCE = 8
@@ -67,7 +67,7 @@ class _Oracle:
 
 
 async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Speak) -> tuple[Conversation, ...]:
-    scripted = Scripted(says)
+    scripted = ScriptedServedPolicy(says)
     sessions = AgentSessions(gateway, lambda attempt: scripted)
     attempt = Attempt(id="demonstration", task=task, group="demonstration", source=Source.DEMONSTRATION)
     played = await play_agent(harness, sessions, attempt)

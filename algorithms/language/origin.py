@@ -7,7 +7,7 @@ from pathlib import Path
 from loomrl.artifacts import open_artifacts
 from loomrl.config import LanguageModel
 from loomrl.files import scratch
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.model import open_tokenizer
 
 
@@ -21,7 +21,7 @@ def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
 @cache
 def stops_of(origin: Path, *, trust_remote_code: bool) -> frozenset[int]:
     """The tokens that end a turn of this model's."""
-    return Chat(open_tokenizer(origin, trust_remote_code=trust_remote_code)).stop
+    return ChatTemplate(open_tokenizer(origin, trust_remote_code=trust_remote_code)).stop
 
 
 @cache

@@ -14,7 +14,7 @@ from loomrl.errors import StoreError
 from loomrl.http.refusal import Refused
 from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.serving.dialect.openai import message_of
-from loomrl.serving.feedback.intake import MOST_STARS, FeedbackEntry, Hubs, Intake, read_feedback_body
+from loomrl.serving.feedback.intake import MOST_STARS, EndpointHubs, FeedbackEntry, FeedbackIntake, read_feedback_body
 from loomrl.serving.refusal import Refusal
 from loomrl.serving.request import Caller
 from loomrl.store.endpoints import list_endpoints
@@ -113,7 +113,9 @@ def opinion(kind: str, text: str = "") -> dict[str, Any]:
 def take(visit: Visit, body: dict[str, Any]) -> None:
     """What is said of a served session, as the gateway takes it."""
     db = visit.source.db
-    with closing(Intake(db, Hubs(visit.source.url, [each.name for each in list_endpoints(db)]))) as intake:
+    with closing(
+        FeedbackIntake(db, EndpointHubs(visit.source.url, [each.name for each in list_endpoints(db)]))
+    ) as intake:
         try:
             intake.take(
                 read_feedback_body(body, key=f"{visit.who}-{uuid.uuid4().hex}"), caller=Caller(key="", is_admin=True)

@@ -86,14 +86,14 @@ SEEN = 256
 """Size of the cache for models that see pictures, which are kept with the rendering."""
 
 
-class Prompt(NamedTuple):
+class PromptIds(NamedTuple):
     """New ids, and the pictures' positions in them."""
 
     ids: Ids
     sights: tuple[Sight, ...] = ()
 
 
-class Chat:
+class ChatTemplate:
     """A tokenizer's chat template, split so that every message is rendered and tokenised once.
 
     Its construction proves that the tokenizer round-trips its own template and that a longer conversation begins with
@@ -163,12 +163,12 @@ class Chat:
         """An assistant's turn as if it had been sampled: the ids of its text, then the end of the turn."""
         return np.asarray([*self._encode(self._literal(text)), self.end], np.int32)
 
-    def _opening(self, messages: tuple[Message, ...]) -> Prompt:
+    def _opening(self, messages: tuple[Message, ...]) -> PromptIds:
         """The ids of a whole conversation up to the assistant's turn."""
         escaped = [m._replace(content=self._literal(m.content)) for m in messages]
         return self._prompt(self._encode(self._render(escaped)), messages)
 
-    def _following(self, messages: tuple[Message, ...]) -> Prompt:
+    def _following(self, messages: tuple[Message, ...]) -> PromptIds:
         """The ids between two texts of the assistant: the end of its turn, then these messages."""
         escaped = [m._replace(content=self._literal(m.content)) for m in messages]
         rendered = self._render([Message("user", "-"), Message("assistant", ANSWER), *escaped])
@@ -177,10 +177,10 @@ class Chat:
             raise PolicyError(f"tokenizer {self._name!r}: its template ends this turn in another way than others.")
         return self._prompt(ids, messages)
 
-    def _prompt(self, ids: list[int], messages: Sequence[Message]) -> Prompt:
+    def _prompt(self, ids: list[int], messages: Sequence[Message]) -> PromptIds:
         ids_T = np.asarray(ids, np.int32)
         pictures = pictures_of(messages)
-        return Prompt(ids_T) if self._vision is None else Prompt(*self._vision.expand(ids_T, pictures))
+        return PromptIds(ids_T) if self._vision is None else PromptIds(*self._vision.expand(ids_T, pictures))
 
     def _literal(self, text: str) -> str:
         return self._special.sub(lambda found: f"\ue000{self._specials.index(found[0])}\ue001", text)
@@ -240,10 +240,10 @@ class Chat:
         )
 
 
-def open_chat(folder: str | Path, *, trust_remote_code: bool = False) -> Chat:
+def open_chat(folder: str | Path, *, trust_remote_code: bool = False) -> ChatTemplate:
     """The chat of the model in a folder."""
     vision = open_vision(folder, trust_remote_code=trust_remote_code)
-    return Chat(open_tokenizer(folder, trust_remote_code=trust_remote_code), vision)
+    return ChatTemplate(open_tokenizer(folder, trust_remote_code=trust_remote_code), vision)
 
 
 def pictures_of(messages: Iterable[Message]) -> list[bytes]:
@@ -270,7 +270,7 @@ def _parts(message: Message) -> list[dict[str, str]]:
 class Transcript:
     """The token ids of one episode, in the order in which the policy sees them; only ever appended to."""
 
-    def __init__(self, chat: Chat) -> None:
+    def __init__(self, chat: ChatTemplate) -> None:
         self._chat = chat
         self._spans: list[Ids] = []
         self.sights: tuple[Sight, ...] = ()

@@ -24,7 +24,7 @@ class Unsupported(PolicyError):
     """The engine cannot do this at all: asking again, or another replica of it, does not help."""
 
 
-class Finish(StrEnum):
+class FinishReason(StrEnum):
     """The reason why a completion ended."""
 
     STOP = "stop"
@@ -65,7 +65,7 @@ class Completion:
     ids_T: NDArray[np.int32]
     logprobs_T: NDArray[np.float32]
     versions_T: NDArray[np.int32]
-    finish: Finish
+    finish: FinishReason
     entropies_T: NDArray[np.float32] | None = None
     """In nats, of the distributions that `logprobs_T` are of; None unless the sampling asks for them."""
 
@@ -79,19 +79,19 @@ class Top:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class CompletionPiece:
     """The tokens of a completion that are new since its last piece; fields as in `Completion`."""
 
     ids_T: NDArray[np.int32]
     logprobs_T: NDArray[np.float32]
     versions_T: NDArray[np.int32]
-    finish: Finish | None = None
+    finish: FinishReason | None = None
     """None before the last piece."""
     top: Top | None = None
     """None unless the request asks for it."""
 
 
-Pieces = AsyncGenerator[Piece, None]
+Pieces = AsyncGenerator[CompletionPiece, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Statistics:
     """Seconds spent in steps; in an engine whose steps are not reported, seconds with an open request."""
 
 
-class Tally:
+class RequestTally:
     """Counts for an engine whose steps are not reported: busy means that a request is open."""
 
     def __init__(self) -> None:

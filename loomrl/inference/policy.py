@@ -13,7 +13,7 @@ from loomrl.errors import PolicyError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.policy import Action, PolicyFactory
 from loomrl.gym.policy import open_policy as open_other_policy
-from loomrl.inference.chat import Chat, Ids, Transcript, open_chat
+from loomrl.inference.chat import ChatTemplate, Ids, Transcript, open_chat
 from loomrl.inference.engine import Completion, Engine, Request
 from loomrl.inference.open import Opening, open_engine
 from loomrl.types import NO_VERSION, Message, Tokens
@@ -27,7 +27,7 @@ class Voice:
     """The settings shared by all speakers of an engine. `context` is the limit of tokens per episode."""
 
     engine: Engine
-    chat: Chat
+    chat: ChatTemplate
     sampling: Sampling
     context: int
 

@@ -19,7 +19,7 @@ from loomrl.types import Feedback, PolicyVersion, Stage
 
 if TYPE_CHECKING:
     from loomrl.coordinator.job import Job
-    from loomrl.serving.monitor.ledger import Hit
+    from loomrl.serving.monitor.ledger import RuleHit
     from loomrl.store import LoomDB
     from loomrl.store.ab_tests import AbTest
     from loomrl.store.archives import ArchiveFile
@@ -603,7 +603,7 @@ ARCHIVES = Record["ArchiveFile"](
 class HitRow:
     """A finding of the monitor, and how often it was made."""
 
-    hit: "Hit"
+    hit: "RuleHit"
     count: int
 
 

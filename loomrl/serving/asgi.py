@@ -8,15 +8,15 @@ import msgspec
 
 from loomrl.observability.exposition import KIND as TEXT
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.dialect.anthropic import Messages
-from loomrl.serving.dialect.chat import Chat
-from loomrl.serving.dialect.completions import Completions
+from loomrl.serving.dialect.anthropic import MessagesDialect
+from loomrl.serving.dialect.chat import ChatDialect
+from loomrl.serving.dialect.completions import CompletionsDialect
 from loomrl.serving.dialect.dialect import Dialect
 from loomrl.serving.dialect.openai import error_of
-from loomrl.serving.dialect.responses import Responses
+from loomrl.serving.dialect.responses import ResponsesDialect
 from loomrl.serving.gateway import Gateway
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.request import Headers, Incoming, Receive, Reply, Scope, Send, log_request, read_head
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.request import Headers, HttpReply, HttpRequest, Receive, Scope, Send, log_request, read_head
 from loomrl.serving.routes.act import answer_act
 from loomrl.serving.routes.chat import answer_chat
 from loomrl.serving.routes.complete import answer_complete
@@ -27,30 +27,30 @@ log = redacted_logger(__name__)
 Check = Callable[[str, Mapping[str, str]], None]
 """Refuses a request by its method and headers."""
 Shape = Callable[[Refusal], dict[str, Any]]
-Route = Callable[[Gateway, Incoming, Reply], Awaitable[None]]
+Route = Callable[[Gateway, HttpRequest, HttpReply], Awaitable[None]]
 
 
 def _chat_route(dialect: Dialect) -> Route:
     return lambda gateway, request, reply: answer_chat(gateway, dialect, request, reply)
 
 
-async def _answer_metrics(gateway: Gateway, request: Incoming, reply: Reply) -> None:
+async def _answer_metrics(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
     await gateway.keys.caller(request.token, scope="metrics")
     assert gateway.meter is not None, "the route is known with a meter only"
     await reply.whole(200, gateway.meter.text(), kind=TEXT)
 
 
-async def _answer_health(gateway: Gateway, request: Incoming, reply: Reply) -> None:
+async def _answer_health(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
     await reply.whole(200, b"ok", kind="text/plain")
 
 
-async def _answer_ready(gateway: Gateway, request: Incoming, reply: Reply) -> None:
+async def _answer_ready(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
     can_answer = gateway.can_answer()
     await reply.whole(200 if can_answer else 503, b"ready" if can_answer else b"not ready", kind="text/plain")
 
 
 DIALECTS: Mapping[str, Dialect] = {
-    dialect.path: dialect for dialect in (Chat(), Completions(), Responses(), Messages())
+    dialect.path: dialect for dialect in (ChatDialect(), CompletionsDialect(), ResponsesDialect(), MessagesDialect())
 }
 """Stateless, and shared by all requests."""
 ROUTES: Mapping[str, tuple[str, Route]] = {
@@ -86,9 +86,9 @@ class GatewayApp:
         try:
             request = read_head(scope, receive)
         except Refusal as refusal:
-            await self._refuse(scope, scope["path"], refusal, Reply(send, uuid.uuid4().hex))
+            await self._refuse(scope, scope["path"], refusal, HttpReply(send, uuid.uuid4().hex))
             return
-        reply = Reply(send, request.id)
+        reply = HttpReply(send, request.id)
         with log_request(request, reply):
             try:
                 if self._check is not None:
@@ -99,28 +99,30 @@ class GatewayApp:
             except Exception:
                 log.exception("Request %s failed.", reply.id)
                 message = f"The gateway failed; its log says more about {reply.id}."
-                await self._refuse(scope, request.path, Refusal(Cause.INTERNAL, message), reply)
+                await self._refuse(scope, request.path, Refusal(RefusalCause.INTERNAL, message), reply)
 
-    def _route(self, request: Incoming) -> Route:
+    def _route(self, request: HttpRequest) -> Route:
         path = MODELS if request.path.startswith(f"{MODELS}/") else request.path
         is_missing = (path == "/complete" and not request.session) or (path == "/metrics" and not self.gateway.meter)
         if path not in ROUTES or is_missing:
-            raise Refusal(Cause.UNKNOWN, f"There is no {request.path!r:.100}. Known: {', '.join(PATHS)}, /metrics.")
+            raise Refusal(
+                RefusalCause.UNKNOWN, f"There is no {request.path!r:.100}. Known: {', '.join(PATHS)}, /metrics."
+            )
         method, route = ROUTES[path]
         if method and request.method != method:
-            raise Refusal(Cause.INVALID, f"{request.path} takes {method}, not {request.method}.")
+            raise Refusal(RefusalCause.INVALID, f"{request.path} takes {method}, not {request.method}.")
         return route
 
-    async def _refuse(self, scope: Scope, path: str, refusal: Refusal, reply: Reply) -> None:
+    async def _refuse(self, scope: Scope, path: str, refusal: Refusal, reply: HttpReply) -> None:
         if self.gateway.meter is not None:
             self.gateway.meter.refused(refusal.cause)
         if reply.is_begun:
             return
         retry = refusal.retry_after_s
         extra: Headers = [] if retry is None else [(b"retry-after", str(max(1, round(retry))).encode())]
-        if refusal.cause is Cause.BUDGET and retry is None:
+        if refusal.cause is RefusalCause.BUDGET and retry is None:
             extra.append((b"x-should-retry", b"false"))  # clients of OpenAI and Anthropic would try a 429 again
-        if refusal.cause is Cause.KEY:
+        if refusal.cause is RefusalCause.KEY:
             extra.append((b"www-authenticate", b"Bearer"))
         is_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
         shape = errors_of(path, anthropic=is_anthropic)
@@ -131,7 +133,7 @@ def errors_of(path: str, *, anthropic: bool) -> Shape:
     """The writer of errors for a path, below the root or a session; a path of no dialect takes the client's."""
     dialect = next((dialect for dialect in DIALECTS.values() if path.endswith(dialect.path)), None)
     if dialect is None:
-        return DIALECTS[Messages.path].refusal if anthropic else error_of
+        return DIALECTS[MessagesDialect.path].refusal if anthropic else error_of
     return dialect.refusal
 
 

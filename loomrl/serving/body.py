@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 
 from loomrl.errors import did_you_mean
 from loomrl.schema import models_in
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
 
 DEEPEST = 64
 """Levels of objects and lists in a request."""
@@ -125,7 +125,7 @@ TEXT_OR_PARTS = Discriminator(lambda raw: f"{MARK}text" if isinstance(raw, str) 
 
 def invalid(where: str, message: str) -> Refusal:
     """A refused part of a request."""
-    return Refusal(Cause.INVALID, message, where=where)
+    return Refusal(RefusalCause.INVALID, message, where=where)
 
 
 def read_body(form: type[B], raw: Mapping[str, Any]) -> B:
@@ -137,7 +137,7 @@ def read_body(form: type[B], raw: Mapping[str, Any]) -> B:
 def read_closed(form: type[B], raw: Any) -> B:
     """`read_body` of an object of any size."""
     if not isinstance(raw, dict):
-        raise Refusal(Cause.INVALID, "The body must be an object.")
+        raise Refusal(RefusalCause.INVALID, "The body must be an object.")
     try:
         return form.model_validate(raw)
     except ValidationError as error:

@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 from loomrl.errors import StoreError
 from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.call import Ask
+from loomrl.serving.call import ChatRequest
 from loomrl.serving.policy import ActAsk
 from loomrl.serving.recorder import OpenSession, check_id, check_same
 from loomrl.serving.recording.acts import Form, NewActs, are_acts, check_form, decode_acts, form_of
-from loomrl.serving.recording.commit import Commit, Finish, Writer, unavailable
+from loomrl.serving.recording.commit import Commit, FinishJob, Writer, unavailable
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.recording.payload import decode
-from loomrl.serving.recording.record import Call, told
+from loomrl.serving.recording.record import CallToRecord, told
 from loomrl.serving.recording.trajectory import ending_of, trajectory_on_record
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.thread import Known, Spoken, answer_marks
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.thread import KnownBeginning, RecordedAnswer, answer_marks
 from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import (
     StoredSession,
@@ -67,16 +67,16 @@ def open_recorder(
     settings: StoreSettings | None = None,
     clock: Callable[[], float] = time.time,
     secret: bytes | None = None,
-) -> "Store":
+) -> "StoreRecorder":
     """The recorder in the LoomDB behind a URL; `redactor` None is `PatternRedactor`, `secret` None is this process's.
 
     Recorders with the same secret give a value of a session the same placeholder.
     """
     naming = Naming(db := open_store(url), redactor or Remembering(PatternRedactor()), secret=secret or token_bytes(32))
-    return Store(db, naming=naming, settings=settings, clock=clock)
+    return StoreRecorder(db, naming=naming, settings=settings, clock=clock)
 
 
-class Store:
+class StoreRecorder:
     """A Recorder in LoomDB. Any number of processes may share the database; one event loop uses one Store."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Store:
         self._out_at = float("-inf")
         self._writer = Writer(Commit(db, naming, clock=clock), most=self._settings.most_waiting)
 
-    async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
+    async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
         """As of `Recorder`."""
         if not ask.store:
             return False
@@ -110,7 +110,7 @@ class Store:
             self._out = await self._read(opted_out, self._db)
         return person_of(endpoint, ask.user) not in self._out
 
-    async def session_of(self, key: str, ask: Ask) -> str | None:
+    async def session_of(self, key: str, ask: ChatRequest) -> str | None:
         """As of `Recorder`."""
         marks = answer_marks(ask)
         if not marks:
@@ -120,7 +120,7 @@ class Store:
             return name
         return await self._read(find_session, self._db, key, marks)
 
-    async def known(self, session: str, ask: Ask, *, key: str | None = None) -> Known | None:
+    async def known(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
         """As of `Recorder`."""
         check_id(session)
         recent = await self._session(session)
@@ -134,7 +134,7 @@ class Store:
             found = recent.threads.longest(ask)
         return None if found is None else found.known()
 
-    async def keep(self, call: Call) -> None:
+    async def keep(self, call: CallToRecord) -> None:
         """As of `Recorder`."""
         name = call.session
         check_id(name)
@@ -170,7 +170,7 @@ class Store:
         if (recent := self._recent.get(session)) is not None:
             recent.check_owner(key)
         stored: StoredSession
-        stored, ending = await self._writer.do(Finish(session, key, new))
+        stored, ending = await self._writer.do(FinishJob(session, key, new))
         if recent is not None:
             recent.has_ended = True
         check_same(session, ending_of(stored), ending)
@@ -178,7 +178,7 @@ class Store:
             return await self._read(trajectory_on_record, self._db, stored)
         except ValueError as error:  # steps of two forms that were kept at once by two gateways
             message = f"session {session!r:.100} has ended, and becomes no trajectory: {error}."
-            raise Refusal(Cause.CONFLICT, message) from None
+            raise Refusal(RefusalCause.CONFLICT, message) from None
 
     async def close(self) -> None:
         """As of `Recorder`; closes the database too."""
@@ -246,7 +246,7 @@ class Store:
         recent.checked_at = self._clock()
         return recent
 
-    def _add(self, recent: _Recent, new: Sequence[Spoken]) -> None:
+    def _add(self, recent: _Recent, new: Sequence[RecordedAnswer]) -> None:
         """Remember answers; the sessions that were used least recently make room."""
         before = recent.threads.size
         for one in new:
@@ -266,11 +266,11 @@ class Store:
             if self._marks.get((recent.key, mark)) == session:
                 del self._marks[recent.key, mark]
 
-    def _failed(self, recent: _Recent, new: Sequence[Spoken], error: BaseException) -> None:
+    def _failed(self, recent: _Recent, new: Sequence[RecordedAnswer], error: BaseException) -> None:
         """Forget answers that are not on record; a session that is not ours, or has ended, is read again."""
         if self._recent.get(recent.id) is not recent:
             return
-        if isinstance(error, Refusal) and error.cause in (Cause.UNKNOWN, Cause.CONFLICT):
+        if isinstance(error, Refusal) and error.cause in (RefusalCause.UNKNOWN, RefusalCause.CONFLICT):
             self._forget(recent.id)
             return
         before = recent.threads.size

@@ -7,15 +7,15 @@ from typing import Any, Literal
 
 from loomrl.observability import trace
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.dispatch import Candidate, View, candidates, only_arm
-from loomrl.serving.feedback.intake import Intake
+from loomrl.serving.dispatch import ArmReplica, EndpointView, candidates, only_arm
+from loomrl.serving.feedback.intake import FeedbackIntake
 from loomrl.serving.measure import Measures
-from loomrl.serving.meter import Meter
+from loomrl.serving.meter import GatewayMeter
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.observe import Observed
 from loomrl.serving.recorder import Recorder
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.request import Caller, Keys
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.request import Caller, CallerKeys
 from loomrl.serving.room import Room
 from loomrl.store.endpoints import Endpoint
 
@@ -41,17 +41,17 @@ class GatewaySettings:
 class Gateway:
     """One gateway. Mode `before` records a call before its answer ends, `after` soon after it."""
 
-    view: View
+    view: EndpointView
     recorder: Recorder | None
     """None if nothing is recorded, as in mode `off`."""
-    keys: Keys
+    keys: CallerKeys
     mode: Mode = "before"
     rate: float = 1.0
     """Share of sessions whose acts are recorded."""
     monitor: Monitor | None = None
     measures: Measures | None = None
-    meter: Meter | None = None
-    intake: Intake | None = None
+    meter: GatewayMeter | None = None
+    intake: FeedbackIntake | None = None
     settings: GatewaySettings = field(default_factory=GatewaySettings)
     is_ready: bool = True
     """False tells load balancers to go elsewhere; open requests go on."""
@@ -73,7 +73,7 @@ class Gateway:
         found = known[0] if not name and len(known) == 1 else self.view.endpoint(name)
         if found is None:
             names = ", ".join(sorted(each.name for each in known)) or "none"
-            raise Refusal(Cause.UNKNOWN, f"There is no model {name!r:.100}. Known: {names}.", where="model")
+            raise Refusal(RefusalCause.UNKNOWN, f"There is no model {name!r:.100}. Known: {names}.", where="model")
         return only_arm(found, arm) if pinned else found
 
     def can_answer(self) -> bool:
@@ -92,7 +92,7 @@ class Gateway:
         return room
 
     def observe(
-        self, endpoint: Endpoint, options: Sequence[Candidate], unit: str, *, is_alone: bool = False, **whose: str
+        self, endpoint: Endpoint, options: Sequence[ArmReplica], unit: str, *, is_alone: bool = False, **whose: str
     ) -> Observed:
         """Watch a call that is given to the first of these."""
         return Observed(
@@ -109,7 +109,9 @@ class Gateway:
             async with asyncio.timeout_at(deadline):
                 await trace_record(work)
         except TimeoutError:
-            raise Refusal(Cause.TIMEOUT, "The answer could not be recorded in time.", retry_after_s=1.0) from None
+            raise Refusal(
+                RefusalCause.TIMEOUT, "The answer could not be recorded in time.", retry_after_s=1.0
+            ) from None
 
     def run_later(self, work: Coroutine[Any, Any, None]) -> None:
         """Run this in the background to its end."""

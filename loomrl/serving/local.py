@@ -7,12 +7,12 @@ from typing import Self
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
 from loomrl.serving.asgi import GatewayApp
-from loomrl.serving.dispatch import FixedView, View
+from loomrl.serving.dispatch import EndpointView, FixedView
 from loomrl.serving.gateway import Gateway, GatewaySettings, Mode
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recorder import Recorder
-from loomrl.serving.request import Keys, NoKeys
+from loomrl.serving.request import CallerKeys, NoKeys
 from loomrl.store.endpoints import Arm, Endpoint
 
 
@@ -28,10 +28,10 @@ class LocalGateway:
 
     def __init__(
         self,
-        view: View | Mapping[str, ServedPolicy],
+        view: EndpointView | Mapping[str, ServedPolicy],
         recorder: Recorder | None,
         *,
-        keys: Keys | None = None,
+        keys: CallerKeys | None = None,
         mode: Mode = "before",
         monitor: Monitor | None = None,
         settings: GatewaySettings | None = None,

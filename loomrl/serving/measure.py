@@ -18,7 +18,7 @@ from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.safety.refusing import refuses
 from loomrl.serving.call import Gathered
-from loomrl.serving.dispatch import MOVABLE, View
+from loomrl.serving.dispatch import MOVABLE, EndpointView
 from loomrl.serving.refusal import Refusal
 from loomrl.serving.split import assigned
 from loomrl.store import LoomDB
@@ -76,14 +76,14 @@ class _Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class _MeasuredSession:
     """A session's key, and its unit if that is measured."""
 
     key: str
     unit: _Unit | None
 
 
-class Measured:
+class MeasuredCall:
     """One call that is measured, from when it is given to an arm."""
 
     __slots__ = ("_begun", "_is_alone", "_measures", "_unit")
@@ -136,13 +136,13 @@ class Measured:
 class Measures:
     """The outcomes that one gateway sees, in LoomDB every `FLUSH_S`."""
 
-    def __init__(self, db: LoomDB, view: View, *, source: str, settle_s: float = SETTLE_S) -> None:
+    def __init__(self, db: LoomDB, view: EndpointView, *, source: str, settle_s: float = SETTLE_S) -> None:
         self._db = db
         self._view = view
         self._source = source
         self._settle_s = settle_s
         self._units: OrderedDict[tuple[str, int, str, str], _Unit] = OrderedDict()
-        self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, str], _MeasuredSession] = OrderedDict()
         self._due: deque[tuple[float, _Unit]] = deque()
         self._waiting: dict[str, list[Observation]] = {}
         self._feedback = 0
@@ -168,15 +168,15 @@ class Measures:
 
     def begin(
         self, endpoint: Endpoint, unit: str, *, session: str = "", key: str = "", is_alone: bool = False
-    ) -> Measured | None:
+    ) -> MeasuredCall | None:
         """Begin to measure a call; None where nothing is compared.
 
         `is_alone`: no other call has this unit, so its answer settles it.
         """
         there = self._unit(endpoint, unit)
         if session and (name := (endpoint.name, session)) not in self._sessions:
-            _put(self._sessions, name, _Session(key, there))
-        return None if there is None else Measured(self, there, is_alone=is_alone)
+            _put(self._sessions, name, _MeasuredSession(key, there))
+        return None if there is None else MeasuredCall(self, there, is_alone=is_alone)
 
     def complete(self, session: str, *, key: str | None, **told: float | None) -> bool:
         """End a session: its reward counts for the arm that it was first assigned to.

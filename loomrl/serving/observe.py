@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from loomrl.serving.call import Gathered, Usage
-from loomrl.serving.dispatch import Candidate
-from loomrl.serving.measure import Measured
-from loomrl.serving.meter import Metered
+from loomrl.serving.dispatch import ArmReplica
+from loomrl.serving.measure import MeasuredCall
+from loomrl.serving.meter import MeteredCall
 from loomrl.serving.refusal import Refusal
 
 
@@ -15,17 +15,17 @@ from loomrl.serving.refusal import Refusal
 class Observed:
     """A call from when it is given to an arm. Without watchers nothing happens."""
 
-    measured: Measured | None = None
-    metered: Metered | None = None
+    measured: MeasuredCall | None = None
+    metered: MeteredCall | None = None
 
-    def first(self, candidate: Candidate) -> None:
+    def first(self, candidate: ArmReplica) -> None:
         """The first token is here, from this one."""
         if self.measured is not None:
             self.measured.first()
         if self.metered is not None:
             self.metered.first(candidate)
 
-    def answered(self, candidate: Candidate, usage: Usage | None = None) -> None:
+    def answered(self, candidate: ArmReplica, usage: Usage | None = None) -> None:
         """The answer of this one is complete."""
         if self.measured is not None:
             self.measured.answered(candidate.arm.name)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.serving.call import Drawing, Event, Said, Tool
+from loomrl.serving.call import ChatMessage, Drawing, Event, ToolSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,11 @@ class Continuation:
     known_T: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     pictures: tuple[Picture, ...] = ()
     """Those among the known ids."""
-    messages: tuple[Said, ...] = ()
+    messages: tuple[ChatMessage, ...] = ()
     """The new ones."""
     prompt: str | tuple[int, ...] | None = None
     """In the place of messages: plain text, or ids."""
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = "auto"
     parallel_tool_calls: bool = True
     drawing: Drawing = field(default_factory=Drawing)
@@ -64,7 +64,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Act:
+class ActRequest:
     """Observations for a control policy: a batch, flat as the environment gives it (`loomrl.serving.routes.act`)."""
 
     observations: Any
@@ -79,7 +79,7 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Acted:
+class ActResult:
     """Actions, batch first, the number of the version that chose them, and their log-probabilities if it explored."""
 
     actions: Any
@@ -94,7 +94,7 @@ class ActAsk:
     """A request to act. `is_one`: a single observation, answered with a single action."""
 
     model: str
-    act: Act
+    act: ActRequest
     is_one: bool
     kind: str
     """The content type, in which it is answered too."""
@@ -114,5 +114,5 @@ class ServedPolicy(Protocol):
     def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         """The events of all choices; a Refusal (INVALID, TOO_LONG) before the first one if it cannot be answered."""
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         """The actions for a batch; a Refusal if the observations are not of the space."""

@@ -1,7 +1,7 @@
 """The recorder: calls are recorded by session, and a session becomes one trajectory.
 
-`Memory` keeps everything in this process; `loomrl.serving.durable.Store` keeps it in LoomDB. The rules of sessions are
-in `OpenSession`, for both.
+`MemoryRecorder` keeps everything in this process, `loomrl.serving.durable.StoreRecorder` in LoomDB. The rules of
+sessions are in `OpenSession`, for both.
 """
 
 import time
@@ -10,39 +10,39 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from loomrl.serving.call import Ask
+from loomrl.serving.call import ChatRequest
 from loomrl.serving.policy import ActAsk
-from loomrl.serving.recording.acts import Acts, NewActs, check_form, form_of
-from loomrl.serving.recording.record import Call, Ending, Kept, kept, spoken, told
-from loomrl.serving.recording.trajectory import Session, trajectory_of
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.thread import Known, Spoken, Threads, answer_marks
+from loomrl.serving.recording.acts import NewActs, RecordedActs, check_form, form_of
+from loomrl.serving.recording.record import CallToRecord, RecordedCall, SessionEnding, kept, spoken, told
+from loomrl.serving.recording.trajectory import EndedSession, trajectory_of
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.thread import KnownBeginning, RecordedAnswer, SessionThreads, answer_marks
 from loomrl.types import Source, Trajectory
 
 T = TypeVar("T")
 LONGEST_ID = 200
 REMEMBERED = 256
-"""Ended sessions whose trajectory `Memory` gives again."""
+"""Ended sessions whose trajectory `MemoryRecorder` gives again."""
 TOMBSTONES = 100_000
-"""Ended sessions that `Memory` refuses to begin again."""
+"""Ended sessions that `MemoryRecorder` refuses to begin again."""
 
 
 class Recorder(Protocol):
     """Keeps calls. A session belongs to the key and the endpoint that opened it; to others it is unknown."""
 
-    async def known(self, session: str, ask: Ask, *, key: str | None = None) -> Known | None:
+    async def known(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
         """The longest beginning of the conversation that is on record in this session.
 
         Refusal UNKNOWN for the session of another key (None does not check), CONFLICT for one that has ended.
         """
 
-    async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
+    async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
         """True if the call would be recorded: not if its caller or its user opted out. `keep` ignores such calls."""
 
-    async def session_of(self, key: str, ask: Ask) -> str | None:
+    async def session_of(self, key: str, ask: ChatRequest) -> str | None:
         """The open session of this key that the conversation continues, for callers who name none."""
 
-    async def keep(self, call: Call) -> None:
+    async def keep(self, call: CallToRecord) -> None:
         """Keep a call, once by its id: durable when it returns. It opens its session. Refusals as of `known`."""
 
     async def keep_acts(self, new: NewActs) -> None:
@@ -67,13 +67,13 @@ class Recorder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Keeping:
+class KeepJob:
     """A call to keep, the answer that it continues, and its own answers."""
 
-    call: Call
-    record: Kept
-    parent: Spoken | None
-    new: Sequence[Spoken]
+    call: CallToRecord
+    record: RecordedCall
+    parent: RecordedAnswer | None
+    new: Sequence[RecordedAnswer]
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +83,7 @@ class OpenSession:
     id: str
     key: str
     endpoint: str
-    threads: Threads = field(default_factory=Threads)
+    threads: SessionThreads = field(default_factory=SessionThreads)
     has_ended: bool = False
 
     def check_owner(self, key: str | None, endpoint: str | None = None) -> None:
@@ -96,13 +96,13 @@ class OpenSession:
         if self.has_ended:
             raise has_ended(self.id)
 
-    def extend(self, call: Call) -> Keeping:
+    def extend(self, call: CallToRecord) -> KeepJob:
         """The call as it is kept; its answers are yet to be added to the threads."""
         parent = self.threads.named.get(call.parent)
         record = kept(call, parent)
-        return Keeping(call, record, parent, self.new_answers(record, parent))
+        return KeepJob(call, record, parent, self.new_answers(record, parent))
 
-    def new_answers(self, record: Kept, parent: Spoken | None) -> list[Spoken]:
+    def new_answers(self, record: RecordedCall, parent: RecordedAnswer | None) -> list[RecordedAnswer]:
         """The answers of a call that are not in the threads."""
         return [one for one in spoken(record, parent) if one.name not in self.threads.named]
 
@@ -111,52 +111,54 @@ def check_id(session: str) -> None:
     """A Refusal for a text that cannot be the id of a session."""
     if not session or len(session) > LONGEST_ID or not session.isprintable():
         form = f"1 to {LONGEST_ID} printable characters"
-        raise Refusal(Cause.INVALID, f"session {session!r:.100}: its id must be {form}.", where="session")
+        raise Refusal(RefusalCause.INVALID, f"session {session!r:.100}: its id must be {form}.", where="session")
 
 
 def no_session(session: str) -> Refusal:
     """The Refusal for a session that does not exist, or is another caller's."""
-    return Refusal(Cause.UNKNOWN, f"session {session!r:.100} is unknown. A call under its id opens it.")
+    return Refusal(RefusalCause.UNKNOWN, f"session {session!r:.100} is unknown. A call under its id opens it.")
 
 
 def has_ended(session: str) -> Refusal:
     """The Refusal for a session that has ended."""
-    return Refusal(Cause.CONFLICT, f"session {session!r:.100} has ended. Begin another one under a new id.")
+    return Refusal(RefusalCause.CONFLICT, f"session {session!r:.100} has ended. Begin another one under a new id.")
 
 
-def check_same(session: str, first: Ending, again: Ending) -> None:
+def check_same(session: str, first: SessionEnding, again: SessionEnding) -> None:
     """Refusal CONFLICT for a session that was completed with other data."""
     if not first.agrees(again):
-        raise Refusal(Cause.CONFLICT, f"session {session!r:.100} was already completed with other data, which stays.")
+        raise Refusal(
+            RefusalCause.CONFLICT, f"session {session!r:.100} was already completed with other data, which stays."
+        )
 
 
 @dataclass(slots=True, eq=False)
 class _InMemory(OpenSession):
-    calls: dict[str, Kept] = field(default_factory=dict)
-    acts: list[Acts] = field(default_factory=list)
+    calls: dict[str, RecordedCall] = field(default_factory=dict)
+    acts: list[RecordedActs] = field(default_factory=list)
 
 
-class Memory:
+class MemoryRecorder:
     """Sessions in this process, such as those of agents in a rollout."""
 
     def __init__(self, *, source: Source = Source.ROLLOUT, clock: Callable[[], float] = time.time) -> None:
         self._source = source
         self._clock = clock
         self._open: dict[str, _InMemory] = {}
-        self._ended: OrderedDict[str, tuple[OpenSession, Ending]] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[OpenSession, SessionEnding]] = OrderedDict()
         self._made: OrderedDict[str, Trajectory] = OrderedDict()
 
-    async def known(self, session: str, ask: Ask, *, key: str | None = None) -> Known | None:
+    async def known(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
         """As of `Recorder`."""
         there = self._find(session, key)
         found = there.threads.longest(ask) if there else None
         return None if found is None else found.known()
 
-    async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
+    async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
         """As of `Recorder`."""
         return ask.store
 
-    async def session_of(self, key: str, ask: Ask) -> str | None:
+    async def session_of(self, key: str, ask: ChatRequest) -> str | None:
         """As of `Recorder`."""
         for mark in answer_marks(ask):
             for session, there in self._open.items():
@@ -164,7 +166,7 @@ class Memory:
                     return session
         return None
 
-    async def keep(self, call: Call) -> None:
+    async def keep(self, call: CallToRecord) -> None:
         """As of `Recorder`; durable as this process is."""
         if not call.ask.store:
             return
@@ -203,7 +205,7 @@ class Memory:
         there = self._find(session, key)
         if there is None:
             raise no_session(session)
-        about = Session(id=session, endpoint=there.endpoint, key=there.key, ending=ending)
+        about = EndedSession(id=session, endpoint=there.endpoint, key=there.key, ending=ending)
         made = trajectory_of(about, list(there.calls.values()), there.acts, source=self._source)
         del self._open[session]
         _put(
@@ -215,7 +217,7 @@ class Memory:
     async def close(self) -> None:
         """As of `Recorder`."""
 
-    def _find_or_open(self, new: Call | NewActs) -> _InMemory:
+    def _find_or_open(self, new: CallToRecord | NewActs) -> _InMemory:
         there = self._find(new.session, new.key) or _InMemory(new.session, new.key, new.endpoint)
         there.check_owner(new.key, new.endpoint)
         self._open[new.session] = there

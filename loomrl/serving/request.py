@@ -16,7 +16,7 @@ import msgspec
 from loomrl.observability import trace
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import Heading, Usage
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.store.endpoints import Endpoint
 
 log = redacted_logger(__name__)
@@ -49,7 +49,7 @@ class Caller:
     """What others recorded is open to it."""
 
 
-class Keys(Protocol):
+class CallerKeys(Protocol):
     """Knows callers by their keys."""
 
     async def caller(self, token: str | None, *, scope: str) -> Caller:
@@ -71,7 +71,7 @@ class NoKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class HttpRequest:
     """A request whose head was read."""
 
     method: str
@@ -92,23 +92,23 @@ class Incoming:
         """
         read_on = max(read_on, 4 * most)
         if self.headers.get("content-encoding", "identity").lower() != "identity":
-            raise Refusal(Cause.INVALID, "Compressed bodies are not read: leave out Content-Encoding.")
+            raise Refusal(RefusalCause.INVALID, "Compressed bodies are not read: leave out Content-Encoding.")
         announced = self.headers.get("content-length", "0")
         if announced.isdecimal() and int(announced) > most:
             await self._discard(read_on)
-            raise Refusal(Cause.TOO_LARGE, f"A body has at most {most} bytes, this one {announced}.")
+            raise Refusal(RefusalCause.TOO_LARGE, f"A body has at most {most} bytes, this one {announced}.")
         parts = []
         size = 0
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
-                raise Refusal(Cause.INVALID, "The request was cut off.")
+                raise Refusal(RefusalCause.INVALID, "The request was cut off.")
             part = message.get("body", b"")
             parts.append(part)
             size += len(part)
             if size > most:
                 await self._discard(read_on)
-                raise Refusal(Cause.TOO_LARGE, f"A body has at most {most} bytes, this one more.")
+                raise Refusal(RefusalCause.TOO_LARGE, f"A body has at most {most} bytes, this one more.")
             if not message.get("more_body", False):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -138,7 +138,7 @@ class Incoming:
             more = message["type"] == "http.request" and message.get("more_body", False)
 
 
-def read_head(scope: Scope, receive: Receive) -> Incoming:
+def read_head(scope: Scope, receive: Receive) -> HttpRequest:
     """The head of a request; a Refusal for an invalid session id."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     path = scope["path"]
@@ -152,9 +152,9 @@ def read_head(scope: Scope, receive: Receive) -> Incoming:
         session = session or in_key
     if session and not SESSION.fullmatch(session):
         message = "A session's name has 1 to 128 letters, digits or . _ : @ -"
-        raise Refusal(Cause.INVALID, message, where="session")
+        raise Refusal(RefusalCause.INVALID, message, where="session")
     wanted = headers.get("x-request-id", "")
-    return Incoming(
+    return HttpRequest(
         method=scope["method"],
         path=path,
         session=session,
@@ -179,13 +179,13 @@ def read_json(body: bytes) -> Mapping[str, Any]:
     try:
         found = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(Cause.INVALID, f"The body is not JSON: {error}.") from None
+        raise Refusal(RefusalCause.INVALID, f"The body is not JSON: {error}.") from None
     if not isinstance(found, dict):
-        raise Refusal(Cause.INVALID, "The body must be a JSON object.")
+        raise Refusal(RefusalCause.INVALID, "The body must be a JSON object.")
     return found
 
 
-class Reply:
+class HttpReply:
     """Writes one response, with the headers that all of them have."""
 
     def __init__(self, send: Send, id: str) -> None:
@@ -236,7 +236,7 @@ class Reply:
 
 
 @contextmanager
-def log_request(request: Incoming, reply: Reply) -> Iterator[None]:
+def log_request(request: HttpRequest, reply: HttpReply) -> Iterator[None]:
     """Trace and log the request that is answered in the block, never its content."""
     if request.path in QUIET:
         yield
@@ -251,7 +251,7 @@ def log_request(request: Incoming, reply: Reply) -> Iterator[None]:
             log.info("%s %s %d", request.method, path, reply.status, extra=_fields(reply, began))
 
 
-def _describe(span: trace.Span, request: Incoming, reply: Reply) -> None:
+def _describe(span: trace.Span, request: HttpRequest, reply: HttpReply) -> None:
     """Set the conventions' names for servers and for generative AI."""
     if span is trace.NOTHING:
         return
@@ -277,7 +277,7 @@ def _describe(span: trace.Span, request: Incoming, reply: Reply) -> None:
         span.set(error__type=str(reply.status))
 
 
-def _fields(reply: Reply, began: float) -> dict[str, object]:
+def _fields(reply: HttpReply, began: float) -> dict[str, object]:
     fields: dict[str, object] = {"status": reply.status, "ms": round(1000 * (time.perf_counter() - began), 2)}
     if (heading := reply.heading) is not None:
         fields |= {"endpoint": heading.model, "arm": heading.arm, "version": heading.version}

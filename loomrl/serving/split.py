@@ -14,7 +14,7 @@ from loomrl.store.endpoints import Arm, Endpoint, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class ArmAssignment:
     """The arm that a unit fell to, and the A/B test that it did so in; outside of tests the test is empty."""
 
     arm: Arm
@@ -35,7 +35,7 @@ def chosen(endpoint: str, arms: Sequence[Arm], session: str) -> Arm | None:
     return max(heard, key=lambda arm: -arm.share / math.log(uniform(endpoint, arm.name, session)))
 
 
-def assigned(endpoint: Endpoint, tests: Iterable[AbTest], unit: str) -> Assignment | None:
+def assigned(endpoint: Endpoint, tests: Iterable[AbTest], unit: str) -> ArmAssignment | None:
     """A unit's arm: by the running test that has its slot, else by the endpoint's shares; None if no arm has any.
 
     A test whose arm was removed from the endpoint assigns nobody: the rest would not be the planned test.
@@ -45,9 +45,9 @@ def assigned(endpoint: Endpoint, tests: Iterable[AbTest], unit: str) -> Assignme
             arms = [replace(arm, share=test.shares[arm.name]) for arm in endpoint.arms if arm.name in test.shares]
             arm = chosen(f"test {test.name}", arms, unit) if len(arms) == len(test.shares) else None
             if arm is not None:
-                return Assignment(next(each for each in endpoint.arms if each.name == arm.name), test.name)
+                return ArmAssignment(next(each for each in endpoint.arms if each.name == arm.name), test.name)
     arm = chosen(endpoint.name, endpoint.arms, unit)
-    return None if arm is None else Assignment(arm)
+    return None if arm is None else ArmAssignment(arm)
 
 
 def shadows(endpoint: str, arms: Sequence[Arm], session: str) -> list[Arm]:

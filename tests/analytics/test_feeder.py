@@ -18,7 +18,7 @@ from loomrl.config import HubConfig
 from loomrl.errors import AnalyticsError
 from loomrl.hub.open import open_endpoint_hub, open_hub
 from loomrl.serving.retention.erasure import carry_out
-from loomrl.serving.retention.sweep import Sweeper, Terms
+from loomrl.serving.retention.sweep import Sweeper, SweepTerms
 from loomrl.store import beside, open_store
 from loomrl.store.erasures import Erasure, begin_erasure
 from loomrl.store.hub_tables import trajectories
@@ -141,7 +141,7 @@ class Midway:
 
 
 def test_archived_trajectories_stay_until_their_files_go(fed: World, tmp_path: Path) -> None:
-    terms, later = Terms(days=1, archive_days=1), time.time() + 5 * DAY
+    terms, later = SweepTerms(days=1, archive_days=1), time.time() + 5 * DAY
     with open_hub(beside(fed.url, "endpoint-talk"), HubConfig()) as hub:
         sweeper = Sweeper(fed.db, hub, "talk", artifact_url=str(tmp_path / "artifacts"), terms=terms)
         assert sweeper._move(later) == 10

@@ -5,10 +5,10 @@ import os
 import psutil
 import ray
 
-from loomrl.inference.vllm.fleet import Fleet
+from loomrl.inference.vllm.fleet import VllmFleet
 
 
-def processes(engines: Fleet) -> list[tuple[psutil.Process, psutil.Process]]:
+def processes(engines: VllmFleet) -> list[tuple[psutil.Process, psutil.Process]]:
     """Of every engine: its actor, and vLLM's core below it."""
     pids = ray.get([actor.__ray_call__.remote(lambda self: os.getpid()) for actor in engines._actors])
     actors = map(psutil.Process, pids)

@@ -9,11 +9,11 @@ from tokenizers import normalizers
 from transformers import PreTrainedTokenizerFast
 
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.chat import Chat, Transcript
+from loomrl.inference.chat import ChatTemplate, Transcript
 from loomrl.types import Message
 
 TOKENIZER = tiny_tokenizer()
-CHAT = Chat(TOKENIZER)
+CHAT = ChatTemplate(TOKENIZER)
 LETTERS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TEXT = st.one_of(LETTERS, st.lists(st.one_of(st.sampled_from(SPECIAL), LETTERS), max_size=3).map("".join))
 ROLES = st.sampled_from(["user", "tool", "system"])
@@ -100,7 +100,7 @@ CHATML = (
 
 
 def test_what_a_template_puts_after_a_turn_is_kept_and_its_preamble_comes_once() -> None:
-    chat = Chat(tiny_tokenizer(CHATML))
+    chat = ChatTemplate(tiny_tokenizer(CHATML))
     transcript = Transcript(chat)
     transcript.observe([Message("user", "x")])
     transcript.sampled(chat.encode("yes"))
@@ -113,7 +113,7 @@ def test_what_a_template_puts_after_a_turn_is_kept_and_its_preamble_comes_once()
 def test_another_end_of_text_stops_too_and_the_turn_is_then_ended_properly() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.eos_token = "<|tool|>"
-    chat = Chat(tokenizer)
+    chat = ChatTemplate(tokenizer)
     eos = int(tokenizer.eos_token_id)
     assert chat.stop == {chat.end, eos}
     transcript = Transcript(chat)
@@ -150,11 +150,11 @@ ENDLESS = TEMPLATE.replace("<|end|>", "")
 )
 def test_a_tokenizer_that_does_not_round_trip_is_refused(tokenizer: PreTrainedTokenizerFast, difference: str) -> None:
     with pytest.raises(ConfigError, match=difference):
-        Chat(tokenizer)
+        ChatTemplate(tokenizer)
 
 
 def test_a_role_that_the_template_refuses_is_a_policy_error() -> None:
     refusal = "{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
     strict = TEMPLATE.replace("{{ m.content }}", refusal + "{{ m.content }}")
     with pytest.raises(PolicyError, match=r"refuses tool: no tools"):
-        Transcript(Chat(tiny_tokenizer(strict))).observe([Message("tool", "x")])
+        Transcript(ChatTemplate(tiny_tokenizer(strict))).observe([Message("tool", "x")])

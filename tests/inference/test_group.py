@@ -10,7 +10,7 @@ import torch
 
 from loomrl.errors import PolicyError
 from loomrl.inference.weights import group
-from loomrl.inference.weights.group import Member, host, receive, send
+from loomrl.inference.weights.group import GroupMember, host, receive, send
 from loomrl.inference.weights.sealed import Sealed, seal
 
 CPU = torch.device("cpu")
@@ -32,7 +32,7 @@ def passed(*versions: Sealed) -> list[Any]:
     meeting, store = host("test", 3, "127.0.0.1")
 
     def receiver(rank: int) -> list[Any]:
-        member, answers = Member(meeting, rank, CPU), []
+        member, answers = GroupMember(meeting, rank, CPU), []
         for _ in versions:
             try:
                 answers.append(receive(member))
@@ -42,7 +42,7 @@ def passed(*versions: Sealed) -> list[Any]:
 
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(receiver, rank) for rank in (1, 2)]
-        member = Member(meeting, 0, CPU, store=store)
+        member = GroupMember(meeting, 0, CPU, store=store)
         for sealed in versions:
             send(member, sealed)
         return [one.result() for one in waiting]
@@ -71,7 +71,7 @@ def test_who_waits_for_somebody_that_never_comes_says_so(monkeypatch: pytest.Mon
     meeting, store = host("test", 2, "127.0.0.1")
     began = time.monotonic()
     with pytest.raises(PolicyError, match="rank 0 did not meet the others"):
-        Member(meeting, 0, CPU, store=store)
+        GroupMember(meeting, 0, CPU, store=store)
     assert time.monotonic() - began < 10
 
 
@@ -82,14 +82,14 @@ def test_who_waits_for_somebody_that_left_or_is_silent_says_so(monkeypatch: pyte
         done = threading.Event()
 
         def other(meeting: Any = meeting, leaves: bool = leaves, done: threading.Event = done) -> None:
-            member = Member(meeting, 0, CPU, store=store)  # noqa: B023
+            member = GroupMember(meeting, 0, CPU, store=store)  # noqa: B023
             if leaves:
                 member.leave()
             done.wait()
 
         with ThreadPoolExecutor(1) as pool:
             pool.submit(other)
-            member = Member(meeting, 1, CPU)
+            member = GroupMember(meeting, 1, CPU)
             began = time.monotonic()
             with pytest.raises(PolicyError, match="a bucket did not reach all members"):
                 receive(member)

@@ -15,7 +15,7 @@ from loomrl.gym.base import BaseEnvironment, Step
 from loomrl.gym.host.local import plan_group
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import save_model
 from loomrl.inference.policy import Voice, open_policy, speakers
@@ -56,7 +56,7 @@ async def play(choice: LanguagePolicy, *, size: int = 4) -> list[Trajectory]:
 
 
 async def test_the_tokens_of_an_episode_are_what_the_engine_saw_and_drew(folder: Path) -> None:
-    model, chat = tiny_model(), Chat(tiny_tokenizer())
+    model, chat = tiny_model(), ChatTemplate(tiny_tokenizer())
     choice = LanguagePolicy(
         path=str(folder), sampling=Sampling(temperature=0.8, max_tokens=12, entropies=True), version=6
     )
@@ -114,7 +114,7 @@ class Recording(TorchEngine):
 
 
 async def test_the_length_of_an_action_is_cut_to_the_room_that_is_left() -> None:
-    engine, chat = Recording(), Chat(tiny_tokenizer())
+    engine, chat = Recording(), ChatTemplate(tiny_tokenizer())
     speaker = speakers(Voice(engine, chat, Sampling(max_tokens=9), 20))(Echo(), random.Random(0))
     conversation: tuple[Message, ...] = (Message("user", "x"),)
     lengths = []
@@ -128,7 +128,7 @@ async def test_the_length_of_an_action_is_cut_to_the_room_that_is_left() -> None
 
 
 async def test_seeds_come_from_the_episodes_own_randomness() -> None:
-    engine, chat = Recording(), Chat(tiny_tokenizer())
+    engine, chat = Recording(), ChatTemplate(tiny_tokenizer())
     factory = speakers(Voice(engine, chat, Sampling(max_tokens=2), 64))
     for seed in (1, 1, 2):
         await factory(Echo(), random.Random(seed)).act((Message("user", "x"),))
@@ -152,7 +152,7 @@ def test_a_context_beyond_the_models_is_refused_when_the_policy_is_opened(folder
 
 async def test_an_engine_can_serve_speakers_and_others_at_once(folder: Path) -> None:
     engine = TorchEngine(tiny_model(), slots=4)
-    speaker = speakers(Voice(engine, Chat(tiny_tokenizer()), Sampling(max_tokens=4), 64))
+    speaker = speakers(Voice(engine, ChatTemplate(tiny_tokenizer()), Sampling(max_tokens=4), 64))
     action = await speaker(Echo(), random.Random(0)).act((Message("user", "x"),))
     other = await engine.generate(request([1, 2]))
     assert action.tokens is not None

@@ -20,7 +20,7 @@ from sample_models import (
 from transformers import GPT2LMHeadModel, PreTrainedModel
 
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.engine import Completion, FinishReason, Request
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.sealed import seal
 
@@ -154,20 +154,20 @@ def test_the_same_sequence_of_requests_gives_the_same_bits() -> None:
 def test_a_completion_ends_with_its_stop_token_or_at_its_length() -> None:
     model = tiny_model()
     (free,) = asyncio.run(answers(TorchEngine(model), [request([7, 8], max_tokens=10)]))
-    assert (free.finish, len(free.ids_T)) == (Finish.LENGTH, 10)
+    assert (free.finish, len(free.ids_T)) == (FinishReason.LENGTH, 10)
     stop = int(free.ids_T[4])
     expected = free.ids_T[: free.ids_T.tolist().index(stop) + 1]
     asked = [request([7, 8], max_tokens=10, stop={stop, 299, 298}), request([7, 8], max_tokens=10)]
     stopped, other = asyncio.run(answers(TorchEngine(model), asked))
-    assert (stopped.finish, stopped.ids_T.tolist()) == (Finish.STOP, expected.tolist())
-    assert other.finish is Finish.LENGTH
+    assert (stopped.finish, stopped.ids_T.tolist()) == (FinishReason.STOP, expected.tolist())
+    assert other.finish is FinishReason.LENGTH
 
 
 def test_a_completion_ends_where_the_context_does() -> None:
     model = tiny_model()
     asked = [request(random_prompt(0, 20), max_tokens=64)]
     got = asyncio.run(answers(TorchEngine(model, context=32), asked))
-    assert (len(got[0].ids_T), got[0].finish) == (12, Finish.LENGTH)
+    assert (len(got[0].ids_T), got[0].finish) == (12, FinishReason.LENGTH)
     assert drift(model, asked, got) <= TOLERANCE
 
 

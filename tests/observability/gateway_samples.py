@@ -12,10 +12,10 @@ from loomrl.http.server import Embedded
 from loomrl.serving.asgi import GatewayApp
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.gateway import Gateway, GatewaySettings
-from loomrl.serving.meter import Meter
+from loomrl.serving.meter import GatewayMeter
 from loomrl.serving.policy import ServedPolicy
-from loomrl.serving.recorder import Memory
-from loomrl.serving.request import Keys, NoKeys
+from loomrl.serving.recorder import MemoryRecorder
+from loomrl.serving.request import CallerKeys, NoKeys
 from loomrl.store.endpoints import Arm, Endpoint
 
 
@@ -44,11 +44,15 @@ class Metered:
 
 @asynccontextmanager
 async def metered(
-    view: FixedView, *, settings: GatewaySettings | None = None, keys: Keys | None = None
+    view: FixedView, *, settings: GatewaySettings | None = None, keys: CallerKeys | None = None
 ) -> AsyncIterator[Metered]:
     """A gateway of this view."""
     gateway = Gateway(
-        view=view, recorder=Memory(), keys=keys or NoKeys(), meter=Meter(), settings=settings or GatewaySettings()
+        view=view,
+        recorder=MemoryRecorder(),
+        keys=keys or NoKeys(),
+        meter=GatewayMeter(),
+        settings=settings or GatewaySettings(),
     )
     door = open_door("127.0.0.1", 0)
     server = Embedded(GatewayApp(gateway), door.listeners)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from loomrl.serving.acting import Acting
+from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.gateway import GatewaySettings
 from loomrl.serving.meter import ErrorRates
@@ -76,7 +76,7 @@ async def test_a_call_that_breaks_off_failed_and_one_whose_caller_leaves_is_gone
 
 
 async def test_a_wrong_request_is_refused_and_no_error_of_the_version() -> None:
-    async with metered(served({"stable": Acting(control_policy(), version="r/1", number=1)})) as gateway:
+    async with metered(served({"stable": ControlServedPolicy(control_policy(), version="r/1", number=1)})) as gateway:
         wrong = await gateway.client.post("/v1/act", json={"observation": [0, 0]})
         assert wrong.status_code == 400
         right = await gateway.client.post("/v1/act", json={"observation": [0, 0, 0, 0]})

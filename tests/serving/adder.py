@@ -7,8 +7,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from loomrl.serving.call import Candidate, Closed, Drawn, Event, Finish, Opened, Said, Token, ToolCall
-from loomrl.serving.policy import About, Act, Acted, Continuation
+from loomrl.serving.call import (
+    ChatMessage,
+    ChoiceClosed,
+    Event,
+    Finish,
+    PromptOpened,
+    Token,
+    TokenCandidate,
+    TokensDrawn,
+    ToolCall,
+)
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
 from tests.serving.scripted import encoded, said
 
 PIECE = 4
@@ -26,7 +36,7 @@ class Adder:
         """Its description."""
         return About(kind="language", version="adder/1", number=1, context=1 << 20)
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         raise NotImplementedError
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
@@ -36,16 +46,16 @@ class Adder:
         new = continuation.prompt if isinstance(continuation.prompt, tuple) else encoded(_rendered(continuation))
         finish: Finish = "tool_calls" if calls else "stop"
         for index in range(continuation.drawing.n):
-            yield Opened(index=index, ids_T=np.array(new, np.int32))
+            yield PromptOpened(index=index, ids_T=np.array(new, np.int32))
             for start in range(0, len(text), PIECE):
                 yield _drawn(index, text[start : start + PIECE], logprobs=continuation.drawing.logprobs)
             if calls:
                 yield _drawn(index, "".join(call.arguments for call in calls), text="")
-            yield Closed(index=index, text=text, calls=calls, finish=finish)
+            yield ChoiceClosed(index=index, text=text, calls=calls, finish=finish)
 
     def _said(self, continuation: Continuation) -> tuple[str, tuple[ToolCall, ...]]:
         tools = {tool.name for tool in continuation.tools}
-        last = continuation.messages[-1] if continuation.messages else Said(role="user", text="Hello")
+        last = continuation.messages[-1] if continuation.messages else ChatMessage(role="user", text="Hello")
         asked = re.findall(r"(\d+) \+ (\d+)", last.text.rpartition("Observation:")[2])
         result = last.text if last.role == "tool" else last.text.rpartition("Observation:")[2]
         if "add" not in tools:
@@ -75,10 +85,12 @@ def _rendered(continuation: Continuation) -> str:
     return continuation.prompt if isinstance(continuation.prompt, str) else "".join(map(said, continuation.messages))
 
 
-def _drawn(index: int, letters: str, *, text: str | None = None, logprobs: bool = False) -> Drawn:
+def _drawn(index: int, letters: str, *, text: str | None = None, logprobs: bool = False) -> TokensDrawn:
     ids_T = np.array(encoded(letters), np.int32)
-    candidates = [Candidate(id=int(i), token=c.encode(), logprob=-0.5) for i, c in zip(ids_T, letters, strict=True)]
-    return Drawn(
+    candidates = [
+        TokenCandidate(id=int(i), token=c.encode(), logprob=-0.5) for i, c in zip(ids_T, letters, strict=True)
+    ]
+    return TokensDrawn(
         index=index,
         ids_T=ids_T,
         logprobs_T=np.full(len(ids_T), -0.5, np.float32),

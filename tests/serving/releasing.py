@@ -18,8 +18,8 @@ from loomrl.config.release import GUARDS, ReleasePlan
 from loomrl.release.ledger import Release, ReleaseDraft, begin_release, latest
 from loomrl.serving.deployment import process
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
-from loomrl.serving.policy import About, Act, Acted, ServedPolicy
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.policy import About, ActRequest, ActResult, ServedPolicy
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.split import chosen
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import history_of
@@ -69,10 +69,10 @@ class Mannered:
     def answer(self, continuation: Any) -> AsyncIterator[Any]:
         return self.policy.answer(continuation)
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         await asyncio.sleep(self.manner.takes_s)
         if self.rng.random() < self.manner.errors:
-            raise Refusal(Cause.INTERNAL, "planted")
+            raise Refusal(RefusalCause.INTERNAL, "planted")
         return await self.policy.act(act)
 
 

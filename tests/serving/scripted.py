@@ -7,11 +7,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loomrl.serving.call import Ask, Closed, Drawing, Drawn, Event, Opened, Said, Tool, ToolCall
-from loomrl.serving.policy import About, Act, Acted, Continuation
+from loomrl.serving.call import (
+    ChatMessage,
+    ChatRequest,
+    ChoiceClosed,
+    Drawing,
+    Event,
+    PromptOpened,
+    TokensDrawn,
+    ToolCall,
+    ToolSpec,
+)
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
 from loomrl.serving.recorder import Recorder
-from loomrl.serving.recording.record import Call, SpokenChoice
-from loomrl.serving.thread import Known, continuation
+from loomrl.serving.recording.record import CallToRecord, SpokenChoice
+from loomrl.serving.thread import KnownBeginning, continuation
 
 END = 0
 
@@ -26,7 +36,7 @@ def decoded(ids: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> str:
     return "".join(chr(int(id) - 1) for id in ids if id > END)
 
 
-def said(message: Said) -> str:
+def said(message: ChatMessage) -> str:
     """A message as the script renders it."""
     calls = "".join(f"<{call.name} {call.arguments}>" for call in message.calls)
     return f"[{message.role}:{message.text}{calls}]"
@@ -54,7 +64,7 @@ class Script:
     def about(self) -> About:
         return About(kind="language", version="v", number=1, context=1 << 20)
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         raise NotImplementedError
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
@@ -72,16 +82,16 @@ class Script:
             context = (*map(int, continuation.known_T), *new)
             logged = Logged(context, tuple(ids), tuple(np.float32(logprobs).tolist()), tuple(versions))
             self.log.append(logged)
-            yield Opened(index=index, ids_T=np.array(new, np.int32))
+            yield PromptOpened(index=index, ids_T=np.array(new, np.int32))
             half = len(ids) // 2
             for part in (slice(0, half), slice(half, None)):
-                yield Drawn(
+                yield TokensDrawn(
                     index=index,
                     ids_T=np.array(ids[part], np.int32),
                     logprobs_T=np.array(logprobs[part], np.float32),
                     versions_T=np.array(versions[part], np.int32),
                 )
-            yield Closed(index=index, text=text, calls=calls, finish=finish)
+            yield ChoiceClosed(index=index, text=text, calls=calls, finish=finish)
 
     def _answer(self, continuation: Continuation) -> "tuple[str, tuple[ToolCall, ...], str]":
         text = "".join(self.rng.choices("ab é漢🙂\n", k=self.rng.randint(1, 5)))
@@ -102,18 +112,20 @@ class Desk:
     key: str = "key"
     count: int = 0
 
-    async def call(self, session: str, ask: Ask, *, id: str = "") -> Call:
+    async def call(self, session: str, ask: ChatRequest, *, id: str = "") -> CallToRecord:
         """One call, kept."""
         known = await self.recorder.known(session, ask, key=self.key)
         call = await self.answered(session, ask, known, id=id)
         await self.recorder.keep(call)
         return call
 
-    async def answered(self, session: str, ask: Ask, known: Known | None, *, id: str = "") -> Call:
+    async def answered(
+        self, session: str, ask: ChatRequest, known: KnownBeginning | None, *, id: str = ""
+    ) -> CallToRecord:
         """One call, not kept yet."""
         self.count += 1
         events = [event async for event in self.policy.answer(continuation(ask, known))]
-        return Call(
+        return CallToRecord(
             id=id or f"{session}-{self.count}",
             session=session,
             endpoint="end",
@@ -132,9 +144,9 @@ class Desk:
 def choice(events: list[Event], index: int) -> SpokenChoice:
     """One choice from its events."""
     mine = [event for event in events if event.index == index]
-    drawn = [event for event in mine if isinstance(event, Drawn)]
-    (opened,) = [event for event in mine if isinstance(event, Opened)]
-    (closed,) = [event for event in mine if isinstance(event, Closed)]
+    drawn = [event for event in mine if isinstance(event, TokensDrawn)]
+    (opened,) = [event for event in mine if isinstance(event, PromptOpened)]
+    (closed,) = [event for event in mine if isinstance(event, ChoiceClosed)]
     return SpokenChoice(
         index=index,
         opened_T=opened.ids_T,
@@ -147,24 +159,24 @@ def choice(events: list[Event], index: int) -> SpokenChoice:
     )
 
 
-def ask(*messages: Said, tools: tuple[Tool, ...] = (), n: int = 1) -> Ask:
+def ask(*messages: ChatMessage, tools: tuple[ToolSpec, ...] = (), n: int = 1) -> ChatRequest:
     """A conversation."""
-    return Ask(model="m", messages=messages, tools=tools, drawing=Drawing(n=n))
+    return ChatRequest(model="m", messages=messages, tools=tools, drawing=Drawing(n=n))
 
 
-def user(text: str) -> Said:
+def user(text: str) -> ChatMessage:
     """A user's message."""
-    return Said(role="user", text=text)
+    return ChatMessage(role="user", text=text)
 
 
-def reply(call: Call, index: int = 0, *, id: str = "") -> Said:
+def reply(call: CallToRecord, index: int = 0, *, id: str = "") -> ChatMessage:
     """An answer as a client repeats it: outer spaces lost, ids and the layout of arguments its own."""
     one = call.choices[index]
     calls = tuple(
         ToolCall(id=id or f"other{at}", name=c.name, arguments=_laid_out_anew(c.arguments))
         for at, c in enumerate(one.calls)
     )
-    return Said(role="assistant", text=one.text.strip(), calls=calls)
+    return ChatMessage(role="assistant", text=one.text.strip(), calls=calls)
 
 
 def _laid_out_anew(arguments: str) -> str:

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 import numpy as np
 
 from loomrl.errors import PolicyError
-from loomrl.inference.chat import Chat
-from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request
+from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Pieces, Request
 from loomrl.inference.weights.sealed import Sealed
 
 
 class ScriptedEngine:
     """Answers each request with the next text, its ids cut into pieces at random. The texts may be without end."""
 
-    def __init__(self, chat: Chat, answers: Iterable[str], *, seed: int = 0) -> None:
+    def __init__(self, chat: ChatTemplate, answers: Iterable[str], *, seed: int = 0) -> None:
         self.version = 7
         self.asked: list[Request] = []
         self.closed = 0
@@ -36,10 +36,14 @@ class ScriptedEngine:
             while at < len(ids):
                 end = min(len(ids), at + self._rng.choice([1, 1, 2, 5]))
                 part = ids[at:end]
-                finish = None if end < len(ids) else Finish.STOP if part[-1] in request.stop else Finish.LENGTH
+                finish = (
+                    None if end < len(ids) else FinishReason.STOP if part[-1] in request.stop else FinishReason.LENGTH
+                )
                 at = end
                 await asyncio.sleep(0)
-                yield Piece(part, np.full(len(part), -0.5, np.float32), np.full(len(part), 7, np.int32), finish)
+                yield CompletionPiece(
+                    part, np.full(len(part), -0.5, np.float32), np.full(len(part), 7, np.int32), finish
+                )
         finally:
             self.closed += 1
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from loomrl.serving.acting import Acting
+from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.call import Heading
-from loomrl.serving.policy import Act
+from loomrl.serving.policy import ActRequest
 from loomrl.serving.refusal import Refusal
 from loomrl.serving.routes.act import JSON, MSGPACK, NPY, read_act, refuse_unfit, write_act
 from tests.serving.control_support import control_policy
@@ -28,7 +28,7 @@ def npy(array: np.ndarray) -> bytes:
 
 async def acted(body: bytes, kind: str, **query: str) -> bytes:
     ask = read_act(body, kind, query)
-    return write_act(ask, await Acting(control_policy(), version="run/3", number=3).act(ask.act), HEADING)
+    return write_act(ask, await ControlServedPolicy(control_policy(), version="run/3", number=3).act(ask.act), HEADING)
 
 
 async def test_all_forms_get_the_policys_own_actions() -> None:
@@ -50,12 +50,12 @@ async def test_all_forms_get_the_policys_own_actions() -> None:
 
 
 async def test_calls_that_come_together_are_answered_as_if_alone() -> None:
-    acting = Acting(control_policy(), version="v", number=0)
+    acting = ControlServedPolicy(control_policy(), version="v", number=0)
     sizes = [1, 3, 2, 1]
     batches = [np.random.default_rng(size + 7).normal(size=(size, 4)).astype(np.float32) for size in sizes]
-    wrong = Act(observations=np.zeros((1, 5), np.float32))
+    wrong = ActRequest(observations=np.zeros((1, 5), np.float32))
     *answers, refused = await asyncio.gather(
-        *(acting.act(Act(observations=each)) for each in batches), acting.act(wrong), return_exceptions=True
+        *(acting.act(ActRequest(observations=each)) for each in batches), acting.act(wrong), return_exceptions=True
     )
     for answer, batch in zip(answers, batches, strict=True):
         assert answer.actions.tolist() == control_policy().act_batch(batch).tolist()
@@ -63,11 +63,11 @@ async def test_calls_that_come_together_are_answered_as_if_alone() -> None:
 
 
 async def test_exploring_is_repeatable_by_seed_and_varies_without() -> None:
-    acting = Acting(control_policy(), version="v", number=0)
+    acting = ControlServedPolicy(control_policy(), version="v", number=0)
     many = np.zeros((64, 4), np.float32)
 
     async def drawn(seed: int | None) -> list[int]:
-        return (await acting.act(Act(observations=many, explore=True, seed=seed))).actions.tolist()
+        return (await acting.act(ActRequest(observations=many, explore=True, seed=seed))).actions.tolist()
 
     assert await drawn(1) == await drawn(1) != await drawn(2)
     assert len({*await drawn(None)}) == 2
@@ -75,7 +75,7 @@ async def test_exploring_is_repeatable_by_seed_and_varies_without() -> None:
 
 async def test_named_parts_and_choices_are_observations_too() -> None:
     observed = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)})
-    acting = Acting(control_policy(observed), version="v", number=0)
+    acting = ControlServedPolicy(control_policy(observed), version="v", number=0)
     batch = {"observations": {"a": [[0.5, 0.1], [0, 0]], "b": [2, 0]}}
     ask = read_act(json.dumps(batch).encode(), JSON, {})
     assert (await acting.act(ask.act)).actions.shape == (2,)
@@ -115,30 +115,30 @@ def test_what_is_wrong_is_named(body: bytes, kind: str, named: str) -> None:
 )
 async def test_observations_of_another_space_are_refused(observations: np.ndarray, named: str) -> None:
     with pytest.raises(Refusal, match=named):
-        await Acting(control_policy(), version="v", number=0).act(Act(observations=observations))
+        await ControlServedPolicy(control_policy(), version="v", number=0).act(ActRequest(observations=observations))
 
 
 async def test_a_preference_for_a_policy_of_one_objective_is_refused() -> None:
-    wish = Act(observations=np.zeros((1, 4), np.float32), preferences=np.ones((1, 2), np.float32))
+    wish = ActRequest(observations=np.zeros((1, 4), np.float32), preferences=np.ones((1, 2), np.float32))
     with pytest.raises(Refusal, match="one objective"):
-        await Acting(control_policy(), version="v", number=0).act(wish)
+        await ControlServedPolicy(control_policy(), version="v", number=0).act(wish)
 
 
 async def test_a_policy_of_several_objectives_takes_a_preference_for_all_or_for_each() -> None:
     observed = spaces.Dict({"preference": spaces.Box(0, 1, (2,)), "seen": spaces.Box(-1, 1, (3,))})
     policy = control_policy(observed)
-    acting = Acting(policy, version="v", number=0)
+    acting = ControlServedPolicy(policy, version="v", number=0)
     assert acting.about.objectives == 2
     seen = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     rows = np.array([[0.2, 0.8]] * 4 + [[1.0, 0.0]], np.float32)
     for preferences in (rows[:1], rows):
-        got = (await acting.act(Act(observations=seen, preferences=preferences))).actions.tolist()
+        got = (await acting.act(ActRequest(observations=seen, preferences=preferences))).actions.tolist()
         each = [policy.act(seen[i], preference=preferences[i % len(preferences)]) for i in range(5)]
         assert got == [int(action) for action in each]
     with pytest.raises(Refusal, match="2 objectives"):
-        await acting.act(Act(observations=seen))
+        await acting.act(ActRequest(observations=seen))
     with pytest.raises(Refusal, match="sum to"):
-        await acting.act(Act(observations=seen, preferences=np.ones((1, 2), np.float32)))
+        await acting.act(ActRequest(observations=seen, preferences=np.ones((1, 2), np.float32)))
 
 
 def episodes(steps: int, count: int) -> np.ndarray:
@@ -151,7 +151,7 @@ async def test_the_state_of_a_memory_goes_to_the_caller_and_back(kind: str) -> N
         (msgspec.json.encode, msgspec.json.decode) if kind == JSON else (msgspec.msgpack.encode, msgspec.msgpack.decode)
     )
     policy = control_policy(memory="lstm")
-    acting, state = Acting(policy, version="run/3", number=3), policy.state(2)
+    acting, state = ControlServedPolicy(policy, version="run/3", number=3), policy.state(2)
     assert acting.about.state == 32
     one, both = {}, {}
     for seen in episodes(5, 2):
@@ -169,11 +169,11 @@ async def test_the_state_of_a_memory_goes_to_the_caller_and_back(kind: str) -> N
 
 async def test_episodes_that_act_together_keep_their_own_states() -> None:
     policy = control_policy(memory="gru")
-    acting, steps = Acting(policy, version="v", number=0), episodes(4, 6)
+    acting, steps = ControlServedPolicy(policy, version="v", number=0), episodes(4, 6)
     alone, states = policy.state(6), [None] * 3
     for seen in steps:
         right = policy.act_batch(seen, state=alone)
-        asked = [Act(observations=seen[2 * i : 2 * i + 2], states=states[i]) for i in range(3)]
+        asked = [ActRequest(observations=seen[2 * i : 2 * i + 2], states=states[i]) for i in range(3)]
         answers = await asyncio.gather(*(acting.act(each) for each in asked))
         assert np.concatenate([answer.actions for answer in answers]).tolist() == right.tolist()
         states = [answer.states for answer in answers]
@@ -190,23 +190,23 @@ async def test_episodes_that_act_together_keep_their_own_states() -> None:
     ],
 )
 async def test_a_state_of_another_policy_is_refused(memory: str | None, states: np.ndarray, named: str) -> None:
-    acting = Acting(control_policy(memory=memory), version="v", number=0)
+    acting = ControlServedPolicy(control_policy(memory=memory), version="v", number=0)
     with pytest.raises(Refusal, match=named):
-        await acting.act(Act(observations=np.zeros((1, 4), np.float32), states=states))
+        await acting.act(ActRequest(observations=np.zeros((1, 4), np.float32), states=states))
 
 
 def test_a_body_without_a_place_for_the_state_is_refused() -> None:
     ask = read_act(npy(np.zeros((1, 4), np.float32)), NPY, {})
-    refuse_unfit(Acting(control_policy(), version="v", number=0).about, ask, "pole")
+    refuse_unfit(ControlServedPolicy(control_policy(), version="v", number=0).about, ask, "pole")
     with pytest.raises(Refusal, match="no place in a"):
-        refuse_unfit(Acting(control_policy(memory="gru"), version="v", number=0).about, ask, "pole")
+        refuse_unfit(ControlServedPolicy(control_policy(memory="gru"), version="v", number=0).about, ask, "pole")
 
 
 @pytest.mark.parametrize("memory", [None, "lstm"])
 @pytest.mark.parametrize("explore", [False, True])
 async def test_an_act_obeys_its_mask(memory: str | None, explore: bool) -> None:
     observed = spaces.Dict({"action_mask": spaces.MultiBinary(2), "observation": spaces.Box(-4, 4, (4,))})
-    acting = Acting(control_policy(observed, memory=memory), version="run/3", number=3)
+    acting = ControlServedPolicy(control_policy(observed, memory=memory), version="run/3", number=3)
     for allowed in (0, 1):
         mask = [int(choice == allowed) for choice in (0, 1)]
         body = {"observations": {"action_mask": [mask] * 4, "observation": SEEN}, "explore": explore, "seed": 1}

@@ -15,15 +15,15 @@ from loomrl.config import HubConfig
 from loomrl.errors import CorruptPayload
 from loomrl.hub.codec import decode, encode
 from loomrl.hub.open import open_endpoint_hub
-from loomrl.serving.acting import Acting
+from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.gateway import Gateway
 from loomrl.serving.local import LocalGateway, only
-from loomrl.serving.recorder import Memory
-from loomrl.serving.recording.acts import Acts, NewActs, are_acts, decode_acts
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.recorder import MemoryRecorder
+from loomrl.serving.recording.acts import NewActs, RecordedActs, are_acts, decode_acts
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.request import NoKeys
-from loomrl.serving.retention.sweep import Sweeper, Terms
+from loomrl.serving.retention.sweep import Sweeper, SweepTerms
 from loomrl.serving.routes.act import is_sampled, read_act
 from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import opt_out, read_calls
@@ -38,7 +38,7 @@ class Pole:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.store_url = f"sqlite:///{folder}/loom.db"
-        acting = Acting(control_policy(), version="run/3", number=3)
+        acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
         self.local = LocalGateway({"pole": acting}, open_recorder(self.store_url), **settings)
         self.client = httpx.AsyncClient(base_url=self.local.url, timeout=30)
 
@@ -65,7 +65,9 @@ def acts_of(session: str, *, width: int) -> NewActs:
         observations=np.zeros((1, width)), actions=one_T, logprobs_T=np.zeros(1, np.float32),
         sampled_T=np.zeros(1, np.bool_), versions_T=one_T, lanes_T=one_T, times_T=np.zeros(1), wishes={},
     )  # fmt: skip
-    return NewActs(session=session, endpoint="pole", key="a", acts=Acts(arm="stable", version="run/3", steps=steps))
+    return NewActs(
+        session=session, endpoint="pole", key="a", acts=RecordedActs(arm="stable", version="run/3", steps=steps)
+    )
 
 
 @pytest.fixture
@@ -102,7 +104,7 @@ async def test_steps_of_a_session_reach_the_endpoints_hub_as_one_trajectory(pole
 
 
 async def test_log_probabilities_are_those_of_the_frequencies() -> None:
-    acting = Acting(control_policy(), version="v", number=0)
+    acting = ControlServedPolicy(control_policy(), version="v", number=0)
     ask = read_act(b'{"observations": [[0.3, 0.2, -0.1, 0.4]], "explore": true}', "application/json", {})
     many = np.repeat(ask.act.observations, 4000, axis=0)
     actions, logprobs = control_policy().sample_batch(many, generator=torch.Generator().manual_seed(0))
@@ -147,7 +149,7 @@ async def test_an_ended_or_foreign_session_takes_no_acts(pole: Pole) -> None:
     for foreign in (replace(mine, key="b"), replace(mine, endpoint="other")):
         with pytest.raises(Refusal, match="unknown") as refused:
             await store.keep_acts(foreign)
-        assert refused.value.cause is Cause.UNKNOWN
+        assert refused.value.cause is RefusalCause.UNKNOWN
     await store.close()
     with pole.db() as db:
         assert len(read_calls(db, "mine")[1]) == 1
@@ -155,12 +157,12 @@ async def test_an_ended_or_foreign_session_takes_no_acts(pole: Pole) -> None:
 
 async def test_steps_of_another_form_than_the_sessions_first_are_refused_by_every_recorder(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/loom.db"
-    for one, another in ((open_recorder(url), open_recorder(url)), (memory := Memory(), memory)):
+    for one, another in ((open_recorder(url), open_recorder(url)), (memory := MemoryRecorder(), memory)):
         await one.keep_acts(acts_of("s", width=4))
         for recorder in (one, another):
             with pytest.raises(Refusal, match="another form") as refused:
                 await recorder.keep_acts(acts_of("s", width=5))
-            assert refused.value.cause is Cause.INVALID
+            assert refused.value.cause is RefusalCause.INVALID
         await another.keep_acts(acts_of("s", width=4))
         assert len((await another.complete("s")).steps or ()) == 2
         await one.close()
@@ -176,22 +178,22 @@ async def test_steps_of_two_forms_on_record_end_as_a_conflict(pole: Pole, monkey
     with pytest.raises(Refusal, match="different forms") as refused:
         await (again := open_recorder(pole.store_url)).complete("s")
     await again.close()
-    assert refused.value.cause is Cause.CONFLICT
+    assert refused.value.cause is RefusalCause.CONFLICT
 
 
 async def test_acts_that_are_recorded_after_the_answer_are_all_there_when_the_gateway_ends(tmp_path: Path) -> None:
     async with Pole(tmp_path, mode="after") as served:
         await asyncio.gather(*(served.act(f"s{at % 3}", {"observation": SEEN[at].tolist()}) for at in range(12)))
     with served.db() as db, open_endpoint_hub(served.store_url, "pole", HubConfig()) as hub:
-        Sweeper(db, hub, "pole", terms=Terms(idle_s=1.0)).sweep_sessions(now=2e9)
+        Sweeper(db, hub, "pole", terms=SweepTerms(idle_s=1.0)).sweep_sessions(now=2e9)
         found = [one for _, one in hub.read()]
     assert {(one.id, len(one.steps or ())) for one in found} == {("s0", 4), ("s1", 4), ("s2", 4)}
     assert {one.end for one in found} == {End.TRUNCATED}
 
 
 async def test_the_rate_is_the_share_of_sessions_and_a_session_is_recorded_whole() -> None:
-    acting = Acting(control_policy(), version="v", number=0)
-    gateway = Gateway(view=only("pole", acting), recorder=Memory(), keys=NoKeys(), rate=0.3)
+    acting = ControlServedPolicy(control_policy(), version="v", number=0)
+    gateway = Gateway(view=only("pole", acting), recorder=MemoryRecorder(), keys=NoKeys(), rate=0.3)
     (endpoint,) = gateway.view.endpoints()
     names = [f"s{number}" for number in range(2000)]
     first = [is_sampled(gateway, endpoint, name) for name in names]
@@ -201,8 +203,8 @@ async def test_the_rate_is_the_share_of_sessions_and_a_session_is_recorded_whole
 
 
 async def test_a_recorder_in_memory_makes_the_same_trajectory() -> None:
-    acting = Acting(control_policy(), version="v", number=4)
-    memory = Memory()
+    acting = ControlServedPolicy(control_policy(), version="v", number=4)
+    memory = MemoryRecorder()
     async with LocalGateway({"pole": acting}, memory) as local, httpx.AsyncClient(base_url=local.url) as client:
         for seen in SEEN[:3]:
             await client.post("/sessions/m/v1/act", json={"model": "pole", "observation": seen.tolist()})

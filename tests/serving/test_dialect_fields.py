@@ -10,7 +10,7 @@ from PIL import Image
 
 from loomrl.picture import drawn, size_of
 from loomrl.serving.body import MOST_JPEGS
-from loomrl.serving.call import Ask, Drawing, Tool
+from loomrl.serving.call import ChatRequest, Drawing, ToolSpec
 from loomrl.serving.refusal import Refusal
 from loomrl.serving.routes.models import model, model_list
 from loomrl.store.endpoints import Endpoint
@@ -26,7 +26,7 @@ def jpeg(width: int = 3, height: int = 2) -> bytes:
     return made.getvalue()
 
 
-def read(name: str, **more: Any) -> Ask:
+def read(name: str, **more: Any) -> ChatRequest:
     return WIRES[name].dialect.read(WIRES[name].body | WIRES[name].tools | more)
 
 
@@ -67,7 +67,7 @@ def test_sampling_is_read(name: str, fields: dict[str, Any], drawing: Drawing) -
 
 @pytest.mark.parametrize("name", [CHAT, RESPONSES, MESSAGES])
 def test_tools_are_read(name: str) -> None:
-    assert read(name).tools == (Tool(name="add", description="Sum.", parameters=SCHEMA),)
+    assert read(name).tools == (ToolSpec(name="add", description="Sum.", parameters=SCHEMA),)
     assert (read(name).tool_choice, read(name).parallel_tool_calls) == ("auto", True)
 
 

@@ -11,14 +11,14 @@ import httpx
 import numpy as np
 import pytest
 
-from loomrl.serving.acting import Acting
-from loomrl.serving.call import Closed, Drawn, Event, Opened
+from loomrl.serving.acting import ControlServedPolicy
+from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, TokensDrawn
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.gateway import GatewaySettings, Mode
 from loomrl.serving.local import LocalGateway
-from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
-from loomrl.serving.recorder import Memory
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
+from loomrl.serving.recorder import MemoryRecorder
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.request import Caller, NoKeys
 from loomrl.store.endpoints import Arm, Endpoint, Role, State
 from tests.serving.control_support import control_policy
@@ -39,23 +39,23 @@ class Slow:
         self.open = 0
         self.drawn = 0
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         await asyncio.sleep(self._first_s)
-        raise Refusal(Cause.UNAVAILABLE, "no")
+        raise Refusal(RefusalCause.UNAVAILABLE, "no")
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         self.open += 1
         try:
             await asyncio.sleep(self._first_s)
-            yield Opened(ids_T=np.array([1, 2], np.int32))
+            yield PromptOpened(ids_T=np.array([1, 2], np.int32))
             for number in range(self._tokens):
                 if number == self._error_at:
-                    raise Refusal(Cause.UNAVAILABLE, "the engine broke", retry_after_s=1.0)
+                    raise Refusal(RefusalCause.UNAVAILABLE, "the engine broke", retry_after_s=1.0)
                 one = np.array([number + 3], np.int32)
                 self.drawn += 1
-                yield Drawn(ids_T=one, logprobs_T=-one.astype(np.float32), versions_T=one, text="x")
+                yield TokensDrawn(ids_T=one, logprobs_T=-one.astype(np.float32), versions_T=one, text="x")
                 await asyncio.sleep(0.001)
-            yield Closed(text="x" * self._tokens, finish="stop")
+            yield ChoiceClosed(text="x" * self._tokens, finish="stop")
         finally:
             self.open -= 1
 
@@ -77,7 +77,7 @@ class Serving:
     def __init__(
         self, policies: "dict[str, ServedPolicy] | FixedView", *, mode: Mode = "before", **settings: Any
     ) -> None:
-        self.recorder = Memory()
+        self.recorder = MemoryRecorder()
         self._gateway = LocalGateway(policies, self.recorder, mode=mode, settings=GatewaySettings(**settings))
 
     async def __aenter__(self) -> Served:
@@ -282,7 +282,7 @@ class Spent(NoKeys):
         self.retry_after_s = retry_after_s
 
     async def caller(self, token: str | None, *, scope: str) -> Caller:
-        raise Refusal(Cause.BUDGET, "nothing is left", retry_after_s=self.retry_after_s)
+        raise Refusal(RefusalCause.BUDGET, "nothing is left", retry_after_s=self.retry_after_s)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ async def test_models_are_listed() -> None:
 async def test_the_state_of_a_memory_is_the_callers() -> None:
     policy = control_policy(memory="gru")
     state, told = policy.state(), {}
-    async with Serving({"pole": Acting(policy, version="run/3", number=3)}) as served:
+    async with Serving({"pole": ControlServedPolicy(policy, version="run/3", number=3)}) as served:
         for seen in np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32):
             answer = (await served.post("/v1/act", {"model": "pole", "observation": seen.tolist(), **told})).json()
             assert answer["action"] == policy.act(seen, state=state)
@@ -363,7 +363,7 @@ async def test_the_state_of_a_memory_is_the_callers() -> None:
 
 
 async def test_control_acts_beside_language() -> None:
-    acting = Acting(control_policy(), version="run/3", number=3)
+    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
     async with Serving({"pole": acting, "m": script()}) as served:
         observations = np.random.default_rng(0).normal(size=(40, 4)).round(3)
         body = [{"model": "pole", "observation": each.tolist()} for each in observations]

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from loomrl.config import Sampling
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.policy import Voice
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.sealed import seal
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.local import LocalGateway
-from loomrl.serving.speech import Speech
+from loomrl.serving.speech import LanguageServedPolicy
 from tests.inference.sample_models import logits, tiny_model, tiny_tokenizer
 from tests.serving.test_token_truth import CONTEXT, Logged
 
@@ -28,7 +28,7 @@ async def test_twenty_swaps_under_sixteen_callers_lose_nothing(tmp_path: Path) -
     models = [tiny_model(seed=seed) for seed in (0, 1)]
     engine = TorchEngine(tiny_model(seed=0), slots=32, context=CONTEXT, version=0)
     logged = Logged(engine)
-    speech = Speech(Voice(logged, Chat(tiny_tokenizer()), Sampling(), CONTEXT), version="r")
+    speech = LanguageServedPolicy(Voice(logged, ChatTemplate(tiny_tokenizer()), Sampling(), CONTEXT), version="r")
     recorder = open_recorder(f"sqlite:///{tmp_path}/loom.db")
     statuses: list[int] = []
     done = asyncio.Event()

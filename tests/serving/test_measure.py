@@ -13,11 +13,11 @@ import pytest
 from loomrl.config.release import ReleasePlan
 from loomrl.release.controller import Trail
 from loomrl.serving import measure
-from loomrl.serving.call import Closed, Drawn, Gathered, ToolCall
+from loomrl.serving.call import ChoiceClosed, Gathered, TokensDrawn, ToolCall
 from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.measure import Measures
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.split import assigned
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, start_test
@@ -66,10 +66,16 @@ async def test_an_answer_of_another_arm_is_an_error_of_the_assigned_one(store: L
 
 @pytest.mark.parametrize(
     ("cause", "errors"),
-    [(Cause.INTERNAL, 1), (Cause.TIMEOUT, 1), (Cause.FULL, 1), (Cause.INVALID, 0), (Cause.TOO_LONG, 0)],
+    [
+        (RefusalCause.INTERNAL, 1),
+        (RefusalCause.TIMEOUT, 1),
+        (RefusalCause.FULL, 1),
+        (RefusalCause.INVALID, 0),
+        (RefusalCause.TOO_LONG, 0),
+    ],
     ids=["internal", "timeout", "full", "invalid", "too-long"],
 )
-async def test_a_wrong_request_is_no_error_of_the_arm(store: LoomDB, cause: Cause, errors: int) -> None:
+async def test_a_wrong_request_is_no_error_of_the_arm(store: LoomDB, cause: RefusalCause, errors: int) -> None:
     def calls(measures: Measures) -> None:
         measured = measures.begin(SPLIT, unit_of("canary"))
         assert measured is not None
@@ -84,7 +90,7 @@ async def test_a_unit_is_one_observation_of_a_metric(store: LoomDB) -> None:
             measured = measures.begin(SPLIT, unit_of("canary"))
             assert measured is not None
             if fails:
-                measured.failed(Refusal(Cause.INTERNAL, "no"))
+                measured.failed(Refusal(RefusalCause.INTERNAL, "no"))
             else:
                 measured.answered("canary")
 
@@ -200,8 +206,8 @@ async def test_a_release_can_guard_the_length_entropy_and_refusals_of_answers(st
 def drawn(count: int, surprise: float, *, refuses: bool) -> Gathered:
     """An answer of so many tokens, each of this surprise."""
     choice, ids = Gathered(), np.ones(count, np.int32)
-    choice.add(Drawn(ids_T=ids, logprobs_T=np.full(count, -surprise, np.float32), versions_T=ids))
-    choice.add(Closed(text="I can't do that." if refuses else "Here you are.", finish="stop"))
+    choice.add(TokensDrawn(ids_T=ids, logprobs_T=np.full(count, -surprise, np.float32), versions_T=ids))
+    choice.add(ChoiceClosed(text="I can't do that." if refuses else "Here you are.", finish="stop"))
     return choice
 
 
@@ -228,8 +234,8 @@ async def test_the_default_plan_sees_answers_that_are_empty_to_long_prompts_only
 def said(text: str) -> Gathered:
     """An answer of these words; without any it still has the token that ends it."""
     choice, ids = Gathered(), np.ones(len(text.split()) + 1, np.int32)
-    choice.add(Drawn(ids_T=ids, logprobs_T=np.full(len(ids), -1.0, np.float32), versions_T=ids))
-    choice.add(Closed(text=text, finish="stop"))
+    choice.add(TokensDrawn(ids_T=ids, logprobs_T=np.full(len(ids), -1.0, np.float32), versions_T=ids))
+    choice.add(ChoiceClosed(text=text, finish="stop"))
     return choice
 
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomrl.safety.redaction import NoRedactor, PatternRedactor, Redaction
-from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
-from loomrl.serving.durable import Store, open_recorder
+from loomrl.serving.call import ChatMessage, ChatRequest, Drawing, ToolCall, ToolSpec
+from loomrl.serving.durable import StoreRecorder, open_recorder
 from loomrl.serving.recording.payload import decode, encode, private
-from loomrl.serving.recording.record import Call, Kept, SpokenChoice, kept
+from loomrl.serving.recording.record import CallToRecord, RecordedCall, SpokenChoice, kept
 from tests.serving.scripted import Desk, Script, ask, decoded, encoded, reply, user
 
 SECRETS = ["ghp_" + "aB3" * 12, "AKIAIOSFODNN7EXAMPLE", "ada.lovelace@example.org", "sk-proj-" + "xY9" * 10]
@@ -35,17 +35,19 @@ PLACES = ["user", "system", "tool", "answer", "arguments", "said arguments", "de
           "stop", "prompt", "id"]  # fmt: skip
 
 
-def call_with(place: str, text: str) -> Call:
+def call_with(place: str, text: str) -> CallToRecord:
     """A call with a text in one place; its ids are those of everything in it."""
 
     def at(name: str, other: str = "-") -> str:
         return text if place == name else other
 
-    arguments = [Said(role="assistant", calls=(ToolCall(id="1", name="f", arguments=_json(at("said arguments"))),))]
-    messages = (Said(role="system", text=at("system")), user(at("user")), *arguments)
-    messages += (Said(role="tool", text=at("tool"), answers=at("id")),)
-    tool = Tool(name=at("name"), description=at("description"), parameters={"x": {"default": at("parameters")}})
-    asked = Ask(model="m", messages=messages, tools=(tool,), drawing=Drawing(stop=(at("stop"),)), user="u")
+    arguments = [
+        ChatMessage(role="assistant", calls=(ToolCall(id="1", name="f", arguments=_json(at("said arguments"))),))
+    ]
+    messages = (ChatMessage(role="system", text=at("system")), user(at("user")), *arguments)
+    messages += (ChatMessage(role="tool", text=at("tool"), answers=at("id")),)
+    tool = ToolSpec(name=at("name"), description=at("description"), parameters={"x": {"default": at("parameters")}})
+    asked = ChatRequest(model="m", messages=messages, tools=(tool,), drawing=Drawing(stop=(at("stop"),)), user="u")
     if place == "prompt":
         asked = replace(asked, messages=(), prompt=text)
     opened = np.array(encoded(text if place not in ("answer", "arguments") else "hello"), np.int32)
@@ -60,7 +62,7 @@ def call_with(place: str, text: str) -> Call:
         calls=(ToolCall(id="2", name="f", arguments=_json(at("arguments"))),),
         finish="stop",
     )
-    return Call(
+    return CallToRecord(
         id="c", session="s", endpoint="e", arm="stable", version="v", parent="", dialect="d", ask=asked,
         choices=(choice,), key="k", started_at=0.0, finished_at=1.0,
     )  # fmt: skip
@@ -72,7 +74,7 @@ def _json(text: str) -> str:
     return json.dumps({"x": text})
 
 
-def readable(call: Kept) -> str:
+def readable(call: RecordedCall) -> str:
     """All text that ids on record decode to."""
     return "".join(
         decoded(ids) for at in range(len(call.columns)) for ids in (call.opened_T(at), call.columns[at].ids_T)
@@ -165,7 +167,7 @@ async def test_after_a_restart_such_a_thread_begins_anew(sqlite_url: str) -> Non
 
 async def test_a_call_whose_parent_is_gone_has_no_tokens(sqlite_url: str) -> None:
     """Its new ids alone would be learnt without what came before them."""
-    store: Store = open_recorder(sqlite_url)
+    store: StoreRecorder = open_recorder(sqlite_url)
     desk = Desk(store, Script(random.Random(0)))
     call = await desk.call("s", ask(user("a")))
     await store.keep(replace(call, id="orphan", parent="never/0"))

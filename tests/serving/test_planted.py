@@ -23,11 +23,11 @@ from loomrl.parquet import from_parquet
 from loomrl.safety.placeholder import MARK
 from loomrl.safety.redaction import PatternRedactor
 from loomrl.serving.durable import open_recorder
-from loomrl.serving.feedback.intake import AnswerRef, FeedbackEntry, Hubs, Intake
+from loomrl.serving.feedback.intake import AnswerRef, EndpointHubs, FeedbackEntry, FeedbackIntake
 from loomrl.serving.recording import commit
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.request import Caller
-from loomrl.serving.retention.sweep import DAY_S, Sweeper, Terms
+from loomrl.serving.retention.sweep import DAY_S, Sweeper, SweepTerms
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.types import Trajectory
@@ -56,7 +56,7 @@ async def record(url: str, every: Sequence[Plant]) -> None:
 
 def judge(db: LoomDB, url: str, every: Sequence[Plant]) -> None:
     """Feedback with a comment."""
-    intake = Intake(db, Hubs(url, ["end"]), naming=Naming(db, PatternRedactor(), secret=SECRET))
+    intake = FeedbackIntake(db, EndpointHubs(url, ["end"]), naming=Naming(db, PatternRedactor(), secret=SECRET))
     for number, plant in enumerate(every):
         told = FeedbackEntry(
             place=AnswerRef(session=f"s{number}"),
@@ -115,7 +115,7 @@ async def test_no_planted_secret_is_left_anywhere(
         judge(db, sqlite_url, every)
         search.look(texts_in(db))
         with open_endpoint_hub(sqlite_url, "end", HubConfig()) as hub:
-            Sweeper(db, hub, "end", terms=Terms()).sweep_sessions(now=time.time())
+            Sweeper(db, hub, "end", terms=SweepTerms()).sweep_sessions(now=time.time())
             served = trajectories(hub)
             search.look(read(served))
             outbox = Outbox(db, sqlite_url, bus)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loomrl.serving.call import ToolCall
-from loomrl.serving.wording import Reader, read_call, write_call
+from loomrl.serving.wording import CallReader, read_call, write_call
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -28,7 +28,7 @@ TEXTS = st.lists(SCRAPS | CALLS.map(write_call) | st.text(max_size=4), max_size=
 
 def read(text: str, cuts: list[int] | None = None) -> tuple[str, list[tuple[str, str]]]:
     """The text shown and the calls, for a text that comes in pieces."""
-    reader, shown, start = Reader(), "", 0
+    reader, shown, start = CallReader(), "", 0
     for cut in [*sorted(cuts or []), len(text)]:
         shown += reader.add(text[start : max(start, cut)])
         start = max(start, cut)
@@ -116,7 +116,7 @@ def test_line_breaks_inside_of_strings_are_forgiven_and_ids_differ() -> None:
 
 
 def test_text_is_shown_before_the_call_that_follows_it_is_whole() -> None:
-    reader = Reader()
+    reader = CallReader()
     assert reader.add("I look it up. <tool_") == "I look it up."
     assert reader.add('call>{"name"') == ""
     assert reader.add(': "f"}</tool_call>\nDone') == ("\nDone")

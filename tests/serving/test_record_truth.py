@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from loomrl.safety.redaction import NoRedactor
-from loomrl.serving.call import Ask, Drawing, Said, Tool
+from loomrl.serving.call import ChatMessage, ChatRequest, Drawing, ToolSpec
 from loomrl.serving.durable import StoreSettings, open_recorder
-from loomrl.serving.recorder import Memory, Recorder
-from loomrl.serving.recording.record import Call
+from loomrl.serving.recorder import MemoryRecorder, Recorder
+from loomrl.serving.recording.record import CallToRecord
 from loomrl.types import Tokens, Trajectory, joined
 from tests.serving.scripted import Desk, Script, reply, user
 
-TOOLS = ((), (Tool(name="find"),), (Tool(name="find"), Tool(name="add", parameters={"type": "object"})))
+TOOLS = ((), (ToolSpec(name="find"),), (ToolSpec(name="find"), ToolSpec(name="add", parameters={"type": "object"})))
 WORDS = ["go on", "ähm 漢字 🙂", "", " spaces ", "\u200bzero", "e\u0301", '{"json": [1]}', "[assistant:", "x" * 300]
 
 
@@ -26,7 +26,10 @@ class Agent:
     def __init__(self, desk: Desk, session: str, rng: random.Random) -> None:
         self.desk, self.session, self.rng = desk, session, rng
         self.tools = rng.choice(TOOLS)
-        self.messages: tuple[Said, ...] = (Said(role="system", text="be " + rng.choice(WORDS)), self._user())
+        self.messages: tuple[ChatMessage, ...] = (
+            ChatMessage(role="system", text="be " + rng.choice(WORDS)),
+            self._user(),
+        )
 
     async def run(self, turns: int, *, depth: int = 0) -> None:
         for _ in range(turns):
@@ -46,7 +49,7 @@ class Agent:
 
     async def _turn(self) -> None:
         n = self.rng.choice([1, 1, 1, 2, 3])
-        asked = Ask(model="m", messages=self.messages, tools=self.tools, drawing=Drawing(n=n))
+        asked = ChatRequest(model="m", messages=self.messages, tools=self.tools, drawing=Drawing(n=n))
         await asyncio.sleep(0)
         call = await self.desk.call(self.session, asked)
         if self.rng.random() < 0.15:  # it never got the answer, and asks again
@@ -54,7 +57,7 @@ class Agent:
         if self.rng.random() < 0.15:  # the gateway kept it twice
             await self.desk.recorder.keep(call)
         said = reply(call, self.rng.randrange(n), id=f"own{self.rng.random()}")
-        results = tuple(Said(role="tool", text=self.rng.choice(WORDS), answers=one.id) for one in said.calls)
+        results = tuple(ChatMessage(role="tool", text=self.rng.choice(WORDS), answers=one.id) for one in said.calls)
         self.messages = (*self.messages, said, *(results or (self._user(),)))
 
     def _meddle(self) -> None:
@@ -70,7 +73,7 @@ class Agent:
         else:
             self.messages = (*self.messages[: max(at, 1)], self._user())
 
-    def _user(self) -> Said:
+    def _user(self) -> ChatMessage:
         return user(self.rng.choice(WORDS))
 
 
@@ -108,7 +111,7 @@ async def play(recorder: Recorder, seed: int, other: Recorder | None = None) -> 
 
 
 async def truth_in_memory(seeds: range) -> None:
-    recorder = Memory()
+    recorder = MemoryRecorder()
     for seed in seeds:
         check(*await play(recorder, seed))
 
@@ -137,16 +140,16 @@ async def test_recorded_ids_are_the_engines_in_a_thousand_sessions(tmp_path: Pat
     await truth_in_a_store(f"sqlite:///{tmp_path}/loom.db", range(20_000, 20_200))
 
 
-def conversation_of(call: Call) -> tuple[Said, ...]:
+def conversation_of(call: CallToRecord) -> tuple[ChatMessage, ...]:
     return (*call.ask.messages, reply(call))
 
 
 async def test_a_text_that_was_sampled_is_never_tokenised_again() -> None:
     """The answer's tokens differ from those of its text; the continuation has the sampled ones."""
-    desk = Desk(Memory(), Script(random.Random(3)))
-    first = await desk.call("s", Ask(model="m", messages=(user("a"),)))
+    desk = Desk(MemoryRecorder(), Script(random.Random(3)))
+    first = await desk.call("s", ChatRequest(model="m", messages=(user("a"),)))
     odd = replace(first.choices[0], ids_T=first.choices[0].ids_T + 7_000_000)
     await desk.recorder.keep(replace(first, id="odd", session="t", choices=(odd,)))
-    known = await desk.recorder.known("t", Ask(model="m", messages=(*conversation_of(first), user("b"))))
+    known = await desk.recorder.known("t", ChatRequest(model="m", messages=(*conversation_of(first), user("b"))))
     assert known is not None
     assert known.ids_T.tolist() == [*first.choices[0].opened_T.tolist(), *odd.ids_T.tolist()]

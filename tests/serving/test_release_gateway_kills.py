@@ -21,7 +21,7 @@ from loomrl.errors import ConfigError
 from loomrl.load import dump
 from loomrl.release.ledger import latest, tell
 from loomrl.release.passage import Phase, Word
-from loomrl.serving.acting import Acting
+from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.deployment import process
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
@@ -112,7 +112,9 @@ async def endpoint(
     opened: dict[str, Mannered] = {}
 
     async def open_policy(source: PolicySource, files: OpenFolder, *rest: object, **more: object) -> ServedPolicy:
-        policy = await asyncio.to_thread(Acting.open, files.path, version=files.version, number=files.number)
+        policy = await asyncio.to_thread(
+            ControlServedPolicy.open, files.path, version=files.version, number=files.number
+        )
         return opened.setdefault(source.version, Mannered(policy, Manner()))
 
     patch.setattr(process, "open_policy", open_policy)

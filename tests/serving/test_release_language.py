@@ -9,13 +9,13 @@ import pytest
 
 from loomrl.config import Sampling
 from loomrl.config.monitor import STOPPED
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.model import save_model
 from loomrl.inference.policy import Voice
 from loomrl.release.passage import Phase
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
-from loomrl.serving.speech import Speech
+from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.store import open_store
 from loomrl.store.endpoints import show_endpoint
 from tests.inference.sample_models import tiny_model, tiny_tokenizer
@@ -41,9 +41,9 @@ def speaking(slip: str, rate: float) -> Opening:
     """Opens policies whose engines draw the tokens of these answers; only those of the new version slip."""
 
     async def opening(source: PolicySource, files: OpenFolder) -> ServedPolicy:
-        chat = Chat(tiny_tokenizer())
+        chat = ChatTemplate(tiny_tokenizer())
         engine = ScriptedEngine(chat, sayings(slip, rate if source.version == "new" else 0.0))
-        return Speech(Voice(engine, chat, Sampling(max_tokens=60), 1000), version=source.version)
+        return LanguageServedPolicy(Voice(engine, chat, Sampling(max_tokens=60), 1000), version=source.version)
 
     return opening
 

@@ -10,7 +10,7 @@ from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError
 from loomrl.experiments.release import ReleaseRequest, begin
 from loomrl.release.passage import Phase
-from loomrl.serving.acting import Acting
+from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
 from loomrl.store import open_store
@@ -43,7 +43,9 @@ def acting(manners: Mapping[str, Manner]) -> Opening:
     """Opens exported policies, and gives them the faults of these versions."""
 
     async def opening(source: PolicySource, files: OpenFolder) -> ServedPolicy:
-        policy = await asyncio.to_thread(Acting.open, files.path, version=files.version, number=files.number)
+        policy = await asyncio.to_thread(
+            ControlServedPolicy.open, files.path, version=files.version, number=files.number
+        )
         return Mannered(policy, manners.get(source.version, Manner()))
 
     return opening

@@ -20,12 +20,12 @@ from loomrl.hub.codec import encode
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
 from loomrl.parquet import from_parquet, to_parquet
-from loomrl.serving.durable import Store, open_recorder
-from loomrl.serving.recording.acts import Acts, NewActs
+from loomrl.serving.durable import StoreRecorder, open_recorder
+from loomrl.serving.recording.acts import NewActs, RecordedActs
 from loomrl.serving.retention import archive, erasure, sweep
 from loomrl.serving.retention.archive import read_archive
 from loomrl.serving.retention.erasure import finish, forget
-from loomrl.serving.retention.sweep import DAY_S, Sweeper, SweptTrajectories, Terms
+from loomrl.serving.retention.sweep import DAY_S, Sweeper, SweepTerms, SweptTrajectories
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import list_files
 from loomrl.store.datasets import identified, list_datasets, read_rows, record_dataset
@@ -42,7 +42,7 @@ from loomrl.types import Feedback, Steps
 from tests.algorithms.test_served_items import row
 from tests.serving.scripted import Desk, Script, ask, user
 
-TERMS = Terms(idle_s=0.0, days=30, archive_days=90)
+TERMS = SweepTerms(idle_s=0.0, days=30, archive_days=90)
 BEGIN = 1_000_000 * DAY_S / 50
 
 
@@ -52,7 +52,7 @@ class House:
     def __init__(self, url: str, folder: Path) -> None:
         self.now, self.url, self.files = BEGIN, url, folder / "artifacts"
         self.db = open_store(url)
-        self.store: Store = open_recorder(url, clock=self.clock)
+        self.store: StoreRecorder = open_recorder(url, clock=self.clock)
         self.hub: Hub = open_hub(beside(url, "endpoint-end"), HubConfig(), clock=self.clock)
         self.desk = Desk(self.store, Script(random.Random(0)))
         self.sweeper = Sweeper(self.db, self.hub, "end", artifact_url=str(self.files), terms=TERMS)
@@ -176,7 +176,9 @@ async def test_control_steps_come_back_from_files_too(small: House) -> None:
         observations=np.arange(4.0).reshape(1, 4), actions=one_T, logprobs_T=np.zeros(1, np.float32),
         sampled_T=np.zeros(1, np.bool_), versions_T=one_T, lanes_T=one_T, times_T=np.array([BEGIN]),
     )  # fmt: skip
-    new = NewActs(session="s", endpoint="end", key="a", user="ada", acts=Acts(arm="stable", version="v", steps=steps))
+    new = NewActs(
+        session="s", endpoint="end", key="a", user="ada", acts=RecordedActs(arm="stable", version="v", steps=steps)
+    )
     await small.store.keep_acts(new)
     assert people_in(small.db, ["s"]) == {"s": {person_hash("end", "ada")}}
     small.archive()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.room import Room
 
 
@@ -34,7 +34,7 @@ async def test_a_full_queue_is_refused_with_a_time_to_try_again() -> None:
         await asyncio.sleep(0)
         with pytest.raises(Refusal) as refused:
             await _pass(room, "b")
-        assert (refused.value.cause, refused.value.status) == (Cause.FULL, 429)
+        assert (refused.value.cause, refused.value.status) == (RefusalCause.FULL, 429)
         assert refused.value.retry_after_s
     await waiting
 
@@ -60,7 +60,7 @@ async def test_the_deadline_ends_the_wait_and_leaves_no_place_taken() -> None:
     async with room.enter("a", deadline=soon()):
         with pytest.raises(Refusal) as refused:
             await _pass(room, "b", seconds=0.01)
-        assert refused.value.cause is Cause.TIMEOUT
+        assert refused.value.cause is RefusalCause.TIMEOUT
         gone = asyncio.create_task(_pass(room, "c"))
         await asyncio.sleep(0)
         gone.cancel()

@@ -13,17 +13,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.config import Sampling, TorchServing
-from loomrl.inference.chat import Chat
-from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request, Sight, Unsupported
+from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Pieces, Request, Sight, Unsupported
 from loomrl.inference.policy import Voice
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.sealed import seal
-from loomrl.serving.call import Closed, Drawing, Drawn, Event, Gathered, Opened, Said, Tool, ToolCall
+from loomrl.serving.call import (
+    ChatMessage,
+    ChoiceClosed,
+    Drawing,
+    Event,
+    Gathered,
+    PromptOpened,
+    TokensDrawn,
+    ToolCall,
+    ToolSpec,
+)
 from loomrl.serving.deployment.opening import open_speech
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
-from loomrl.serving.policy import Act, Continuation, Picture
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.speech import Speech
+from loomrl.serving.policy import ActRequest, Continuation, Picture
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.serving.wording import worded
 from loomrl.types import Message
 from tests.inference.sample_models import TEMPLATE, logprobs, tiny_model, tiny_tokenizer
@@ -33,11 +43,11 @@ from tests.serving.scripted_engine import ScriptedEngine
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TOKENIZER = tiny_tokenizer()
-CHAT = Chat(TOKENIZER)
+CHAT = ChatTemplate(TOKENIZER)
 CONTEXT = 250
-HELLO = (Said(role="user", text="What is 1 + 1?"),)
-WEATHER = Tool(name="weather", description="Of a place.", parameters={"type": "object"})
-CLOCK = Tool(name="clock")
+HELLO = (ChatMessage(role="user", text="What is 1 + 1?"),)
+WEATHER = ToolSpec(name="weather", description="Of a place.", parameters={"type": "object"})
+CLOCK = ToolSpec(name="clock")
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"place": "Ulm"}}\n</tool_call>'
 
 
@@ -49,9 +59,11 @@ def gathered(events: Sequence[Event], count: int) -> list[Gathered]:
     return choices
 
 
-def scripted(*answers: str, context: int = 4000, chat: Chat = CHAT, seed: int = 0) -> tuple[Speech, ScriptedEngine]:
+def scripted(
+    *answers: str, context: int = 4000, chat: ChatTemplate = CHAT, seed: int = 0
+) -> tuple[LanguageServedPolicy, ScriptedEngine]:
     engine = ScriptedEngine(chat, answers, seed=seed)
-    return Speech(Voice(engine, chat, Sampling(max_tokens=900), context), version="v"), engine
+    return LanguageServedPolicy(Voice(engine, chat, Sampling(max_tokens=900), context), version="v"), engine
 
 
 class Logging(TorchEngine):
@@ -59,10 +71,10 @@ class Logging(TorchEngine):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(tiny_model(), context=CONTEXT, **options)
-        self.log: list[tuple[Request, list[Piece]]] = []
+        self.log: list[tuple[Request, list[CompletionPiece]]] = []
 
     async def stream(self, request: Request) -> Pieces:
-        pieces: list[Piece] = []
+        pieces: list[CompletionPiece] = []
         self.log.append((request, pieces))
         async with aclosing(super().stream(request)) as told:
             async for piece in told:
@@ -70,26 +82,26 @@ class Logging(TorchEngine):
                 yield piece
 
 
-def sampling(max_tokens: int = 12) -> tuple[Speech, Logging]:
+def sampling(max_tokens: int = 12) -> tuple[LanguageServedPolicy, Logging]:
     engine = Logging(slots=4, version=3)
-    return Speech(Voice(engine, CHAT, Sampling(max_tokens=max_tokens), CONTEXT), version="tiny"), engine
+    return LanguageServedPolicy(Voice(engine, CHAT, Sampling(max_tokens=max_tokens), CONTEXT), version="tiny"), engine
 
 
 async def events(answer: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in answer]
 
 
-async def one(speech: Speech, **asked: Any) -> Gathered:
+async def one(speech: LanguageServedPolicy, **asked: Any) -> Gathered:
     """The single choice of a call."""
     told = await events(speech.answer(Continuation(**asked)))
-    assert isinstance(told[0], Opened)
-    assert isinstance(told[-1], Closed)
+    assert isinstance(told[0], PromptOpened)
+    assert isinstance(told[-1], ChoiceClosed)
     (choice,) = gathered(told, 1)
-    assert "".join(event.text for event in told if isinstance(event, Drawn)) == told[-1].text
+    assert "".join(event.text for event in told if isinstance(event, TokensDrawn)) == told[-1].text
     return choice
 
 
-def closed(choice: Gathered) -> Closed:
+def closed(choice: Gathered) -> ChoiceClosed:
     assert choice.closed is not None
     return choice.closed
 
@@ -112,7 +124,7 @@ async def test_what_is_told_is_what_the_engine_sampled() -> None:
         assert set(choice.versions.tolist()) == {3}
         assert np.abs(choice.logprobs - logprobs(tiny_model(), request, choice.ids)).max() < 1e-4
         assert closed(choice).text == CHAT.decode(choice.ids)
-        known, asked = np.concatenate([request.prompt_T, choice.ids]), (Said(role="user", text="And?"),)
+        known, asked = np.concatenate([request.prompt_T, choice.ids]), (ChatMessage(role="user", text="And?"),)
 
 
 async def test_a_known_answer_that_was_cut_is_ended_and_one_that_ended_is_not_ended_twice() -> None:
@@ -120,7 +132,7 @@ async def test_a_known_answer_that_was_cut_is_ended_and_one_that_ended_is_not_en
     for answer, begins in (([70, 71], "<|end|>"), ([70, CHAT.end], "")):
         speech, _ = scripted("yes")
         known = np.array([*first, *answer], np.int32)
-        choice = await one(speech, known_T=known, messages=(Said(role="user", text="y"),))
+        choice = await one(speech, known_T=known, messages=(ChatMessage(role="user", text="y"),))
         assert spelled(choice.opened) == begins + "<|user|>y<|end|><|assistant|>"
 
 
@@ -145,7 +157,7 @@ async def test_new_weights_answer_from_the_next_token_on() -> None:
     versions: list[int] = []
     async with aclosing(speech.answer(Continuation(messages=HELLO, drawing=Drawing(seed=1)))) as told:
         async for event in told:
-            if isinstance(event, Drawn):
+            if isinstance(event, TokensDrawn):
                 versions += event.versions_T.tolist()
                 if len(versions) == 1:
                     await speech.load(seal(tiny_model(seed=1).state_dict(), 4))
@@ -272,7 +284,7 @@ async def test_without_tools_or_with_the_choice_of_none_a_call_is_text() -> None
         ("tool:weather", (WEATHER, CLOCK), '<tool_call>\n{"name": "weather", "arguments":'),
     ],
 )
-async def test_a_required_call_is_begun_in_the_prompt(choice: str, tools: tuple[Tool, ...], forced: str) -> None:
+async def test_a_required_call_is_begun_in_the_prompt(choice: str, tools: tuple[ToolSpec, ...], forced: str) -> None:
     rest = '{"x": 1}}\n</tool_call>'
     if forced.endswith('"'):
         rest = f'weather", "arguments": {rest}'
@@ -299,12 +311,14 @@ async def test_one_call_is_enough_if_they_must_not_be_parallel() -> None:
     assert engine.closed == 1
 
 
-ASSISTANT = Said(role="assistant", text="Let me see.", calls=(ToolCall(id="a", name="clock", arguments='{ "z": "é"}'),))
+ASSISTANT = ChatMessage(
+    role="assistant", text="Let me see.", calls=(ToolCall(id="a", name="clock", arguments='{ "z": "é"}'),)
+)
 
 
 def test_messages_become_the_same_text_each_time() -> None:
     again = replace(ASSISTANT, calls=(ToolCall(id="other", name="clock", arguments='{"z":"\\u00e9"}'),))
-    results = [Said(role="tool", text=text, answers="a") for text in ("noon", "night")]
+    results = [ChatMessage(role="tool", text=text, answers="a") for text in ("noon", "night")]
     messages = worded([*HELLO, ASSISTANT, *results], tool_role=False)
     assert messages == worded([*HELLO, again, *results], tool_role=False)
     assert messages[1].content == 'Let me see.\n<tool_call>\n{"name": "clock", "arguments": {"z": "é"}}\n</tool_call>'
@@ -314,16 +328,16 @@ def test_messages_become_the_same_text_each_time() -> None:
 
 
 def test_tools_join_the_system_message() -> None:
-    system, _ = worded([Said(role="system", text="Be brief."), *HELLO], [CLOCK], tool_role=True)
+    system, _ = worded([ChatMessage(role="system", text="Be brief."), *HELLO], [CLOCK], tool_role=True)
     assert system.content.startswith("Be brief.\n\n# Tools")
     assert len(worded(HELLO, [CLOCK], tool_role=True)) == 2
 
 
 async def test_results_of_tools_are_the_users_where_the_template_knows_no_other_role() -> None:
     refusal = "{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
-    chat = Chat(tiny_tokenizer(TEMPLATE.replace("{{ m.content }}", refusal + "{{ m.content }}")))
+    chat = ChatTemplate(tiny_tokenizer(TEMPLATE.replace("{{ m.content }}", refusal + "{{ m.content }}")))
     speech, engine = scripted("fine", chat=chat)
-    await one(speech, messages=(*HELLO, ASSISTANT, Said(role="tool", text="noon", answers="a")))
+    await one(speech, messages=(*HELLO, ASSISTANT, ChatMessage(role="tool", text="noon", answers="a")))
     assert "<|user|><tool_response>\nnoon\n</tool_response><|end|>" in spelled(engine.asked[0].prompt_T)
 
 
@@ -367,16 +381,16 @@ MODEL, VISION = seeing_model()
 
 
 async def test_pictures_are_seen_where_they_are_and_known_ones_are_not_made_again() -> None:
-    chat = Chat(seeing_tokenizer(), VISION)
+    chat = ChatTemplate(seeing_tokenizer(), VISION)
     engine = TorchEngine(MODEL, slots=2, context=180, vision=VISION)
-    speech = Speech(Voice(engine, chat, Sampling(max_tokens=4), 180))
+    speech = LanguageServedPolicy(Voice(engine, chat, Sampling(max_tokens=4), 180))
     assert speech.about.sees
     known, pictures = np.zeros(0, np.int32), []
     for turn, told in enumerate(((noise(1), noise(2)), (), (noise(3),))):
         asked = Continuation(
             known_T=known,
             pictures=tuple(pictures),
-            messages=(Said(role="user", text="What colour?", images=told),),
+            messages=(ChatMessage(role="user", text="What colour?", images=told),),
             drawing=Drawing(seed=turn),
         )
         (choice,) = gathered(await events(speech.answer(asked)), 1)
@@ -387,24 +401,24 @@ async def test_pictures_are_seen_where_they_are_and_known_ones_are_not_made_agai
             assert known[picture.start : picture.start + len(ids_T)].tolist() == ids_T.tolist()
         sights = tuple(Sight(picture.png, picture.start) for picture in pictures)
         request = Request(known[: -len(choice.ids)], Sampling(), frozenset(), turn, sights)
-        completion = Completion(choice.ids, choice.logprobs, choice.versions, Finish.LENGTH)
+        completion = Completion(choice.ids, choice.logprobs, choice.versions, FinishReason.LENGTH)
         plain_T = plain_logprobs(MODEL, VISION, request, completion)
         assert np.abs(plain_T - choice.logprobs).max() < 1e-4
 
 
 async def test_a_picture_that_is_broken_inside_is_refused() -> None:
-    chat = Chat(seeing_tokenizer(), VISION)
-    speech = Speech(Voice(ScriptedEngine(chat, ["a"]), chat, Sampling(), 180))
+    chat = ChatTemplate(seeing_tokenizer(), VISION)
+    speech = LanguageServedPolicy(Voice(ScriptedEngine(chat, ["a"]), chat, Sampling(), 180))
     broken = noise(1)[:60] + bytes(200)
     with pytest.raises(Refusal, match="cannot be read") as refused:
-        await anext(speech.answer(Continuation(messages=(Said(role="user", images=(broken,)),))))
-    assert (refused.value.cause, refused.value.where) == (Cause.INVALID, "messages")
+        await anext(speech.answer(Continuation(messages=(ChatMessage(role="user", images=(broken,)),))))
+    assert (refused.value.cause, refused.value.where) == (RefusalCause.INVALID, "messages")
 
 
 async def test_pictures_are_refused_by_a_policy_of_text() -> None:
     speech, _ = sampling()
     with pytest.raises(Refusal, match="reads no pictures"):
-        await anext(speech.answer(Continuation(messages=(Said(role="user", images=(noise(1),)),))))
+        await anext(speech.answer(Continuation(messages=(ChatMessage(role="user", images=(noise(1),)),))))
 
 
 # -- refusals -----------------------------------------------------------------------------------------------------
@@ -414,26 +428,30 @@ async def test_pictures_are_refused_by_a_policy_of_text() -> None:
     ("asked", "cause", "message"),
     [
         (
-            {"messages": (Said(role="user", text="What is " * 300),)},
-            Cause.TOO_LONG,
+            {"messages": (ChatMessage(role="user", text="What is " * 300),)},
+            RefusalCause.TOO_LONG,
             "tokens, and the policy's context is 250",
         ),
-        ({"messages": (Said(role="user", text="x" * 10**7),)}, Cause.TOO_LONG, "at least"),
-        ({"prompt": tuple([5] * 250)}, Cause.TOO_LONG, "has 250 tokens"),
-        ({"prompt": ""}, Cause.INVALID, "no tokens"),
-        ({"prompt": (3, 300)}, Cause.INVALID, "token id 300: ids are 0 to 281"),
-        ({"messages": HELLO, "drawing": Drawing(temperature=-1.0)}, Cause.INVALID, "temperature=-1.0"),
-        ({"messages": HELLO, "drawing": Drawing(max_tokens=0)}, Cause.INVALID, "max_tokens=0"),
-        ({"messages": HELLO, "drawing": Drawing(n=0)}, Cause.INVALID, "n=0"),
-        ({"messages": HELLO, "drawing": Drawing(stop=("",))}, Cause.INVALID, "stop string is empty"),
-        ({"messages": HELLO, "drawing": Drawing(logprobs=True, top_logprobs=21)}, Cause.INVALID, "top_logprobs=21"),
-        ({"messages": HELLO, "tool_choice": "required"}, Cause.INVALID, "the tools are none"),
-        ({"messages": HELLO, "tools": (CLOCK,), "tool_choice": "tool:x"}, Cause.INVALID, "the tools are clock"),
-        ({"messages": (Said(role="user", images=(b"no png",)),)}, Cause.INVALID, "begins no PNG"),
+        ({"messages": (ChatMessage(role="user", text="x" * 10**7),)}, RefusalCause.TOO_LONG, "at least"),
+        ({"prompt": tuple([5] * 250)}, RefusalCause.TOO_LONG, "has 250 tokens"),
+        ({"prompt": ""}, RefusalCause.INVALID, "no tokens"),
+        ({"prompt": (3, 300)}, RefusalCause.INVALID, "token id 300: ids are 0 to 281"),
+        ({"messages": HELLO, "drawing": Drawing(temperature=-1.0)}, RefusalCause.INVALID, "temperature=-1.0"),
+        ({"messages": HELLO, "drawing": Drawing(max_tokens=0)}, RefusalCause.INVALID, "max_tokens=0"),
+        ({"messages": HELLO, "drawing": Drawing(n=0)}, RefusalCause.INVALID, "n=0"),
+        ({"messages": HELLO, "drawing": Drawing(stop=("",))}, RefusalCause.INVALID, "stop string is empty"),
+        (
+            {"messages": HELLO, "drawing": Drawing(logprobs=True, top_logprobs=21)},
+            RefusalCause.INVALID,
+            "top_logprobs=21",
+        ),
+        ({"messages": HELLO, "tool_choice": "required"}, RefusalCause.INVALID, "the tools are none"),
+        ({"messages": HELLO, "tools": (CLOCK,), "tool_choice": "tool:x"}, RefusalCause.INVALID, "the tools are clock"),
+        ({"messages": (ChatMessage(role="user", images=(b"no png",)),)}, RefusalCause.INVALID, "begins no PNG"),
     ],
 )
 async def test_what_cannot_be_answered_is_refused_before_the_first_event(
-    asked: dict[str, Any], cause: Cause, message: str
+    asked: dict[str, Any], cause: RefusalCause, message: str
 ) -> None:
     speech, engine = sampling()
     with pytest.raises(Refusal, match=message) as refused:
@@ -448,15 +466,15 @@ async def test_what_an_engine_cannot_do_is_the_callers_error() -> None:
             raise Unsupported("no likeliest tokens")
             yield
 
-    speech = Speech(Voice(Plain(CHAT, ["a"]), CHAT, Sampling(), 100))
+    speech = LanguageServedPolicy(Voice(Plain(CHAT, ["a"]), CHAT, Sampling(), 100))
     with pytest.raises(Refusal, match="no likeliest tokens") as refused:
         await anext(speech.answer(Continuation(messages=HELLO)))
-    assert refused.value.cause is Cause.INVALID
+    assert refused.value.cause is RefusalCause.INVALID
 
 
 async def test_a_long_conversation_is_tokenised_beside_the_others() -> None:
     speech, engine = scripted("fine", context=10**6)
-    long = asyncio.create_task(one(speech, messages=(Said(role="user", text="What is the answer? " * 40_000),)))
+    long = asyncio.create_task(one(speech, messages=(ChatMessage(role="user", text="What is the answer? " * 40_000),)))
     turns = 0
     while not engine.asked:
         await asyncio.sleep(0.001)
@@ -468,15 +486,15 @@ async def test_a_long_conversation_is_tokenised_beside_the_others() -> None:
 
 async def test_messages_that_the_template_refuses_are_named() -> None:
     strict = "{% if messages[0].role != 'user' %}{{ raise_exception('the user begins') }}{% endif %}" + TEMPLATE
-    speech, _ = scripted("a", chat=Chat(tiny_tokenizer(strict)))
+    speech, _ = scripted("a", chat=ChatTemplate(tiny_tokenizer(strict)))
     with pytest.raises(Refusal, match="refuses system, user: the user begins") as refused:
-        await anext(speech.answer(Continuation(messages=(Said(role="system", text="x"), *HELLO))))
-    assert (refused.value.cause, refused.value.where) == (Cause.INVALID, "messages")
+        await anext(speech.answer(Continuation(messages=(ChatMessage(role="system", text="x"), *HELLO))))
+    assert (refused.value.cause, refused.value.where) == (RefusalCause.INVALID, "messages")
 
 
 async def test_a_policy_of_words_does_not_act() -> None:
     with pytest.raises(Refusal, match="answers in words"):
-        await scripted()[0].act(Act(observations=np.zeros(1)))
+        await scripted()[0].act(ActRequest(observations=np.zeros(1)))
 
 
 @pytest.mark.parametrize("choices", [1, 3])
@@ -485,12 +503,12 @@ async def test_an_engine_that_fails_is_unavailable(choices: int) -> None:
 
     async def until_closed() -> None:
         async for event in speech.answer(Continuation(messages=HELLO, drawing=Drawing(n=choices, seed=1))):
-            if isinstance(event, Drawn):
+            if isinstance(event, TokensDrawn):
                 await speech.close()
 
     with pytest.raises(Refusal, match="engine was closed") as refused:
         await until_closed()
-    assert refused.value.cause is Cause.UNAVAILABLE
+    assert refused.value.cause is RefusalCause.UNAVAILABLE
 
 
 # -- ending early -------------------------------------------------------------------------------------------------
@@ -501,7 +519,7 @@ async def test_closing_or_cancelling_ends_the_sampling(choices: int) -> None:
     speech, engine = sampling(max_tokens=200)
     asked = Continuation(messages=HELLO, drawing=Drawing(n=choices, seed=3))
     async with aclosing(speech.answer(asked)) as told:
-        while not isinstance(await anext(told), Drawn):
+        while not isinstance(await anext(told), TokensDrawn):
             pass
 
     async def drain() -> None:

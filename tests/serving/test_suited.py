@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from loomrl.serving.local import LocalGateway
-from loomrl.serving.recorder import Memory
+from loomrl.serving.recorder import MemoryRecorder
 from tests.serving.adder import Adder, Weigher
 
 
@@ -18,7 +18,7 @@ def policy() -> Weigher:
 
 @pytest.fixture
 async def url(policy: Weigher) -> AsyncIterator[str]:
-    async with LocalGateway({"steered": policy, "plain": Adder()}, Memory()) as gateway:
+    async with LocalGateway({"steered": policy, "plain": Adder()}, MemoryRecorder()) as gateway:
         yield gateway.url
 
 

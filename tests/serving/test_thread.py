@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from loomrl.hub.codec import encode
-from loomrl.serving.call import Said, Tool, ToolCall
+from loomrl.serving.call import ChatMessage, ToolCall, ToolSpec
 from loomrl.serving.durable import open_recorder
-from loomrl.serving.recorder import Memory, Recorder
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.recorder import MemoryRecorder, Recorder
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.thread import marks
 from tests.serving.scripted import Desk, Script, ask, reply, user
 
@@ -20,7 +20,7 @@ from tests.serving.scripted import Desk, Script, ask, reply, user
 @pytest.fixture(params=["memory", "durable"])
 async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
     """The contract: in memory, and in a database."""
-    recorder: Recorder = Memory()
+    recorder: Recorder = MemoryRecorder()
     if request.param == "durable":
         recorder = open_recorder(request.getfixturevalue("sqlite_url"))
     yield Desk(recorder, Script(random.Random(0)))
@@ -44,7 +44,7 @@ async def test_what_was_edited_begins_anew(desk: Desk) -> None:
     for other in ("A", "a "):
         edited = await desk.call("s", ask(user(other), reply(first), user("b")))
         assert edited.parent == ""
-    changed = await desk.call("s", ask(user("a"), Said(role="assistant", text="no"), user("b")))
+    changed = await desk.call("s", ask(user("a"), ChatMessage(role="assistant", text="no"), user("b")))
     assert changed.parent == ""
     made = await desk.recorder.complete("s")
     assert len(made.threads) == 3
@@ -52,7 +52,7 @@ async def test_what_was_edited_begins_anew(desk: Desk) -> None:
 
 async def test_other_tools_begin_anew(desk: Desk) -> None:
     first = await desk.call("s", ask(user("a")))
-    second = await desk.call("s", ask(user("a"), reply(first), user("b"), tools=(Tool(name="t"),)))
+    second = await desk.call("s", ask(user("a"), reply(first), user("b"), tools=(ToolSpec(name="t"),)))
     assert second.parent == ""
 
 
@@ -109,7 +109,7 @@ async def test_a_session_is_nobody_elses(desk: Desk) -> None:
     ):
         with pytest.raises(Refusal) as refused:
             await attempt
-        assert refused.value.cause is Cause.UNKNOWN
+        assert refused.value.cause is RefusalCause.UNKNOWN
 
 
 async def test_an_ended_session_takes_no_calls_and_no_other_end(desk: Desk) -> None:
@@ -123,14 +123,14 @@ async def test_an_ended_session_takes_no_calls_and_no_other_end(desk: Desk) -> N
     ):
         with pytest.raises(Refusal) as refused:
             await attempt
-        assert refused.value.cause is Cause.CONFLICT
+        assert refused.value.cause is RefusalCause.CONFLICT
 
 
 def test_marks_do_not_depend_on_ids_of_calls_but_on_which_call_is_answered() -> None:
     def conversation(one: str, two: str, answered: str, arguments: str = '{"x":1}') -> bytes:
         calls = (ToolCall(id=one, name="f", arguments=arguments), ToolCall(id=two, name="f", arguments="{}"))
-        said = Said(role="assistant", text=" t ", calls=calls)
-        return marks(ask(user("a"), said, Said(role="tool", text="r", answers=answered)))[-1]
+        said = ChatMessage(role="assistant", text=" t ", calls=calls)
+        return marks(ask(user("a"), said, ChatMessage(role="tool", text="r", answers=answered)))[-1]
 
     assert conversation("1", "2", "1") == conversation("p", "q", "p") == conversation("1", "2", "1", '{ "x": 1 }')
     assert conversation("1", "2", "1") != conversation("1", "2", "2")
@@ -138,7 +138,7 @@ def test_marks_do_not_depend_on_ids_of_calls_but_on_which_call_is_answered() -> 
 
 
 async def test_pictures_keep_their_places(desk: Desk) -> None:
-    first = await desk.answered("s", ask(Said(role="user", text="a", images=(b"png",))), None)
+    first = await desk.answered("s", ask(ChatMessage(role="user", text="a", images=(b"png",))), None)
     seen = replace(first, choices=(replace(first.choices[0], sights=(1,)),))
     await desk.recorder.keep(seen)
     known = await desk.recorder.known("s", ask(*first.ask.messages, reply(first), user("b")))
@@ -153,7 +153,7 @@ async def test_who_opts_out_is_not_recorded(desk: Desk) -> None:
     await desk.call("s", asked)
     with pytest.raises(Refusal) as refused:
         await desk.recorder.complete("s")
-    assert refused.value.cause is Cause.UNKNOWN
+    assert refused.value.cause is RefusalCause.UNKNOWN
 
 
 async def test_the_session_of_who_names_none_is_found_by_the_conversation(desk: Desk) -> None:
@@ -171,5 +171,5 @@ async def test_an_end_that_is_no_end_is_refused(desk: Desk, told: dict[str, Any]
     await desk.call("s", ask(user("a")))
     with pytest.raises(Refusal) as refused:
         await desk.recorder.complete("s", **told)
-    assert refused.value.cause is Cause.INVALID
+    assert refused.value.cause is RefusalCause.INVALID
     assert (await desk.recorder.complete("s", reward=1.0)).reward.total == 1.0

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from loomrl.config import Sampling
-from loomrl.inference.chat import Chat
-from loomrl.inference.engine import Completion, Piece, Pieces, Request
+from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.engine import Completion, CompletionPiece, Pieces, Request
 from loomrl.inference.policy import Voice
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.gateway import GatewaySettings
 from loomrl.serving.local import LocalGateway
-from loomrl.serving.speech import Speech
+from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.types import Trajectory
 from tests.inference.sample_models import logprobs, tiny_model, tiny_tokenizer
 
@@ -38,7 +38,7 @@ class Logged:
     """An engine that writes down every request and what it drew for it."""
 
     engine: TorchEngine
-    log: list[tuple[Request, list[Piece]]] = field(default_factory=list)
+    log: list[tuple[Request, list[CompletionPiece]]] = field(default_factory=list)
 
     @property
     def version(self) -> int:
@@ -48,7 +48,7 @@ class Logged:
         raise NotImplementedError
 
     async def stream(self, request: Request) -> Pieces:
-        pieces: list[Piece] = []
+        pieces: list[CompletionPiece] = []
         self.log.append((request, pieces))
         async for piece in self.engine.stream(request):
             pieces.append(piece)
@@ -146,7 +146,7 @@ def recorded(trajectory: Trajectory) -> Iterator[Drawn]:
 async def lived(folder: Path, count: int, *, seed: int = 0) -> tuple[Logged, list[Trajectory]]:
     """That many sessions, 16 at a time, and their trajectories."""
     logged = Logged(TorchEngine(tiny_model(), slots=32, context=CONTEXT, version=3))
-    speech = Speech(Voice(logged, Chat(tiny_tokenizer()), Sampling(), CONTEXT), version="r/3")
+    speech = LanguageServedPolicy(Voice(logged, ChatTemplate(tiny_tokenizer()), Sampling(), CONTEXT), version="r/3")
     recorder = open_recorder(f"sqlite:///{folder}/loom.db")
     many = asyncio.Semaphore(16)
     gateway = LocalGateway({"m": speech}, recorder, settings=GatewaySettings(deadline_s=100))

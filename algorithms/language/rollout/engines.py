@@ -6,10 +6,10 @@ from loomrl.algorithms.language.origin import origin_of
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.config import VllmEngineConfig
 from loomrl.inference.open import Opening
-from loomrl.inference.vllm.fleet import Fleet, open_fleet
+from loomrl.inference.vllm.fleet import VllmFleet, open_fleet
 
 
-def shared_engines(resolved: Resolved) -> Fleet | None:
+def shared_engines(resolved: Resolved) -> VllmFleet | None:
     """The shared engines, ready to answer; None if every runner opens its own."""
     experiment = resolved.experiment
     algorithm = resolved.algorithm

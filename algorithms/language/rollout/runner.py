@@ -29,7 +29,7 @@ from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.serving.agents import AgentGateway
-from loomrl.serving.speech import Speech
+from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.types import Trajectory
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
         if choice.path:
             return self._past(choice)
         voice = Voice(self._hold, self._chat, choice.sampling, self._context)
-        return self._agents.serving(speakers(voice), Speech(voice), sampling=choice.sampling)
+        return self._agents.serving(speakers(voice), LanguageServedPolicy(voice), sampling=choice.sampling)
 
     def _past(self, choice: LanguagePolicy) -> PolicyFactory:
         """The version whose checkpoint has this path below `artifact_url`, on an engine of its own."""

@@ -14,7 +14,7 @@ from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host.local import Plan
 from loomrl.inference.engine import Completion, Request, Statistics
-from loomrl.inference.vllm.fleet import Fleet, answered
+from loomrl.inference.vllm.fleet import VllmFleet, answered
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
@@ -29,7 +29,7 @@ class RunnerGroup:
     `fleet`: engines that runners share.
     """
 
-    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: Fleet | None = None) -> None:
+    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: VllmFleet | None = None) -> None:
         self._group = group
         self._fleet = fleet
         self._timeout_s = timeout_s

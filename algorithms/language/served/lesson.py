@@ -10,7 +10,7 @@ from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.served.item import Answer, Item
 from loomrl.algorithms.language.served.sample import answered, corrected, swapped, threads
 from loomrl.config import DPO, KTO
-from loomrl.inference.chat import Chat, open_chat
+from loomrl.inference.chat import ChatTemplate, open_chat
 from loomrl.types import Trajectory
 
 _log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Teacher:
         return self._resolved.algorithm.model.context
 
     @cached_property
-    def _chat(self) -> Chat:
+    def _chat(self) -> ChatTemplate:
         origin = self._resolved.origin
         trusts = self._resolved.model.trust_remote_code
         return open_chat(origin, trust_remote_code=trusts)

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from loomrl.algorithms.language.packing import Sample
-from loomrl.inference.chat import Chat, Transcript, pictures_of
+from loomrl.inference.chat import ChatTemplate, Transcript, pictures_of
 from loomrl.types import Trajectory, Turn
 
 
-def answered(attempt: Trajectory, call: str, chat: Chat) -> Sample | None:
+def answered(attempt: Trajectory, call: str, chat: ChatTemplate) -> Sample | None:
     """The thread of a call up to its answer, which alone is learnt; without a call the first thread with all answers.
 
     None if the trajectory has no such call.
@@ -25,7 +25,7 @@ def answered(attempt: Trajectory, call: str, chat: Chat) -> Sample | None:
     return written(turns, chat, learns=lambda number: at is None or number == at)
 
 
-def corrected(attempt: Trajectory, call: str, text: str, chat: Chat) -> tuple[Sample, Sample] | None:
+def corrected(attempt: Trajectory, call: str, text: str, chat: ChatTemplate) -> tuple[Sample, Sample] | None:
     """A text in the place of an answer, and the answer: the last one of the first thread, if no call is named."""
     found = _find(attempt, call)
     if found is None:
@@ -39,7 +39,7 @@ def corrected(attempt: Trajectory, call: str, text: str, chat: Chat) -> tuple[Sa
     return None if better is None or worse is None else (better, worse)
 
 
-def threads(attempt: Trajectory, chat: Chat) -> list[Sample]:
+def threads(attempt: Trajectory, chat: ChatTemplate) -> list[Sample]:
     """Every thread with all answers, but for those that a monitor's rule stopped."""
     about = attempt.extra.get("session", {})
     stopped = about.get("stopped", {})
@@ -53,7 +53,7 @@ def threads(attempt: Trajectory, chat: Chat) -> list[Sample]:
 
 
 def written(
-    turns: Sequence[Turn], chat: Chat, *, learns: Callable[[int], bool], anew: int | None = None
+    turns: Sequence[Turn], chat: ChatTemplate, *, learns: Callable[[int], bool], anew: int | None = None
 ) -> Sample | None:
     """A thread as one sample, of which the answers of these turns are learnt; None if that is nothing.
 

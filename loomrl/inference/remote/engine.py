@@ -16,19 +16,19 @@ from loomrl.config.engine import OpenAIEngineConfig
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import (
     Completion,
-    Finish,
-    Piece,
+    CompletionPiece,
+    FinishReason,
     Pieces,
     Request,
+    RequestTally,
     Statistics,
-    Tally,
     Unsupported,
     check_ids,
     check_prompt,
 )
 from loomrl.inference.model import config_of, skeleton_of
-from loomrl.inference.remote.dialect import Completions, Part, ServerDialect, SglangTokens, VllmTokens, read
-from loomrl.inference.remote.server import Server, run_apart
+from loomrl.inference.remote.dialect import CompletionsApi, ServerDialect, ServerPiece, SglangTokens, VllmTokens, read
+from loomrl.inference.remote.server import ServerClient, run_apart
 from loomrl.inference.remote.weights import Routes, ServerWeights, SglangRoutes, VllmRoutes, nearby, version_of
 from loomrl.inference.vision import check_sights
 from loomrl.inference.weights.copy import check_weights
@@ -80,7 +80,7 @@ class OpenAIEngine:
         self._config = origin / "config.json"
         self._shape = config_of(origin, trust_remote_code=trust_remote_code)
         self._trusts = trust_remote_code
-        self._server = Server(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)
+        self._server = ServerClient(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)
         self._dialect, routes = _spoken(choice, self._server)
         self._weights = None if routes is None else self._weights_by(routes)
         self._vocabulary = int(self._shape.get_text_config().vocab_size)
@@ -88,7 +88,7 @@ class OpenAIEngine:
         self._broken: str | None = None
         self._closed = False
         self._open: set[asyncio.Task[Completion]] = set()
-        self._tally = Tally()
+        self._tally = RequestTally()
         self._reported = run_apart(self._meet())
 
     @property
@@ -121,7 +121,7 @@ class OpenAIEngine:
         if request.top:
             raise Unsupported(f"top={request.top}: an engine on a server reports no likeliest tokens. Ask for none.")
         done = await self.generate(request)
-        yield Piece(done.ids_T, done.logprobs_T, done.versions_T, done.finish)
+        yield CompletionPiece(done.ids_T, done.logprobs_T, done.versions_T, done.finish)
 
     async def load(self, sealed: Sealed) -> None:
         """Sample with these weights from the next token on, also in open requests; caches are discarded.
@@ -190,7 +190,7 @@ class OpenAIEngine:
         piece = self._read(await self._server.post(self._dialect.path, body), asked)
         return float(piece.logprobs_T[0]) if drawn.top_p < 1 else piece.best
 
-    def _read(self, answer: dict[str, Any], asked: Request) -> Part:
+    def _read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
         try:
             return read(self._dialect, answer, asked)
         except (ConfigError, PolicyError) as error:
@@ -211,7 +211,7 @@ class OpenAIEngine:
     async def _complete(self, request: Request) -> Completion:
         """Send requests until the completion is whole; new weights may interrupt it."""
         room = min(request.sampling.max_tokens, self._context - len(request.prompt_T))
-        pieces: list[Part] = []
+        pieces: list[ServerPiece] = []
         asked = request
         for _ in range(PIECES):
             body = self._dialect.body(self._choice.model, asked, max_tokens=room)
@@ -224,7 +224,7 @@ class OpenAIEngine:
             asked = replace(asked, prompt_T=np.concatenate([asked.prompt_T, piece.ids_T]))
         raise PolicyError(f"{self._choice.url} broke the request off {PIECES} times.")
 
-    def _joined(self, pieces: Sequence[Part], finish: Finish) -> Completion:
+    def _joined(self, pieces: Sequence[ServerPiece], finish: FinishReason) -> Completion:
         ids_T = np.concatenate([piece.ids_T for piece in pieces])
         check_ids(ids_T, self._vocabulary, "sampled ids")
         self._tally.add(sampled_tokens=len(ids_T))
@@ -235,7 +235,7 @@ class OpenAIEngine:
             finish,
         )
 
-    def _versions(self, piece: Part) -> NDArray[np.int32]:
+    def _versions(self, piece: ServerPiece) -> NDArray[np.int32]:
         """The version of each token as the server reports it; 0 for a server that is never updated."""
         if self._weights is None:
             return np.zeros(len(piece.ids_T), np.int32)
@@ -263,28 +263,28 @@ def open_openai(
     return OpenAIEngine(choice, origin=origin, context=context, trust_remote_code=trust_remote_code)
 
 
-def _spoken(choice: OpenAIEngineConfig, server: Server) -> tuple[ServerDialect, Routes | None]:
+def _spoken(choice: OpenAIEngineConfig, server: ServerClient) -> tuple[ServerDialect, Routes | None]:
     match choice.updates:
         case "vllm":
             return VllmTokens(), VllmRoutes(server)
         case "sglang":
             return SglangTokens(), SglangRoutes(server)
         case "none":
-            return Completions(), None
+            return CompletionsApi(), None
 
 
-def _finish(piece: Part, request: Request, room: int) -> Finish | None:
+def _finish(piece: ServerPiece, request: Request, room: int) -> FinishReason | None:
     """The reason why the completion ended, if it did; a PolicyError if the server ended it without one."""
     stopped = bool(len(piece.ids_T)) and int(piece.ids_T[-1]) in request.stop
     if room < 0:
         raise PolicyError(f"the server sampled {-room} tokens more than it was asked for.")
     if piece.finish is None:
-        return Finish.STOP if stopped else Finish.LENGTH if room == 0 else None
-    if piece.finish is Finish.STOP and not stopped:
+        return FinishReason.STOP if stopped else FinishReason.LENGTH if room == 0 else None
+    if piece.finish is FinishReason.STOP and not stopped:
         raise PolicyError("the server ended a completion before any of the stop tokens that it was given.")
-    if piece.finish is Finish.LENGTH and room > 0:
+    if piece.finish is FinishReason.LENGTH and room > 0:
         raise PolicyError(f"the server ended a completion {room} tokens early: has it room for the whole context?")
-    return Finish.STOP if stopped else Finish.LENGTH
+    return FinishReason.STOP if stopped else FinishReason.LENGTH
 
 
 def _no_updates(choice: OpenAIEngineConfig) -> ConfigError:

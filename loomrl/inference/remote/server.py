@@ -18,7 +18,7 @@ LONGEST_PAUSE_S = 8.0
 """Pause before the second try; it doubles with each further try, or lasts as long as the server requests."""
 
 
-class Server:
+class ServerClient:
     """A server with a URL that ends in `/v1`; `root` is the base of its own routes.
 
     Every request opens its own connection, so that the client works from any event loop.

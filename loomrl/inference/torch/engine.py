@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Completion, Pieces, Request, Sight, Statistics, check_prompt
 from loomrl.inference.torch.fused import open_network
-from loomrl.inference.torch.network import Network
-from loomrl.inference.torch.rows import Draw, Feed, Opened, Rows, draw
+from loomrl.inference.torch.network import CachedNetwork
+from loomrl.inference.torch.rows import OpenRequest, RowDraw, Rows, TokenFeed, draw
 from loomrl.inference.vision import Vision, check_sights
 from loomrl.inference.weights.copy import load_weights, read_back
 from loomrl.inference.weights.sealed import Sealed
@@ -47,14 +47,14 @@ class TorchEngine:
         vision: Vision | None = None,
     ) -> None:
         self.statistics = Statistics()
-        self._network: Network | None = open_network(model, slots=slots, context=context, vision=vision)
+        self._network: CachedNetwork | None = open_network(model, slots=slots, context=context, vision=vision)
         self._constants = {name: tensor.clone() for name, tensor in self._network.constants().items()}
         self._slots = slots
         self._context = context
         self._version = version
         self._vocabulary = int(model.config.get_text_config().vocab_size)
         self._rows = Rows(slots=slots, context=context)
-        self._waiting: deque[Opened] = deque()
+        self._waiting: deque[OpenRequest] = deque()
         self._stale = False
         self._unsound: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,7 +71,7 @@ class TorchEngine:
 
     async def stream(self, request: Request) -> Pieces:
         """The same completion, each token once it is sampled; closing it frees the row before the next step."""
-        feed = Feed()
+        feed = TokenFeed()
         answer = self._enter(request, feed).answer
         answer.add_done_callback(lambda _: feed.more.set())
         try:
@@ -85,11 +85,11 @@ class TorchEngine:
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # seen, even if the reader went before it came
 
-    def _enter(self, request: Request, feed: Feed | None) -> Opened:
+    def _enter(self, request: Request, feed: TokenFeed | None) -> OpenRequest:
         """Put a request into the queue, and see to it that steps are made."""
         self._check(request)
         self._attach(asyncio.get_running_loop())
-        opened = Opened(request, asyncio.get_running_loop().create_future(), feed)
+        opened = OpenRequest(request, asyncio.get_running_loop().create_future(), feed)
         self._waiting.append(opened)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
@@ -130,7 +130,7 @@ class TorchEngine:
         self._fail("the engine was closed")
         self._network = None
 
-    def _open_network(self) -> Network:
+    def _open_network(self) -> CachedNetwork:
         if self._network is None:
             raise PolicyError("the engine is closed: open another one.")
         return self._network
@@ -249,7 +249,7 @@ class TorchEngine:
         self._remove(gone)
         return len(gone)
 
-    def _feed(self, drawn_2N: NDArray[np.float64], found: Draw) -> None:
+    def _feed(self, drawn_2N: NDArray[np.float64], found: RowDraw) -> None:
         """Hand the tokens of this step to those who read them as they come."""
         fed = [(row, opened) for row, opened in enumerate(self._rows.opened) if opened.feed is not None]
         most = max((opened.request.top for _, opened in fed), default=0)
@@ -272,7 +272,7 @@ class TorchEngine:
         self._rows.opened.clear()
         self._waiting.clear()
 
-    def _answer(self, opened: Opened, cause: str) -> None:
+    def _answer(self, opened: OpenRequest, cause: str) -> None:
         if not opened.answer.done() and not opened.answer.get_loop().is_closed():
             opened.answer.set_exception(PolicyError(f"no completion: {cause}."))
 

@@ -132,7 +132,7 @@ FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 NO_PREFIX: Mapping[int, Prefix] = MappingProxyType({})
 
 
-class Network:
+class CachedNetwork:
     """Any causal language model of Hugging Face, through its own `forward`."""
 
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int, vision: Vision | None = None) -> None:

@@ -15,10 +15,10 @@ import ray
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import LoomError, PolicyError
 from loomrl.files import scratch
-from loomrl.inference.engine import Completion, Piece, Request, Statistics
+from loomrl.inference.engine import Completion, CompletionPiece, Request, Statistics
 from loomrl.inference.open import Opening
-from loomrl.inference.vllm.engine import STARTING, EngineLost, Staged, VllmEngine
-from loomrl.inference.vllm.latest import Given, latest_weights_name
+from loomrl.inference.vllm.engine import STARTING, EngineLost, StagedWeights, VllmEngine
+from loomrl.inference.vllm.latest import GivenWeights, latest_weights_name
 from loomrl.inference.weights.group import Meeting
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class VllmActor:
             return EngineLost(STARTING)
         return await self._answered(lambda engine: engine.generate(request))
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece | LoomError, None]:
+    async def stream(self, request: Request) -> AsyncGenerator[CompletionPiece | LoomError, None]:
         """One completion in pieces, or an error at the end of them."""
         if self._engine is None:
             self._start()
@@ -94,7 +94,7 @@ class VllmActor:
 
         return await self._answered(member)
 
-    async def receive(self, staged: Staged, meeting: Meeting, first: int) -> LoomError | None:
+    async def receive(self, staged: StagedWeights, meeting: Meeting, first: int) -> LoomError | None:
         """Sample with weights received through a group; completions are held until they are admitted."""
         return await self._answered(lambda engine: engine.receive(staged, meeting, first))
 
@@ -158,10 +158,10 @@ class VllmActor:
             raise
         self._engine = engine
 
-    async def _take(self, engine: VllmEngine) -> Given | None:
+    async def _take(self, engine: VllmEngine) -> GivenWeights | None:
         """The latest weights, loaded into the engine unless they were rejected."""
         latest = ray.get_actor(latest_weights_name(self._fleet))  # not given by handle, which a restart might not find
-        given: Given | None = await latest.given.remote()
+        given: GivenWeights | None = await latest.given.remote()
         if given is not None and given.rejected is None and given.staged != engine.applied:
             file = await latest.file.remote(given.staged, await self._node(engine))
             if isinstance(file, PolicyError):

@@ -17,7 +17,16 @@ import numpy as np
 from loomrl.config import Sampling
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request, Statistics, Tally, check_prompt
+from loomrl.inference.engine import (
+    Completion,
+    CompletionPiece,
+    FinishReason,
+    Pieces,
+    Request,
+    RequestTally,
+    Statistics,
+    check_prompt,
+)
 from loomrl.inference.open import Opening
 from loomrl.inference.vision import Vision, check_sights, open_vision
 from loomrl.inference.vllm.output import Labels, is_finite, prompt_of, sampling_params, top_of
@@ -40,7 +49,7 @@ class EngineLost(PolicyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedWeights:
     """The staged file of a version; the file's name is its identity."""
 
     version: int
@@ -56,9 +65,9 @@ class VllmEngine:
         self._context = context
         self._log = log
         self._vocabulary = int(llm.model_config.get_vocab_size())
-        self._tally = Tally()
+        self._tally = RequestTally()
         self._open: set[str] = set()
-        self._applied = Staged(version, Path())
+        self._applied = StagedWeights(version, Path())
         self._admitted = version
         self._decided: asyncio.Future[None] | None = None
         self._refused: str | None = None
@@ -143,17 +152,17 @@ class VllmEngine:
         """Sample with these weights from the next token on, also in open requests; caches are discarded."""
         file = stage(sealed, staging_folder() / f"loomrl-{uuid.uuid4().hex}.safetensors")
         try:
-            await self.take(Staged(sealed.version, file))
+            await self.take(StagedWeights(sealed.version, file))
         finally:
             file.unlink()
         self.admit(sealed.version)
 
     @property
-    def applied(self) -> Staged:
+    def applied(self) -> StagedWeights:
         """The weights it samples with."""
         return self._applied
 
-    async def take(self, staged: Staged, file: Path | None = None) -> None:
+    async def take(self, staged: StagedWeights, file: Path | None = None) -> None:
         """Sample with staged weights, and hold completions until the weights are admitted. `file`: a copy on this
         machine.
 
@@ -169,7 +178,7 @@ class VllmEngine:
             try:
                 await self._call(self._apply(file, staged.version))
             except PolicyError:
-                self._applied = Staged(self._applied.version, Path("half applied"))
+                self._applied = StagedWeights(self._applied.version, Path("half applied"))
                 raise
             if self._decided is None:
                 self._decided = asyncio.get_running_loop().create_future()
@@ -183,7 +192,7 @@ class VllmEngine:
         """Number of processes that hold parts of the model."""
         return int(self._llm.vllm_config.parallel_config.world_size)
 
-    async def receive(self, staged: Staged, meeting: Meeting, first: int) -> None:
+    async def receive(self, staged: StagedWeights, meeting: Meeting, first: int) -> None:
         """`take` for weights that come through a group instead of a file; its workers have the ranks from
         `first` on.
         """
@@ -220,7 +229,7 @@ class VllmEngine:
     async def reject(self, cause: str) -> None:
         """Fail open requests, which may have tokens of the current weights, and refuse work until others arrive."""
         self._refused = f"weights of version {self.version} were rejected: {cause}"
-        self._applied = Staged(self._applied.version, Path("rejected"))
+        self._applied = StagedWeights(self._applied.version, Path("rejected"))
         self._end_hold(PolicyError(self._refused))
         await self._call(self._llm.abort(list(self._open)))
 
@@ -262,22 +271,22 @@ class VllmEngine:
             async for found in outputs:
                 yield self._piece(found, labels, request.top)
 
-    def _piece(self, found: Any, labels: Labels, top: int) -> Piece:
+    def _piece(self, found: Any, labels: Labels, top: int) -> CompletionPiece:
         """A piece of vLLM's output; a PolicyError if it is not fit to be one."""
         if self._closed:
             raise PolicyError("no completion: the engine was closed.")
-        if found.finish_reason not in (None, *Finish):
+        if found.finish_reason not in (None, *FinishReason):
             raise PolicyError(self._refused or f"no completion: vLLM ended the request with {found.finish_reason!r}.")
         versions_T = labels.take(found)
         first = found.logprobs.start_indices
         logprobs_T = np.array([found.logprobs.logprobs[start] for start in first], np.float32)
         if not is_finite(logprobs_T):
             raise PolicyError(f"no completion: weights of version {versions_T[-1]} gave logits that are not finite.")
-        return Piece(
+        return CompletionPiece(
             np.array(found.token_ids, np.int32),
             logprobs_T,
             versions_T,
-            None if found.finish_reason is None else Finish(found.finish_reason),
+            None if found.finish_reason is None else FinishReason(found.finish_reason),
             top_of(found.logprobs, top),
         )
 

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 Named = Iterable[tuple[str, Tensor]]
 
 
-class Reader:
+class WeightReader:
     """Compares a model with weights, after it was opened with known ones and has sampled a token."""
 
     def __init__(self, model: nn.Module, weights: Named) -> None:

@@ -8,7 +8,7 @@ from loomrl.errors import LoomError
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import Event
 from loomrl.serving.deployment.source import OpenFolder, PolicySource, fetch, followed_version
-from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
 from loomrl.store import LoomDB
 from loomrl.types import PolicyVersion
 
@@ -38,7 +38,7 @@ class Following:
         """The events of all choices; each token names its version, and versions may differ."""
         return self._policy.answer(continuation)
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         """The actions for a batch, all of one version."""
         return await self._policy.act(act)
 
@@ -79,19 +79,21 @@ class Following:
 
     async def _load(self, files: OpenFolder) -> None:
         if self._source.kind == "control":
-            from loomrl.serving.acting import Acting
+            from loomrl.serving.acting import ControlServedPolicy
 
-            self._policy = await asyncio.to_thread(Acting.open, files.path, version=files.version, number=files.number)
+            self._policy = await asyncio.to_thread(
+                ControlServedPolicy.open, files.path, version=files.version, number=files.number
+            )
             return
         from loomrl.inference.model import open_model
         from loomrl.inference.weights.sealed import Sealed, seal
-        from loomrl.serving.speech import Speech
+        from loomrl.serving.speech import LanguageServedPolicy
 
         def sealed() -> Sealed:
             opened = open_model(files.path, trust_remote_code=self._source.trust_remote_code)
             return seal(opened.state_dict(), files.number)
 
-        assert isinstance(self._policy, Speech)
+        assert isinstance(self._policy, LanguageServedPolicy)
         await self._policy.load(await asyncio.to_thread(sealed))
 
 

@@ -13,7 +13,7 @@ from loomrl.serving.policy import ServedPolicy
 if TYPE_CHECKING:
     from loomrl.inference.engine import Engine
     from loomrl.inference.open import Opening
-    from loomrl.serving.speech import Speech
+    from loomrl.serving.speech import LanguageServedPolicy
 
 CONTEXT = 4096
 """Maximum tokens of a conversation, for a model that no recorded run made."""
@@ -26,18 +26,20 @@ async def open_policy(
 ) -> ServedPolicy:
     """The policy in these files."""
     if source.kind == "control":
-        from loomrl.serving.acting import Acting
+        from loomrl.serving.acting import ControlServedPolicy
 
-        return await asyncio.to_thread(Acting.open, files.path, version=files.version, number=files.number)
+        return await asyncio.to_thread(ControlServedPolicy.open, files.path, version=files.version, number=files.number)
     return await open_speech(source, files, engine, gpus=gpus)
 
 
-async def open_speech(source: PolicySource, files: OpenFolder, choice: ServingEngine, *, gpus: float = 0.0) -> "Speech":
+async def open_speech(
+    source: PolicySource, files: OpenFolder, choice: ServingEngine, *, gpus: float = 0.0
+) -> "LanguageServedPolicy":
     """The language policy in these files; a ConfigError if it cannot be opened."""
     from loomrl.inference.chat import open_chat
     from loomrl.inference.open import Opening, longest_context
     from loomrl.inference.policy import Voice
-    from loomrl.serving.speech import Speech
+    from loomrl.serving.speech import LanguageServedPolicy
 
     trusts = source.trust_remote_code or choice.trust_remote_code
     is_torch = isinstance(choice, TorchServing)
@@ -52,7 +54,9 @@ async def open_speech(source: PolicySource, files: OpenFolder, choice: ServingEn
     )
     engine = await _open_engine(choice, opening, gpus=gpus)
     chat = await asyncio.to_thread(open_chat, files.path, trust_remote_code=trusts)
-    return Speech(Voice(engine, chat, source.sampling or SAMPLING, opening.context), version=files.version)
+    return LanguageServedPolicy(
+        Voice(engine, chat, source.sampling or SAMPLING, opening.context), version=files.version
+    )
 
 
 async def _open_engine(choice: ServingEngine, opening: "Opening", *, gpus: float) -> "Engine":

@@ -34,14 +34,14 @@ from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.reconcile import PACE_S, StoredView
 from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.serving.deployment.station import Station
-from loomrl.serving.feedback.intake import Hubs, Intake
+from loomrl.serving.feedback.intake import EndpointHubs, FeedbackIntake
 from loomrl.serving.gateway import Gateway, GatewaySettings
 from loomrl.serving.measure import Measures
-from loomrl.serving.meter import Meter
+from loomrl.serving.meter import GatewayMeter
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recording.naming import Naming
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.routes.act import KINDS
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import Event, append_events
@@ -192,7 +192,7 @@ class GatewayProcess:
             recorder = await asyncio.to_thread(open_recorder, experiment.store_url, secret=secret)
             self._stack.push_async_callback(recorder.close)
             naming = Naming(db, PatternRedactor(), secret=secret)
-            intake = Intake(db, Hubs(experiment.store_url, [experiment.endpoint]), naming=naming)
+            intake = FeedbackIntake(db, EndpointHubs(experiment.store_url, [experiment.endpoint]), naming=naming)
             self._stack.callback(intake.close)
         view = StoredView(db, token=station.token, only=experiment.endpoint)
         await view.start()
@@ -213,7 +213,7 @@ class GatewayProcess:
             rate=experiment.record.rate,
             monitor=monitor,
             measures=measures,
-            meter=Meter(),
+            meter=GatewayMeter(),
             intake=intake,
             settings=settings_of(experiment),
         )
@@ -338,14 +338,14 @@ class FrontProcess:
 
     async def _sweep(self) -> None:
         from loomrl.hub.open import open_endpoint_hub
-        from loomrl.serving.retention.sweep import Sweeper, Terms
+        from loomrl.serving.retention.sweep import Sweeper, SweepTerms
 
         assert self._db is not None
         experiment = self._station.experiment
         record = experiment.record
         name = experiment.endpoint
         opened = await asyncio.to_thread(open_endpoint_hub, experiment.store_url, name, HubConfig())
-        terms = Terms(idle_s=record.idle_s, days=record.retention_days, archive_days=record.archive_days)
+        terms = SweepTerms(idle_s=record.idle_s, days=record.retention_days, archive_days=record.archive_days)
         hub = self._stack.enter_context(opened)
         sweeper = Sweeper(self._db, hub, name, terms=terms, artifact_url=experiment.artifact_url)
 
@@ -397,7 +397,7 @@ def check_of(experiment: ServingExperiment, addresses: Collection[str]) -> Check
         try:
             site.check(method, headers)
         except Refused as refused:
-            cause = Cause.INVALID if refused.status == 415 else Cause.FORBIDDEN
+            cause = RefusalCause.INVALID if refused.status == 415 else RefusalCause.FORBIDDEN
             raise Refusal(cause, str(refused)) from None
 
     return check

@@ -21,14 +21,26 @@ from loomrl.serving.body import (
     read_body,
     tagged,
 )
-from loomrl.serving.call import Answer, Ask, Closed, Drawing, Drawn, Event, Heading, Said, Tool, ToolCall, Usage
+from loomrl.serving.call import (
+    ChatAnswer,
+    ChatMessage,
+    ChatRequest,
+    ChoiceClosed,
+    Drawing,
+    Event,
+    Heading,
+    TokensDrawn,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
 from loomrl.serving.dialect.conversation import (
     BETWEEN,
     MOST_CALLS,
     MOST_MESSAGES,
     MOST_PARTS,
     MOST_TOOLS,
-    Conversation,
+    ConversationReader,
     PicturePart,
     TextPart,
     check_tools,
@@ -37,25 +49,25 @@ from loomrl.serving.dialect.conversation import (
 )
 from loomrl.serving.dialect.dialect import named_sse, unsent
 from loomrl.serving.dialect.openai import message_of
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
 
 MOST_STOPS = 16
 FAILED = "Error: "
 """Before the text of a result that is an error: policies read text."""
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _KINDS = {
-    Cause.INVALID: "invalid_request_error",
-    Cause.TOO_LONG: "invalid_request_error",
-    Cause.TOO_LARGE: "request_too_large",
-    Cause.KEY: "authentication_error",
-    Cause.FORBIDDEN: "permission_error",
-    Cause.UNKNOWN: "not_found_error",
-    Cause.CONFLICT: "invalid_request_error",
-    Cause.FULL: "rate_limit_error",
-    Cause.BUDGET: "rate_limit_error",
-    Cause.UNAVAILABLE: "overloaded_error",
-    Cause.TIMEOUT: "timeout_error",
-    Cause.INTERNAL: "api_error",
+    RefusalCause.INVALID: "invalid_request_error",
+    RefusalCause.TOO_LONG: "invalid_request_error",
+    RefusalCause.TOO_LARGE: "request_too_large",
+    RefusalCause.KEY: "authentication_error",
+    RefusalCause.FORBIDDEN: "permission_error",
+    RefusalCause.UNKNOWN: "not_found_error",
+    RefusalCause.CONFLICT: "invalid_request_error",
+    RefusalCause.FULL: "rate_limit_error",
+    RefusalCause.BUDGET: "rate_limit_error",
+    RefusalCause.UNAVAILABLE: "overloaded_error",
+    RefusalCause.TIMEOUT: "timeout_error",
+    RefusalCause.INTERNAL: "api_error",
 }
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "filtered": "refusal"}
 
@@ -135,11 +147,11 @@ class _Result(_Block):
     ] = ""
     toolset_name: Annotated[Any, only()] = None
 
-    def said(self) -> Said:
+    def said(self) -> ChatMessage:
         """The same for a policy."""
         text, images = split_content(self.content)
         text = FAILED + text if self.is_error and not text.startswith(FAILED) else text
-        return Said(role="tool", text=text, images=images, answers=self.tool_use_id)
+        return ChatMessage(role="tool", text=text, images=images, answers=self.tool_use_id)
 
 
 _SaidBlock = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Use, Tag("§tool_use")], tagged("type")]
@@ -180,9 +192,9 @@ class _Tool(_Block):
     eager_input_streaming: Annotated[Any, only(False)] = None
     allowed_callers: Annotated[Any, only(["direct"])] = None
 
-    def tool(self) -> Tool:
+    def tool(self) -> ToolSpec:
         """The same for a policy."""
-        return Tool(name=self.name, description=self.description, parameters=self.input_schema)
+        return ToolSpec(name=self.name, description=self.description, parameters=self.input_schema)
 
 
 class _ToolChoice(Body):
@@ -236,19 +248,19 @@ class MessagesBody(_Block):
     mcp_servers: Annotated[Any, only([])] = None
 
 
-class Messages:
+class MessagesDialect:
     """`POST /v1/messages`."""
 
     path = "/v1/messages"
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
+    def read(self, body: Mapping[str, Any]) -> ChatRequest:
         """The request."""
         asked = read_body(MessagesBody, body)
         tools = tuple(tool.tool() for tool in asked.tools)
         choice = asked.tool_choice
         name = f"tool:{choice.name}" if choice.type == "tool" else _CHOICES[choice.type]
         check_tools(tools, name)
-        return Ask(
+        return ChatRequest(
             model=asked.model,
             messages=_messages(asked),
             tools=tools,
@@ -264,7 +276,7 @@ class Messages:
             user=asked.metadata.user_id,
         )
 
-    def whole(self, ask: Ask, answer: Answer) -> dict[str, Any]:
+    def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         """The answer."""
         closed = answer.choices[0].closed
         texts = [{"type": "text", "text": closed.text, "citations": None}] if closed.text else []
@@ -272,7 +284,7 @@ class Messages:
         end = {"content": [*texts, *calls], **_end(closed), "usage": _usage(answer.usage)}
         return _head(answer.heading) | end
 
-    def stream(self, ask: Ask) -> "MessageStream":
+    def stream(self, ask: ChatRequest) -> "MessageStream":
         """The answer's writer."""
         return MessageStream()
 
@@ -288,7 +300,7 @@ class MessageStream:
         self._sent = ""
         self._blocks = 0
         self._is_open = False
-        self._closed: Closed | None = None
+        self._closed: ChoiceClosed | None = None
 
     def begin(self, heading: Heading) -> bytes:
         """The message without content. Its counts come at the end."""
@@ -298,9 +310,9 @@ class MessageStream:
 
     def write(self, event: Event) -> bytes:
         """New text, then calls."""
-        if isinstance(event, Drawn):
+        if isinstance(event, TokensDrawn):
             return self._text(event.text)
-        if not isinstance(event, Closed):
+        if not isinstance(event, ChoiceClosed):
             return b""
         self._closed = event
         left = self._text(unsent(self._sent, event.text)) + self._stop()
@@ -314,7 +326,7 @@ class MessageStream:
 
     def fail(self, refusal: Refusal) -> bytes:
         """The error."""
-        return named_sse(Messages().refusal(refusal))
+        return named_sse(MessagesDialect().refusal(refusal))
 
     def _text(self, text: str) -> bytes:
         if not text:
@@ -350,7 +362,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"type": "tool_use", "id": call.id, "name": call.name}
 
 
-def _end(closed: Closed) -> dict[str, Any]:
+def _end(closed: ChoiceClosed) -> dict[str, Any]:
     if closed.finish == "stop" and closed.stopped_by:
         return {"stop_reason": "stop_sequence", "stop_sequence": closed.stopped_by}
     return {"stop_reason": _STOPS[closed.finish], "stop_sequence": None}
@@ -366,25 +378,25 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _messages(asked: MessagesBody) -> tuple[Said, ...]:
-    conversation = Conversation("messages")
+def _messages(asked: MessagesBody) -> tuple[ChatMessage, ...]:
+    conversation = ConversationReader("messages")
     if asked.system is not None:
-        conversation.add(Said(role="system", text=split_content(asked.system)[0]), "system")
+        conversation.add(ChatMessage(role="system", text=split_content(asked.system)[0]), "system")
     for at, message in enumerate(asked.messages):
         where = f"messages.{at}"
         if isinstance(message, _User):
             for said, inner in _user_messages(message, where):
                 conversation.add(said, inner)
         elif isinstance(message, _System):
-            conversation.add(Said(role="system", text=split_content(message.content)[0]), where)
+            conversation.add(ChatMessage(role="system", text=split_content(message.content)[0]), where)
         else:
             conversation.add(_assistant_message(message, where), where)
     return conversation.end()
 
 
-def _assistant_message(message: _Assistant, where: str) -> Said:
+def _assistant_message(message: _Assistant, where: str) -> ChatMessage:
     if isinstance(message.content, str):
-        return Said(role="assistant", text=message.content)
+        return ChatMessage(role="assistant", text=message.content)
     kinds = [block.type for block in message.content]
     calls = tuple(block.call() for block in message.content if isinstance(block, _Use))
     if "text" in kinds[kinds.index("tool_use") :] if calls else False:
@@ -392,13 +404,13 @@ def _assistant_message(message: _Assistant, where: str) -> Said:
     if len(calls) > MOST_CALLS:
         raise invalid(f"{where}.content", f"{len(calls)} calls in one message are more than {MOST_CALLS}.")
     texts = [block.text for block in message.content if isinstance(block, _Text)]
-    return Said(role="assistant", text=BETWEEN.join(texts), calls=calls)
+    return ChatMessage(role="assistant", text=BETWEEN.join(texts), calls=calls)
 
 
-def _user_messages(message: _User, where: str) -> Iterator[tuple[Said, str]]:
+def _user_messages(message: _User, where: str) -> Iterator[tuple[ChatMessage, str]]:
     """Results of tools become messages of their own, in front of what else was said."""
     if isinstance(message.content, str):
-        yield Said(role="user", text=message.content), where
+        yield ChatMessage(role="user", text=message.content), where
         return
     rest: list[_Text | _Picture] = []
     for at, block in enumerate(message.content):
@@ -410,4 +422,4 @@ def _user_messages(message: _User, where: str) -> Iterator[tuple[Said, str]]:
             yield block.said(), f"{where}.content.{at}.tool_use_id"
     if rest or not message.content:
         text, images = split_content(rest)
-        yield Said(role="user", text=text, images=images), where
+        yield ChatMessage(role="user", text=text, images=images), where

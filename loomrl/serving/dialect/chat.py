@@ -20,16 +20,16 @@ from loomrl.serving.body import (
     tagged,
 )
 from loomrl.serving.call import (
-    Answer,
-    Ask,
-    Choice,
-    Closed,
+    AnswerChoice,
+    ChatAnswer,
+    ChatMessage,
+    ChatRequest,
+    ChoiceClosed,
     Drawing,
-    Drawn,
     Event,
     Heading,
-    Said,
     Token,
+    TokensDrawn,
     ToolCall,
     Usage,
 )
@@ -38,7 +38,7 @@ from loomrl.serving.dialect.conversation import (
     MOST_MESSAGES,
     MOST_PARTS,
     MOST_TOOLS,
-    Conversation,
+    ConversationReader,
     PicturePart,
     PictureUrl,
     TextPart,
@@ -186,18 +186,18 @@ class ChatBody(SamplingBody):
     function_call: Annotated[Any, refused("it is the older form of tool_choice: use tool_choice.")] = None
 
 
-class Chat:
+class ChatDialect:
     """`POST /v1/chat/completions`."""
 
     path = "/v1/chat/completions"
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
+    def read(self, body: Mapping[str, Any]) -> ChatRequest:
         """The request."""
         chat = read_body(ChatBody, body)
         tools = tuple(tool.function.tool() for tool in chat.tools)
         choice = chat.tool_choice if isinstance(chat.tool_choice, str) else f"tool:{chat.tool_choice.function.name}"
         check_tools(tools, choice)
-        return Ask(
+        return ChatRequest(
             model=chat.model,
             messages=_messages(chat.messages),
             tools=tools,
@@ -212,13 +212,13 @@ class Chat:
             shown={"metadata": chat.metadata} if chat.metadata else {},
         )
 
-    def whole(self, ask: Ask, answer: Answer) -> dict[str, Any]:
+    def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         """The answer."""
         choices = [_choice(index, choice, ask) for index, choice in enumerate(answer.choices)]
         head = _head(answer.heading, "chat.completion")
         return head | {"choices": choices, "usage": usage_of(answer.usage)} | dict(ask.shown)
 
-    def stream(self, ask: Ask) -> "ChatStream":
+    def stream(self, ask: ChatRequest) -> "ChatStream":
         """The answer's writer."""
         return ChatStream(ask)
 
@@ -230,7 +230,7 @@ class Chat:
 class ChatStream:
     """Chunks. The finish reason of a choice is held until everything is on record."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: ChatRequest) -> None:
         self._ask = ask
         self._sent = [""] * ask.drawing.n
         self._finish: list[str | None] = [None] * ask.drawing.n
@@ -243,9 +243,9 @@ class ChatStream:
 
     def write(self, event: Event) -> bytes:
         """New text with the tokens that were drawn, then calls."""
-        if isinstance(event, Drawn):
+        if isinstance(event, TokensDrawn):
             return self._text(event.index, event.text, event.tokens)
-        if not isinstance(event, Closed):
+        if not isinstance(event, ChoiceClosed):
             return b""
         self._finish[event.index] = finish_of(event.finish)
         left = self._text(event.index, unsent(self._sent[event.index], event.text), ())
@@ -282,7 +282,7 @@ def _head(heading: Heading, kind: str) -> dict[str, Any]:
     return head | {"model": heading.model, "system_fingerprint": heading.version}
 
 
-def _choice(index: int, choice: Choice, ask: Ask) -> dict[str, Any]:
+def _choice(index: int, choice: AnswerChoice, ask: ChatRequest) -> dict[str, Any]:
     closed = choice.closed
     message: dict[str, Any] = {"role": "assistant", "content": closed.text, "refusal": None}
     if closed.calls:
@@ -309,19 +309,19 @@ def _drawing(chat: ChatBody) -> Drawing:
     return chat.drawing(max_tokens=older if newer is None else newer, logprobs=chat.logprobs, top=chat.top_logprobs)
 
 
-def _messages(messages: Sequence[_System | _User | _Assistant | _Result]) -> tuple[Said, ...]:
-    conversation = Conversation("messages")
+def _messages(messages: Sequence[_System | _User | _Assistant | _Result]) -> tuple[ChatMessage, ...]:
+    conversation = ConversationReader("messages")
     for at, message in enumerate(messages):
         where = f"messages.{at}"
         text, images = split_content(message.content)
         if isinstance(message, _Assistant):
             calls = tuple(call.call() for call in message.tool_calls)
-            conversation.add(Said(role="assistant", text=text, calls=calls), where)
+            conversation.add(ChatMessage(role="assistant", text=text, calls=calls), where)
         elif isinstance(message, _Result):
             answers = message.tool_call_id
-            conversation.add(Said(role="tool", text=text, answers=answers), f"{where}.tool_call_id")
+            conversation.add(ChatMessage(role="tool", text=text, answers=answers), f"{where}.tool_call_id")
             conversation.check_tool(message.name, answers, f"{where}.name")
         else:
             role: Literal["user", "system"] = "user" if isinstance(message, _User) else "system"
-            conversation.add(Said(role=role, text=text, images=images), where)
+            conversation.add(ChatMessage(role=role, text=text, images=images), where)
     return conversation.end()

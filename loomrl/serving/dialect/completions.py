@@ -7,7 +7,19 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from loomrl.serving.body import Whole, invalid, only, read_body
-from loomrl.serving.call import Answer, Ask, Candidate, Choice, Closed, Drawn, Event, Finish, Heading, Token, Usage
+from loomrl.serving.call import (
+    AnswerChoice,
+    ChatAnswer,
+    ChatRequest,
+    ChoiceClosed,
+    Event,
+    Finish,
+    Heading,
+    Token,
+    TokenCandidate,
+    TokensDrawn,
+    Usage,
+)
 from loomrl.serving.dialect.dialect import DONE, sse, unsent
 from loomrl.serving.dialect.openai import SamplingBody, bounded, error_of, finish_of, usage_of
 from loomrl.serving.refusal import Refusal
@@ -44,17 +56,17 @@ class CompletionBody(SamplingBody):
     suffix: Annotated[Any, only("")] = None
 
 
-class Completions:
+class CompletionsDialect:
     """`POST /v1/completions`."""
 
     path = "/v1/completions"
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
+    def read(self, body: Mapping[str, Any]) -> ChatRequest:
         """The request."""
         text = read_body(CompletionBody, body)
         if text.best_of not in (None, text.n):
             raise invalid("best_of", f"{text.best_of} is not supported. Only {text.n} is, the number of answers.")
-        return Ask(
+        return ChatRequest(
             model=text.model,
             prompt=text.prompt,
             drawing=text.drawing(
@@ -69,12 +81,12 @@ class Completions:
             user=text.user or text.safety_identifier,
         )
 
-    def whole(self, ask: Ask, answer: Answer) -> dict[str, Any]:
+    def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         """The answer."""
         choices = [_choice(index, choice, ask) for index, choice in enumerate(answer.choices)]
         return _head(answer.heading) | {"choices": choices, "usage": usage_of(answer.usage)}
 
-    def stream(self, ask: Ask) -> "CompletionStream":
+    def stream(self, ask: ChatRequest) -> "CompletionStream":
         """The answer's writer."""
         return CompletionStream(ask)
 
@@ -86,7 +98,7 @@ class Completions:
 class CompletionStream:
     """Pieces of text. The finish reason of a choice is held until everything is on record."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: ChatRequest) -> None:
         self._ask = ask
         self._sent = [""] * ask.drawing.n
         self._offset = [len(_echoed(ask))] * ask.drawing.n
@@ -101,11 +113,11 @@ class CompletionStream:
 
     def write(self, event: Event) -> bytes:
         """New text with the tokens that were drawn."""
-        if isinstance(event, Drawn):
+        if isinstance(event, TokensDrawn):
             tokens = event.tokens if self._ask.drawing.logprobs else ()
             self._sent[event.index] += event.text
             return self._piece(event.index, event.text, tokens=tokens) if event.text or tokens else b""
-        if not isinstance(event, Closed):
+        if not isinstance(event, ChoiceClosed):
             return b""
         self._finish[event.index] = event.finish
         rest = unsent(self._sent[event.index], event.text)
@@ -142,11 +154,11 @@ def _head(heading: Heading) -> dict[str, Any]:
     return head | {"model": heading.model, "system_fingerprint": heading.version}
 
 
-def _echoed(ask: Ask) -> str:
+def _echoed(ask: ChatRequest) -> str:
     return ask.prompt if ask.echo and isinstance(ask.prompt, str) else ""
 
 
-def _choice(index: int, choice: Choice, ask: Ask) -> dict[str, Any]:
+def _choice(index: int, choice: AnswerChoice, ask: ChatRequest) -> dict[str, Any]:
     echo = _echoed(ask)
     logprobs = _logprobs(choice.tokens, len(echo)) if ask.drawing.logprobs else None
     text = echo + choice.closed.text
@@ -175,5 +187,5 @@ def _top(token: Token) -> dict[str, float]:
     return {_text(one): bounded(one.logprob) for one in chain(token.top, (token.drawn,))}
 
 
-def _text(candidate: Candidate) -> str:
+def _text(candidate: TokenCandidate) -> str:
     return candidate.token.decode(errors="replace")

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 
 from loomrl.picture import LARGEST, MOST, fault
 from loomrl.serving.body import Body, invalid
-from loomrl.serving.call import Said, Tool, ToolCall
+from loomrl.serving.call import ChatMessage, ToolCall, ToolSpec
 
 MOST_MESSAGES = 4096
 MOST_PARTS = 256
@@ -41,15 +41,15 @@ class PicturePart(Body):
         raise NotImplementedError
 
 
-class Conversation:
+class ConversationReader:
     """Messages as they are read. Tools answer calls before them; a conversation ends before the policy's turn."""
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self._said = list[Said]()
+        self._said = list[ChatMessage]()
         self._called: dict[str, str] = {}
 
-    def add(self, said: Said, where: str) -> None:
+    def add(self, said: ChatMessage, where: str) -> None:
         """Append a message."""
         if said.role == "tool" and said.answers not in self._called:
             raise invalid(where, f"a tool answers {said.answers!r}, and no message before it has a call of this id.")
@@ -58,7 +58,7 @@ class Conversation:
         self._called.update({call.id: call.name for call in said.calls})
         self._said.append(said)
 
-    def last(self) -> Said | None:
+    def last(self) -> ChatMessage | None:
         """The newest message."""
         return self._said[-1] if self._said else None
 
@@ -72,7 +72,7 @@ class Conversation:
         if name is not None and name != self._called[call]:
             raise invalid(where, f"{name!r} is not supported. Only {self._called[call]!r} is.")
 
-    def end(self) -> tuple[Said, ...]:
+    def end(self) -> tuple[ChatMessage, ...]:
         """All messages."""
         if not self._said:
             raise invalid(self._where, "the conversation has no message.")
@@ -81,7 +81,7 @@ class Conversation:
         return tuple(self._said)
 
 
-def check_tools(tools: Sequence[Tool], choice: str, where: str = "tool_choice") -> None:
+def check_tools(tools: Sequence[ToolSpec], choice: str, where: str = "tool_choice") -> None:
     """Tools differ by name, and a choice is one of them."""
     names = [tool.name for tool in tools]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -5,14 +5,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from loomrl.serving.call import Answer, Ask, Event, Heading, Usage
+from loomrl.serving.call import ChatAnswer, ChatRequest, Event, Heading, Usage
 from loomrl.serving.refusal import Refusal
 
 DONE = b"data: [DONE]\n\n"
 """The end of OpenAI's older streams."""
 
 
-class Stream(Protocol):
+class AnswerStream(Protocol):
     """Writes one answer as server-sent events. Pure: bytes out for events in."""
 
     def begin(self, heading: Heading) -> bytes:
@@ -34,13 +34,13 @@ class Dialect(Protocol):
     path: str
     """Below the root or a session, as `/v1/chat/completions`."""
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
+    def read(self, body: Mapping[str, Any]) -> ChatRequest:
         """The request; a Refusal names the first part that is unknown, unsupported or wrong."""
 
-    def whole(self, ask: Ask, answer: Answer) -> dict[str, Any]:
+    def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         """The answer to a call that does not stream."""
 
-    def stream(self, ask: Ask) -> Stream:
+    def stream(self, ask: ChatRequest) -> AnswerStream:
         """The writer for a call that streams."""
 
     def refusal(self, refusal: Refusal) -> dict[str, Any]:

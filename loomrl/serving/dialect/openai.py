@@ -21,8 +21,8 @@ from loomrl.serving.body import (
     invalid,
     only,
 )
-from loomrl.serving.call import Candidate, Drawing, Finish, Token, Tool, Usage
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.call import Drawing, Finish, Token, TokenCandidate, ToolSpec, Usage
+from loomrl.serving.refusal import Refusal, RefusalCause
 
 MOST_CHOICES = 128
 MOST_TOP = 20
@@ -30,18 +30,18 @@ LEAST_LOGPROB = -9999.0
 """OpenAI's number for minus infinity, which JSON does not have."""
 
 _KINDS = {
-    Cause.INVALID: ("invalid_request_error", "invalid_value"),
-    Cause.TOO_LONG: ("invalid_request_error", "context_length_exceeded"),
-    Cause.TOO_LARGE: ("invalid_request_error", "request_too_large"),
-    Cause.KEY: ("invalid_request_error", "invalid_api_key"),
-    Cause.FORBIDDEN: ("invalid_request_error", "insufficient_permissions"),
-    Cause.UNKNOWN: ("invalid_request_error", "not_found"),
-    Cause.CONFLICT: ("invalid_request_error", "conflict"),
-    Cause.FULL: ("requests", "rate_limit_exceeded"),
-    Cause.BUDGET: ("insufficient_quota", "insufficient_quota"),
-    Cause.UNAVAILABLE: ("server_error", "service_unavailable"),
-    Cause.TIMEOUT: ("server_error", "timeout"),
-    Cause.INTERNAL: ("server_error", "internal_error"),
+    RefusalCause.INVALID: ("invalid_request_error", "invalid_value"),
+    RefusalCause.TOO_LONG: ("invalid_request_error", "context_length_exceeded"),
+    RefusalCause.TOO_LARGE: ("invalid_request_error", "request_too_large"),
+    RefusalCause.KEY: ("invalid_request_error", "invalid_api_key"),
+    RefusalCause.FORBIDDEN: ("invalid_request_error", "insufficient_permissions"),
+    RefusalCause.UNKNOWN: ("invalid_request_error", "not_found"),
+    RefusalCause.CONFLICT: ("invalid_request_error", "conflict"),
+    RefusalCause.FULL: ("requests", "rate_limit_exceeded"),
+    RefusalCause.BUDGET: ("insufficient_quota", "insufficient_quota"),
+    RefusalCause.UNAVAILABLE: ("server_error", "service_unavailable"),
+    RefusalCause.TIMEOUT: ("server_error", "timeout"),
+    RefusalCause.INTERNAL: ("server_error", "internal_error"),
 }
 
 
@@ -53,7 +53,7 @@ def message_of(refusal: Refusal) -> str:
 def error_of(refusal: Refusal) -> dict[str, Any]:
     """The error's body."""
     kind, code = _KINDS[refusal.cause]
-    where = refusal.where or ("model" if refusal.cause is Cause.UNKNOWN else None)
+    where = refusal.where or ("model" if refusal.cause is RefusalCause.UNKNOWN else None)
     return {"error": {"message": message_of(refusal), "type": kind, "param": where, "code": code}}
 
 
@@ -129,9 +129,9 @@ class Function(Body):
     parameters: Plain = Field(default_factory=dict)
     strict: bool = False
 
-    def tool(self) -> Tool:
+    def tool(self) -> ToolSpec:
         """The same for a policy."""
-        return Tool(name=self.name, description=self.description, parameters=self.parameters)
+        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
 
 
 Metadata = Annotated[dict[str, str], Field(max_length=16)]
@@ -172,7 +172,7 @@ def logprobs_of(tokens: Sequence[Token]) -> list[dict[str, Any]]:
     return [_candidate(token.drawn) | {"top_logprobs": [_candidate(one) for one in token.top]} for token in tokens]
 
 
-def _candidate(candidate: Candidate) -> dict[str, Any]:
+def _candidate(candidate: TokenCandidate) -> dict[str, Any]:
     text = candidate.token.decode(errors="replace")
     logprob = bounded(candidate.logprob)
     return {"token": text, "logprob": logprob, "bytes": list(candidate.token)}

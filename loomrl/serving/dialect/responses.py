@@ -20,17 +20,17 @@ from loomrl.serving.body import (
     tagged,
 )
 from loomrl.serving.call import (
-    Answer,
-    Ask,
-    Closed,
+    ChatAnswer,
+    ChatMessage,
+    ChatRequest,
+    ChoiceClosed,
     Drawing,
-    Drawn,
     Event,
     Heading,
-    Said,
     Token,
-    Tool,
+    TokensDrawn,
     ToolCall,
+    ToolSpec,
     Usage,
 )
 from loomrl.serving.dialect.conversation import (
@@ -38,7 +38,7 @@ from loomrl.serving.dialect.conversation import (
     MOST_MESSAGES,
     MOST_PARTS,
     MOST_TOOLS,
-    Conversation,
+    ConversationReader,
     PicturePart,
     PictureUrl,
     TextPart,
@@ -58,7 +58,7 @@ from loomrl.serving.dialect.openai import (
     logprobs_of,
     message_of,
 )
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
 
 Item = dict[str, Any]
 LOGPROBS = "message.output_text.logprobs"
@@ -218,12 +218,12 @@ class ResponseBody(OpenAIBody):
     prompt: Annotated[Any, refused("there are no stored prompts here: send instructions and input.")] = None
 
 
-class Responses:
+class ResponsesDialect:
     """`POST /v1/responses`."""
 
     path = "/v1/responses"
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
+    def read(self, body: Mapping[str, Any]) -> ChatRequest:
         """The request."""
         asked = read_body(ResponseBody, body)
         tools = tuple(tool.tool() for tool in asked.tools)
@@ -234,7 +234,7 @@ class Responses:
             raise invalid("top_logprobs", f"it is for log-probabilities: include {LOGPROBS}.")
         if asked.stream_options is not None and not asked.stream:
             raise invalid("stream_options", "it is for streams: set stream.")
-        return Ask(
+        return ChatRequest(
             model=asked.model,
             messages=_messages(asked),
             tools=tools,
@@ -253,13 +253,13 @@ class Responses:
             shown=_shown(asked, tools, body.get("tool_choice") or "auto"),
         )
 
-    def whole(self, ask: Ask, answer: Answer) -> dict[str, Any]:
+    def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         """The answer."""
         choice = answer.choices[0]
         items = _items(answer.heading, choice.closed, choice.tokens if ask.drawing.logprobs else ())
         return _closed_response(ask, answer.heading, choice.closed, items) | {"usage": _usage(answer.usage)}
 
-    def stream(self, ask: Ask) -> "ResponseStream":
+    def stream(self, ask: ChatRequest) -> "ResponseStream":
         """The answer's writer."""
         return ResponseStream(ask)
 
@@ -275,10 +275,10 @@ _CUT = {"length": "max_output_tokens", "filtered": "content_filter"}
 class ResponseStream:
     """Events with numbers. The response is completed once everything is on record."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: ChatRequest) -> None:
         self._ask = ask
         self._heading: Heading | None = None
-        self._closed: Closed | None = None
+        self._closed: ChoiceClosed | None = None
         self._number = 0
         self._sent = ""
         self._is_open = False
@@ -296,11 +296,11 @@ class ResponseStream:
 
     def write(self, event: Event) -> bytes:
         """New text, then calls."""
-        if isinstance(event, Drawn):
+        if isinstance(event, TokensDrawn):
             if self._ask.drawing.logprobs:
                 self._unsent.extend(event.tokens)
             return self._text(event.text) if event.text else b""
-        if not isinstance(event, Closed):
+        if not isinstance(event, ChoiceClosed):
             return b""
         self._closed = event
         rest = unsent(self._sent, event.text)
@@ -318,7 +318,7 @@ class ResponseStream:
     def fail(self, refusal: Refusal) -> bytes:
         """The response with the error."""
         code = "rate_limit_exceeded" if refusal.status == 429 else "server_error"
-        code = "invalid_prompt" if refusal.cause in (Cause.INVALID, Cause.TOO_LONG) else code
+        code = "invalid_prompt" if refusal.cause in (RefusalCause.INVALID, RefusalCause.TOO_LONG) else code
         failed = _response(self._ask, self._begun, "failed", [])
         return self._event(
             "response.failed", response=failed | {"error": {"code": code, "message": message_of(refusal)}}
@@ -343,7 +343,7 @@ class ResponseStream:
         added = self._event("response.output_item.added", output_index=0, item=item)
         return added + self._part("response.content_part.added", part=_output_text("", ()))
 
-    def _end_items(self, closed: Closed) -> bytes:
+    def _end_items(self, closed: ChoiceClosed) -> bytes:
         if self._is_open:
             self._tokens += self._unsent
         items = _items(self._begun, closed, self._tokens)
@@ -377,7 +377,7 @@ class ResponseStream:
         return named_sse({"type": kind, "sequence_number": self._number - 1, **fields})
 
 
-def _items(heading: Heading, closed: Closed, tokens: Sequence[Token]) -> list[Item]:
+def _items(heading: Heading, closed: ChoiceClosed, tokens: Sequence[Token]) -> list[Item]:
     """A message, where there is text or nothing else, and the calls."""
     items = []
     if closed.text or not closed.calls:
@@ -408,16 +408,16 @@ def _function_call(heading: Heading, index: int, call: ToolCall) -> Item:
     return head | {"call_id": call.id, "name": call.name, "arguments": call.arguments}
 
 
-def _status(closed: Closed) -> str:
+def _status(closed: ChoiceClosed) -> str:
     return "incomplete" if closed.finish in _CUT else "completed"
 
 
-def _closed_response(ask: Ask, heading: Heading, closed: Closed, items: list[Item]) -> dict[str, Any]:
+def _closed_response(ask: ChatRequest, heading: Heading, closed: ChoiceClosed, items: list[Item]) -> dict[str, Any]:
     cut = {"incomplete_details": {"reason": _CUT[closed.finish]}} if closed.finish in _CUT else {}
     return _response(ask, heading, _status(closed), items) | cut
 
 
-def _response(ask: Ask, heading: Heading, status: str, items: list[Item]) -> dict[str, Any]:
+def _response(ask: ChatRequest, heading: Heading, status: str, items: list[Item]) -> dict[str, Any]:
     return {
         "id": f"resp_{heading.id}",
         "object": "response",
@@ -442,7 +442,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _shown(asked: ResponseBody, tools: tuple[Tool, ...], choice: Any) -> dict[str, Any]:
+def _shown(asked: ResponseBody, tools: tuple[ToolSpec, ...], choice: Any) -> dict[str, Any]:
     """The settings that a response repeats. `strict` is false: arguments are not forced to follow their schema."""
     return {
         "instructions": asked.instructions,
@@ -462,17 +462,17 @@ def _shown(asked: ResponseBody, tools: tuple[Tool, ...], choice: Any) -> dict[st
     }
 
 
-def _shown_tool(tool: Tool) -> dict[str, Any]:
+def _shown_tool(tool: ToolSpec) -> dict[str, Any]:
     shown = {"type": "function", "name": tool.name, "description": tool.description}
     return shown | {"parameters": dict(tool.parameters), "strict": False}
 
 
-def _messages(asked: ResponseBody) -> tuple[Said, ...]:
-    conversation = Conversation("input")
+def _messages(asked: ResponseBody) -> tuple[ChatMessage, ...]:
+    conversation = ConversationReader("input")
     if asked.instructions is not None:
-        conversation.add(Said(role="system", text=asked.instructions), "instructions")
+        conversation.add(ChatMessage(role="system", text=asked.instructions), "instructions")
     if isinstance(asked.input, str):
-        conversation.add(Said(role="user", text=asked.input), "input")
+        conversation.add(ChatMessage(role="user", text=asked.input), "input")
         return conversation.end()
     for at, item in enumerate(asked.input):
         _add_item(item, conversation, f"input.{at}")
@@ -480,26 +480,26 @@ def _messages(asked: ResponseBody) -> tuple[Said, ...]:
 
 
 def _add_item(
-    item: _System | _User | _Assistant | _Call | _Output | _Reference, conversation: Conversation, where: str
+    item: _System | _User | _Assistant | _Call | _Output | _Reference, conversation: ConversationReader, where: str
 ) -> None:
     if isinstance(item, _Call):
         _add_call(ToolCall(id=item.call_id, name=item.name, arguments=item.arguments), conversation, where)
     elif isinstance(item, _Output):
         text, images = split_content(item.output)
-        said = Said(role="tool", text=text, images=images, answers=item.call_id)
+        said = ChatMessage(role="tool", text=text, images=images, answers=item.call_id)
         conversation.add(said, f"{where}.call_id")
         conversation.check_tool(item.name, item.call_id, f"{where}.name")
     elif not isinstance(item, _Reference):
         text, images = split_content(item.content)
         role: Literal["system", "user", "assistant"] = "system" if isinstance(item, _System) else item.role
-        conversation.add(Said(role=role, text=text, images=images), where)
+        conversation.add(ChatMessage(role=role, text=text, images=images), where)
 
 
-def _add_call(call: ToolCall, conversation: Conversation, where: str) -> None:
+def _add_call(call: ToolCall, conversation: ConversationReader, where: str) -> None:
     """A call belongs to the message of the assistant before it."""
     last = conversation.last()
     if last is None or last.role != "assistant":
-        conversation.add(Said(role="assistant", calls=(call,)), where)
+        conversation.add(ChatMessage(role="assistant", calls=(call,)), where)
     elif len(last.calls) < MOST_CALLS:
         conversation.amend(call)
     else:

@@ -25,8 +25,8 @@ from loomrl.serving.feedback.signal import answer_name
 from loomrl.serving.recording.acts import are_acts
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.recording.payload import decode
-from loomrl.serving.recording.record import Record
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.recording.record import CallRecord
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.request import Caller
 from loomrl.serving.room import Room
 from loomrl.store import LoomDB
@@ -196,7 +196,7 @@ def _read_call(name: str, where: str) -> tuple[str, int | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class StoredFeedback:
     """What came of it. `new` is 0 for a repetition."""
 
     id: str
@@ -221,7 +221,7 @@ class _About:
         return self.call or self.trajectory
 
 
-class Intake:
+class FeedbackIntake:
     """Stores feedback in LoomDB. Late by days: once a session is gone, its trajectory in the hub stands for it.
 
     It belongs to the key that opened the session; to others neither exists. Safe to call from several threads.
@@ -230,7 +230,7 @@ class Intake:
     def __init__(
         self,
         db: LoomDB,
-        hubs: "Hubs",
+        hubs: "EndpointHubs",
         *,
         naming: Naming | None = None,
         clock: Callable[[], float] = time.time,
@@ -241,7 +241,7 @@ class Intake:
         self._naming = naming or Naming(db, PatternRedactor(), secret=token_bytes(32))
         self._room = Room(slots=AT_ONCE, queue=MOST_WAITING)
 
-    async def give(self, entry: FeedbackEntry, *, caller: Caller, deadline: float) -> Given:
+    async def give(self, entry: FeedbackEntry, *, caller: Caller, deadline: float) -> StoredFeedback:
         """`take` off the event loop, a few at a time; a Refusal UNAVAILABLE if LoomDB does not answer."""
         async with self._room.enter(caller.key, deadline=deadline):
             try:
@@ -249,15 +249,15 @@ class Intake:
             except LoomError as error:
                 log.error("feedback could not be stored: %s", error)
                 message = "The feedback could not be stored: its database does not answer."
-                raise Refusal(Cause.UNAVAILABLE, message, retry_after_s=1.0) from None
+                raise Refusal(RefusalCause.UNAVAILABLE, message, retry_after_s=1.0) from None
 
-    def take(self, entry: FeedbackEntry, *, caller: Caller) -> Given:
+    def take(self, entry: FeedbackEntry, *, caller: Caller) -> StoredFeedback:
         """Store a judgement once. A Refusal UNKNOWN, FORBIDDEN, CONFLICT or INVALID."""
         about = self._find(entry.place, caller, "")
         other = None if entry.over is None else self._find(entry.over, caller, "over")
         self._refuse_opted_out({about.trajectory, *([] if other is None else [other.trajectory])})
         if about == other:
-            raise Refusal(Cause.INVALID, "it is the same answer: a choice is between two.", where="over")
+            raise Refusal(RefusalCause.INVALID, "it is the same answer: a choice is between two.", where="over")
         first = self._feedback(entry, about, other, caller.key)
         rows = [first] if other is None else _choice(first, about, other)
         try:
@@ -266,11 +266,11 @@ class Intake:
             if not all(map(self._is_stored, rows)):
                 name = entry.id or first.id
                 message = f"the id {name!r} was given with other content, which holds. Send this under a new id."
-                raise Refusal(Cause.CONFLICT, message, where="id") from None
+                raise Refusal(RefusalCause.CONFLICT, message, where="id") from None
             new = 0
         if erase_late(self._db, [row.trajectory for row in rows]):
             raise _unknown(entry.place, "")
-        return Given(id=first.id, trajectory=about.trajectory, call=about.call, kind=first.kind, new=new)
+        return StoredFeedback(id=first.id, trajectory=about.trajectory, call=about.call, kind=first.kind, new=new)
 
     def _is_stored(self, row: Feedback) -> bool:
         """True if it is on record but for numbers of placeholders, which a service that was started again counts on."""
@@ -307,7 +307,7 @@ class Intake:
     def _refuse_opted_out(self, trajectories: Collection[str]) -> None:
         people: set[str] = set().union(*people_in(self._db, sorted(trajectories)).values())
         if people and people & opted_out(self._db):
-            raise Refusal(Cause.FORBIDDEN, "This person opted out of being recorded: nothing was stored.")
+            raise Refusal(RefusalCause.FORBIDDEN, "This person opted out of being recorded: nothing was stored.")
 
     # -- what it is about -------------------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ def _words(entry: FeedbackEntry, redaction: Redaction) -> tuple[str, dict[str, A
 
 
 @dataclass(slots=True)
-class Hubs:
+class EndpointHubs:
     """The hubs of these endpoints, opened when they are first needed."""
 
     url: str
@@ -375,7 +375,7 @@ class Hubs:
         self._stack.close()
 
 
-def _answer_in(record: Record, index: int) -> str | None:
+def _answer_in(record: CallRecord, index: int) -> str | None:
     """The name of one answer of a call; None if it has no such choice."""
     return answer_name(record, index) if index in {words.index for words in record.choices} else None
 
@@ -412,4 +412,4 @@ def _choice(first: Feedback, about: _About, other: _About) -> list[Feedback]:
 def _unknown(place: AnswerRef, where: str) -> Refusal:
     name = "session" if place.session else "call"
     message = f"{place.session or place.call!r:.100} is unknown here."
-    return Refusal(Cause.UNKNOWN, message, where=f"{where}.{name}" if where else name)
+    return Refusal(RefusalCause.UNKNOWN, message, where=f"{where}.{name}" if where else name)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from loomrl.canonical import content_hash
-from loomrl.serving.recording.record import Kept, Record, Words
-from loomrl.serving.recording.trajectory import Session
+from loomrl.serving.recording.record import CallRecord, RecordedCall, Words
+from loomrl.serving.recording.trajectory import EndedSession
 from loomrl.types import Feedback
 
 LEAST_WORDS = 3
@@ -160,7 +160,7 @@ VALUES = {"asked_again": 0.2, "corrected": 0.2, "left": 0.0}
 class _Answered:
     """An answer, with the question that the person had asked before it."""
 
-    record: Record
+    record: CallRecord
     words: Words
     question: str
 
@@ -170,12 +170,12 @@ class _Answered:
         return answer_name(self.record, self.words.index)
 
 
-def answer_name(record: Record, index: int) -> str:
+def answer_name(record: CallRecord, index: int) -> str:
     """The name of one answer: its call's id, and its number if the call has several."""
     return record.id if len(record.choices) == 1 else f"{record.id}/{index}"
 
 
-def signals(session: Session, calls: Sequence[Kept]) -> list[Feedback]:
+def signals(session: EndedSession, calls: Sequence[RecordedCall]) -> list[Feedback]:
     """The implicit feedback of an ended session; the same each time, under the same ids."""
     answers: dict[str, _Answered] = {}
     found: list[Feedback] = []
@@ -190,7 +190,7 @@ def signals(session: Session, calls: Sequence[Kept]) -> list[Feedback]:
     return [*found, *_departure(session, [call.record for call in calls])]
 
 
-def _reaction(session: Session, before: _Answered, record: Record) -> Iterator[Feedback]:
+def _reaction(session: EndedSession, before: _Answered, record: CallRecord) -> Iterator[Feedback]:
     """What the person's next words say of the answer before them.
 
     An answer that was broken off, or that a rule of ours replaced, was not judged.
@@ -208,7 +208,7 @@ def _reaction(session: Session, before: _Answered, record: Record) -> Iterator[F
         yield _feedback(session, "asked_again", before.call, by, record.started_at)
 
 
-def _departure(session: Session, records: Sequence[Record]) -> Iterator[Feedback]:
+def _departure(session: EndedSession, records: Sequence[CallRecord]) -> Iterator[Feedback]:
     """The session's end by silence, if something was still to come.
 
     A caller who always breaks off means nothing by it. A session that a rule of ours stopped may have had no way on:
@@ -226,21 +226,21 @@ def _departure(session: Session, records: Sequence[Record]) -> Iterator[Feedback
         yield _feedback(session, "left", last.id, {}, session.ending.at)
 
 
-def _said(record: Record) -> str:
+def _said(record: CallRecord) -> str:
     """The person's new words: the last message, if it is a user's."""
     last = record.messages[-1] if record.messages else None
     return last.text if last is not None and last.role == "user" else ""
 
 
-def _is_cut(record: Record) -> bool:
+def _is_cut(record: CallRecord) -> bool:
     return any(words.finish == "cancelled" for words in record.choices)
 
 
-def _has_result(record: Record) -> bool:
+def _has_result(record: CallRecord) -> bool:
     return any(message.role == "tool" for message in record.messages)
 
 
-def _feedback(session: Session, kind: str, call: str, data: Mapping[str, str], at: float) -> Feedback:
+def _feedback(session: EndedSession, kind: str, call: str, data: Mapping[str, str], at: float) -> Feedback:
     return Feedback(
         id=f"fb-{content_hash(['implicit', session.id, kind, call])[:32]}",
         trajectory=session.id,

@@ -9,7 +9,7 @@ import numpy as np
 
 from loomrl.errors import CorruptPayload
 from loomrl.serving.recording.payload import packed, restored
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.types import Steps
 
 Form = tuple[Any, ...]
@@ -18,7 +18,7 @@ MARK = b"\xc1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Acts:
+class RecordedActs:
     """Steps of one session, arm and version."""
 
     arm: str
@@ -35,7 +35,7 @@ class NewActs:
     key: str
     """The id of the caller's key, never the key."""
     user: str = ""
-    acts: Acts
+    acts: RecordedActs
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -48,15 +48,15 @@ def are_acts(payload: bytes) -> bool:
     return payload[:1] == MARK
 
 
-def encode_acts(acts: Acts) -> bytes:
+def encode_acts(acts: RecordedActs) -> bytes:
     """The row's payload."""
     return MARK + packed(acts)
 
 
-def decode_acts(payload: bytes) -> Acts:
+def decode_acts(payload: bytes) -> RecordedActs:
     """The acts of `encode_acts`; CorruptPayload for anything else."""
     try:
-        acts: Acts = restored(payload[1:], Acts)
+        acts: RecordedActs = restored(payload[1:], RecordedActs)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise CorruptPayload(f"recorded acts cannot be read: {error}. Restore the store from a copy.") from None
     return acts
@@ -85,7 +85,7 @@ def check_form(session: str, first: Form, steps: Steps) -> None:
             f"session {session!r:.100} began with steps of another form (observation, action, preference and earned): "
             f"{first}, not {form}. Keep to one in a session, or begin another under a new id."
         )
-        raise Refusal(Cause.INVALID, message, where="observation")
+        raise Refusal(RefusalCause.INVALID, message, where="observation")
 
 
 def joined_steps(parts: Sequence[Steps]) -> Steps:

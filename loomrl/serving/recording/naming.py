@@ -20,7 +20,7 @@ Work = Callable[[Redaction], T]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenValues:
     """Names nothing yet, and remembers what wants a name."""
 
     values: dict[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class _Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _StoredNames:
     """Names that are on record."""
 
     marks: Mapping[str, str]
@@ -60,7 +60,7 @@ class Draft(Generic[T]):
     session: str
     work: Work[T]
     redaction: Redaction
-    seen: _Seen
+    seen: _SeenValues
     result: T
 
 
@@ -74,7 +74,7 @@ class Naming:
 
     def draft(self, session: str, work: Work[T]) -> Draft[T]:
         """The work, done but for the names."""
-        seen = _Seen()
+        seen = _SeenValues()
         redaction = Redaction(self._redactor, seen)
         return Draft(session, work, redaction, seen, redaction.whole(work))
 
@@ -99,7 +99,7 @@ class Naming:
         if not draft.seen.values:
             return draft.result
         marks = {value: mark(*numbers[draft.session, self._hash(draft.session, value)]) for value in draft.seen.values}
-        draft.redaction.begin(_Given(marks))
+        draft.redaction.begin(_StoredNames(marks))
         return draft.work(draft.redaction)
 
     def _hash(self, session: str, value: str) -> bytes:

@@ -12,7 +12,7 @@ from loomrl.hub.codec import encode
 from loomrl.hub.hub import Hub, Selection
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.feedback.signal import signals
-from loomrl.serving.recording.record import Ending
+from loomrl.serving.recording.record import SessionEnding
 from loomrl.serving.recording.trajectory import on_record
 from loomrl.serving.retention.archive import end_file, exists, ids_in, take_out, write_new
 from loomrl.serving.retention.erasure import finish
@@ -46,7 +46,7 @@ STALE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class SweepTerms:
     """The times after which sessions end, and after which they and their trajectories move on."""
 
     idle_s: float = 900.0
@@ -82,12 +82,12 @@ class Sweeper:
     """Ages one endpoint's sessions and trajectories. Rounds may be interrupted, repeated, or run at the same time."""
 
     def __init__(
-        self, db: LoomDB, hub: Hub, endpoint: str, *, terms: Terms | None = None, artifact_url: str = "artifacts"
+        self, db: LoomDB, hub: Hub, endpoint: str, *, terms: SweepTerms | None = None, artifact_url: str = "artifacts"
     ) -> None:
         self._db = db
         self._hub = hub
         self._endpoint = endpoint
-        self._terms = terms or Terms()
+        self._terms = terms or SweepTerms()
         self._artifact_url = artifact_url
 
     # -- sessions -------------------------------------------------------------------------------------------------
@@ -95,8 +95,8 @@ class Sweeper:
     def sweep_sessions(self, *, now: float) -> SweptSessions:
         """End what is idle or past its deadline, store what has ended, delete what is old."""
         terms = self._terms
-        idle = Ending(at=now, cause="idle").data()
-        late = Ending(at=now, cause="deadline").data()
+        idle = SessionEnding(at=now, cause="idle").data()
+        late = SessionEnding(at=now, cause="deadline").data()
         ended = end_idle(self._db, self._endpoint, idle, at=now, idle_s=terms.idle_s)
         ended += end_old(self._db, self._endpoint, late, at=now, age_s=terms.deadline_s)
         stored, derived = self._store()

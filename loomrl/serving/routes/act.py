@@ -19,14 +19,14 @@ from pydantic import BeforeValidator, Field
 
 from loomrl.serving.body import Body, Whole, invalid, read_closed
 from loomrl.serving.call import Heading
-from loomrl.serving.dispatch import Candidate, act, candidates
+from loomrl.serving.dispatch import ArmReplica, act, candidates
 from loomrl.serving.gateway import Gateway
-from loomrl.serving.monitor.monitor import Forbidden, Origin
+from loomrl.serving.monitor.monitor import AnswerOrigin, ForbiddenAction
 from loomrl.serving.observe import Observed, observing
-from loomrl.serving.policy import About, Act, ActAsk, Acted
-from loomrl.serving.recording.acts import Acts, NewActs
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.request import JSON, Incoming, Reply
+from loomrl.serving.policy import About, ActAsk, ActRequest, ActResult
+from loomrl.serving.recording.acts import NewActs, RecordedActs
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.request import JSON, HttpReply, HttpRequest
 from loomrl.serving.split import uniform
 from loomrl.store.endpoints import Endpoint, Role
 from loomrl.types import Steps
@@ -45,14 +45,14 @@ class ActCall:
     """The circumstances of one call."""
 
     endpoint: Endpoint
-    options: Sequence[Candidate]
+    options: Sequence[ArmReplica]
     session: str
     deadline: float
     """On the event loop's clock."""
     observed: Observed
 
 
-async def answer_act(gateway: Gateway, request: Incoming, reply: Reply) -> None:
+async def answer_act(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
     """Answer one call."""
     caller = await gateway.keys.caller(request.token, scope="act")
     body = await request.body(gateway.settings.max_bytes)
@@ -73,7 +73,7 @@ async def answer_act(gateway: Gateway, request: Incoming, reply: Reply) -> None:
     arm = candidate.arm.name
     recorder = gateway.recorder
     if recorder is not None and is_sampled(gateway, endpoint, session) and await recorder.takes(endpoint.name, ask):
-        acts = Acts(arm=arm, version=version, steps=steps_of(ask.act, acted, at))
+        acts = RecordedActs(arm=arm, version=version, steps=steps_of(ask.act, acted, at))
         new = NewActs(session=session, endpoint=endpoint.name, key=caller.key, user=ask.user, acts=acts)
         await gateway.record(recorder.keep_acts(new), deadline=deadline)
         reply.is_recorded = True
@@ -89,7 +89,7 @@ async def answer_act(gateway: Gateway, request: Incoming, reply: Reply) -> None:
     await reply.whole(200, write_act(ask, acted, reply.heading), kind=ask.kind)
 
 
-async def _act(gateway: Gateway, ask: ActAsk, call: ActCall) -> tuple[Candidate, Acted]:
+async def _act(gateway: Gateway, ask: ActAsk, call: ActCall) -> tuple[ArmReplica, ActResult]:
     """The actions of the first replica that answers in time, as far as the monitor allows them."""
     monitor = gateway.monitor
     endpoint = call.endpoint
@@ -98,16 +98,16 @@ async def _act(gateway: Gateway, ask: ActAsk, call: ActCall) -> tuple[Candidate,
     monitor.refuse_held(endpoint.name, call.session)
     hits: list[str] = []
 
-    async def act_allowed(options: Sequence[Candidate]) -> tuple[Candidate, Acted]:
+    async def act_allowed(options: Sequence[ArmReplica]) -> tuple[ArmReplica, ActResult]:
         candidate, acted = await act(options, ask.act, endpoint=endpoint, deadline=call.deadline)
-        origin = Origin.of(endpoint, candidate, call.session)
+        origin = AnswerOrigin.of(endpoint, candidate, call.session)
         is_alone = ask.is_one and bool(call.session)
         return candidate, await monitor.judge(acted, ask.act.observations, origin, alone=is_alone, hits=hits)
 
     try:
         try:
             found = await act_allowed(call.options)
-        except Forbidden as forbidden:
+        except ForbiddenAction as forbidden:
             others = [one for one in call.options if one.arm.role is Role.STABLE]
             if not forbidden.may_move or not others:
                 raise
@@ -125,7 +125,7 @@ def is_sampled(gateway: Gateway, endpoint: Endpoint, session: str) -> bool:
     return bool(session) and uniform("record", endpoint.name, session) < gateway.rate
 
 
-def steps_of(act: Act, acted: Acted, at: float) -> Steps:
+def steps_of(act: ActRequest, acted: ActResult, at: float) -> Steps:
     """A batch of actions as steps to be recorded."""
     count = len(acted.actions)
     wishes: dict[str, Any] = {}
@@ -196,17 +196,17 @@ def read_act(body: bytes, kind: str, query: Mapping[str, str]) -> ActAsk:
     if kind == NPY:
         return _read_npy(body, query)
     if kind not in KINDS:
-        raise Refusal(Cause.INVALID, f"Content-Type {kind!r} is not read here. Known: {', '.join(KINDS)}.")
+        raise Refusal(RefusalCause.INVALID, f"Content-Type {kind!r} is not read here. Known: {', '.join(KINDS)}.")
     try:
         given = (_JSON if kind == JSON else _MSGPACK).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(Cause.INVALID, f"The body is no {kind}: {error}.") from None
+        raise Refusal(RefusalCause.INVALID, f"The body is no {kind}: {error}.") from None
     asked = read_closed(ActBody, given)
     is_one = asked.observation is not None
     if is_one == (asked.observations is not None):
         raise invalid("observation", "Give either 'observation', a single one, or 'observations', a batch.")
     observations = _read_value(asked.observation if is_one else asked.observations)
-    wish = Act(
+    wish = ActRequest(
         observations=_as_batch(observations) if is_one else observations,
         preferences=asked.preference,
         earned=asked.earned,
@@ -217,7 +217,7 @@ def read_act(body: bytes, kind: str, query: Mapping[str, str]) -> ActAsk:
     return ActAsk(model=asked.model, act=wish, is_one=is_one, kind=kind, store=asked.store, user=asked.user)
 
 
-def write_act(ask: ActAsk, acted: Acted, heading: Heading) -> bytes:
+def write_act(ask: ActAsk, acted: ActResult, heading: Heading) -> bytes:
     """The answer in the request's form. A `.npy` body holds the actions alone; the rest is in headers."""
     if ask.kind == NPY:
         buffer = io.BytesIO()
@@ -247,7 +247,7 @@ def refuse_unfit(about: About, ask: ActAsk, endpoint: str) -> None:
         raise invalid("model", f"Endpoint {endpoint!r} has a language policy: ask /v1/chat/completions.")
     if about.state and ask.kind == NPY:
         message = "This policy has a memory, and its state has no place in a .npy file: ask in JSON or MessagePack."
-        raise Refusal(Cause.INVALID, message)
+        raise Refusal(RefusalCause.INVALID, message)
 
 
 def _read_npy(body: bytes, query: Mapping[str, str]) -> ActAsk:
@@ -255,8 +255,8 @@ def _read_npy(body: bytes, query: Mapping[str, str]) -> ActAsk:
     try:
         observations = np.load(io.BytesIO(body), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise Refusal(Cause.INVALID, f"The body is not a .npy file: {error}.") from None
-    wish = Act(observations=observations, explore=asked.explore, seed=asked.seed)
+        raise Refusal(RefusalCause.INVALID, f"The body is not a .npy file: {error}.") from None
+    wish = ActRequest(observations=observations, explore=asked.explore, seed=asked.seed)
     return ActAsk(model=asked.model, act=wish, is_one=False, kind=NPY, store=asked.store, user=asked.user)
 
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.call import Answer, Ask, Closed, Event, Gathered, Heading, Usage
+from loomrl.serving.call import ChatAnswer, ChatRequest, ChoiceClosed, Event, Gathered, Heading, Usage
 from loomrl.serving.dialect.dialect import Dialect
-from loomrl.serving.dispatch import Begun, Candidate, apply_preference, begin, candidates, close, next_event
+from loomrl.serving.dispatch import ArmReplica, Begun, apply_preference, begin, candidates, close, next_event
 from loomrl.serving.gateway import Gateway, log_refusal
-from loomrl.serving.monitor.monitor import Origin
-from loomrl.serving.monitor.watch import AskStable, Watch
+from loomrl.serving.monitor.monitor import AnswerOrigin
+from loomrl.serving.monitor.watch import AnswerScreen, AskStable
 from loomrl.serving.observe import UNSEEN, Observed, observing
-from loomrl.serving.recording.record import Call, SpokenChoice
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.request import Caller, Incoming, Reply, read_json
+from loomrl.serving.recording.record import CallToRecord, SpokenChoice
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.request import Caller, HttpReply, HttpRequest, read_json
 from loomrl.serving.split import shadows, stable
-from loomrl.serving.thread import Known, continuation
+from loomrl.serving.thread import KnownBeginning, continuation
 from loomrl.store.endpoints import Endpoint, Role, State
 
 log = redacted_logger(__name__)
@@ -52,7 +52,7 @@ class ChatCall:
     observed: Observed = UNSEEN
 
 
-async def answer_chat(gateway: Gateway, dialect: Dialect, request: Incoming, reply: Reply) -> None:
+async def answer_chat(gateway: Gateway, dialect: Dialect, request: HttpRequest, reply: HttpReply) -> None:
     """Answer one call of a dialect."""
     caller = await gateway.keys.caller(request.token, scope="act")
     deadline = gateway.deadline()
@@ -75,18 +75,20 @@ async def answer_chat(gateway: Gateway, dialect: Dialect, request: Incoming, rep
         await request.run_unless_gone(_answer(gateway, dialect, ask, call, caller, reply))
 
 
-def _read(dialect: Dialect, body: bytes) -> Ask:
+def _read(dialect: Dialect, body: bytes) -> ChatRequest:
     return dialect.read(read_json(body))
 
 
-async def _find_session(gateway: Gateway, ask: Ask, caller: Caller) -> str:
+async def _find_session(gateway: Gateway, ask: ChatRequest, caller: Caller) -> str:
     """The open session that the conversation continues, for callers who name none; empty if there is none."""
     if gateway.recorder is None or not ask.store or ask.prompt is not None:
         return ""
     return await gateway.recorder.session_of(caller.key, ask) or ""
 
 
-async def _answer(gateway: Gateway, dialect: Dialect, ask: Ask, call: ChatCall, caller: Caller, reply: Reply) -> None:
+async def _answer(
+    gateway: Gateway, dialect: Dialect, ask: ChatRequest, call: ChatCall, caller: Caller, reply: HttpReply
+) -> None:
     conversation = await open_conversation(gateway, ask, call)
     reply.heading = conversation.heading
     reply.is_recorded = conversation.is_recorded
@@ -103,7 +105,7 @@ async def _answer(gateway: Gateway, dialect: Dialect, ask: Ask, call: ChatCall, 
         gateway.keys.spent(caller, reply.usage.prompt + reply.usage.completion)
 
 
-async def _stream(dialect: Dialect, ask: Ask, conversation: "Conversation", reply: Reply) -> None:
+async def _stream(dialect: Dialect, ask: ChatRequest, conversation: "ChatAnswering", reply: HttpReply) -> None:
     """The stream begins with the first event that may leave: until then another arm may answer, or a refusal."""
     stream = dialect.stream(ask)
     try:
@@ -122,7 +124,7 @@ async def _stream(dialect: Dialect, ask: Ask, conversation: "Conversation", repl
     await reply.end(stream.finish(conversation.usage))
 
 
-async def open_conversation(gateway: Gateway, ask: Ask, call: ChatCall) -> "Conversation":
+async def open_conversation(gateway: Gateway, ask: ChatRequest, call: ChatCall) -> "ChatAnswering":
     """The conversation, once its first tokens are here."""
     endpoint = call.endpoint
     if gateway.monitor is not None:
@@ -137,18 +139,18 @@ async def open_conversation(gateway: Gateway, ask: Ask, call: ChatCall) -> "Conv
         known = await recorder.known(call.session, ask, key=call.key)
     if endpoint.state is not State.SERVING and known is None:
         message = f"Endpoint {endpoint.name!r} is being drained: it takes no new conversations."
-        raise Refusal(Cause.UNAVAILABLE, message)
+        raise Refusal(RefusalCause.UNAVAILABLE, message)
     observed = gateway.observe(endpoint, options, call.unit, session=call.session, key=call.key)
     with observing(observed):
         begun = await begin(options, continuation(ask, known), endpoint=endpoint, deadline=call.deadline)
     observed.first(begun.candidate)
     for arm in shadows(endpoint.name, endpoint.arms, call.unit):
         for policy in gateway.view.replicas(arm.policy)[:1]:
-            gateway.run_later(_ask_shadow(gateway, Candidate(arm, policy), ask, call))
-    return Conversation(gateway, ask, replace(call, observed=observed), known=known, begun=begun, is_recorded=takes)
+            gateway.run_later(_ask_shadow(gateway, ArmReplica(arm, policy), ask, call))
+    return ChatAnswering(gateway, ask, replace(call, observed=observed), known=known, begun=begun, is_recorded=takes)
 
 
-async def _ask_shadow(gateway: Gateway, candidate: Candidate, ask: Ask, call: ChatCall) -> None:
+async def _ask_shadow(gateway: Gateway, candidate: ArmReplica, ask: ChatRequest, call: ChatCall) -> None:
     """A shadow's answer, which no caller gets; recorded as a session of its own."""
     shadow = replace(
         call, id=uuid.uuid4().hex, session=f"{call.session}~{candidate.arm.name}", is_new=False, at=time.time()
@@ -156,7 +158,7 @@ async def _ask_shadow(gateway: Gateway, candidate: Candidate, ask: Ask, call: Ch
     try:
         takes = gateway.recorder is not None and await gateway.recorder.takes(call.endpoint.name, ask)
         begun = await begin([candidate], continuation(ask, None), endpoint=call.endpoint, deadline=call.deadline)
-        conversation = Conversation(gateway, ask, shadow, known=None, begun=begun, is_recorded=takes)
+        conversation = ChatAnswering(gateway, ask, shadow, known=None, begun=begun, is_recorded=takes)
         async for _ in conversation.events():
             pass
         await conversation.record()
@@ -164,11 +166,18 @@ async def _ask_shadow(gateway: Gateway, candidate: Candidate, ask: Ask, call: Ch
         log.info("Shadow %s did not answer: %s", candidate.arm.name, refusal)
 
 
-class Conversation:
+class ChatAnswering:
     """One call from its first event to its record."""
 
     def __init__(
-        self, gateway: Gateway, ask: Ask, call: ChatCall, *, known: Known | None, begun: Begun, is_recorded: bool
+        self,
+        gateway: Gateway,
+        ask: ChatRequest,
+        call: ChatCall,
+        *,
+        known: KnownBeginning | None,
+        begun: Begun,
+        is_recorded: bool,
     ) -> None:
         self._gateway = gateway
         self._ask = ask
@@ -176,7 +185,7 @@ class Conversation:
         self._known = known
         self.is_recorded = is_recorded
         self._is_cut = False
-        self._watch: Watch | None = None
+        self._watch: AnswerScreen | None = None
         self._answer_by(begun)
 
     def _answer_by(self, begun: Begun) -> None:
@@ -196,9 +205,11 @@ class Conversation:
         )
         monitor = self._gateway.monitor
         if monitor is not None and monitor.has_texts and candidate.arm.role is not Role.SHADOW:
-            origin = Origin.of(call.endpoint, candidate, call.session)
+            origin = AnswerOrigin.of(call.endpoint, candidate, call.session)
             earlier = [] if self._watch is None else self._watch.hits
-            self._watch = Watch(monitor, self._ask, origin, deadline=call.deadline, call=call.id, earlier=earlier)
+            self._watch = AnswerScreen(
+                monitor, self._ask, origin, deadline=call.deadline, call=call.id, earlier=earlier
+            )
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events that may leave; a Refusal if the answer breaks off. What was sampled by then is recorded."""
@@ -217,12 +228,12 @@ class Conversation:
                 observed.judged(violation=True)
             raise
 
-    async def whole(self) -> Answer:
+    async def whole(self) -> ChatAnswer:
         """The answer, once it is complete; a Refusal if it breaks off."""
         gathered = [Gathered() for _ in self._choices]
         async for event in self.events():
             gathered[event.index].add(event)
-        return Answer(heading=self.heading, choices=tuple(each.choice() for each in gathered), usage=self.usage)
+        return ChatAnswer(heading=self.heading, choices=tuple(each.choice() for each in gathered), usage=self.usage)
 
     @property
     def usage(self) -> Usage:
@@ -262,7 +273,7 @@ class Conversation:
                 if not self._is_cut:
                     self._record_broken()
 
-    async def _screen(self, watch: Watch) -> AsyncGenerator[Event, None]:
+    async def _screen(self, watch: AnswerScreen) -> AsyncGenerator[Event, None]:
         """The events that the monitor lets through, or the stable arm's if it asks for them."""
         first = stable(self._call.endpoint.arms)
         may_move = first is not None and first.name != self.heading.arm
@@ -297,9 +308,9 @@ class Conversation:
             call = replace(call, id=uuid.uuid4().hex, session=f"{call.session}~{call.arm}")
         self._gateway.run_later(log_refusal(recorder.keep(call)))
 
-    def _to_record(self) -> Call:
+    def _to_record(self) -> CallToRecord:
         call = self._call
-        return Call(
+        return CallToRecord(
             id=call.id,
             session=call.session,
             endpoint=call.endpoint.name,
@@ -320,7 +331,9 @@ class Conversation:
 
 def _spoken(index: int, choice: Gathered, said: tuple[str, str]) -> SpokenChoice:
     rule, text = said
-    closed = choice.closed or Closed(text="".join(each.text for each in choice.drawn) if rule else "", finish="stop")
+    closed = choice.closed or ChoiceClosed(
+        text="".join(each.text for each in choice.drawn) if rule else "", finish="stop"
+    )
     return SpokenChoice(
         index=index,
         opened_T=choice.opened,

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from loomrl.serving.gateway import Gateway
-from loomrl.serving.request import Incoming, Reply
+from loomrl.serving.request import HttpReply, HttpRequest
 from loomrl.store.endpoints import Endpoint
 
 MODELS = "/v1/models"
@@ -14,7 +14,7 @@ MODELS = "/v1/models"
 OWNER = "loomrl"
 
 
-async def answer_models(gateway: Gateway, request: Incoming, reply: Reply) -> None:
+async def answer_models(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
     """List all endpoints, or show one."""
     caller = await gateway.keys.caller(request.token, scope="act")
     is_anthropic = "anthropic-version" in request.headers
