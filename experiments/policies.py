@@ -72,9 +72,9 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
         voice = inference.open_voice(choice)
         return AgentGateway().serving(inference.speakers(voice), LanguageServedPolicy(voice), sampling=choice.sampling)
     if isinstance(choice, OpenAIPolicy):
-        from loomrl.inference.remote.policy import served_policies
+        from loomrl.inference.remote.policy import speakers_on_server
 
-        return AgentGateway().serving(served_policies(choice))
+        return AgentGateway().serving(speakers_on_server(choice))
     return AgentGateway().serving(policy.open_policy(choice))
 
 

@@ -36,14 +36,14 @@ class Spelling:
     def __getitem__(self, id: int) -> bytes:
         found = self._known.get(id)
         if found is None:
-            found = self._known[id] = self._spelled(id)
+            found = self._known[id] = self._spell(id)
         return found
 
     def __len__(self) -> int:
         """The number of ids that have a token."""
         return len(self._tokenizer)
 
-    def _spelled(self, id: int) -> bytes:
+    def _spell(self, id: int) -> bytes:
         tokenizer: Any = self._tokenizer
         token = tokenizer.convert_ids_to_tokens(id) if 0 <= id < len(tokenizer) else None
         if token is None:
@@ -298,6 +298,6 @@ class Transcript:
         self.sights += tuple(Sight(sight.picture, sight.start + start) for sight in sights)
         return new
 
-    def sampled(self, ids: Sequence[int] | Ids) -> None:
+    def append_sampled(self, ids: Sequence[int] | Ids) -> None:
         """Append the tokens that the policy sampled."""
         self._spans.append(np.asarray(ids, np.int32))

@@ -45,7 +45,7 @@ class Speaker:
         """The next action; its tokens are the ids that are new in this turn."""
         prompt = self._transcript.observe(conversation[self._heard :])
         completion = await self._voice.engine.generate(self._request())
-        self._transcript.sampled(completion.ids_T)
+        self._transcript.append_sampled(completion.ids_T)
         self._heard = len(conversation) + 1
         return Action(self._voice.chat.decode(completion.ids_T), _tokens(prompt, completion))
 

@@ -45,7 +45,7 @@ class Vision:
         self._processor = processor
         self.image_token = image_token
         """The token whose embeddings are replaced by pictures."""
-        self.seen = lru_cache(REMEMBERED)(self._seen)
+        self.seen = lru_cache(REMEMBERED)(self._process)
         self._shown = lru_cache(REMEMBERED)(self._tokens)
 
     @cached_property
@@ -78,7 +78,7 @@ class Vision:
         """Write the processor so that `AutoProcessor` and vLLM can load it."""
         self._processor.save_pretrained(folder)
 
-    def _seen(self, picture: bytes) -> PicturePixels:
+    def _process(self, picture: bytes) -> PicturePixels:
         from PIL import Image
 
         try:
@@ -131,7 +131,7 @@ def check_sights(request: Request, vision: Vision | None) -> None:
             raise PolicyError(f"at token {sight.start} of the prompt is not what stands for its picture.")
 
 
-def embedded(
+def embed_pictures(
     model: PreTrainedModel, ids_BT: Tensor, places_2M: tuple[Tensor, Tensor], seen: Sequence[PicturePixels]
 ) -> Tensor:
     """Embeddings [B, T, H] of the ids, with the pictures' embeddings at these rows and columns.

@@ -61,9 +61,9 @@ class ControlServedPolicy:
         return await self._together.act(act)
 
     async def _run(self, act: ActRequest) -> ActResult:
-        return self._acted(act)
+        return self._run_batch(act)
 
-    def _acted(self, act: ActRequest) -> ActResult:
+    def _run_batch(self, act: ActRequest) -> ActResult:
         count = _length(act.observations)
         if not 0 < count <= MAX_BATCH:
             raise Refusal(
@@ -73,7 +73,7 @@ class ControlServedPolicy:
         if act.explore and act.seed is not None:
             generator = torch.Generator().manual_seed(act.seed)
         try:
-            observations = self._steered(act, count)
+            observations = self._steer(act, count)
             state = self._state(act, count)
             self._policy.refuse_stuck(observations)
             if act.explore:
@@ -102,7 +102,7 @@ class ControlServedPolicy:
             raise Refusal(RefusalCause.INVALID, message, where="state")
         return MemoryState(given)
 
-    def _steered(self, act: ActRequest, count: int) -> Any:
+    def _steer(self, act: ActRequest, count: int) -> Any:
         """Observations with the wish's preference as part of them."""
         observed = self._policy.observation_space
         if not is_steered(observed):
@@ -121,11 +121,11 @@ class ControlServedPolicy:
             raise Refusal(RefusalCause.INVALID, message, where="preference")
         parts = [
             steered(
-                observed, _row(act.observations, row), act.preferences[row % len(act.preferences)], _earned(act, row)
+                observed, _row(act.observations, row), act.preferences[row % len(act.preferences)], _wish_row(act, row)
             )
             for row in range(count)
         ]
-        return _stacked(observed, parts)
+        return _stack(observed, parts)
 
 
 def _length(value: Any) -> int:
@@ -140,11 +140,11 @@ def _row(value: Any, row: int) -> Any:
     return {name: _row(part, row) for name, part in value.items()} if isinstance(value, dict) else value[row]
 
 
-def _earned(act: ActRequest, row: int) -> Any:
+def _wish_row(act: ActRequest, row: int) -> Any:
     return None if act.earned is None else act.earned[row % len(act.earned)]
 
 
-def _stacked(space: spaces.Space[Any], rows: list[Any]) -> Any:
+def _stack(space: spaces.Space[Any], rows: list[Any]) -> Any:
     if isinstance(space, spaces.Dict):
-        return {name: _stacked(part, [row[name] for row in rows]) for name, part in space.spaces.items()}
+        return {name: _stack(part, [row[name] for row in rows]) for name, part in space.spaces.items()}
     return np.stack([np.asarray(row) for row in rows])

@@ -28,7 +28,7 @@ from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, Se
 from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.request import Caller
-from loomrl.serving.wording import CallReader, worded
+from loomrl.serving.wording import CallReader, to_messages
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm, Endpoint
 from loomrl.types import NO_VERSION, Failure, Message, Task, Turn
@@ -95,7 +95,7 @@ class BudgetedPolicy:
         ledger.idle.clear()
         ledger.tokens += len(continuation.known_T)
         try:
-            async with aclosing(ledger.policy.answer(self._asked(continuation))) as events:  # type: ignore[type-var]
+            async with aclosing(ledger.policy.answer(self._constrain(continuation))) as events:  # type: ignore[type-var]
                 async for event in events:
                     if isinstance(event, ChoiceClosed):
                         ledger.failure = None  # one that failed and was tried again
@@ -110,7 +110,7 @@ class BudgetedPolicy:
             if not ledger.open:
                 ledger.idle.set()
 
-    def _asked(self, continuation: Continuation) -> Continuation:
+    def _constrain(self, continuation: Continuation) -> Continuation:
         """Temperature and top-p are the experiment's: the learner recomputes with these."""
         if self._sampling is None:
             return continuation
@@ -203,7 +203,7 @@ class ScriptedServedPolicy:
         """The text, at once."""
         known_T = continuation.known_T
         tools = () if len(known_T) else continuation.tools
-        new = worded(continuation.messages, tools, tool_role=self._tool_role)
+        new = to_messages(continuation.messages, tools, tool_role=self._tool_role)
         conversation = (*_read(known_T), *new)
         try:
             text = await self._says(conversation)
@@ -213,8 +213,8 @@ class ScriptedServedPolicy:
         self.conversations.append((*conversation, said))
         reader = CallReader()
         shown = reader.add(text) + reader.end()
-        yield PromptOpened(ids_T=_written(new))
-        ids_T = _written([said])
+        yield PromptOpened(ids_T=_encode_messages(new))
+        ids_T = _encode_messages([said])
         nothing = np.zeros(len(ids_T), np.float32)
         yield TokensDrawn(
             ids_T=ids_T, logprobs_T=nothing, versions_T=np.full(len(ids_T), NO_VERSION, np.int32), text=shown
@@ -223,7 +223,7 @@ class ScriptedServedPolicy:
         yield ChoiceClosed(text=shown, calls=calls, finish="tool_calls" if calls else "stop")
 
 
-def _written(messages: Sequence[Message]) -> Any:
+def _encode_messages(messages: Sequence[Message]) -> Any:
     lines = "".join(f"{json.dumps([message.role, message.content])}\n" for message in messages)
     return np.frombuffer(lines.encode(), np.uint8).astype(np.int32)
 
@@ -351,7 +351,7 @@ class AgentSessions:
             ledger.failure = ledger.failure or Failure(PolicyError.boundary, "Hang", "a call did not end")
         finally:
             place.ledgers.remove(access.session)
-            sequences = await _recorded(place.recorder, access.session)
+            sequences = await _read_sequences(place.recorder, access.session)
             await place.leave()
         if ledger.policy.about.number == NO_VERSION:
             sequences = tuple(tuple(replace(turn, tokens=None) for turn in turns) for turns in sequences)
@@ -359,7 +359,7 @@ class AgentSessions:
         return Spoken(turns=turns, threads=tuple(threads), overrun=ledger.overrun, failure=ledger.failure)
 
 
-async def _recorded(recorder: MemoryRecorder, session: str) -> tuple[tuple[Turn, ...], ...]:
+async def _read_sequences(recorder: MemoryRecorder, session: str) -> tuple[tuple[Turn, ...], ...]:
     """The session's sequences of turns; none if the agent never got an answer."""
     try:
         trajectory = await recorder.complete(session)

@@ -115,7 +115,7 @@ class GatewayApp:
 
     async def _refuse(self, scope: Scope, path: str, refusal: Refusal, reply: HttpReply) -> None:
         if self.gateway.meter is not None:
-            self.gateway.meter.refused(refusal.cause)
+            self.gateway.meter.count_refusal(refusal.cause)
         if reply.is_begun:
             return
         retry = refusal.retry_after_s

@@ -95,13 +95,13 @@ def only(*values: Any) -> AfterValidator:
     def check(value: Any) -> Any:
         if any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values):
             return value
-        hint = f" Only {', '.join(map(shown, values))} is." if values else ""
-        raise ValueError(f"{shown(value)} is not supported.{hint}")
+        hint = f" Only {', '.join(map(show_value, values))} is." if values else ""
+        raise ValueError(f"{show_value(value)} is not supported.{hint}")
 
     return AfterValidator(check)
 
 
-def refused(reason: str) -> AfterValidator:
+def never(reason: str) -> AfterValidator:
     """A field that is understood and never supported."""
 
     def check(value: Any) -> Any:
@@ -110,7 +110,7 @@ def refused(reason: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def tagged(field: str, default: str = "", *, same: Mapping[str, str] | None = None) -> Discriminator:
+def tag_by(field: str, default: str = "", *, same: Mapping[str, str] | None = None) -> Discriminator:
     """Tells the members of a union apart by a field; `same` maps a value to the one whose member it shares."""
 
     def tag(raw: Any) -> str:
@@ -156,14 +156,16 @@ def _refusal(form: type[Body], raw: Any, fault: ErrorDetails) -> Refusal:
         given = fault["input"]
         if isinstance(given, Mapping):
             path.append(kind)
-            message = f"{shown(given.get(kind))} is not supported here."
+            message = f"{show_value(given.get(kind))} is not supported here."
         else:
             message = f"it must be an object, got {kind_of(given)}."
     elif "error" in fault.get("ctx", {}):
         message = str(fault["ctx"]["error"])
+    elif kind.endswith(("too_long", "too_short")):
+        message = f"{message}."
     else:
         wanted = _DICTIONARY.sub("an object", message).replace("Input should", "it must")
-        message = f"{wanted}, got {shown(fault['input'])}."
+        message = f"{wanted}, got {show_value(fault['input'])}."
     return invalid(".".join(path), message)
 
 
@@ -230,13 +232,13 @@ def _name_fault(where: str, value: Any, depth: int = 0) -> None:
         raise invalid(where, "it is a number that JSON does not have, or of more than 64 bits, or text without UTF-8.")
     if depth == DEEPEST:
         return
-    for name, inner in _named(value):
+    for name, inner in _items(value):
         if not _is_sound(name):
             raise invalid(where, "the name of a field has no UTF-8.")
         _name_fault(f"{where}.{name}"[:LONGEST_NAME] if where else str(name)[:LONGEST_NAME], inner, depth + 1)
 
 
-def _named(value: Any) -> Iterator[tuple[Any, Any]]:
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, dict):
         yield from value.items()
     elif isinstance(value, list):
@@ -253,7 +255,9 @@ def kind_of(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """A value in a message, cut where it is long."""
+    if isinstance(value, bool):
+        return kind_of(value)
     text = repr(value) if not isinstance(value, list | Mapping) or len(value) < 9 else kind_of(value)
     return text if len(text) <= 60 else text[:57] + "…"

@@ -134,7 +134,7 @@ class TokensDrawn:
     """Empty unless asked for."""
 
 
-def joined(drawn: Sequence[TokensDrawn]) -> TokensDrawn:
+def join_tokens(drawn: Sequence[TokensDrawn]) -> TokensDrawn:
     """Several of one choice as one."""
     if len(drawn) == 1:
         return drawn[0]

@@ -13,7 +13,7 @@ from loomrl.observability.trace import begin as begin_span
 from loomrl.serving.call import ChatMessage, ChatRequest, Event, PromptOpened
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.split import assigned, stable
+from loomrl.serving.split import assign_arm, stable
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm, Endpoint, Role
 
@@ -75,7 +75,7 @@ class ArmReplica:
 
 def candidates(view: EndpointView, endpoint: Endpoint, unit: str) -> Iterator[ArmReplica]:
     """The replicas to try, in order: at most two of the unit's arm, then two of the stable one."""
-    first, last = assigned(endpoint, view.tests(endpoint.name), unit), stable(endpoint.arms)
+    first, last = assign_arm(endpoint, view.tests(endpoint.name), unit), stable(endpoint.arms)
     arms = [arm for arm in (None if first is None else first.arm, last) if arm is not None]
     for arm in dict.fromkeys(arms):
         for policy in view.replicas(arm.policy)[:2]:

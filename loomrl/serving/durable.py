@@ -19,7 +19,7 @@ from loomrl.serving.recording.acts import Form, NewActs, are_acts, check_form, d
 from loomrl.serving.recording.commit import Commit, FinishJob, Writer, unavailable
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.recording.payload import decode
-from loomrl.serving.recording.record import CallToRecord, told
+from loomrl.serving.recording.record import CallToRecord, make_ending
 from loomrl.serving.recording.trajectory import ending_of, trajectory_on_record
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.thread import KnownBeginning, RecordedAnswer, answer_marks
@@ -120,7 +120,7 @@ class StoreRecorder:
             return name
         return await self._read(find_session, self._db, key, marks)
 
-    async def known(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
+    async def find_beginning(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
         """As of `Recorder`."""
         check_id(session)
         recent = await self._session(session)
@@ -132,7 +132,7 @@ class StoreRecorder:
         if not recent.threads.is_newest(ask, found):
             recent = await self._load(session) or recent
             found = recent.threads.longest(ask)
-        return None if found is None else found.known()
+        return None if found is None else found.beginning()
 
     async def keep(self, call: CallToRecord) -> None:
         """As of `Recorder`."""
@@ -147,7 +147,7 @@ class StoreRecorder:
         recent.check_owner(call.key, call.endpoint)
         keeping = recent.extend(call)
         self._add(recent, keeping.new)
-        await self._writer.do(keeping, failed=partial(self._failed, recent, keeping.new))
+        await self._writer.do(keeping, failed=partial(self._forget_unwritten, recent, keeping.new))
 
     async def keep_acts(self, new: NewActs) -> None:
         """As of `Recorder`."""
@@ -166,7 +166,7 @@ class StoreRecorder:
     ) -> Trajectory:
         """As of `Recorder`."""
         check_id(session)
-        new = told(reward, success, outcome, at=self._clock())
+        new = make_ending(reward, success, outcome, at=self._clock())
         if (recent := self._recent.get(session)) is not None:
             recent.check_owner(key)
         stored: StoredSession
@@ -266,7 +266,7 @@ class StoreRecorder:
             if self._marks.get((recent.key, mark)) == session:
                 del self._marks[recent.key, mark]
 
-    def _failed(self, recent: _Recent, new: Sequence[RecordedAnswer], error: BaseException) -> None:
+    def _forget_unwritten(self, recent: _Recent, new: Sequence[RecordedAnswer], error: BaseException) -> None:
         """Forget answers that are not on record; a session that is not ours, or has ended, is read again."""
         if self._recent.get(recent.id) is not recent:
             return

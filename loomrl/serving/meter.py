@@ -53,7 +53,7 @@ class MeteredCall:
         self._first = time.perf_counter()
         self._meter.arm(self._endpoint, candidate).first.observe(self._first - self._begun)
 
-    def answered(self, candidate: ArmReplica, usage: Usage | None = None) -> None:
+    def note_answer(self, candidate: ArmReplica, usage: Usage | None = None) -> None:
         """The answer of this one is complete."""
         now = time.perf_counter()
         arm = self._meter.arm(self._endpoint, candidate)
@@ -66,11 +66,11 @@ class MeteredCall:
                 arm.rate.observe((usage.completion - 1) / (now - self._first))
         self._end("answered" if arm is self._assigned else "moved")
 
-    def violated(self) -> None:
+    def note_violation(self) -> None:
         """A rule of the monitor found something in the answer."""
         self._assigned.violating.inc()
 
-    def failed(self, error: BaseException) -> None:
+    def note_failure(self, error: BaseException) -> None:
         """The call has no answer. That is the arm's fault, unless the request was wrong or a rule stopped it."""
         if isinstance(error, Refusal):
             self._end("failed" if error.cause in MOVABLE else "refused")
@@ -116,7 +116,7 @@ class GatewayMeter:
         """Begin a call that is given to the first of these; None without any."""
         return MeteredCall(self, endpoint, options[0]) if options else None
 
-    def refused(self, cause: RefusalCause) -> None:
+    def count_refusal(self, cause: RefusalCause) -> None:
         """A request was refused."""
         self._by_cause[cause].inc()
 

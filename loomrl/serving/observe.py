@@ -25,31 +25,31 @@ class Observed:
         if self.metered is not None:
             self.metered.first(candidate)
 
-    def answered(self, candidate: ArmReplica, usage: Usage | None = None) -> None:
+    def note_answer(self, candidate: ArmReplica, usage: Usage | None = None) -> None:
         """The answer of this one is complete."""
         if self.measured is not None:
-            self.measured.answered(candidate.arm.name)
+            self.measured.note_answer(candidate.arm.name)
         if self.metered is not None:
-            self.metered.answered(candidate, usage)
+            self.metered.note_answer(candidate, usage)
 
-    def spoke(self, arm: str, choices: Sequence[Gathered], *, prompt_chars: int) -> None:
+    def note_choices(self, arm: str, choices: Sequence[Gathered], *, prompt_chars: int) -> None:
         """The choices as they were drawn."""
         if self.measured is not None:
-            self.measured.spoke(arm, choices, prompt_chars=prompt_chars)
+            self.measured.note_choices(arm, choices, prompt_chars=prompt_chars)
 
-    def judged(self, *, violation: bool) -> None:
+    def note_verdict(self, *, violation: bool) -> None:
         """The monitor has seen the answer."""
         if self.measured is not None:
-            self.measured.judged(violation=violation)
+            self.measured.note_verdict(violation=violation)
         if self.metered is not None and violation:
-            self.metered.violated()
+            self.metered.note_violation()
 
-    def failed(self, error: BaseException) -> None:
+    def note_failure(self, error: BaseException) -> None:
         """The call has no answer."""
         if self.measured is not None and isinstance(error, Refusal):
-            self.measured.failed(error)
+            self.measured.note_failure(error)
         if self.metered is not None:
-            self.metered.failed(error)
+            self.metered.note_failure(error)
 
 
 UNSEEN = Observed()
@@ -61,5 +61,5 @@ def observing(observed: Observed) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        observed.failed(error)
+        observed.note_failure(error)
         raise

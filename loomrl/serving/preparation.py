@@ -17,7 +17,7 @@ from loomrl.picture import fault
 from loomrl.serving.call import Drawing
 from loomrl.serving.policy import Continuation
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.wording import opening, worded
+from loomrl.serving.wording import opening, to_messages
 from loomrl.types import Message
 
 Ids = NDArray[np.int32]
@@ -52,7 +52,7 @@ class Preparation:
             raise Refusal(RefusalCause.INVALID, f"n={drawing.n}: 1 to {MOST_CHOICES} choices are possible.", where="n")
         if not all(drawing.stop):
             raise Refusal(RefusalCause.INVALID, "a stop string is empty.", where="stop")
-        forced = self._forced(continuation)
+        forced = self._force_beginning(continuation)
         known_T = continuation.known_T
         new = self._new(continuation)
         opened_T = np.concatenate([new.ids, self._chat.encode(forced)[:-1]]) if forced else new.ids
@@ -64,7 +64,7 @@ class Preparation:
         request = Request(prompt_T, sampling, self._chat.stop, seed, sights, _top(drawing))
         return PreparedRequest(continuation, opened_T.astype(np.int32), request, forced)
 
-    def _forced(self, continuation: Continuation) -> str:
+    def _force_beginning(self, continuation: Continuation) -> str:
         """The beginning of an answer that has to call a tool."""
         choice = continuation.tool_choice
         names = [tool.name for tool in continuation.tools]
@@ -80,16 +80,16 @@ class Preparation:
         prompt = continuation.prompt
         if isinstance(prompt, str):
             self._check_room(len(known_T), [prompt])
-            return self._checked(PromptIds(self._chat.plain(prompt, first=not len(known_T))), known_T)
+            return self._check_tokens(PromptIds(self._chat.plain(prompt, first=not len(known_T))), known_T)
         if prompt is not None:
-            return self._checked(PromptIds(self._ids(prompt)), known_T)
+            return self._check_tokens(PromptIds(self._ids(prompt)), known_T)
         tools = () if len(known_T) else continuation.tools
-        messages = worded(continuation.messages, tools, tool_role=self._tool_role)
+        messages = to_messages(continuation.messages, tools, tool_role=self._tool_role)
         self._check_messages(messages, len(known_T))
         try:
             # without the cache, which keeps what the members of a group share: callers share little
             if not len(known_T):
-                return self._checked(self._chat.opening.__wrapped__(messages), known_T)
+                return self._check_tokens(self._chat.opening.__wrapped__(messages), known_T)
             new = self._chat.following.__wrapped__(messages)
         except PolicyError as error:
             raise Refusal(RefusalCause.INVALID, str(error), where="messages") from None
@@ -97,7 +97,7 @@ class Preparation:
             return new
         return PromptIds(new.ids[1:], tuple(Sight(sight.picture, sight.start - 1) for sight in new.sights))
 
-    def _checked(self, prompt: PromptIds, known_T: Ids) -> PromptIds:
+    def _check_tokens(self, prompt: PromptIds, known_T: Ids) -> PromptIds:
         if not len(prompt.ids) and not len(known_T):
             raise Refusal(RefusalCause.INVALID, "the prompt has no tokens: give at least one.", where="prompt")
         return prompt

@@ -13,7 +13,14 @@ from typing import Any, Protocol, TypeVar
 from loomrl.serving.call import ChatRequest
 from loomrl.serving.policy import ActAsk
 from loomrl.serving.recording.acts import NewActs, RecordedActs, check_form, form_of
-from loomrl.serving.recording.record import CallToRecord, RecordedCall, SessionEnding, kept, spoken, told
+from loomrl.serving.recording.record import (
+    CallToRecord,
+    RecordedCall,
+    SessionEnding,
+    make_answers,
+    make_ending,
+    make_recorded,
+)
 from loomrl.serving.recording.trajectory import EndedSession, trajectory_of
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.thread import KnownBeginning, RecordedAnswer, SessionThreads, answer_marks
@@ -30,7 +37,7 @@ TOMBSTONES = 100_000
 class Recorder(Protocol):
     """Keeps calls. A session belongs to the key and the endpoint that opened it; to others it is unknown."""
 
-    async def known(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
+    async def find_beginning(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
         """The longest beginning of the conversation that is on record in this session.
 
         Refusal UNKNOWN for the session of another key (None does not check), CONFLICT for one that has ended.
@@ -43,7 +50,7 @@ class Recorder(Protocol):
         """The open session of this key that the conversation continues, for callers who name none."""
 
     async def keep(self, call: CallToRecord) -> None:
-        """Keep a call, once by its id: durable when it returns. It opens its session. Refusals as of `known`."""
+        """Keep a call, once by its id: durable when it returns. It opens its session. Refusals as above."""
 
     async def keep_acts(self, new: NewActs) -> None:
         """Keep acts of a control policy; else as `keep`. Refusal INVALID if they differ in form from its first."""
@@ -99,12 +106,12 @@ class OpenSession:
     def extend(self, call: CallToRecord) -> KeepJob:
         """The call as it is kept; its answers are yet to be added to the threads."""
         parent = self.threads.named.get(call.parent)
-        record = kept(call, parent)
+        record = make_recorded(call, parent)
         return KeepJob(call, record, parent, self.new_answers(record, parent))
 
     def new_answers(self, record: RecordedCall, parent: RecordedAnswer | None) -> list[RecordedAnswer]:
         """The answers of a call that are not in the threads."""
-        return [one for one in spoken(record, parent) if one.name not in self.threads.named]
+        return [one for one in make_answers(record, parent) if one.name not in self.threads.named]
 
 
 def check_id(session: str) -> None:
@@ -148,11 +155,11 @@ class MemoryRecorder:
         self._ended: OrderedDict[str, tuple[OpenSession, SessionEnding]] = OrderedDict()
         self._made: OrderedDict[str, Trajectory] = OrderedDict()
 
-    async def known(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
+    async def find_beginning(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
         """As of `Recorder`."""
         there = self._find(session, key)
         found = there.threads.longest(ask) if there else None
-        return None if found is None else found.known()
+        return None if found is None else found.beginning()
 
     async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
         """As of `Recorder`."""
@@ -194,7 +201,7 @@ class MemoryRecorder:
         outcome: Mapping[str, Any] | None = None,
     ) -> Trajectory:
         """As of `Recorder`; the trajectory is given again for the last sessions only."""
-        ending = told(reward, success, outcome, at=self._clock())
+        ending = make_ending(reward, success, outcome, at=self._clock())
         if session in self._ended:
             ended, first = self._ended[session]
             ended.check_owner(key)
@@ -208,10 +215,10 @@ class MemoryRecorder:
         about = EndedSession(id=session, endpoint=there.endpoint, key=there.key, ending=ending)
         made = trajectory_of(about, list(there.calls.values()), there.acts, source=self._source)
         del self._open[session]
-        _put(
+        _store_bounded(
             self._ended, session, (OpenSession(session, there.key, there.endpoint, has_ended=True), ending), TOMBSTONES
         )
-        _put(self._made, session, made, REMEMBERED)
+        _store_bounded(self._made, session, made, REMEMBERED)
         return made
 
     async def close(self) -> None:
@@ -233,7 +240,7 @@ class MemoryRecorder:
         return there
 
 
-def _put(held: OrderedDict[str, T], name: str, value: T, most: int) -> None:
+def _store_bounded(held: OrderedDict[str, T], name: str, value: T, most: int) -> None:
     held[name] = value
     if len(held) > most:
         held.popitem(last=False)

@@ -12,7 +12,16 @@ from loomrl.inference.chat import Spelling
 from loomrl.inference.engine import CompletionPiece, FinishReason, Unsupported
 from loomrl.inference.policy import Voice
 from loomrl.inference.weights.sealed import Sealed
-from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, Token, TokenCandidate, TokensDrawn, ToolCall, joined
+from loomrl.serving.call import (
+    ChoiceClosed,
+    Event,
+    PromptOpened,
+    Token,
+    TokenCandidate,
+    TokensDrawn,
+    ToolCall,
+    join_tokens,
+)
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
 from loomrl.serving.preparation import Preparation, PreparedRequest
 from loomrl.serving.refusal import Refusal, RefusalCause
@@ -131,14 +140,14 @@ class LanguageServedPolicy:
 
         A Refusal (UNAVAILABLE) later if the engine fails. Closing it ends the sampling.
         """
-        task = await self._prepared(continuation)
+        task = await self._prepare(continuation)
         count = continuation.drawing.n
         choices = [self._choice(task, index) for index in range(count)]
-        async with aclosing(choices[0] if count == 1 else _merged(choices)) as events:
+        async with aclosing(choices[0] if count == 1 else _merge(choices)) as events:
             async for event in events:
                 yield event
 
-    async def _prepared(self, continuation: Continuation) -> PreparedRequest:
+    async def _prepare(self, continuation: Continuation) -> PreparedRequest:
         """The task; long text is tokenised in a thread, so that others do not wait for it."""
         prompt = continuation.prompt
         texts = [prompt] if isinstance(prompt, str) else [said.text for said in continuation.messages]
@@ -165,11 +174,11 @@ class LanguageServedPolicy:
                     if opened is not None:  # now the engine has accepted the request
                         yield opened
                         opened = None
-                    drawn, finish = self._drawn(piece, writing, asked, index)
+                    drawn, finish = self._draw_event(piece, writing, asked, index)
                     if len(drawn.ids_T) or drawn.text:
                         waiting.append(drawn)
                     if waiting and (finish is not None or time.perf_counter() >= next_at):
-                        yield joined(waiting)
+                        yield join_tokens(waiting)
                         waiting = []
                         next_at = time.perf_counter() + PACE_S
                     if finish is not None:
@@ -178,7 +187,7 @@ class LanguageServedPolicy:
             raise Refusal(RefusalCause.INVALID, str(error)) from error
         except PolicyError as error:
             if waiting:
-                yield joined(waiting)
+                yield join_tokens(waiting)
             raise Refusal(RefusalCause.UNAVAILABLE, str(error), retry_after_s=RETRY_S) from error
         assert finish is not None, "an engine's last piece says why it ended"
         yield ChoiceClosed(
@@ -189,7 +198,7 @@ class LanguageServedPolicy:
             stopped_by=writing.stopped_by,
         )
 
-    def _drawn(
+    def _draw_event(
         self, piece: CompletionPiece, writing: Writing, asked: Continuation, index: int
     ) -> tuple[TokensDrawn, FinishReason | None]:
         """The event of a piece up to the token that ends the answer, and the reason if there is one."""
@@ -235,7 +244,7 @@ class LanguageServedPolicy:
         return TokenCandidate(id=id, token=self._chat.spelling[id], logprob=logprob)
 
 
-async def _merged(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[Event, None]:
+async def _merge(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[Event, None]:
     """The events of all streams as they come. The first error ends all of them."""
     events: asyncio.Queue[Event | BaseException | None] = asyncio.Queue(maxsize=len(streams))
 

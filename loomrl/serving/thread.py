@@ -67,7 +67,7 @@ class RecordedAnswer:
         """About its bytes in memory."""
         return 500 + self.opened_T.nbytes + self.ids_T.nbytes + sum(len(picture.png) for picture in self.pictures)
 
-    def known(self) -> KnownBeginning:
+    def beginning(self) -> KnownBeginning:
         """With all ids since the beginning of the thread."""
         way = self._way()
         ids_T = np.concatenate([part_T for one in way for part_T in (one.opened_T, one.ids_T)]).astype(np.int32)

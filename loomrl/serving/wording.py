@@ -111,7 +111,7 @@ def read_call(text: str) -> ToolCall:
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         raise ValueError("a call's name is text, and its arguments are an object")
     name.encode()  # a ValueError if half a surrogate pair is in it
-    return ToolCall(id=f"call_{secrets.token_hex(12)}", name=name, arguments=_written(arguments))
+    return ToolCall(id=f"call_{secrets.token_hex(12)}", name=name, arguments=_to_json(arguments))
 
 
 def write_call(call: ToolCall) -> str:
@@ -126,10 +126,10 @@ def write_call(call: ToolCall) -> str:
 
 def write_use(name: str, arguments: Any) -> str:
     """`write_call` of what is no JSON text yet."""
-    return f"{OPENING}\n{_written({'name': name, 'arguments': arguments})}\n{CLOSING}"
+    return f"{OPENING}\n{_to_json({'name': name, 'arguments': arguments})}\n{CLOSING}"
 
 
-def _written(value: Any) -> str:
+def _to_json(value: Any) -> str:
     text = _ENCODER.encode(value)
     try:
         text.encode()
@@ -158,7 +158,7 @@ For each function call, return a json object with function name and arguments wi
 """The words that Hermes and Qwen were trained with."""
 
 
-def worded(said: Sequence[ChatMessage], tools: Sequence[ToolSpec] = (), *, tool_role: bool) -> tuple[Message, ...]:
+def to_messages(said: Sequence[ChatMessage], tools: Sequence[ToolSpec] = (), *, tool_role: bool) -> tuple[Message, ...]:
     """The messages for the template; the tools come at the end of the first system message.
 
     `tool_role`: the template takes messages of tools; without it, results that follow each other are one of the user.

@@ -15,7 +15,7 @@ from loomrl.config import WarmStart
 from loomrl.gym.adapters.harness import Harness
 from loomrl.inference.chat import ChatTemplate
 from loomrl.serving.call import ChatMessage, ToolSpec
-from loomrl.serving.wording import worded
+from loomrl.serving.wording import to_messages
 from loomrl.types import Message
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="agents need Linux")]
@@ -84,4 +84,4 @@ def test_whole_conversations_are_those_that_none_continues() -> None:
 def test_the_words_of_tools_are_one_for_demonstrations_and_policies() -> None:
     tool = ToolSpec(name="price", description="A price.", parameters={"type": "object"})
     said = [ChatMessage(role="system", text="Rules."), ChatMessage(role="user", text="?")]
-    assert worded(said, [tool], tool_role=True)[0].content.startswith("Rules.\n\n# Tools")
+    assert to_messages(said, [tool], tool_role=True)[0].content.startswith("Rules.\n\n# Tools")

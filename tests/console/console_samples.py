@@ -27,7 +27,7 @@ from loomrl.hub.open import open_endpoint_hub
 from loomrl.load import dump
 from loomrl.picture import drawn
 from loomrl.release.ledger import ReleaseDraft, begin_release
-from loomrl.serving.split import chosen
+from loomrl.serving.split import choose_arm
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import AbTest, start_test
 from loomrl.store.endpoints import Arm, Role, set_endpoint, show_endpoint
@@ -546,7 +546,7 @@ def traffic(db: LoomDB, units: int) -> None:
     endpoint, rng, rows = show_endpoint(db, ENDPOINT), random.Random(5), []
     for number in range(units):
         name = f"unit-{number}"
-        arm = chosen(ENDPOINT, endpoint.arms, name)
+        arm = choose_arm(ENDPOINT, endpoint.arms, name)
         assert arm is not None
         at = NOW - HOUR + number * HOUR / units
         better = arm.role is not Role.STABLE

@@ -34,7 +34,7 @@ def test_every_prompt_begins_with_the_last_one_and_what_was_sampled(turns: list)
         assert prompt.dtype == new.dtype == np.int32
         assert prompt.tolist() == before.tolist() + new.tolist()
         if ids:
-            transcript.sampled(ids)
+            transcript.append_sampled(ids)
         before = transcript.ids
         assert before.tolist() == prompt.tolist() + ids
 
@@ -51,7 +51,7 @@ def test_a_transcript_reads_as_the_rendered_conversation(turns: list) -> None:
         )
         assert TOKENIZER.decode(transcript.ids, clean_up_tokenization_spaces=False) == shown
         answer = CHAT.encode(CHAT.decode([i for i in sampled if i not in CHAT.stop]))
-        transcript.sampled(answer[:-1] if cut and len(answer) > 1 else answer)
+        transcript.append_sampled(answer[:-1] if cut and len(answer) > 1 else answer)
         conversation.append(Message("assistant", CHAT.decode(answer)))
 
 
@@ -80,7 +80,7 @@ def test_a_turn_that_was_cut_off_is_ended_and_one_that_ended_is_not_ended_twice(
     for sampled, begins in (([70, 71], [end]), ([70, end], [])):
         transcript = Transcript(CHAT)
         transcript.observe([Message("user", "x")])
-        transcript.sampled(sampled)
+        transcript.append_sampled(sampled)
         new = transcript.observe([Message("user", "y")])
         assert TOKENIZER.decode(new) == ("<|end|>" if begins else "") + "<|user|>y<|end|><|assistant|>"
 
@@ -88,7 +88,7 @@ def test_a_turn_that_was_cut_off_is_ended_and_one_that_ended_is_not_ended_twice(
 def test_without_new_messages_the_assistant_is_prompted_again() -> None:
     transcript = Transcript(CHAT)
     transcript.observe([Message("user", "x")])
-    transcript.sampled([70])
+    transcript.append_sampled([70])
     assert TOKENIZER.decode(transcript.observe([])) == "<|end|><|assistant|>"
 
 
@@ -103,7 +103,7 @@ def test_what_a_template_puts_after_a_turn_is_kept_and_its_preamble_comes_once()
     chat = ChatTemplate(tiny_tokenizer(CHATML))
     transcript = Transcript(chat)
     transcript.observe([Message("user", "x")])
-    transcript.sampled(chat.encode("yes"))
+    transcript.append_sampled(chat.encode("yes"))
     transcript.observe([Message("user", "y")])
     first, second = "<|user|>\nx<|end|>\n<|assistant|>\nyes<|end|>\n", "<|user|>\ny<|end|>\n<|assistant|>\n"
     expected = "<|system|>\nBe good.<|end|>\n" + first + second
@@ -118,7 +118,7 @@ def test_another_end_of_text_stops_too_and_the_turn_is_then_ended_properly() -> 
     assert chat.stop == {chat.end, eos}
     transcript = Transcript(chat)
     transcript.observe([Message("user", "x")])
-    transcript.sampled([70, eos])
+    transcript.append_sampled([70, eos])
     assert transcript.observe([Message("user", "y")])[0] == chat.end
 
 

@@ -59,11 +59,11 @@ def test_all_engines_have_what_was_admitted_and_share_the_work(fleet: VllmFleet)
         assert drift(model(1), asked[:2], answers_of_one) <= TOLERANCE
     fleet.admit(3)
     assert client.version == 3
-    before = fleet.asked()().sampled_tokens
+    before = fleet.request_statistics()().sampled_tokens
     got = asyncio.run(answers(client, asked))
     assert drift(model(1), asked, got) <= TOLERANCE
     assert {int(version) for one in got for version in one.versions_T} == {3}
-    assert fleet.asked()().sampled_tokens - before == 32 * 8
+    assert fleet.request_statistics()().sampled_tokens - before == 32 * 8
     shares = [ray.get(actor.statistics.remote())[1].sampled_tokens for actor in fleet._actors]
     assert min(shares) >= 32 * 8 / 4
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from loomrl.errors import PolicyError
-from loomrl.inference.weights.nexus import DeltaKind, Receiver, Sender, compressed, decode, encode
+from loomrl.inference.weights.nexus import DeltaKind, Receiver, Sender, compress, decode, encode
 from loomrl.inference.weights.sealed import Sealed, checksum, seal
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.uint8)
@@ -181,9 +181,7 @@ def test_delta_for_a_base_that_is_not_here_is_refused() -> None:
         other.take(0, b"")
 
 
-@pytest.mark.parametrize(
-    "broken", [b"", b"\xc1", compressed(b"\xc1"), compressed(msgspec.msgpack.encode({"version": 1}))]
-)
+@pytest.mark.parametrize("broken", [b"", b"\xc1", compress(b"\xc1"), compress(msgspec.msgpack.encode({"version": 1}))])
 def test_manifest_that_is_none_is_refused(broken: bytes) -> None:
     with pytest.raises(PolicyError, match="manifest cannot be read"):
         Receiver().offer(broken)

@@ -27,7 +27,7 @@ from loomrl.inference.model import open_model, open_tokenizer
 from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.remote.dialect import as_openai
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.vision import embedded, open_vision
+from loomrl.inference.vision import embed_pictures, open_vision
 from loomrl.inference.weights.sealed import seal
 from loomrl.picture import from_url
 from loomrl.types import Message
@@ -115,7 +115,7 @@ def test_fewer_or_more_places_than_pictures_are_an_error(places: int) -> None:
     ids_T = torch.zeros(1, 8, dtype=torch.long)
     where = torch.zeros(places, dtype=torch.long), torch.arange(places)
     with pytest.raises(PolicyError, match="image tokens"):
-        embedded(MODEL, ids_T, where, [VISION.seen(noise(0))])
+        embed_pictures(MODEL, ids_T, where, [VISION.seen(noise(0))])
 
 
 def test_a_folder_brings_its_vision(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_pictures_come_before_the_text_of_their_message() -> None:
     transcript = Transcript(ChatTemplate(seeing_tokenizer(), VISION))
     pictures = noise(0), noise(1), noise(2)
     transcript.observe([Message("user", "Look.", pictures[:2])])
-    transcript.sampled(ChatTemplate(seeing_tokenizer(), VISION).encode("I do."))
+    transcript.append_sampled(ChatTemplate(seeing_tokenizer(), VISION).encode("I do."))
     transcript.observe([Message("user", "And now?", pictures[2:])])
-    transcript.sampled([65, 66])
+    transcript.append_sampled([65, 66])
     transcript.observe([Message("user", "And <image> now?", pictures[:1])])
     assert [sight.picture for sight in transcript.sights] == [*pictures, pictures[0]]
     for sight in transcript.sights:

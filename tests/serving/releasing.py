@@ -20,7 +20,7 @@ from loomrl.serving.deployment import process
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import About, ActRequest, ActResult, ServedPolicy
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.split import chosen
+from loomrl.serving.split import choose_arm
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import history_of
 from loomrl.types import Verdict
@@ -224,7 +224,7 @@ def strangers(load: Load, db: LoomDB, version: str) -> set[str]:
     met = {answer.unit for answer in load.answers if answer.version == version and answer.arm == "canary"}
 
     def is_given(unit: str) -> bool:
-        arms = [chosen("policy", revision.arms, unit) for revision in revisions]
+        arms = [choose_arm("policy", revision.arms, unit) for revision in revisions]
         return any(arm is not None and arm.name == "canary" for arm in arms)
 
     return {unit for unit in met if unit and not is_given(unit)}

@@ -114,7 +114,7 @@ class Desk:
 
     async def call(self, session: str, ask: ChatRequest, *, id: str = "") -> CallToRecord:
         """One call, kept."""
-        known = await self.recorder.known(session, ask, key=self.key)
+        known = await self.recorder.find_beginning(session, ask, key=self.key)
         call = await self.answered(session, ask, known, id=id)
         await self.recorder.keep(call)
         return call

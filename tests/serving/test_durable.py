@@ -73,7 +73,7 @@ async def test_a_session_goes_on_in_another_process(opened: Callable[[], StoreRe
         await one.recorder.keep(replace(third, id="4"))
     assert refused.value.cause is RefusalCause.CONFLICT
     with pytest.raises(Refusal):  # the end elsewhere is known from now on
-        await one.recorder.known("s", asked)
+        await one.recorder.find_beginning("s", asked)
 
 
 async def test_an_end_elsewhere_is_noticed_before_an_answer(opened: Callable[[], StoreRecorder], clock: Clock) -> None:
@@ -82,7 +82,7 @@ async def test_an_end_elsewhere_is_noticed_before_an_answer(opened: Callable[[],
     await other.recorder.complete("s")
     clock.now += 11
     with pytest.raises(Refusal) as refused:
-        await one.recorder.known("s", ask(user("a")))
+        await one.recorder.find_beginning("s", ask(user("a")))
     assert refused.value.cause is RefusalCause.CONFLICT
 
 
@@ -93,7 +93,7 @@ async def test_a_stranger_cannot_take_a_session_over_nor_disturb_it(opened: Call
         with pytest.raises(Refusal) as refused:
             await other.recorder.keep(replace(first, id="x", key="stranger"))
         assert refused.value.cause is RefusalCause.UNKNOWN
-    assert (await other.recorder.known("s", ask(user("a"), reply(first), user("b")), key="key")) is not None
+    assert (await other.recorder.find_beginning("s", ask(user("a"), reply(first), user("b")), key="key")) is not None
 
 
 async def test_what_the_cache_forgot_is_read_again(opened: Callable[..., StoreRecorder]) -> None:
@@ -125,8 +125,8 @@ async def test_known_rarely_reads_the_database(opened: Callable[[], StoreRecorde
     event.listen(store._db.engine, "begin", lambda connection: reads.append(1))
     for _ in range(5):
         asked = ask(*asked.messages, reply(call), user("b"))
-        assert await store.known("s", asked, key="key") is not None
-        call = await desk.answered("s", asked, await store.known("s", asked))
+        assert await store.find_beginning("s", asked, key="key") is not None
+        call = await desk.answered("s", asked, await store.find_beginning("s", asked))
         await store.keep(call)
     assert len(reads) == 5, "one transaction for each call that was kept"
 
@@ -147,9 +147,9 @@ async def test_a_database_that_fails_refuses_and_nothing_is_believed(
             await store.keep(call)
     assert refused.value.status == 503
     followed = ask(user("a"), reply(call), user("b"))
-    assert await store.known("s", followed) is None
+    assert await store.find_beginning("s", followed) is None
     await store.keep(call)
-    assert await store.known("s", followed) is not None
+    assert await store.find_beginning("s", followed) is not None
 
 
 async def test_people_who_opted_out_are_not_recorded(opened: Callable[[], StoreRecorder], clock: Clock) -> None:

@@ -16,7 +16,7 @@ from loomrl.hub.open import open_endpoint_hub
 from loomrl.release.controller import Trail
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.feedback import intake
-from loomrl.serving.measure import Measures, observed
+from loomrl.serving.measure import Measures, metrics_of_feedback
 from loomrl.store.endpoints import Arm, Endpoint, Role
 from loomrl.store.erasures import begin_erasure, erase
 from loomrl.store.events import read_events
@@ -215,32 +215,32 @@ WRONG: list[tuple[Any, str]] = [
     ({"session": "s"}, "nothing is said"),
     ({"session": "s", "comment": " "}, "nothing is said"),
     ({"thumb": "up"}, "session: the field is missing"),
-    ({"session": "s", "thumb": "sideways"}, "thumb: 'sideways' is not supported. Supported: up, down."),
-    ({"session": "s", "thumb": True}, "thumb: true is no string"),
-    ({"session": "s", "stars": 6}, "stars: 6 is no number from 0 to 5"),
+    ({"session": "s", "thumb": "sideways"}, "thumb: it must be 'up' or 'down', got 'sideways'."),
+    ({"session": "s", "thumb": True}, "thumb: it must be 'up' or 'down', got true"),
+    ({"session": "s", "stars": 6}, "stars: it must be less than or equal to 5, got 6"),
     ({"session": "s", "stars": 10**400}, "more than 64 bits"),
     ({"session": "s", "thumb": "up", "stars": 5}, "stars: it stands beside 'thumb'"),
     ({"session": "s", "correction": ""}, "correction: it is empty"),
-    ({"session": "s", "correction": "x" * 32_769}, "32769 characters are more than 32768"),
-    ({"session": "s", "comment": "x" * 8_193}, "8193 characters are more than 8192"),
+    ({"session": "s", "correction": "x" * 32_769}, "correction: String should have at most 32768 characters"),
+    ({"session": "s", "comment": "x" * 8_193}, "comment: String should have at most 8192 characters"),
     ({"session": "s", "comment": "a\0b"}, "NUL cannot be stored"),
-    ({"session": "s", "abandoned": False}, "abandoned: it can only be true"),
+    ({"session": "s", "abandoned": False}, "abandoned: it must be True, got false"),
     ({"session": "s", "outcome": {}}, "outcome: it says nothing"),
     ({"session": "s", "outcome": {"succes": 1}}, "outcome.succes: the field is unknown"),
-    ({"session": "s", "outcome": {"success": 2}}, "outcome.success: 2 is no number from 0 to 1"),
-    ({"session": "s", "outcome": 1}, "outcome: a number is no object"),
+    ({"session": "s", "outcome": {"success": 2}}, "outcome.success: it must be less than or equal to 1, got 2"),
+    ({"session": "s", "outcome": 1}, "outcome: it must be an object, got 1"),
     ({"session": "s", "over": {}}, "over.session: the field is missing"),
-    ({"session": "s", "over": "t"}, "over: a string is no object"),
+    ({"session": "s", "over": "t"}, "over: it must be an object, got 't'"),
     ({"session": "s", "trajectory": "t", "thumb": "up"}, "two sessions are named, 's' and 't'"),
     ({"session": "s", "thumb": "up", "call": "c/x"}, "a choice is named by its number"),
-    ({"session": "s" * 300, "thumb": "up"}, "is no name: 1 to 256 printable characters"),
-    ({"session": "s", "thumb": "up", "id": ["x"]}, "id: a list is no string"),
+    ({"session": "s" * 300, "thumb": "up"}, "is not a name: it needs 1 to 256 printable characters"),
+    ({"session": "s", "thumb": "up", "id": ["x"]}, "id: it must be a valid string, got ['x']"),
     ([], "must be a JSON object"),
-    (b"", "is no JSON"),
-    (b'{"session": "s", "comment": "\xff\xfe"}', "is no JSON"),
-    (b'{"session": "s", "comment": "\\ud800"}', "is no JSON"),
-    (b'{"session": "s", "comment": "cut', "is no JSON"),
-    (b"[" * 100_000, "is no JSON"),
+    (b"", "is not JSON"),
+    (b'{"session": "s", "comment": "\xff\xfe"}', "is not JSON"),
+    (b'{"session": "s", "comment": "\\ud800"}', "is not JSON"),
+    (b'{"session": "s", "comment": "cut', "is not JSON"),
+    (b"[" * 100_000, "is not JSON"),
 ]  # fmt: skip
 
 
@@ -349,7 +349,7 @@ async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store
 async def test_a_choice_within_one_session_says_nothing_about_its_arm(small: Served) -> None:
     call, other = await small.chat("s"), await small.chat("s", "again")
     await small.given(call=call, over={"call": other})
-    assert [observed(one) for one in small.stored()] == [{}, {}]
+    assert [metrics_of_feedback(one) for one in small.stored()] == [{}, {}]
 
 
 # -- derived ----------------------------------------------------------------------------------------------------------

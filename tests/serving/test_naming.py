@@ -28,10 +28,10 @@ def count(store: LoomDB) -> int:
 
 def test_a_value_has_one_number_in_a_session_whichever_gateway_meets_it(store: LoomDB) -> None:
     one, other = naming(store), naming(store)
-    assert one.redacted("s", saying(f"{ADA} and {KEY}")) == "<email-1> and <key-1>"
-    assert other.redacted("s", saying(f"{BOB} to {ADA.upper()}")) == "<email-2> to <email-1>"
-    assert one.redacted("s", saying(f"{BOB}, {KEY}")) == "<email-2>, <key-1>"
-    assert other.redacted("another", saying(BOB)) == "<email-1>", "nobody is followed from session to session"
+    assert one.redact_for("s", saying(f"{ADA} and {KEY}")) == "<email-1> and <key-1>"
+    assert other.redact_for("s", saying(f"{BOB} to {ADA.upper()}")) == "<email-2> to <email-1>"
+    assert one.redact_for("s", saying(f"{BOB}, {KEY}")) == "<email-2>, <key-1>"
+    assert other.redact_for("another", saying(BOB)) == "<email-1>", "nobody is followed from session to session"
 
 
 def test_drafts_of_one_commit_are_named_together_and_in_their_order(store: LoomDB) -> None:
@@ -41,14 +41,14 @@ def test_drafts_of_one_commit_are_named_together_and_in_their_order(store: LoomD
 
 
 def test_numbers_begin_behind_those_that_a_text_came_with(store: LoomDB) -> None:
-    assert naming(store).redacted("s", saying(f"<email-4> knows {ADA}")) == "<email-4> knows <email-5>"
+    assert naming(store).redact_for("s", saying(f"<email-4> knows {ADA}")) == "<email-4> knows <email-5>"
 
 
 def test_what_is_on_record_cannot_be_tried_without_the_secret(store: LoomDB) -> None:
-    naming(store).redacted("s", saying(ADA))
+    naming(store).redact_for("s", saying(ADA))
     with store.read() as connection:
         known = {bytes(row.hash) for row in connection.execute(select(placeholders))}
-    assert naming(store, b"a guess").redacted("s", saying(ADA)) == "<email-2>", "another secret, another value"
+    assert naming(store, b"a guess").redact_for("s", saying(ADA)) == "<email-2>", "another secret, another value"
     with store.read() as connection:
         assert known < {bytes(row.hash) for row in connection.execute(select(placeholders))}
 
@@ -57,12 +57,12 @@ def test_a_value_that_one_text_gives_away_has_its_placeholder_in_all(store: Loom
     def work(redaction: Redaction) -> list[str]:
         return [redaction.text(text) for text in ("I entered hunter2-x9", "the password is hunter2-x9")]
 
-    assert naming(store).redacted("s", work) == ["I entered <password-1>", "the password is <password-1>"]
+    assert naming(store).redact_for("s", work) == ["I entered <password-1>", "the password is <password-1>"]
 
 
 def test_numbers_go_with_the_session_and_those_of_late_feedback_with_the_trajectory(store: LoomDB) -> None:
     for session in ("forgotten", "too old", "another"):
-        naming(store).redacted(session, saying(ADA))
+        naming(store).redact_for(session, saying(ADA))
     erase(store, ["forgotten"])
     assert count(store) == 2
     with store.write() as connection:

@@ -15,7 +15,7 @@ from loomrl.safety.redaction import NoRedactor, PatternRedactor, Redaction
 from loomrl.serving.call import ChatMessage, ChatRequest, Drawing, ToolCall, ToolSpec
 from loomrl.serving.durable import StoreRecorder, open_recorder
 from loomrl.serving.recording.payload import decode, encode, private
-from loomrl.serving.recording.record import CallToRecord, RecordedCall, SpokenChoice, kept
+from loomrl.serving.recording.record import CallToRecord, RecordedCall, SpokenChoice, make_recorded
 from tests.serving.scripted import Desk, Script, ask, decoded, encoded, reply, user
 
 SECRETS = ["ghp_" + "aB3" * 12, "AKIAIOSFODNN7EXAMPLE", "ada.lovelace@example.org", "sk-proj-" + "xY9" * 10]
@@ -85,7 +85,7 @@ def readable(call: RecordedCall) -> str:
 @settings(max_examples=200)
 def test_a_secret_is_not_in_what_is_stored(place: str, plant: tuple[str, str]) -> None:
     text, secret = plant
-    payload, columns = encode(private(kept(call_with(place, text), None), Redaction(PatternRedactor())))
+    payload, columns = encode(private(make_recorded(call_with(place, text), None), Redaction(PatternRedactor())))
     everything = payload + (columns or b"")
     for coding in ("utf-8", "utf-16-le", "utf-32-le"):
         assert secret.encode(coding) not in everything
@@ -96,7 +96,7 @@ def test_a_secret_is_not_in_what_is_stored(place: str, plant: tuple[str, str]) -
 @given(st.sampled_from(PLACES), TEXTS)
 @settings(max_examples=100)
 def test_what_has_no_secret_is_stored_as_it_is(place: str, text: str) -> None:
-    before = kept(call_with(place, text), None)
+    before = make_recorded(call_with(place, text), None)
     if PatternRedactor().redact(text).kinds:
         return
     after = decode(*encode(private(before, Redaction(PatternRedactor()))))
@@ -106,7 +106,7 @@ def test_what_has_no_secret_is_stored_as_it_is(place: str, text: str) -> None:
 
 
 def test_text_that_is_no_unicode_is_stored_all_the_same() -> None:
-    before = kept(call_with("user", "half \ud800 surrogate"), None)
+    before = make_recorded(call_with("user", "half \ud800 surrogate"), None)
     after = decode(*encode(private(before, Redaction(NoRedactor()))))
     assert after.record.messages[1].text == "half \ufffd surrogate"
 
@@ -118,8 +118,8 @@ def test_tokens_that_nobody_can_look_into_are_not_stored(change: dict[str, Any])
         call = replace(call, choices=(replace(call.choices[0], **change),))
     else:
         call = replace(call, ask=replace(call.ask, messages=(), **change))
-    assert private(kept(call, None), Redaction(PatternRedactor())).lost
-    assert not private(kept(call, None), Redaction(NoRedactor())).lost
+    assert private(make_recorded(call, None), Redaction(PatternRedactor())).lost
+    assert not private(make_recorded(call, None), Redaction(NoRedactor())).lost
 
 
 # -- in a running session ---------------------------------------------------------------------------------------------

@@ -150,6 +150,7 @@ async def test_a_text_that_was_sampled_is_never_tokenised_again() -> None:
     first = await desk.call("s", ChatRequest(model="m", messages=(user("a"),)))
     odd = replace(first.choices[0], ids_T=first.choices[0].ids_T + 7_000_000)
     await desk.recorder.keep(replace(first, id="odd", session="t", choices=(odd,)))
-    known = await desk.recorder.known("t", ChatRequest(model="m", messages=(*conversation_of(first), user("b"))))
+    again = ChatRequest(model="m", messages=(*conversation_of(first), user("b")))
+    known = await desk.recorder.find_beginning("t", again)
     assert known is not None
     assert known.ids_T.tolist() == [*first.choices[0].opened_T.tolist(), *odd.ids_T.tolist()]

@@ -25,7 +25,7 @@ from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.deployment import process
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
-from loomrl.serving.split import chosen
+from loomrl.serving.split import choose_arm
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import history_of, show_endpoint
 from loomrl.store.observations import read_observations
@@ -197,7 +197,7 @@ def assert_observations_are_of_the_assigned_arm(db: LoomDB) -> None:
             arms = revisions[each.revision].arms
             assert each.arm in {arm.name for arm in arms if arm.share > 0}
             if each.unit in people:
-                arm = chosen(ENDPOINT, arms, people[each.unit])
+                arm = choose_arm(ENDPOINT, arms, people[each.unit])
                 assert arm is not None
                 assert arm.name == each.arm
                 seen += 1

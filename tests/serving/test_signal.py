@@ -7,7 +7,7 @@ import pytest
 
 from loomrl.serving.call import ChatMessage, ChatRequest, ToolCall
 from loomrl.serving.feedback.signal import asks_again, corrects, rewrites, signals
-from loomrl.serving.recording.record import CallToRecord, SessionEnding, SpokenChoice, kept, spoken
+from loomrl.serving.recording.record import CallToRecord, SessionEnding, SpokenChoice, make_answers, make_recorded
 from loomrl.serving.recording.trajectory import EndedSession
 from loomrl.types import Feedback
 
@@ -124,8 +124,8 @@ class Talk:
         named, records = {}, []
         for call in self.calls:
             parent = named.get(call.parent)
-            records.append(record := kept(call, parent))
-            named |= {one.name: one for one in spoken(record, parent)}
+            records.append(record := make_recorded(call, parent))
+            named |= {one.name: one for one in make_answers(record, parent)}
         return signals(EndedSession(id="s", endpoint="e", ending=ending), records)
 
     def kinds(self, ending: SessionEnding = IDLE) -> list[tuple[str, str]]:

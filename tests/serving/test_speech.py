@@ -34,7 +34,7 @@ from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ActRequest, Continuation, Picture
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.speech import LanguageServedPolicy
-from loomrl.serving.wording import worded
+from loomrl.serving.wording import to_messages
 from loomrl.types import Message
 from tests.inference.sample_models import TEMPLATE, logprobs, tiny_model, tiny_tokenizer
 from tests.inference.sample_pictures import noise, plain_logprobs, seeing_model, seeing_tokenizer
@@ -319,18 +319,21 @@ ASSISTANT = ChatMessage(
 def test_messages_become_the_same_text_each_time() -> None:
     again = replace(ASSISTANT, calls=(ToolCall(id="other", name="clock", arguments='{"z":"\\u00e9"}'),))
     results = [ChatMessage(role="tool", text=text, answers="a") for text in ("noon", "night")]
-    messages = worded([*HELLO, ASSISTANT, *results], tool_role=False)
-    assert messages == worded([*HELLO, again, *results], tool_role=False)
+    messages = to_messages([*HELLO, ASSISTANT, *results], tool_role=False)
+    assert messages == to_messages([*HELLO, again, *results], tool_role=False)
     assert messages[1].content == 'Let me see.\n<tool_call>\n{"name": "clock", "arguments": {"z": "é"}}\n</tool_call>'
     assert messages[2].content == "<tool_response>\nnoon\n</tool_response>\n<tool_response>\nnight\n</tool_response>"
     assert [message.role for message in messages] == ["user", "assistant", "user"]
-    assert [message.role for message in worded([*HELLO, ASSISTANT, *results], tool_role=True)][2:] == ["tool", "tool"]
+    assert [message.role for message in to_messages([*HELLO, ASSISTANT, *results], tool_role=True)][2:] == [
+        "tool",
+        "tool",
+    ]
 
 
 def test_tools_join_the_system_message() -> None:
-    system, _ = worded([ChatMessage(role="system", text="Be brief."), *HELLO], [CLOCK], tool_role=True)
+    system, _ = to_messages([ChatMessage(role="system", text="Be brief."), *HELLO], [CLOCK], tool_role=True)
     assert system.content.startswith("Be brief.\n\n# Tools")
-    assert len(worded(HELLO, [CLOCK], tool_role=True)) == 2
+    assert len(to_messages(HELLO, [CLOCK], tool_role=True)) == 2
 
 
 async def test_results_of_tools_are_the_users_where_the_template_knows_no_other_role() -> None:

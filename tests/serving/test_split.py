@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.serving.split import chosen, shadows, stable
+from loomrl.serving.split import choose_arm, shadows, stable
 from loomrl.store.endpoints import Arm, Role
 
 SESSIONS = [f"s{number}" for number in range(4000)]
@@ -18,7 +18,7 @@ def arms(canary: float, shadow: float = 0.0) -> list[Arm]:
 
 
 def on_canary(share: float) -> set[str]:
-    found = ((session, chosen("e", arms(share), session)) for session in SESSIONS)
+    found = ((session, choose_arm("e", arms(share), session)) for session in SESSIONS)
     return {session for session, arm in found if arm is not None and arm.name == "canary"}
 
 
@@ -30,7 +30,7 @@ def test_raising_a_share_moves_nobody_back(one: float, other: float) -> None:
 
 
 def _is_canary(share: float, session: str) -> bool:
-    arm = chosen("e", arms(share), session)
+    arm = choose_arm("e", arms(share), session)
     return arm is not None and arm.name == "canary"
 
 
@@ -41,7 +41,7 @@ def test_shares_are_met() -> None:
 
 
 def test_endpoints_draw_independently() -> None:
-    both = [(chosen("a", arms(0.5), s), chosen("b", arms(0.5), s)) for s in SESSIONS]
+    both = [(choose_arm("a", arms(0.5), s), choose_arm("b", arms(0.5), s)) for s in SESSIONS]
     same = sum(one == other for one, other in both) / len(both)
     assert 0.45 < same < 0.55
 
@@ -49,11 +49,11 @@ def test_endpoints_draw_independently() -> None:
 def test_a_shadow_hears_its_share_and_never_answers() -> None:
     heard = [s for s in SESSIONS if shadows("e", arms(0.1, 0.3), s)]
     assert 0.26 < len(heard) / len(SESSIONS) < 0.34
-    assert {arm.name for s in SESSIONS if (arm := chosen("e", arms(0.1, 0.9), s))} == {"stable", "canary"}
+    assert {arm.name for s in SESSIONS if (arm := choose_arm("e", arms(0.1, 0.9), s))} == {"stable", "canary"}
 
 
 def test_the_stable_arm_helps_out_and_without_shares_nobody_answers() -> None:
     found = stable(arms(1.0))
     assert found is not None
     assert found.name == "stable"
-    assert chosen("e", [], "s") is None
+    assert choose_arm("e", [], "s") is None

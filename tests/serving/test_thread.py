@@ -102,7 +102,7 @@ async def test_a_session_is_nobody_elses(desk: Desk) -> None:
     first = await desk.call("s", ask(user("a")))
     stranger = Desk(desk.recorder, desk.policy, key="other")
     for attempt in (
-        stranger.recorder.known("s", ask(user("a")), key="other"),
+        stranger.recorder.find_beginning("s", ask(user("a")), key="other"),
         stranger.recorder.keep(replace(first, id="x", key="other")),
         stranger.recorder.complete("s", key="other"),
         stranger.recorder.complete("never", key="other"),
@@ -117,7 +117,7 @@ async def test_an_ended_session_takes_no_calls_and_no_other_end(desk: Desk) -> N
     made = await desk.recorder.complete("s", reward=0.5)
     assert encode(await desk.recorder.complete("s", reward=0.5)) == encode(made)
     for attempt in (
-        desk.recorder.known("s", ask(user("a"))),
+        desk.recorder.find_beginning("s", ask(user("a"))),
         desk.recorder.keep(replace(first, id="x")),
         desk.recorder.complete("s", reward=0.6),
     ):
@@ -141,7 +141,7 @@ async def test_pictures_keep_their_places(desk: Desk) -> None:
     first = await desk.answered("s", ask(ChatMessage(role="user", text="a", images=(b"png",))), None)
     seen = replace(first, choices=(replace(first.choices[0], sights=(1,)),))
     await desk.recorder.keep(seen)
-    known = await desk.recorder.known("s", ask(*first.ask.messages, reply(first), user("b")))
+    known = await desk.recorder.find_beginning("s", ask(*first.ask.messages, reply(first), user("b")))
     assert known is not None
     assert [(p.png, p.start) for p in known.pictures] == [(b"png", 1)]
     assert np.array_equal(known.ids_T, np.concatenate([first.choices[0].opened_T, first.choices[0].ids_T]))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from loomrl.inference.vision import Vision, embedded, features
+from loomrl.inference.vision import Vision, embed_pictures, features
 
 
 def looked_at(lm: PreTrainedModel, vision: Vision, batch: Mapping[str, Any]) -> Tensor:
@@ -20,6 +20,6 @@ def looked_at(lm: PreTrainedModel, vision: Vision, batch: Mapping[str, Any]) -> 
     pictures = batch["pictures"]
     if pictures:
         row_M, column_M = torch.nonzero((ids_BT == vision.image_token) & batch["shown_BT"], as_tuple=True)
-        return embedded(lm, ids_BT, (row_M, column_M), [vision.seen(picture) for picture in pictures])
+        return embed_pictures(lm, ids_BT, (row_M, column_M), [vision.seen(picture) for picture in pictures])
     words_BTH: Tensor = lm.get_input_embeddings()(ids_BT)
     return words_BTH + 0 * features(lm, [vision.nothing]).sum() if torch.is_grad_enabled() else words_BTH

@@ -14,7 +14,7 @@ from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host.local import Plan
 from loomrl.inference.engine import Completion, Request, Statistics
-from loomrl.inference.vllm.fleet import VllmFleet, answered
+from loomrl.inference.vllm.fleet import VllmFleet, collect_answers
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
@@ -120,13 +120,13 @@ class RunnerGroup:
         The returned function waits for the answers; the request itself does not interrupt the runners.
         """
         if self._fleet is not None:
-            engines = self._fleet.asked()
+            engines = self._fleet.request_statistics()
             return lambda: _worked([engines()])
         if self._group.num_remote_env_runners() == 0:
             local = [self._group.local_env_runner.engine.statistics]
             return lambda: _worked(local)
         asked = [self.actors[id].apply.remote(_statistics) for id in self._group.healthy_env_runner_ids()]
-        return lambda: _worked(answered(asked))
+        return lambda: _worked(collect_answers(asked))
 
     def _deal(self, plans: Sequence[Plan]) -> dict[str, Trajectory] | None:
         """Trajectories by id of the plans, dealt to all living runners; None if none lives."""

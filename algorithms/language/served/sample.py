@@ -69,9 +69,9 @@ def written(
             first = int(np.flatnonzero(turn.tokens.mask_T)[0]) if turn.tokens.mask_T.any() else len(turn.tokens)
             asked_T = turn.tokens.ids_T[:first]
             said_T = turn.tokens.ids_T[first:]
-            transcript.sampled(asked_T)
+            transcript.append_sampled(asked_T)
             said_T = chat.encode(turn.action) if number == anew else said_T
-        transcript.sampled(said_T)
+        transcript.append_sampled(said_T)
         masks += [np.zeros(len(asked_T), np.bool_), np.full(len(said_T), learns(number))]
     ids_T = transcript.ids
     mask_T = np.concatenate([np.zeros(0, np.bool_), *masks])

@@ -81,7 +81,7 @@ class OpenAIEngine:
         self._shape = config_of(origin, trust_remote_code=trust_remote_code)
         self._trusts = trust_remote_code
         self._server = ServerClient(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)
-        self._dialect, routes = _spoken(choice, self._server)
+        self._dialect, routes = _choose_dialect(choice, self._server)
         self._weights = None if routes is None else self._weights_by(routes)
         self._vocabulary = int(self._shape.get_text_config().vocab_size)
         self._version = 0
@@ -220,11 +220,11 @@ class OpenAIEngine:
             room -= len(piece.ids_T)
             finish = _finish(piece, request, room)
             if finish is not None:
-                return self._joined(pieces, finish)
+                return self._join(pieces, finish)
             asked = replace(asked, prompt_T=np.concatenate([asked.prompt_T, piece.ids_T]))
         raise PolicyError(f"{self._choice.url} broke the request off {PIECES} times.")
 
-    def _joined(self, pieces: Sequence[ServerPiece], finish: FinishReason) -> Completion:
+    def _join(self, pieces: Sequence[ServerPiece], finish: FinishReason) -> Completion:
         ids_T = np.concatenate([piece.ids_T for piece in pieces])
         check_ids(ids_T, self._vocabulary, "sampled ids")
         self._tally.add(sampled_tokens=len(ids_T))
@@ -263,7 +263,7 @@ def open_openai(
     return OpenAIEngine(choice, origin=origin, context=context, trust_remote_code=trust_remote_code)
 
 
-def _spoken(choice: OpenAIEngineConfig, server: ServerClient) -> tuple[ServerDialect, Routes | None]:
+def _choose_dialect(choice: OpenAIEngineConfig, server: ServerClient) -> tuple[ServerDialect, Routes | None]:
     match choice.updates:
         case "vllm":
             return VllmTokens(), VllmRoutes(server)

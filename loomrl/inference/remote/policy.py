@@ -45,7 +45,7 @@ def meet(choice: OpenAIPolicy) -> None:
     run_apart(_server(choice).check(choice.model))
 
 
-def served_policies(choice: OpenAIPolicy) -> PolicyFactory:
+def speakers_on_server(choice: OpenAIPolicy) -> PolicyFactory:
     """The factory of speakers for one model on one server."""
     server = _server(choice)
 

@@ -93,7 +93,7 @@ class TorchEngine:
         self._waiting.append(opened)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
-            self._pump.add_done_callback(self._stopped)
+            self._pump.add_done_callback(self._on_stop)
         return opened
 
     async def load(self, sealed: Sealed) -> None:
@@ -155,17 +155,17 @@ class TorchEngine:
     async def _run(self) -> None:
         """Step while there is work; no request is left without an answer."""
         while self._waiting or self._rows.opened:
-            is_new = self._guarded_step()
+            is_new = self._step_safely()
             is_read = any(opened.feed is not None for opened in self._rows.opened)
             for _ in range(TURNS if is_new or is_read else 1):
                 await asyncio.sleep(0)
 
-    def _stopped(self, pump: asyncio.Task[None]) -> None:
+    def _on_stop(self, pump: asyncio.Task[None]) -> None:
         """Fail open requests if the task was cancelled before its first step, in which case no `finally` would run."""
         if self._pump is pump:
             self._fail("the engine's task was cancelled")
 
-    def _guarded_step(self) -> bool:
+    def _step_safely(self) -> bool:
         try:
             return self._step()
         except Exception as error:  # noqa: BLE001 - the boundary
@@ -236,7 +236,7 @@ class TorchEngine:
         drawn = torch.stack([found.token_N.double(), found.logprob_N.double()]).cpu().numpy()
         entropies_N = found.entropy().cpu().numpy() if self._rows.want_entropies else None
         ended = self._rows.append(drawn[0].astype(np.int64), drawn[1], self._version, entropies_N)
-        self._feed(drawn, found)
+        self._hand_out(drawn, found)
         broken = np.flatnonzero(~np.isfinite(drawn[1]))
         for row in broken:
             self._answer(self._rows.opened[row], f"weights of version {self._version} gave logits that are not finite")
@@ -249,7 +249,7 @@ class TorchEngine:
         self._remove(gone)
         return len(gone)
 
-    def _feed(self, drawn_2N: NDArray[np.float64], found: RowDraw) -> None:
+    def _hand_out(self, drawn_2N: NDArray[np.float64], found: RowDraw) -> None:
         """Hand the tokens of this step to those who read them as they come."""
         fed = [(row, opened) for row, opened in enumerate(self._rows.opened) if opened.feed is not None]
         most = max((opened.request.top for _, opened in fed), default=0)

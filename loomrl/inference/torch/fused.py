@@ -189,7 +189,7 @@ class FusedNetwork(CachedNetwork):
 
     def _place(self, position_N: Tensor, length: int) -> StepPlace:
         rotated = self._queries + self._heads
-        prefixes = self._prefixes.arranged(len(position_N))
+        prefixes = self._prefixes.arrange(len(position_N))
         column_N = position_N
         if prefixes.spans:
             column_N = position_N - prefixes.base_N
@@ -238,7 +238,7 @@ class FusedNetwork(CachedNetwork):
         if not place.prefixes.spans:
             return torch.bmm(score_XGL.softmax(-1), value_XLD).view(count, self._queries, self._width)
         before = place.prefixes.attend((q_XGD * self._scale).view(count, self._heads, shared, self._width), layer)
-        return attend(score_XGL, value_XLD).joined(before).view(count, self._queries, self._width)
+        return attend(score_XGL, value_XLD).join(before).view(count, self._queries, self._width)
 
     def _bytes(self, length: int) -> int:
         """The size of a layer's keys and values."""
@@ -262,23 +262,23 @@ def _merge(layer: Any) -> FusedLayer:
     normed = isinstance(layer, Qwen3DecoderLayer)
     return FusedLayer(
         layer.input_layernorm.weight,
-        _joined([part.weight for part in parts]),
-        _joined([part.bias for part in parts]) if biased else None,
+        _join([part.weight for part in parts]),
+        _join([part.bias for part in parts]) if biased else None,
         attention.q_norm.weight if normed else None,
         attention.k_norm.weight if normed else None,
-        _kept(attention.o_proj),
+        _lay_out(attention.o_proj),
         layer.post_attention_layernorm.weight,
-        _joined([mlp.gate_proj.weight, mlp.up_proj.weight]),
-        _kept(mlp.down_proj),
+        _join([mlp.gate_proj.weight, mlp.up_proj.weight]),
+        _lay_out(mlp.down_proj),
     )
 
 
-def _kept(layer: nn.Linear) -> nn.Linear:
-    _joined([layer.weight])
+def _lay_out(layer: nn.Linear) -> nn.Linear:
+    _join([layer.weight])
     return layer
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
+def _join(parts: Sequence[Tensor]) -> Tensor:
     """One tensor of which the parameters become views: copying into them updates it.
 
     Weights are kept with the inputs first: products of few rows with them are up to a third faster.

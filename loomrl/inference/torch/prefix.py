@@ -52,7 +52,7 @@ class Attended(NamedTuple):
     sum: Tensor
     """The values by their weights."""
 
-    def joined(self, other: "Attended") -> Tensor:
+    def join(self, other: "Attended") -> Tensor:
         """The output of attention to the positions of both."""
         peak = torch.maximum(self.peak, other.peak)
         mine = (self.peak - peak).exp_()
@@ -133,7 +133,7 @@ class Prefixes:
                 found = prefix if np.array_equal(ids_T[: prefix.length], prefix.ids_T) else found
         return found
 
-    def arranged(self, count: int) -> PrefixArrangement:
+    def arrange(self, count: int) -> PrefixArrangement:
         """Those of the first rows; those of later ones are dropped."""
         if self._known is None or len(self._known.base_N) != count:
             self._of[count:] = [None] * (len(self._of) - count)

@@ -31,7 +31,7 @@ from loomrl.inference.open import Opening
 from loomrl.inference.vision import Vision, check_sights, open_vision
 from loomrl.inference.vllm.output import Labels, is_finite, prompt_of, sampling_params, top_of
 from loomrl.inference.vllm.start import cause as said_cause
-from loomrl.inference.vllm.start import refused, start, tail
+from loomrl.inference.vllm.start import start, start_error, tail
 from loomrl.inference.weights.group import Meeting
 from loomrl.inference.weights.sealed import Sealed, stage, staging_folder
 
@@ -85,7 +85,7 @@ class VllmEngine:
             await cls(llm, context=opening.context, log=log).probe(FIRST)
         except EngineLost as error:
             llm.shutdown(timeout=CLOSE_S)
-            raise refused(opening, said_cause(log) or str(error), log) from None
+            raise start_error(opening, said_cause(log) or str(error), log) from None
         await llm.collective_rpc("loomrl_remember")
         return cls(llm, context=opening.context, log=log, version=opening.version, vision=vision)
 
@@ -112,7 +112,7 @@ class VllmEngine:
         if self._refused is not None:
             raise PolicyError(self._refused)
         self._check(request)
-        with self._opened(request) as name:
+        with self._count_open(request) as name:
             async with aclosing(self._pieces(name, request)) as pieces:
                 async for piece in pieces:
                     self._tally.add(sampled_tokens=len(piece.ids_T))
@@ -123,7 +123,7 @@ class VllmEngine:
     async def probe(self, request: Request) -> Completion:
         """The completion, admitted or not: for deciding about admission."""
         self._check(request)
-        with self._opened(request) as name:
+        with self._count_open(request) as name:
             async with aclosing(self._pieces(name, request, whole=True)) as pieces:
                 piece = [piece async for piece in pieces][-1]
         self._tally.add(sampled_tokens=len(piece.ids_T))
@@ -131,7 +131,7 @@ class VllmEngine:
         return Completion(piece.ids_T, piece.logprobs_T, piece.versions_T, piece.finish)
 
     @contextmanager
-    def _opened(self, request: Request) -> Iterator[str]:
+    def _count_open(self, request: Request) -> Iterator[str]:
         """Count an open request, under a name of its own."""
         name = uuid.uuid4().hex
         self._open.add(name)
@@ -158,7 +158,7 @@ class VllmEngine:
         self.admit(sealed.version)
 
     @property
-    def applied(self) -> StagedWeights:
+    def current(self) -> StagedWeights:
         """The weights it samples with."""
         return self._applied
 
@@ -198,7 +198,7 @@ class VllmEngine:
         """
         asked = (str(staged.file), astuple(meeting), first)
         await self._call(self._llm.collective_rpc("loomrl_receive", args=asked))
-        while not all(await self._call(self._llm.collective_rpc("loomrl_arrived"))):  # noqa: ASYNC110 - elsewhere
+        while not all(await self._call(self._llm.collective_rpc("loomrl_is_complete"))):  # noqa: ASYNC110 - elsewhere
             await asyncio.sleep(ARRIVED_S)
         await self.take(staged)
 
@@ -291,18 +291,18 @@ class VllmEngine:
         )
 
     async def _outputs(self, prompt: Any, params: Any, name: str) -> AsyncGenerator[Any, None]:
-        with self._translated():
+        with self._translate_errors():
             async with aclosing(self._llm.generate(prompt, params, name)) as outputs:
                 async for output in outputs:
                     yield output.outputs[0]
 
     async def _call(self, waited: Any) -> Any:
         """vLLM's answer; its exceptions become ours."""
-        with self._translated():
+        with self._translate_errors():
             return await waited
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:

@@ -85,7 +85,7 @@ PATIENCE_S = 2.0
 """Time limit for an engine's answer; beyond it the previous one counts."""
 
 
-def answered(asked: Sequence[Any]) -> list[Any]:
+def collect_answers(asked: Sequence[Any]) -> list[Any]:
     """The answers of the engines that are alive and answer in time."""
     ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE_S) if asked else ([], [])
     answers: list[Any] = []
@@ -186,7 +186,7 @@ class VllmFleet:
         ray.get(self._latest.reject.remote(cause))
         self._each("reject", cause)
 
-    def asked(self) -> Callable[[], Statistics]:
+    def request_statistics(self) -> Callable[[], Statistics]:
         """Request the counts of all engines: total tokens, mean busy seconds, with former lives included.
 
         The returned function waits for the answers.
@@ -194,7 +194,7 @@ class VllmFleet:
         asked = [actor.statistics.remote() for actor in self._actors]
 
         def total() -> Statistics:
-            self._worked |= dict(answered(asked))
+            self._worked |= dict(collect_answers(asked))
             return self._total()
 
         return total

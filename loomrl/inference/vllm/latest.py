@@ -62,7 +62,7 @@ class LatestWeights:
         if self._given is not None:
             self._given = replace(self._given, admitted=False, rejected=cause)
 
-    def given(self) -> GivenWeights | None:
+    def newest(self) -> GivenWeights | None:
         """None before the first version."""
         return self._given
 

@@ -111,7 +111,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
 
         threading.Thread(target=take, daemon=True).start()
 
-    def arrived(self) -> bool:
+    def is_complete(self) -> bool:
         """True once everything has arrived or failed."""
         return self._arriving is None or self._arriving[1].done()
 
@@ -204,9 +204,9 @@ class WorkerExtension:
         """Start receiving weights through a group, in which this engine's workers have the ranks from `first` on."""
         self.weight_transfer_engine.receive(path, Meeting(*meeting), first + self.rank)
 
-    def loomrl_arrived(self) -> bool:
+    def loomrl_is_complete(self) -> bool:
         """True once there are weights to check."""
-        arrived: bool = self.weight_transfer_engine.arrived()
+        arrived: bool = self.weight_transfer_engine.is_complete()
         return arrived
 
 

@@ -35,7 +35,7 @@ class Outpost:
         """The identity of the version held here."""
         return self._receiver.holds
 
-    def staged(self, version: str) -> str | None:
+    def find_file(self, version: str) -> str | None:
         """The file of this version, if it is already staged."""
         return self._staged[1] if self._staged is not None and self._staged[0] == version else None
 
@@ -103,7 +103,7 @@ class Relay:
 
     def _attempt(self, outpost: Any, sealed: Sealed) -> str:
         """Send everything the outpost lacks, in order, a few chunks ahead of its answers."""
-        there: str | None = self._answer(outpost.staged.remote(identity(sealed)))
+        there: str | None = self._answer(outpost.find_file.remote(identity(sealed)))
         if there is not None:
             return there
         parcel = self._parcel(sealed, self._answer(outpost.holds.remote()))

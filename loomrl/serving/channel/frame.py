@@ -83,7 +83,7 @@ def _restore(code: int, data: memoryview) -> Any:
     return np.frombuffer(data, np.dtype(f"<{kind.decode()}"), offset=3 + 4 * axes).reshape(shape).copy()
 
 
-def _checked(kind: Any, value: Any) -> Any:
+def _check_array(kind: Any, value: Any) -> Any:
     dtype = kind.__args__[1].__args__[0]
     if not isinstance(value, np.ndarray) or value.dtype != dtype:
         raise ValueError(f"an array of {np.dtype(dtype)} is needed")
@@ -92,7 +92,7 @@ def _checked(kind: Any, value: Any) -> Any:
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_convert)
 _DECODERS = {
-    kind: msgspec.msgpack.Decoder(form, ext_hook=_restore, dec_hook=_checked)
+    kind: msgspec.msgpack.Decoder(form, ext_hook=_restore, dec_hook=_check_array)
     for kind, form in {
         FrameKind.HELLO: str,
         FrameKind.ABOUT: About,
@@ -141,7 +141,7 @@ class FrameProtocol(asyncio.Protocol):
                     break
                 body = bytes(memoryview(self._buffer)[start + HEAD.size : end])
                 start = end
-                self.received(FrameKind(kind), number, _DECODERS[FrameKind(kind)].decode(body))
+                self.on_frame(FrameKind(kind), number, _DECODERS[FrameKind(kind)].decode(body))
         except (ValueError, msgspec.DecodeError) as error:
             log.warning("A connection of the channel was closed: %s", error)
             if self.transport is not None:
@@ -164,6 +164,6 @@ class FrameProtocol(asyncio.Protocol):
             self.transport.write(b"".join(self._unsent))
         self._unsent = []
 
-    def received(self, kind: FrameKind, number: int, value: Any) -> None:
+    def on_frame(self, kind: FrameKind, number: int, value: Any) -> None:
         """Take a frame."""
         raise NotImplementedError

@@ -39,7 +39,7 @@ class _Linked(FrameProtocol):
                 future.set_exception(gone)
 
     @override
-    def received(self, kind: FrameKind, number: int, value: Any) -> None:
+    def on_frame(self, kind: FrameKind, number: int, value: Any) -> None:
         if kind is FrameKind.ABOUT:
             self.about = value
             if not self.met.done():

@@ -40,7 +40,7 @@ class _Served(FrameProtocol):
             task.cancel()
 
     @override
-    def received(self, kind: FrameKind, number: int, value: Any) -> None:
+    def on_frame(self, kind: FrameKind, number: int, value: Any) -> None:
         if not self._known:
             self._meet(kind, value)
         elif kind is FrameKind.CANCEL:

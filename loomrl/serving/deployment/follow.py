@@ -7,7 +7,7 @@ from dataclasses import replace
 from loomrl.errors import LoomError
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import Event
-from loomrl.serving.deployment.source import OpenFolder, PolicySource, fetch, followed_version
+from loomrl.serving.deployment.source import OpenFolder, PolicySource, fetch, version_to_follow
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
 from loomrl.store import LoomDB
 from loomrl.types import PolicyVersion
@@ -54,7 +54,7 @@ class Following:
 
     async def look(self) -> bool:
         """Load the run's present version if it is a new one. True if it was loaded."""
-        wanted = await asyncio.to_thread(self._wanted)
+        wanted = await asyncio.to_thread(self._find_wanted)
         if wanted is None or wanted.id in (self._about.version, self._refused):
             return False
         files = await asyncio.to_thread(fetch, self._source, self._db)
@@ -73,9 +73,9 @@ class Following:
         log.info("%s has version %s now.", self._source.key, files.version)
         return True
 
-    def _wanted(self) -> PolicyVersion | None:
+    def _find_wanted(self) -> PolicyVersion | None:
         assert self._source.follow is not None
-        return followed_version(self._source.run, self._source.follow, self._db)
+        return version_to_follow(self._source.run, self._source.follow, self._db)
 
     async def _load(self, files: OpenFolder) -> None:
         if self._source.kind == "control":
@@ -97,7 +97,7 @@ class Following:
         await self._policy.load(await asyncio.to_thread(sealed))
 
 
-async def cancelled(task: asyncio.Task[None] | None) -> None:
+async def cancel_task(task: asyncio.Task[None] | None) -> None:
     """Cancel a task and wait for its end."""
     if task is not None:
         task.cancel()

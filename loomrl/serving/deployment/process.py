@@ -27,7 +27,7 @@ from loomrl.safety.redaction import PatternRedactor
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.asgi import Check, GatewayApp
 from loomrl.serving.channel.server import ChannelServer
-from loomrl.serving.deployment.follow import Following, cancelled
+from loomrl.serving.deployment.follow import Following, cancel_task
 from loomrl.serving.deployment.front import Front, FrontSettings
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.deployment.opening import open_policy
@@ -96,7 +96,7 @@ class Presence:
 
     async def end(self) -> None:
         """Delete the row."""
-        await cancelled(self._task)
+        await cancel_task(self._task)
         try:
             await asyncio.to_thread(leave, self._db, self.row.id)
         except StoreError as error:
@@ -141,7 +141,7 @@ class PolicyProcess:
         self._presence.row = replace(self._presence.row, version=policy.about.version)
         await self._presence.start()
         if isinstance(policy, Following):
-            self._following = asyncio.create_task(policy.follow(self._changed))
+            self._following = asyncio.create_task(policy.follow(self._announce))
 
     @property
     def calls(self) -> int:
@@ -150,7 +150,7 @@ class PolicyProcess:
 
     async def stop(self) -> None:
         """Get no new calls, finish the open ones, and end."""
-        await cancelled(self._following)
+        await cancel_task(self._following)
         if self._presence is not None:
             await self._presence.change(state=ReplicaState.DRAINING)
             await asyncio.sleep(SEEN_S)
@@ -161,7 +161,7 @@ class PolicyProcess:
         await asyncio.to_thread(flush)
         await self._stack.aclose()
 
-    async def _changed(self) -> None:
+    async def _announce(self) -> None:
         """Tell the gateways and LoomDB that another version was loaded."""
         assert self._server is not None
         assert self._presence is not None
@@ -288,7 +288,7 @@ class FrontProcess:
     async def stop(self) -> None:
         """Take no more requests, and end."""
         for task in self._tasks:
-            await cancelled(task)
+            await cancel_task(task)
         if self._front is not None:
             await self._front.close()
         if self._presence is not None:

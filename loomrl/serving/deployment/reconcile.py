@@ -92,7 +92,7 @@ class StoredView:
         for address in wanted:
             if address not in self._links and address not in self._opening:
                 self._opening[address] = asyncio.create_task(self._open(address))
-        if awaited := self._awaited(endpoints, wanted):
+        if awaited := self._links_to_await(endpoints, wanted):
             await asyncio.wait(awaited, timeout=LINK_S)
         self._group(wanted)
         self._endpoints = {each.name: each for each in endpoints if each.state is not State.DELETED}
@@ -100,7 +100,7 @@ class StoredView:
         for test in tests:
             self._tests.setdefault(test.endpoint, []).append(test)
 
-    def _awaited(self, endpoints: Sequence[Endpoint], wanted: Mapping[str, Replica]) -> list[asyncio.Task[None]]:
+    def _links_to_await(self, endpoints: Sequence[Endpoint], wanted: Mapping[str, Replica]) -> list[asyncio.Task[None]]:
         """Links being made to policies that a new revision gives calls to, and that have none yet."""
         known = {name: endpoint.revision for name, endpoint in self._endpoints.items()}
         changed = [each for each in endpoints if known.get(each.name, each.revision) != each.revision]

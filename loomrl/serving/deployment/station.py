@@ -101,7 +101,7 @@ class Steward:
 
     def look(self, change: Change) -> None:
         """Start missing applications, and delete those that no arm has named for a while."""
-        wanted = self.wanted()
+        wanted = self.applications_needed()
         if wanted is None:
             return
         there = change(self._station, {}, frozenset())
@@ -113,7 +113,7 @@ class Steward:
         if missing or over:
             change(self._station, missing, over)
 
-    def wanted(self) -> dict[str, str] | None:
+    def applications_needed(self) -> dict[str, str] | None:
         """The applications that the arms need: name → key; None if there is no such endpoint."""
         name = self._station.experiment.endpoint
         found = next((each for each in list_endpoints(self._open()) if each.name == name), None)

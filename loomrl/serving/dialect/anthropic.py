@@ -19,7 +19,7 @@ from loomrl.serving.body import (
     invalid,
     only,
     read_body,
-    tagged,
+    tag_by,
 )
 from loomrl.serving.call import (
     ChatAnswer,
@@ -47,7 +47,7 @@ from loomrl.serving.dialect.conversation import (
     png_of,
     split_content,
 )
-from loomrl.serving.dialect.dialect import named_sse, unsent
+from loomrl.serving.dialect.dialect import sse_with_name, unsent
 from loomrl.serving.dialect.openai import message_of
 from loomrl.serving.refusal import Refusal, RefusalCause
 
@@ -129,8 +129,8 @@ class _Use(_Block):
         return ToolCall(id=self.id, name=self.name, arguments=json.dumps(self.input, ensure_ascii=False))
 
 
-_TextBlock = Annotated[Annotated[_Text, Tag("§text")], tagged("type")]
-_Shown = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image")], tagged("type")]
+_TextBlock = Annotated[Annotated[_Text, Tag("§text")], tag_by("type")]
+_Shown = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image")], tag_by("type")]
 _Texts = Annotated[
     Annotated[str, Tag("§text")] | Annotated[list[_TextBlock], Tag("§parts"), Field(max_length=MOST_PARTS)],
     TEXT_OR_PARTS,
@@ -154,10 +154,10 @@ class _Result(_Block):
         return ChatMessage(role="tool", text=text, images=images, answers=self.tool_use_id)
 
 
-_SaidBlock = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Use, Tag("§tool_use")], tagged("type")]
+_SaidBlock = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Use, Tag("§tool_use")], tag_by("type")]
 _UserBlock = Annotated[
     Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image")] | Annotated[_Result, Tag("§tool_result")],
-    tagged("type"),
+    tag_by("type"),
 ]
 
 
@@ -228,7 +228,7 @@ class MessagesBody(_Block):
                 Annotated[_System, Tag("§system")]
                 | Annotated[_User, Tag("§user")]
                 | Annotated[_Assistant, Tag("§assistant")],
-                tagged("role"),
+                tag_by("role"),
             ]
         ],
         Field(max_length=MOST_MESSAGES),
@@ -306,7 +306,7 @@ class MessageStream:
         """The message without content. Its counts come at the end."""
         empty = _usage(Usage(prompt=0, completion=0))
         head = _head(heading) | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": empty}
-        return named_sse({"type": "message_start", "message": head})
+        return sse_with_name({"type": "message_start", "message": head})
 
     def write(self, event: Event) -> bytes:
         """New text, then calls."""
@@ -322,11 +322,11 @@ class MessageStream:
         """The reason why it ended, and the counts."""
         assert self._closed is not None, "a stream is finished after its choice is closed"
         delta = {"type": "message_delta", "delta": _end(self._closed), "usage": _usage(usage)}
-        return named_sse(delta) + named_sse({"type": "message_stop"})
+        return sse_with_name(delta) + sse_with_name({"type": "message_stop"})
 
     def fail(self, refusal: Refusal) -> bytes:
         """The error."""
-        return named_sse(MessagesDialect().refusal(refusal))
+        return sse_with_name(MessagesDialect().refusal(refusal))
 
     def _text(self, text: str) -> bytes:
         if not text:
@@ -341,17 +341,17 @@ class MessageStream:
 
     def _start(self, block: dict[str, Any]) -> bytes:
         self._is_open = True
-        return named_sse({"type": "content_block_start", "index": self._blocks, "content_block": block})
+        return sse_with_name({"type": "content_block_start", "index": self._blocks, "content_block": block})
 
     def _delta(self, delta: dict[str, Any]) -> bytes:
-        return named_sse({"type": "content_block_delta", "index": self._blocks, "delta": delta})
+        return sse_with_name({"type": "content_block_delta", "index": self._blocks, "delta": delta})
 
     def _stop(self) -> bytes:
         if not self._is_open:
             return b""
         self._is_open = False
         self._blocks += 1
-        return named_sse({"type": "content_block_stop", "index": self._blocks - 1})
+        return sse_with_name({"type": "content_block_stop", "index": self._blocks - 1})
 
 
 def _head(heading: Heading) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from loomrl.serving.body import (
     Plain,
     Whole,
     invalid,
+    never,
     only,
     read_body,
-    refused,
-    tagged,
+    tag_by,
 )
 from loomrl.serving.call import (
     AnswerChoice,
@@ -80,8 +80,8 @@ class _Picture(PicturePart):
         return self.image_url.url
 
 
-_TextPart = Annotated[Annotated[_Text, Tag("§text")], tagged("type")]
-_Part = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image_url")], tagged("type")]
+_TextPart = Annotated[Annotated[_Text, Tag("§text")], tag_by("type")]
+_Part = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image_url")], tag_by("type")]
 _Texts = Annotated[
     Annotated[str, Tag("§text")] | Annotated[list[_TextPart], Tag("§parts"), Field(max_length=MOST_PARTS)],
     TEXT_OR_PARTS,
@@ -129,7 +129,7 @@ class _Assistant(Body):
     """LiteLLM adds these three to an answer, all of them empty if it was ours."""
     thinking_blocks: Annotated[Any, only([])] = None
     reasoning_content: Annotated[Any, only("")] = None
-    function_call: Annotated[Any, refused("it is the older form of tool_calls: use tool_calls.")] = None
+    function_call: Annotated[Any, never("it is the older form of tool_calls: use tool_calls.")] = None
 
 
 class _Result(Body):
@@ -158,7 +158,7 @@ _Message = Annotated[
     | Annotated[_User, Tag("§user")]
     | Annotated[_Assistant, Tag("§assistant")]
     | Annotated[_Result, Tag("§tool")],
-    tagged("role", same={"developer": "system"}),
+    tag_by("role", same={"developer": "system"}),
 ]
 
 
@@ -182,8 +182,8 @@ class ChatBody(SamplingBody):
     service_tier: Annotated[Any, only("auto", "default")] = None
     reasoning_effort: Annotated[Any, only("none")] = None
     verbosity: Annotated[Any, only("medium")] = None
-    functions: Annotated[Any, refused("it is the older form of tools: use tools.")] = None
-    function_call: Annotated[Any, refused("it is the older form of tool_choice: use tool_choice.")] = None
+    functions: Annotated[Any, never("it is the older form of tools: use tools.")] = None
+    function_call: Annotated[Any, never("it is the older form of tool_choice: use tool_choice.")] = None
 
 
 class ChatDialect:

@@ -21,7 +21,7 @@ from loomrl.serving.call import (
     Usage,
 )
 from loomrl.serving.dialect.dialect import DONE, sse, unsent
-from loomrl.serving.dialect.openai import SamplingBody, bounded, error_of, finish_of, usage_of
+from loomrl.serving.dialect.openai import SamplingBody, bound_logprob, error_of, finish_of, usage_of
 from loomrl.serving.refusal import Refusal
 
 MOST_TOP = 5
@@ -101,14 +101,14 @@ class CompletionStream:
     def __init__(self, ask: ChatRequest) -> None:
         self._ask = ask
         self._sent = [""] * ask.drawing.n
-        self._offset = [len(_echoed(ask))] * ask.drawing.n
+        self._offset = [len(_echo_text(ask))] * ask.drawing.n
         self._finish: list[Finish | None] = [None] * ask.drawing.n
         self._head: dict[str, Any] = {}
 
     def begin(self, heading: Heading) -> bytes:
         """The prompt, where it is asked for."""
         self._head = _head(heading)
-        echo = _echoed(self._ask)
+        echo = _echo_text(self._ask)
         return b"".join(self._piece(index, echo) for index in range(len(self._sent))) if echo else b""
 
     def write(self, event: Event) -> bytes:
@@ -154,12 +154,12 @@ def _head(heading: Heading) -> dict[str, Any]:
     return head | {"model": heading.model, "system_fingerprint": heading.version}
 
 
-def _echoed(ask: ChatRequest) -> str:
+def _echo_text(ask: ChatRequest) -> str:
     return ask.prompt if ask.echo and isinstance(ask.prompt, str) else ""
 
 
 def _choice(index: int, choice: AnswerChoice, ask: ChatRequest) -> dict[str, Any]:
-    echo = _echoed(ask)
+    echo = _echo_text(ask)
     logprobs = _logprobs(choice.tokens, len(echo)) if ask.drawing.logprobs else None
     text = echo + choice.closed.text
     finish = _finish(choice.closed.finish)
@@ -177,14 +177,14 @@ def _logprobs(tokens: Sequence[Token], offset: int) -> dict[str, Any]:
         offset += len(_text(token.drawn))
     return {
         "tokens": [_text(token.drawn) for token in tokens],
-        "token_logprobs": [bounded(token.drawn.logprob) for token in tokens],
+        "token_logprobs": [bound_logprob(token.drawn.logprob) for token in tokens],
         "top_logprobs": [_top(token) for token in tokens],
         "text_offset": offsets,
     }
 
 
 def _top(token: Token) -> dict[str, float]:
-    return {_text(one): bounded(one.logprob) for one in chain(token.top, (token.drawn,))}
+    return {_text(one): bound_logprob(one.logprob) for one in chain(token.top, (token.drawn,))}
 
 
 def _text(candidate: TokenCandidate) -> str:

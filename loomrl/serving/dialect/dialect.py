@@ -52,7 +52,7 @@ def sse(payload: Any) -> bytes:
     return b"data: " + msgspec.json.encode(payload) + b"\n\n"
 
 
-def named_sse(payload: dict[str, Any]) -> bytes:
+def sse_with_name(payload: dict[str, Any]) -> bytes:
     """A server-sent event whose name is its type."""
     return b"event: " + str(payload["type"]).encode() + b"\n" + sse(payload)
 

@@ -174,10 +174,10 @@ def logprobs_of(tokens: Sequence[Token]) -> list[dict[str, Any]]:
 
 def _candidate(candidate: TokenCandidate) -> dict[str, Any]:
     text = candidate.token.decode(errors="replace")
-    logprob = bounded(candidate.logprob)
+    logprob = bound_logprob(candidate.logprob)
     return {"token": text, "logprob": logprob, "bytes": list(candidate.token)}
 
 
-def bounded(logprob: float) -> float:
+def bound_logprob(logprob: float) -> float:
     """The log-probability as a number that JSON has."""
     return max(float(logprob), LEAST_LOGPROB)

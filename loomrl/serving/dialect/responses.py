@@ -14,10 +14,10 @@ from loomrl.serving.body import (
     Name,
     Whole,
     invalid,
+    never,
     only,
     read_body,
-    refused,
-    tagged,
+    tag_by,
 )
 from loomrl.serving.call import (
     ChatAnswer,
@@ -45,7 +45,7 @@ from loomrl.serving.dialect.conversation import (
     check_tools,
     split_content,
 )
-from loomrl.serving.dialect.dialect import named_sse, unsent
+from loomrl.serving.dialect.dialect import sse_with_name, unsent
 from loomrl.serving.dialect.openai import (
     MOST_TOP,
     Arguments,
@@ -85,9 +85,9 @@ class _Picture(PicturePart):
         return self.image_url
 
 
-_InputText = Annotated[Annotated[_Text, Tag("§input_text")], tagged("type")]
-_AnswerText = Annotated[Annotated[_Text, Tag("§input_text")], tagged("type", same={"output_text": "input_text"})]
-_InputPart = Annotated[Annotated[_Text, Tag("§input_text")] | Annotated[_Picture, Tag("§input_image")], tagged("type")]
+_InputText = Annotated[Annotated[_Text, Tag("§input_text")], tag_by("type")]
+_AnswerText = Annotated[Annotated[_Text, Tag("§input_text")], tag_by("type", same={"output_text": "input_text"})]
+_InputPart = Annotated[Annotated[_Text, Tag("§input_text")] | Annotated[_Picture, Tag("§input_image")], tag_by("type")]
 _Texts = Annotated[
     Annotated[str, Tag("§text")] | Annotated[list[_InputText], Tag("§parts"), Field(max_length=MOST_PARTS)],
     TEXT_OR_PARTS,
@@ -152,19 +152,19 @@ class _Output(_CallItem):
 
 
 class _Reference(Body):
-    type: Annotated[Any, refused(NOT_KEPT)]
+    type: Annotated[Any, never(NOT_KEPT)]
 
 
 _ByRole = Annotated[
     Annotated[_System, Tag("§system")] | Annotated[_User, Tag("§user")] | Annotated[_Assistant, Tag("§assistant")],
-    tagged("role", same={"developer": "system"}),
+    tag_by("role", same={"developer": "system"}),
 ]
 _InputItem = Annotated[
     Annotated[_ByRole, Tag("§message")]
     | Annotated[_Call, Tag("§function_call")]
     | Annotated[_Output, Tag("§function_call_output")]
     | Annotated[_Reference, Tag("§item_reference")],
-    tagged("type", "message"),
+    tag_by("type", "message"),
 ]
 
 
@@ -213,9 +213,9 @@ class ResponseBody(OpenAIBody):
     truncation: Annotated[Any, only("disabled")] = None
     background: Annotated[Any, only(False)] = None
     service_tier: Annotated[Any, only("auto", "default")] = None
-    previous_response_id: Annotated[Any, refused(NOT_KEPT)] = None
-    conversation: Annotated[Any, refused(NOT_KEPT)] = None
-    prompt: Annotated[Any, refused("there are no stored prompts here: send instructions and input.")] = None
+    previous_response_id: Annotated[Any, never(NOT_KEPT)] = None
+    conversation: Annotated[Any, never(NOT_KEPT)] = None
+    prompt: Annotated[Any, never("there are no stored prompts here: send instructions and input.")] = None
 
 
 class ResponsesDialect:
@@ -250,14 +250,14 @@ class ResponsesDialect:
             stream=asked.stream,
             store=asked.store,
             user=asked.user or asked.safety_identifier,
-            shown=_shown(asked, tools, body.get("tool_choice") or "auto"),
+            shown=_repeat_settings(asked, tools, body.get("tool_choice") or "auto"),
         )
 
     def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         """The answer."""
         choice = answer.choices[0]
         items = _items(answer.heading, choice.closed, choice.tokens if ask.drawing.logprobs else ())
-        return _closed_response(ask, answer.heading, choice.closed, items) | {"usage": _usage(answer.usage)}
+        return _response_at_end(ask, answer.heading, choice.closed, items) | {"usage": _usage(answer.usage)}
 
     def stream(self, ask: ChatRequest) -> "ResponseStream":
         """The answer's writer."""
@@ -309,23 +309,23 @@ class ResponseStream:
 
     def finish(self, usage: Usage) -> bytes:
         """The whole response."""
-        heading = self._begun
+        heading = self._open_heading
         closed = self._closed
         assert closed is not None, "a stream is finished after its choice is closed"
-        response = _closed_response(self._ask, heading, closed, _items(heading, closed, self._tokens))
+        response = _response_at_end(self._ask, heading, closed, _items(heading, closed, self._tokens))
         return self._event(f"response.{response['status']}", response=response | {"usage": _usage(usage)})
 
     def fail(self, refusal: Refusal) -> bytes:
         """The response with the error."""
         code = "rate_limit_exceeded" if refusal.status == 429 else "server_error"
         code = "invalid_prompt" if refusal.cause in (RefusalCause.INVALID, RefusalCause.TOO_LONG) else code
-        failed = _response(self._ask, self._begun, "failed", [])
+        failed = _response(self._ask, self._open_heading, "failed", [])
         return self._event(
             "response.failed", response=failed | {"error": {"code": code, "message": message_of(refusal)}}
         )
 
     @property
-    def _begun(self) -> Heading:
+    def _open_heading(self) -> Heading:
         assert self._heading is not None, "a stream begins with its heading"
         return self._heading
 
@@ -339,14 +339,14 @@ class ResponseStream:
 
     def _open_message(self) -> bytes:
         self._is_open = True
-        item = _message(self._begun, "in_progress", [])
+        item = _message(self._open_heading, "in_progress", [])
         added = self._event("response.output_item.added", output_index=0, item=item)
         return added + self._part("response.content_part.added", part=_output_text("", ()))
 
     def _end_items(self, closed: ChoiceClosed) -> bytes:
         if self._is_open:
             self._tokens += self._unsent
-        items = _items(self._begun, closed, self._tokens)
+        items = _items(self._open_heading, closed, self._tokens)
         ended = b""
         for index, item in enumerate(items):
             ended += self._end_message(item) if item["type"] == "message" else self._call(index, item)
@@ -370,11 +370,11 @@ class ResponseStream:
         )
 
     def _part(self, kind: str, **fields: Any) -> bytes:
-        return self._event(kind, item_id=_message_id(self._begun), output_index=0, content_index=0, **fields)
+        return self._event(kind, item_id=_message_id(self._open_heading), output_index=0, content_index=0, **fields)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         self._number += 1
-        return named_sse({"type": kind, "sequence_number": self._number - 1, **fields})
+        return sse_with_name({"type": kind, "sequence_number": self._number - 1, **fields})
 
 
 def _items(heading: Heading, closed: ChoiceClosed, tokens: Sequence[Token]) -> list[Item]:
@@ -412,7 +412,7 @@ def _status(closed: ChoiceClosed) -> str:
     return "incomplete" if closed.finish in _CUT else "completed"
 
 
-def _closed_response(ask: ChatRequest, heading: Heading, closed: ChoiceClosed, items: list[Item]) -> dict[str, Any]:
+def _response_at_end(ask: ChatRequest, heading: Heading, closed: ChoiceClosed, items: list[Item]) -> dict[str, Any]:
     cut = {"incomplete_details": {"reason": _CUT[closed.finish]}} if closed.finish in _CUT else {}
     return _response(ask, heading, _status(closed), items) | cut
 
@@ -442,7 +442,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _shown(asked: ResponseBody, tools: tuple[ToolSpec, ...], choice: Any) -> dict[str, Any]:
+def _repeat_settings(asked: ResponseBody, tools: tuple[ToolSpec, ...], choice: Any) -> dict[str, Any]:
     """The settings that a response repeats. `strict` is false: arguments are not forced to follow their schema."""
     return {
         "instructions": asked.instructions,
@@ -455,14 +455,14 @@ def _shown(asked: ResponseBody, tools: tuple[ToolSpec, ...], choice: Any) -> dic
         "temperature": asked.temperature,
         "text": {"format": {"type": "text"}},
         "tool_choice": choice,
-        "tools": [_shown_tool(tool) for tool in tools],
+        "tools": [_repeat_tool(tool) for tool in tools],
         "top_logprobs": asked.top_logprobs,
         "top_p": asked.top_p,
         "truncation": "disabled",
     }
 
 
-def _shown_tool(tool: ToolSpec) -> dict[str, Any]:
+def _repeat_tool(tool: ToolSpec) -> dict[str, Any]:
     shown = {"type": "function", "name": tool.name, "description": tool.description}
     return shown | {"parameters": dict(tool.parameters), "strict": False}
 

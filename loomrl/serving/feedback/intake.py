@@ -65,7 +65,7 @@ def _as_number(value: Any) -> Any:
     return float(value) if isinstance(value, bool) else value
 
 
-Words = Annotated[str, AfterValidator(_check_text)]
+NoNul = AfterValidator(_check_text)
 
 
 class RefBody(Body):
@@ -88,11 +88,11 @@ class FeedbackBody(RefBody):
 
     thumb: Literal["up", "down"] | None = None
     stars: Annotated[float, Field(ge=0, le=MOST_STARS)] | None = None
-    correction: Annotated[Words, Field(max_length=LONGEST_CORRECTION)] | None = None
+    correction: Annotated[str, Field(max_length=LONGEST_CORRECTION), NoNul] | None = None
     over: RefBody | None = None
     abandoned: Literal[True] | None = None
     outcome: OutcomeBody | None = None
-    comment: Annotated[Words, Field(max_length=LONGEST_COMMENT)] = ""
+    comment: Annotated[str, Field(max_length=LONGEST_COMMENT), NoNul] = ""
     id: Label = ""
     """The caller's own; a repeated one stores nothing more."""
     created_at: Annotated[float, Field(ge=0, le=LATEST)] | None = None
@@ -275,7 +275,7 @@ class FeedbackIntake:
     def _is_stored(self, row: Feedback) -> bool:
         """True if it is on record but for numbers of placeholders, which a service that was started again counts on."""
         return any(
-            one.id == row.id and _unnumbered(replace(one, created_at=row.created_at)) == _unnumbered(row)
+            one.id == row.id and _drop_numbers(replace(one, created_at=row.created_at)) == _drop_numbers(row)
             for one in feedback_of(self._db, [row.trajectory])
         )
 
@@ -284,7 +284,7 @@ class FeedbackIntake:
         self._hubs.close()
 
     def _feedback(self, entry: FeedbackEntry, about: _About, other: _About | None, key: str) -> Feedback:
-        comment, data = self._naming.redacted(about.trajectory, partial(_words, entry))
+        comment, data = self._naming.redact_for(about.trajectory, partial(_words, entry))
         now = self._clock()
         at = now
         if entry.created_at is not None:  # clocks differ: neither before the session nor after now
@@ -342,7 +342,7 @@ class FeedbackIntake:
         return None
 
 
-def _unnumbered(row: Feedback) -> str:
+def _drop_numbers(row: Feedback) -> str:
     return unnumbered(canonical_json(asdict(row)).decode())
 
 

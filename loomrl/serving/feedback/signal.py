@@ -86,10 +86,10 @@ _CORRECTS = re.compile(rf"\W*(?:(?:{'|'.join(_MEANT)}))")
 
 def asks_again(question: str, later: str) -> bool:
     """True if a person repeats a question: the same words in the same order but for fillers and one slip."""
-    if max(len(question), len(later)) > LONGEST or _FURTHER.search(folded(later)):
+    if max(len(question), len(later)) > LONGEST or _FURTHER.search(fold(later)):
         return False
-    first = _asked(question)
-    second = _asked(later)
+    first = _question_words(question)
+    second = _question_words(later)
     if len(first) != len(second) or not _is_long(first):
         return False
     others = [(one, other) for one, other in zip(first, second, strict=True) if one != other]
@@ -101,14 +101,14 @@ def corrects(answer: str, later: str) -> bool:
 
     Never after an answer that ended with a question: then it is a reply.
     """
-    return not asks(answer) and _CORRECTS.match(folded(later)) is not None
+    return not asks(answer) and _CORRECTS.match(fold(later)) is not None
 
 
 def rewrites(answer: str, later: str) -> bool:
     """True if a person gives the answer back with changes."""
     if max(len(answer), len(later)) > LONGEST:
         return False
-    before, after = _WORD.findall(folded(answer)), _WORD.findall(folded(later))
+    before, after = _WORD.findall(fold(answer)), _WORD.findall(fold(later))
     if len(before) < LEAST_REWRITTEN or before == after or not 0.75 <= len(after) / len(before) <= 1.33:
         return False
     if later.count("?") > answer.count("?") or later.lstrip().startswith(">"):
@@ -122,15 +122,15 @@ def asks(answer: str) -> bool:
     return _QUESTION.search(answer[-200:]) is not None
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """The text in lower case, with one form of each letter, apostrophe and space."""
     text = unicodedata.normalize("NFKC", text[:LONGEST]).casefold().replace("\u2019", "'")
     return " ".join(text.split())
 
 
-def _asked(text: str) -> list[str]:
+def _question_words(text: str) -> list[str]:
     """The words of a question without fillers; the letters, in a script without spaces."""
-    words: list[str] = _TOKEN.findall(folded(text))
+    words: list[str] = _TOKEN.findall(fold(text))
     if _SPACELESS.search(text):
         return list("".join(words))
     return [word for word in words if word not in _FILLERS]

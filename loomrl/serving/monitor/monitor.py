@@ -165,7 +165,7 @@ class Monitor:
         last = self._last.get(origin.session) if alone else None
         for row in range(len(actions)):
             seen = flat(observations[row]) if isinstance(observations, np.ndarray) else None
-            deed = await self._allowed(Deed(action=flat(actions[row]), observation=seen, before=last), origin, hits)
+            deed = await self._allow(Deed(action=flat(actions[row]), observation=seen, before=last), origin, hits)
             allowed[row] = deed.action.reshape(actions[row].shape)
         if alone:
             self._remember(origin.session, flat(allowed[0]))
@@ -173,7 +173,7 @@ class Monitor:
             return acted
         return replace(acted, actions=allowed, logprobs=None)  # what was not drawn has no log-probability
 
-    async def _allowed(self, deed: Deed, origin: AnswerOrigin, hits: list[str]) -> Deed:
+    async def _allow(self, deed: Deed, origin: AnswerOrigin, hits: list[str]) -> Deed:
         """The deed after all rules in turn."""
         for name, rule in self._actions.items():
             wrong = await self._wrong(name, rule, deed, origin)

@@ -54,11 +54,11 @@ class Commit:
         return [result for kind, alike in groupby(jobs, type) for result in works[kind](list(alike))]
 
     def _keep(self, jobs: list[KeepJob]) -> list[Any]:
-        drafts = [_attempted(partial(self._draft, job)) for job in jobs]
+        drafts = [_attempt(partial(self._draft, job)) for job in jobs]
         try:
-            named = iter(self._naming.named([draft for draft in drafts if isinstance(draft, Draft)]))
+            named = iter(self._naming.name_drafts([draft for draft in drafts if isinstance(draft, Draft)]))
             new = [
-                _attempted(partial(self._new, job, next(named))) if isinstance(draft, Draft) else draft
+                _attempt(partial(self._new, job, next(named))) if isinstance(draft, Draft) else draft
                 for job, draft in zip(jobs, drafts, strict=True)
             ]
             fates = iter(keep_calls(self._db, [call for call in new if isinstance(call, NewCall)]))
@@ -119,21 +119,21 @@ class Commit:
         )
 
     def _end(self, jobs: list[FinishJob]) -> list[Any]:
-        return [_attempted(partial(self._ended, job)) for job in jobs]
+        return [_attempt(partial(self._end_session, job)) for job in jobs]
 
-    def _ended(self, job: FinishJob) -> tuple[StoredSession, SessionEnding]:
+    def _end_session(self, job: FinishJob) -> tuple[StoredSession, SessionEnding]:
         """The session as it has ended, and the end that was told, as it may be stored."""
         stored = read_session(self._db, job.session)
         if stored is None:
             raise no_session(job.session)
         OpenSession(stored.id, stored.key, stored.endpoint).check_owner(job.key)
-        ending = self._naming.redacted(job.session, partial(private_ending, job.ending))
+        ending = self._naming.redact_for(job.session, partial(private_ending, job.ending))
         ended = end_session(self._db, job.session, ending.data(), at=ending.at)
         assert ended is not None, "it was there"
         return ended, ending
 
 
-def _attempted(work: Callable[[], Any]) -> Any:
+def _attempt(work: Callable[[], Any]) -> Any:
     """The result, or the exception that the one who waits is to get."""
     try:
         return work()

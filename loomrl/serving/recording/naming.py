@@ -78,7 +78,7 @@ class Naming:
         redaction = Redaction(self._redactor, seen)
         return Draft(session, work, redaction, seen, redaction.whole(work))
 
-    def named(self, drafts: Sequence[Draft[Any]]) -> list[Any]:
+    def name_drafts(self, drafts: Sequence[Draft[Any]]) -> list[Any]:
         """The results of drafts with their names, which are on record by then. A StoreError if they cannot be."""
         wanted: dict[str, Wanted] = {}
         for draft in drafts:
@@ -90,9 +90,9 @@ class Naming:
         numbers = number_values(self._db, wanted) if wanted else {}
         return [self._done(draft, numbers) for draft in drafts]
 
-    def redacted(self, session: str, work: Work[T]) -> T:
+    def redact_for(self, session: str, work: Work[T]) -> T:
         """The result of one work."""
-        (result,) = self.named([self.draft(session, work)])
+        (result,) = self.name_drafts([self.draft(session, work)])
         return result  # type: ignore[no-any-return]
 
     def _done(self, draft: Draft[T], numbers: Mapping[tuple[str, bytes], tuple[str, int]]) -> T:

@@ -18,15 +18,17 @@ _ARRAY = 1
 
 def encode(call: RecordedCall) -> tuple[bytes, bytes | None]:
     """Words and token columns; text that is no Unicode (half surrogates) is stored with U+FFFD."""
-    words = packed(call.record)
-    return words, None if call.lost else packed(call.columns)
+    words = pack_value(call.record)
+    return words, None if call.lost else pack_value(call.columns)
 
 
 def decode(payload: bytes, columns: bytes | None) -> RecordedCall:
     """The call of `encode`; CorruptPayload for anything else."""
     try:
         record = msgspec.msgpack.decode(payload, type=CallRecord)
-        return RecordedCall(record=record, columns=() if columns is None else restored(columns, tuple[Columns, ...]))
+        return RecordedCall(
+            record=record, columns=() if columns is None else unpack_value(columns, tuple[Columns, ...])
+        )
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise CorruptPayload(f"a recorded call cannot be read: {error}. Restore the store from a copy.") from None
 
@@ -40,7 +42,7 @@ def private(call: RecordedCall, redaction: Redaction, before: Sequence[str] = ()
         return call
     for text in before:
         redaction.hear(text)
-    record = _redacted(call.record, redaction)
+    record = _redact_record(call.record, redaction)
     unseen = not isinstance(call.record.prompt, str | None) or any(one.finish == "cancelled" for one in record.choices)
     if redaction.kinds or unseen or _hidden(call.record, redaction):
         return RecordedCall(record=record, columns=())
@@ -52,7 +54,7 @@ def private_ending(ending: SessionEnding, redaction: Redaction) -> SessionEnding
     return replace(ending, outcome=redaction.value(dict(ending.outcome)))
 
 
-def _redacted(record: CallRecord, redaction: Redaction) -> CallRecord:
+def _redact_record(record: CallRecord, redaction: Redaction) -> CallRecord:
     text = redaction.text
     return replace(
         record,
@@ -95,8 +97,8 @@ def _hidden(record: CallRecord, redaction: Redaction) -> bool:
     return any(redaction.finds(one.text + stop) for one in record.choices for stop in record.drawing.stop if one.text)
 
 
-def restored(data: bytes, form: Any) -> Any:
-    """The value of `packed`; ValueError, TypeError or msgspec.DecodeError for anything else."""
+def unpack_value(data: bytes, form: Any) -> Any:
+    """The value of `pack_value`; ValueError, TypeError or msgspec.DecodeError for anything else."""
     allowance = Allowance()
 
     def restore(code: int, data: memoryview) -> Any:
@@ -107,7 +109,7 @@ def restored(data: bytes, form: Any) -> Any:
     return msgspec.msgpack.Decoder(form, ext_hook=restore, dec_hook=_array).decode(data)
 
 
-def packed(value: Any) -> bytes:
+def pack_value(value: Any) -> bytes:
     """MessagePack with arrays."""
 
     def convert(one: Any) -> Any:

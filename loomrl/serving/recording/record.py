@@ -158,7 +158,9 @@ def _words_of(outcome: Mapping[str, Any]) -> str:
     return unnumbered(canonical_json(dict(outcome)).decode("utf-8", "replace"))
 
 
-def told(reward: float | None, success: float | None, outcome: Mapping[str, Any] | None, *, at: float) -> SessionEnding:
+def make_ending(
+    reward: float | None, success: float | None, outcome: Mapping[str, Any] | None, *, at: float
+) -> SessionEnding:
     """The end of a session as a caller gave it; Refusal INVALID for numbers out of range, or no JSON."""
     if reward is not None and not math.isfinite(reward):
         raise Refusal(RefusalCause.INVALID, f"reward={reward} must be a finite number.", where="reward")
@@ -171,7 +173,7 @@ def told(reward: float | None, success: float | None, outcome: Mapping[str, Any]
     return SessionEnding(at=at, reward=reward, success=success, outcome=outcome or {})
 
 
-def kept(call: CallToRecord, parent: RecordedAnswer | None) -> RecordedCall:
+def make_recorded(call: CallToRecord, parent: RecordedAnswer | None) -> RecordedCall:
     """A call as it is kept, after the answer that it continues."""
     ask = call.ask
     begins = 0 if parent is None else parent.messages
@@ -200,7 +202,7 @@ def kept(call: CallToRecord, parent: RecordedAnswer | None) -> RecordedCall:
     return RecordedCall(record=record, columns=tuple(_columns(call, at, before) for at in range(len(call.choices))))
 
 
-def spoken(call: RecordedCall, parent: RecordedAnswer | None) -> list[RecordedAnswer]:
+def make_answers(call: RecordedCall, parent: RecordedAnswer | None) -> list[RecordedAnswer]:
     """The answers of a call, to be continued; none if its tokens are lost."""
     record = call.record
     images = [image for said in record.messages for image in said.images]

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.serving.call import ChatMessage
-from loomrl.serving.recording.acts import RecordedActs, are_acts, decode_acts, joined_steps
+from loomrl.serving.recording.acts import RecordedActs, are_acts, decode_acts, join_steps
 from loomrl.serving.recording.payload import decode
 from loomrl.serving.recording.record import Columns, RecordedCall, SessionEnding, Words
-from loomrl.serving.wording import worded
+from loomrl.serving.wording import to_messages
 from loomrl.store import LoomDB
 from loomrl.store.sessions import StoredSession, read_calls
 from loomrl.types import NO_VERSION, End, Message, Reward, Source, Task, Tokens, Trajectory, Turn
@@ -66,15 +66,15 @@ def trajectory_of(
 ) -> Trajectory:
     """The trajectory of an ended session from its calls and acts, as they were kept; at least one."""
     if not acts:
-        return _spoken_trajectory(session, calls, source)
-    acted = _acted_trajectory(session, acts, source)
-    return replace(_spoken_trajectory(session, calls, source), steps=acted.steps) if calls else acted
+        return _trajectory_of_calls(session, calls, source)
+    acted = _trajectory_of_acts(session, acts, source)
+    return replace(_trajectory_of_calls(session, calls, source), steps=acted.steps) if calls else acted
 
 
-def _acted_trajectory(session: EndedSession, acts: Sequence[RecordedActs], source: Source) -> Trajectory:
+def _trajectory_of_acts(session: EndedSession, acts: Sequence[RecordedActs], source: Source) -> Trajectory:
     """The trajectory of a session in which a control policy acted; ValueError if its steps are no one sequence."""
     ending = session.ending
-    steps = joined_steps([one.steps for one in acts])
+    steps = join_steps([one.steps for one in acts])
     arms, versions = ([getattr(one, name) for one in acts] for name in ("arm", "version"))
     return Trajectory(
         id=session.id,
@@ -93,7 +93,7 @@ def _acted_trajectory(session: EndedSession, acts: Sequence[RecordedActs], sourc
     )
 
 
-def _spoken_trajectory(session: EndedSession, calls: Sequence[RecordedCall], source: Source) -> Trajectory:
+def _trajectory_of_calls(session: EndedSession, calls: Sequence[RecordedCall], source: Source) -> Trajectory:
     threads = _threads(calls)
     ending = session.ending
     reward = _reward(ending)
@@ -134,14 +134,14 @@ def _threads(calls: Sequence[RecordedCall]) -> list[_TurnThread]:
     for call in calls:
         parent = tips.get(call.record.parent)
         for at, words in enumerate(call.record.choices):
-            tip = _spoken(call, at, parent)
+            tip = _add_turn(call, at, parent)
             if tip.number == 0:
                 threads.append(tip.thread)
             tips[f"{call.record.id}/{words.index}"] = tip
     return threads
 
 
-def _spoken(call: RecordedCall, at: int, parent: _Tip | None) -> _Tip:
+def _add_turn(call: RecordedCall, at: int, parent: _Tip | None) -> _Tip:
     """The next turn of the parent's thread; or, if that goes on already, the first turn of a new one."""
     extends = parent is not None and parent.is_last
     thread = parent.thread if parent is not None and extends else _TurnThread()
@@ -179,12 +179,12 @@ def _new(call: RecordedCall) -> tuple[Message, ...]:
     record = call.record
     if isinstance(record.prompt, str):
         return (Message("user", record.prompt),)
-    return worded(record.messages, record.tools, tool_role=True)
+    return to_messages(record.messages, record.tools, tool_role=True)
 
 
 def _action(words: Words) -> str:
     """An answer as the policy writes it."""
-    (message,) = worded([ChatMessage(role="assistant", text=words.text, calls=words.calls)], tool_role=True)
+    (message,) = to_messages([ChatMessage(role="assistant", text=words.text, calls=words.calls)], tool_role=True)
     return message.content
 
 

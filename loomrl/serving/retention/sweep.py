@@ -106,15 +106,15 @@ class Sweeper:
     def _store(self) -> tuple[int, int]:
         stored = derived = 0
         while sessions := ended_sessions(self._db, self._endpoint, limit=TOGETHER):
-            made = {session.id: self._made(session) for session in sessions}
+            made = {session.id: self._convert(session) for session in sessions}
             self._hub.append([payload for payload, _ in made.values() if payload])
-            derived += append_feedback(self._db, self._derived(made))
+            derived += append_feedback(self._db, self._permit_feedback(made))
             mark_stored(self._db, {id: id if payload else "" for id, (payload, _) in made.items()})
             self._hub.delete(sorted(erase_late(self._db, list(made))))
             stored += sum(bool(payload) for payload, _ in made.values())
         return stored, derived
 
-    def _made(self, session: StoredSession) -> tuple[bytes, Sequence[Feedback]]:
+    def _convert(self, session: StoredSession) -> tuple[bytes, Sequence[Feedback]]:
         """The session's trajectory and the feedback that can be derived from it.
 
         Nothing if it has no trajectory, so that one damaged record does not stop the others.
@@ -126,7 +126,7 @@ class Sweeper:
             log.error("session %s becomes no trajectory: %s", session.id, error)
             return b"", ()
 
-    def _derived(self, made: Mapping[str, tuple[bytes, Sequence[Feedback]]]) -> list[Feedback]:
+    def _permit_feedback(self, made: Mapping[str, tuple[bytes, Sequence[Feedback]]]) -> list[Feedback]:
         """The derived feedback, without that of people who opted out."""
         if not any(found for _, found in made.values()):
             return []

@@ -68,7 +68,7 @@ async def answer_act(gateway: Gateway, request: HttpRequest, reply: HttpReply) -
     observed = gateway.observe(endpoint, options, unit, session=session, key=caller.key, is_alone=unit == request.id)
     with observing(observed):
         candidate, acted = await _act(gateway, ask, ActCall(endpoint, options, session, deadline, observed))
-    observed.answered(candidate)
+    observed.note_answer(candidate)
     version = candidate.policy.about.version
     arm = candidate.arm.name
     recorder = gateway.recorder
@@ -114,9 +114,9 @@ async def _act(gateway: Gateway, ask: ActAsk, call: ActCall) -> tuple[ArmReplica
             found = await act_allowed(others)
     except Refusal:
         if hits:
-            call.observed.judged(violation=True)
+            call.observed.note_verdict(violation=True)
         raise
-    call.observed.judged(violation=bool(hits))
+    call.observed.note_verdict(violation=bool(hits))
     return found
 
 

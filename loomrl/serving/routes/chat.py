@@ -136,7 +136,7 @@ async def open_conversation(gateway: Gateway, ask: ChatRequest, call: ChatCall) 
     recorder = gateway.recorder
     takes = recorder is not None and await recorder.takes(endpoint.name, ask)
     if recorder is not None and takes and ask.prompt is None and not call.is_new:
-        known = await recorder.known(call.session, ask, key=call.key)
+        known = await recorder.find_beginning(call.session, ask, key=call.key)
     if endpoint.state is not State.SERVING and known is None:
         message = f"Endpoint {endpoint.name!r} is being drained: it takes no new conversations."
         raise Refusal(RefusalCause.UNAVAILABLE, message)
@@ -219,13 +219,13 @@ class ChatAnswering:
                 async with aclosing(self._sample() if self._watch is None else self._screen(self._watch)) as allowed:
                     async for event in allowed:
                         yield event
-            observed.answered(self._begun.candidate, self.usage)
-            observed.spoke(self.heading.arm, self._choices, prompt_chars=self._ask.prompt_chars)
+            observed.note_answer(self._begun.candidate, self.usage)
+            observed.note_choices(self.heading.arm, self._choices, prompt_chars=self._ask.prompt_chars)
             if self._watch is not None:
-                observed.judged(violation=bool(self._watch.hits))
+                observed.note_verdict(violation=bool(self._watch.hits))
         except Refusal:
             if self._watch is not None and self._watch.hits:
-                observed.judged(violation=True)
+                observed.note_verdict(violation=True)
             raise
 
     async def whole(self) -> ChatAnswer:
@@ -320,7 +320,7 @@ class ChatAnswering:
             dialect=call.dialect,
             ask=self._ask,
             choices=tuple(
-                _spoken(index, choice, ("", "") if self._watch is None else self._watch.said(index))
+                _to_choice(index, choice, ("", "") if self._watch is None else self._watch.said(index))
                 for index, choice in enumerate(self._choices)
             ),
             key=call.key,
@@ -329,7 +329,7 @@ class ChatAnswering:
         )
 
 
-def _spoken(index: int, choice: Gathered, said: tuple[str, str]) -> SpokenChoice:
+def _to_choice(index: int, choice: Gathered, said: tuple[str, str]) -> SpokenChoice:
     rule, text = said
     closed = choice.closed or ChoiceClosed(
         text="".join(each.text for each in choice.drawn) if rule else "", finish="stop"
