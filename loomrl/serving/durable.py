@@ -24,14 +24,7 @@ from loomrl.serving.recording.trajectory import ending_of, trajectory_on_record
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.thread import KnownBeginning, RecordedAnswer, answer_marks
 from loomrl.store import LoomDB, open_store
-from loomrl.store.sessions import (
-    StoredSession,
-    find_session,
-    opted_out,
-    person_of,
-    read_calls,
-    read_session,
-)
+from loomrl.store.sessions import SESSIONS, StoredSession, find_session, opted_out, person_of, read_calls
 from loomrl.types import Trajectory
 
 log = redacted_logger(__name__)
@@ -209,7 +202,7 @@ class StoreRecorder:
         self._recent.move_to_end(session)
         if self._clock() - recent.checked_at > self._settings.fresh_s:
             recent.checked_at = self._clock()
-            stored = await self._read(read_session, self._db, session)
+            stored = await self._read(SESSIONS.find, self._db, session)
             if stored is not None:
                 self._update(recent, stored)
         return recent

@@ -16,7 +16,7 @@ from loomrl.serving.deployment.front import find_haproxy
 from loomrl.serving.deployment.source import source_of, source_of_arm
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Role, State, list_endpoints, set_endpoint
-from loomrl.store.service.replicas import url_of
+from loomrl.store.replicas import url_of
 
 WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 

@@ -11,9 +11,9 @@ from functools import partial
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.store.db import LoomDB
-from loomrl.store.events import Event, append_events, read_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.observations import Observation, append_observations
-from loomrl.store.quarantine import Quarantine, read_quarantine, record_quarantine
+from loomrl.store.sessions import Quarantine, read_quarantine, record_quarantine
 
 log = redacted_logger(__name__)
 FLUSH_S = 2.0
@@ -26,7 +26,7 @@ EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleHit:
+class MonitorHit:
     """A hit, without a word of the text."""
 
     endpoint: str
@@ -50,7 +50,7 @@ class HitLedger:
     def __init__(self, db: LoomDB, *, clock: Callable[[], float] = time.time) -> None:
         self._db = db
         self._clock = clock
-        self._counts: dict[RuleHit, _Counted] = {}
+        self._counts: dict[MonitorHit, _Counted] = {}
         self._held: set[tuple[str, str]] = set()
         self._after = 0
         self._trips: list[tuple[str, Observation]] = []
@@ -75,7 +75,7 @@ class HitLedger:
         with suppress(StoreError):
             await self.flush()
 
-    def count(self, hit: RuleHit, session: str) -> None:
+    def count(self, hit: MonitorHit, session: str) -> None:
         """Count a hit."""
         self.total[hit.rule] += 1
         counted = self._counts.setdefault(hit, _Counted())
@@ -124,7 +124,7 @@ class HitLedger:
             for hit, counted in counts.items()
         ]
         try:
-            await asyncio.to_thread(append_events, self._db, rows)
+            await asyncio.to_thread(EVENTS.append, self._db, rows)
         except StoreError:
             for hit, counted in counts.items():  # with the next ones
                 later = self._counts.setdefault(hit, _Counted())
@@ -155,18 +155,18 @@ async def _again(work: Callable[[], Awaitable[None]], pause: Callable[[], Awaita
             await asyncio.sleep(LOOK_S)
 
 
-def hits_on_record(db: LoomDB, *, endpoint: str = "") -> Counter[RuleHit]:
+def hits_on_record(db: LoomDB, *, endpoint: str = "") -> Counter[MonitorHit]:
     """All hits that gateways counted, of one endpoint or of all."""
-    found: Counter[RuleHit] = Counter()
+    found: Counter[MonitorHit] = Counter()
     after = 0
-    while page := read_events(db, after=after, kind=KIND, subject=endpoint or None):
+    while page := EVENTS.read(db, after=after, kind=KIND, subject=endpoint or None):
         after = page[-1][0]
         for _, event in page:
             named = {name: event.data[name] for name in ("arm", "version", "rule", "what", "then")}
-            found[RuleHit(endpoint=event.subject, **named)] += event.data["count"]
+            found[MonitorHit(endpoint=event.subject, **named)] += event.data["count"]
     return found
 
 
-def _data(hit: RuleHit, counted: _Counted) -> dict[str, object]:
+def _data(hit: MonitorHit, counted: _Counted) -> dict[str, object]:
     named = {"arm": hit.arm, "version": hit.version, "rule": hit.rule, "what": hit.what, "then": hit.then}
     return {**named, "count": counted.count, "sessions": counted.sessions}

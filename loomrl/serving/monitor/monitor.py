@@ -18,7 +18,7 @@ from loomrl.safety.redaction.log import redacted_logger
 from loomrl.safety.rule import ActionRule, Deed, Found, Saying, TextRule, Wrong, flat
 from loomrl.safety.screen import look
 from loomrl.serving.dispatch import ArmReplica
-from loomrl.serving.monitor.ledger import HitLedger, RuleHit
+from loomrl.serving.monitor.ledger import HitLedger, MonitorHit
 from loomrl.serving.policy import ActResult
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.store import LoomDB
@@ -113,7 +113,7 @@ class Monitor:
 
     def count(self, origin: AnswerOrigin, rule: str, what: str, *, then: str = "") -> None:
         """Count a hit."""
-        hit = RuleHit(
+        hit = MonitorHit(
             endpoint=origin.endpoint,
             arm=origin.arm,
             version=origin.version,

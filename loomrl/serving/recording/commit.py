@@ -20,7 +20,7 @@ from loomrl.serving.recording.payload import encode, private, private_ending
 from loomrl.serving.recording.record import RecordedCall, SessionEnding
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.store import LoomDB
-from loomrl.store.sessions import NewCall, StoredSession, end_session, keep_calls, person_of, read_session
+from loomrl.store.sessions import SESSIONS, NewCall, StoredSession, end_session, keep_calls, person_of
 
 log = redacted_logger(__name__)
 HEARD = 2
@@ -123,7 +123,7 @@ class Commit:
 
     def _end_session(self, job: FinishJob) -> tuple[StoredSession, SessionEnding]:
         """The session as it has ended, and the end that was told, as it may be stored."""
-        stored = read_session(self._db, job.session)
+        stored = SESSIONS.find(self._db, job.session)
         if stored is None:
             raise no_session(job.session)
         OpenSession(stored.id, stored.key, stored.endpoint).check_owner(job.key)

@@ -20,15 +20,16 @@ from loomrl.store import LoomDB
 from loomrl.store.archives import ArchiveFile, list_files, move_file
 from loomrl.store.erasures import delete_judgements, erase_late, erased, purge_erasures
 from loomrl.store.feedback import append_feedback
-from loomrl.store.participants import leave, people_in
 from loomrl.store.sessions import (
     StoredSession,
     end_idle,
     end_old,
     ended_sessions,
     forget,
+    forget_participants,
     mark_stored,
     opted_out,
+    people_in,
 )
 from loomrl.types import Feedback
 
@@ -187,7 +188,7 @@ class Sweeper:
             ids = ids_in(file.url) if exists(file.url) else []
             with self._db.write() as connection:
                 delete_judgements(connection, ids)
-                leave(connection, ids)
+                forget_participants(connection, ids)
                 move_file(connection, file.id, "leaving")
             end_file(self._db, file)
             deleted += len(ids)
