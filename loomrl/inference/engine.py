@@ -41,7 +41,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A prompt to continue. Equal requests to equal weights get equal answers, whatever else the engine is doing."""
+    """A prompt to continue. Equal requests to equal weights get equal answers, independent of other requests."""
 
     prompt_T: NDArray[np.int32]
     sampling: "Sampling"

@@ -28,7 +28,7 @@ def open_model(
     """The causal language model in a folder, with all its weights, in evaluation mode.
 
     `trust_remote_code`: Python files in the folder may run, if transformers does not know the model. They can do
-    whatever this process can.
+    all that this process can.
     """
     if dtype not in DTYPES:
         raise ConfigError(unknown("dtype", dtype, DTYPES))
@@ -166,7 +166,7 @@ def _refusal(path: str | Path, what: str, error: Exception) -> ConfigError:
     if "trust_remote_code" in str(error):
         files = ", ".join(sorted(file.name for file in Path(path).glob("*.py"))) or "of another repository"
         return ConfigError(
-            f"{what} path={str(path)!r} needs Python code of its own ({files}), which could do whatever you can. "
+            f"{what} path={str(path)!r} needs Python code of its own ({files}), which could do all that you can. "
             "LoomRL runs none unless the settings say so: read that code, then set trust_remote_code=true: "
             "algorithm.model.trust_remote_code to train or evaluate, engine.trust_remote_code to serve, and "
             "trust_remote_code in a gate's suite. Or convert the model to an architecture that transformers knows."

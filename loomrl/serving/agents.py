@@ -84,7 +84,7 @@ class BudgetedPolicy:
         return self._ledger.policy.about
 
     async def act(self, act: ActRequest) -> ActResult:
-        """As the policy does."""
+        """The policy's actions."""
         return await self._ledger.policy.act(act)
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
@@ -207,7 +207,7 @@ class ScriptedServedPolicy:
         conversation = (*_read(known_T), *new)
         try:
             text = await self._says(conversation)
-        except Exception as error:  # the boundary: whoever speaks here
+        except Exception as error:  # the boundary to oracles and programs
             raise Refusal(RefusalCause.UNAVAILABLE, f"{type(error).__name__}: {error}") from error
         said = Message("assistant", text)
         self.conversations.append((*conversation, said))
@@ -284,7 +284,7 @@ class AgentGateway:
     def serving(
         self, others: PolicyFactory, policy: ServedPolicy | None = None, *, sampling: Sampling | None = None
     ) -> PolicyFactory:
-        """The factory, extended to agents: `policy` answers them with this `sampling`, whatever they ask for.
+        """The factory, extended to agents: `policy` answers them with this `sampling`, not theirs.
 
         Without a served policy the factory's own texts answer them; an oracle is that of their tasks.
         """

@@ -50,7 +50,7 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, raw: Any) -> Any:
-        if not isinstance(raw, dict):
+        if not isinstance(raw, dict) or None not in raw.values():
             return raw
         return {name: value for name, value in raw.items() if value is not None}
 

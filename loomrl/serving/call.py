@@ -26,9 +26,9 @@ class ChatMessage:
     images: tuple[bytes, ...] = ()
     """PNG files."""
     calls: tuple[ToolCall, ...] = ()
-    """Of an assistant."""
+    """Calls that an assistant made."""
     answers: str = ""
-    """Of a tool: the id of the call."""
+    """The id of the call that a tool answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class ChatRequest:
     """A conversation to continue; or, with `prompt`, a text or token ids."""
 
     model: str
-    """As the caller wrote it: the endpoint's name."""
+    """The endpoint's name, with an arm after `@` if the caller named one."""
     messages: tuple[ChatMessage, ...] = ()
     prompt: str | tuple[int, ...] | None = None
     tools: tuple[ToolSpec, ...] = ()
@@ -72,7 +72,7 @@ class ChatRequest:
     stream: bool = False
     stream_usage: bool = False
     echo: bool = False
-    """Of completions: the prompt is repeated before the answer."""
+    """The prompt is repeated before the answer (completions only)."""
     store: bool = True
     """False: the caller opts out of being recorded."""
     user: str = ""
@@ -187,7 +187,7 @@ class Usage:
     prompt: int
     """The whole conversation before the answer."""
     cached: int = 0
-    """Of these, continued from an earlier call."""
+    """Prompt tokens that were continued from an earlier call."""
     completion: int
 
 

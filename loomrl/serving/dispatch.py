@@ -106,7 +106,7 @@ class Begun:
     first: list[Event]
     rest: AsyncIterator[Event]
     span: Span = NOTHING
-    """Of the arm, until the answer is over."""
+    """The arm's span, open until the answer is over."""
 
 
 async def begin(

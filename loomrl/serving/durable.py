@@ -9,12 +9,14 @@ from functools import partial
 from secrets import token_bytes
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from loomrl.errors import StoreError
 from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import ChatRequest
 from loomrl.serving.policy import ActAsk
-from loomrl.serving.recorder import OpenSession, check_id, check_same
+from loomrl.serving.recorder import OpenSession, Recorder, check_id, check_same
 from loomrl.serving.recording.acts import Form, NewActs, are_acts, check_form, decode_acts, form_of
 from loomrl.serving.recording.commit import Commit, FinishJob, Writer, unavailable
 from loomrl.serving.recording.naming import Naming
@@ -69,7 +71,7 @@ def open_recorder(
     return StoreRecorder(db, naming=naming, settings=settings, clock=clock)
 
 
-class StoreRecorder:
+class StoreRecorder(Recorder):
     """A Recorder in LoomDB. Any number of processes may share the database; one event loop uses one Store."""
 
     def __init__(
@@ -92,8 +94,8 @@ class StoreRecorder:
         self._out_at = float("-inf")
         self._writer = Writer(Commit(db, naming, clock=clock), most=self._settings.most_waiting)
 
+    @override
     async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
-        """As of `Recorder`."""
         if not ask.store:
             return False
         if not ask.user:
@@ -103,8 +105,8 @@ class StoreRecorder:
             self._out = await self._read(opted_out, self._db)
         return person_of(endpoint, ask.user) not in self._out
 
+    @override
     async def session_of(self, key: str, ask: ChatRequest) -> str | None:
-        """As of `Recorder`."""
         marks = answer_marks(ask)
         if not marks:
             return None
@@ -113,8 +115,8 @@ class StoreRecorder:
             return name
         return await self._read(find_session, self._db, key, marks)
 
+    @override
     async def find_beginning(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
-        """As of `Recorder`."""
         check_id(session)
         recent = await self._session(session)
         if recent is None:
@@ -127,8 +129,8 @@ class StoreRecorder:
             found = recent.threads.longest(ask)
         return None if found is None else found.beginning()
 
+    @override
     async def keep(self, call: CallToRecord) -> None:
-        """As of `Recorder`."""
         name = call.session
         check_id(name)
         if not await self.takes(call.endpoint, call.ask):
@@ -142,12 +144,13 @@ class StoreRecorder:
         self._add(recent, keeping.new)
         await self._writer.do(keeping, failed=partial(self._forget_unwritten, recent, keeping.new))
 
+    @override
     async def keep_acts(self, new: NewActs) -> None:
-        """As of `Recorder`."""
         check_id(new.session)
         await self._check_form(new)
         await self._writer.do(new)
 
+    @override
     async def complete(
         self,
         session: str,
@@ -157,7 +160,6 @@ class StoreRecorder:
         success: float | None = None,
         outcome: Mapping[str, Any] | None = None,
     ) -> Trajectory:
-        """As of `Recorder`."""
         check_id(session)
         new = make_ending(reward, success, outcome, at=self._clock())
         if (recent := self._recent.get(session)) is not None:
@@ -173,8 +175,8 @@ class StoreRecorder:
             message = f"session {session!r:.100} has ended, and becomes no trajectory: {error}."
             raise Refusal(RefusalCause.CONFLICT, message) from None
 
+    @override
     async def close(self) -> None:
-        """As of `Recorder`; closes the database too."""
         await asyncio.to_thread(self._writer.close)
         self._db.close()
 

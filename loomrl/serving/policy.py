@@ -37,7 +37,7 @@ class Continuation:
     parallel_tool_calls: bool = True
     drawing: Drawing = field(default_factory=Drawing)
     traceparent: str = ""
-    """Of the span that the engine's is below; empty if nothing is traced."""
+    """Parent of the engine's span; empty if nothing is traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +54,11 @@ class About:
     sees: bool = False
     """Pictures are understood."""
     objectives: int = 0
-    """Of a control policy that takes a preference."""
+    """Number of objectives of a control policy that takes a preference."""
     weighs: tuple[str, ...] = ()
-    """Names of objectives, of a language policy that reads a preference."""
+    """Names of the objectives of a language policy that reads a preference."""
     spaces: Mapping[str, Any] = field(default_factory=dict)
-    """Of a control policy: `observation` and `action`, as JSON (`loomrl.control.space_json`)."""
+    """A control policy's `observation` and `action` spaces, as JSON (`loomrl.control.space_json`)."""
     state: int = 0
     """Numbers in the state of a control policy with a memory."""
 
@@ -86,7 +86,7 @@ class ActResult:
     version: int
     logprobs: NDArray[np.float32] | None = None
     states: NDArray[np.float32] | None = None
-    """Of a policy with a memory, for the next call."""
+    """States of a policy with a memory, for the next call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

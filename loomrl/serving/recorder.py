@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from typing_extensions import override
+
 from loomrl.serving.call import ChatRequest
 from loomrl.serving.policy import ActAsk
 from loomrl.serving.recording.acts import NewActs, RecordedActs, check_form, form_of
@@ -145,7 +147,7 @@ class _InMemory(OpenSession):
     acts: list[RecordedActs] = field(default_factory=list)
 
 
-class MemoryRecorder:
+class MemoryRecorder(Recorder):
     """Sessions in this process, such as those of agents in a rollout."""
 
     def __init__(self, *, source: Source = Source.ROLLOUT, clock: Callable[[], float] = time.time) -> None:
@@ -155,26 +157,26 @@ class MemoryRecorder:
         self._ended: OrderedDict[str, tuple[OpenSession, SessionEnding]] = OrderedDict()
         self._made: OrderedDict[str, Trajectory] = OrderedDict()
 
+    @override
     async def find_beginning(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
-        """As of `Recorder`."""
         there = self._find(session, key)
         found = there.threads.longest(ask) if there else None
         return None if found is None else found.beginning()
 
+    @override
     async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
-        """As of `Recorder`."""
         return ask.store
 
+    @override
     async def session_of(self, key: str, ask: ChatRequest) -> str | None:
-        """As of `Recorder`."""
         for mark in answer_marks(ask):
             for session, there in self._open.items():
                 if there.key == key and mark in there.threads.marked:
                     return session
         return None
 
+    @override
     async def keep(self, call: CallToRecord) -> None:
-        """As of `Recorder`; durable as this process is."""
         if not call.ask.store:
             return
         there = self._find_or_open(call)
@@ -184,13 +186,14 @@ class MemoryRecorder:
             for answer in keeping.new:
                 there.threads.add(answer)
 
+    @override
     async def keep_acts(self, new: NewActs) -> None:
-        """As of `Recorder`; durable as this process is."""
         there = self._find_or_open(new)
         if there.acts:
             check_form(new.session, form_of(there.acts[0].steps), new.acts.steps)
         there.acts.append(new.acts)
 
+    @override
     async def complete(
         self,
         session: str,
@@ -200,7 +203,6 @@ class MemoryRecorder:
         success: float | None = None,
         outcome: Mapping[str, Any] | None = None,
     ) -> Trajectory:
-        """As of `Recorder`; the trajectory is given again for the last sessions only."""
         ending = make_ending(reward, success, outcome, at=self._clock())
         if session in self._ended:
             ended, first = self._ended[session]
@@ -221,8 +223,9 @@ class MemoryRecorder:
         _store_bounded(self._made, session, made, REMEMBERED)
         return made
 
+    @override
     async def close(self) -> None:
-        """As of `Recorder`."""
+        pass
 
     def _find_or_open(self, new: CallToRecord | NewActs) -> _InMemory:
         there = self._find(new.session, new.key) or _InMemory(new.session, new.key, new.endpoint)

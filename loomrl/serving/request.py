@@ -44,9 +44,9 @@ class Caller:
     session: str = ""
     """The session that the key is bound to, if any."""
     endpoint: Endpoint | None = None
-    """The endpoint that the key is bound to, whatever model the caller names."""
+    """The endpoint that the key is bound to, for any model that the caller names."""
     is_admin: bool = False
-    """What others recorded is open to it."""
+    """The key may read what other keys recorded."""
 
 
 class CallerKeys(Protocol):

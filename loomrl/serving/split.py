@@ -38,7 +38,7 @@ def choose_arm(endpoint: str, arms: Sequence[Arm], session: str) -> Arm | None:
 def assign_arm(endpoint: Endpoint, tests: Iterable[AbTest], unit: str) -> ArmAssignment | None:
     """A unit's arm: by the running test that has its slot, else by the endpoint's shares; None if no arm has any.
 
-    A test whose arm was removed from the endpoint assigns nobody: the rest would not be the planned test.
+    A test whose arm was removed from the endpoint assigns no unit: the rest would not be the planned test.
     """
     for test in tests:
         if test.start <= uniform("layer", test.layer, unit) < test.end:

@@ -59,7 +59,7 @@ class RecordedAnswer:
 
     @property
     def name(self) -> str:
-        """As calls refer to it."""
+        """The name by which calls refer to it."""
         return f"{self.call}/{self.index}"
 
     @property
@@ -111,7 +111,7 @@ class SessionThreads:
             self.marked[spoken.mark].remove(spoken)
 
     def longest(self, ask: ChatRequest) -> RecordedAnswer | None:
-        """The answer that ends the longest known beginning; among equal ones the latest that nobody continued."""
+        """The answer that ends the longest known beginning; among equal ones the latest that was not continued."""
         found = marks(ask)
         for count in _answers(ask):
             if same := self.marked.get(found[count]):

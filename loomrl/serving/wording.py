@@ -23,7 +23,7 @@ class CallReader:
         self.calls: list[ToolCall] = []
         self._held = ""
         self._searched = 0
-        """Of the text after an opening tag: beginning of the search for its closing tag."""
+        """Offset after an opening tag from which its closing tag is searched for."""
         self._shown = False
         self._after_call = False
         """Only space has come since the last call."""
@@ -115,7 +115,7 @@ def read_call(text: str) -> ToolCall:
 
 
 def write_call(call: ToolCall) -> str:
-    """A call as a policy would write it; equal calls become equal text, whatever their ids."""
+    """A call as a policy would write it; equal calls become equal text, also if their ids differ."""
     arguments: Any
     try:
         arguments = json.loads(call.arguments)

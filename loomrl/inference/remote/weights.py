@@ -192,7 +192,7 @@ def version_of(label: str) -> int:
         return 0
     found = LABEL.fullmatch(label)
     if found is None:
-        raise PolicyError(f"the server has weights labelled {label!r}, which nobody here has given it.")
+        raise PolicyError(f"the server has weights labelled {label!r}, which were not given by this machine.")
     return int(found[1])
 
 

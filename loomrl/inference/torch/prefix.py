@@ -100,7 +100,7 @@ class PrefixArrangement:
 
 
 class Prefixes:
-    """What each row begins with; those with equal beginnings have the same one.
+    """The prefix of each row; rows with equal beginnings share one.
 
     All are of one version of the weights.
     """

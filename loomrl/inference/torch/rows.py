@@ -18,7 +18,7 @@ from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, R
 
 @dataclass(slots=True, eq=False)
 class TokenFeed:
-    """Tokens that nobody has taken yet."""
+    """Tokens that the reader has not taken yet."""
 
     more: asyncio.Event = field(default_factory=asyncio.Event)
     """Set if there are tokens, or the request has ended."""
@@ -81,7 +81,7 @@ class RowDraw(NamedTuple):
     logp_NV: Tensor
 
     def entropy(self) -> Tensor:
-        """Of each row's whole distribution, in nats."""
+        """The entropy of each row's whole distribution, in nats."""
         entropy_N: Tensor = torch.special.entr(self.logp_NV.exp()).sum(-1)
         return entropy_N
 

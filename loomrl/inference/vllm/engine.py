@@ -255,7 +255,7 @@ class VllmEngine:
             decided.set_result(None)
         else:
             decided.set_exception(error)
-            decided.exception()  # seen, even if nobody waits
+            decided.exception()  # or asyncio complains if no request waits
 
     def _check(self, request: Request) -> None:
         if self._closed:

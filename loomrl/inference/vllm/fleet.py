@@ -30,7 +30,7 @@ from loomrl.inference.weights.group import GroupMember, Meeting, host, send
 from loomrl.inference.weights.sealed import Sealed, own_staging_folder, stage
 
 Lives = Sequence[tuple[str, int]]
-"""Of every engine: the name of its life, and its number of workers."""
+"""Every engine's life (a process's name) and number of workers."""
 
 
 class Broadcast:

@@ -35,7 +35,7 @@ class WeightReader:
         try:
             found = _compare(model, weights)
             self._seen = {name: count for name, count in found.seen.items() if name not in found.wrong}
-        except Exception:  # noqa: BLE001 - of whatever kind, from whichever model's own loader
+        except Exception:  # noqa: BLE001 - loaders are the models' own
             _log.warning("this model's weights cannot be read back; only probes check them", exc_info=True)
         if hidden := sorted(names - self._seen.keys()):
             _log.warning("%d of %d parameters cannot be read back: %s", len(hidden), len(names), ", ".join(hidden[:3]))

@@ -106,7 +106,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
         def take() -> None:
             try:
                 coming.set_result(receive(self._member_of(meeting, rank)))
-            except BaseException as error:  # noqa: BLE001 - whoever asks for the weights gets it
+            except BaseException as error:  # noqa: BLE001 - raised where the weights are asked for
                 coming.set_exception(error)
 
         threading.Thread(target=take, daemon=True).start()

@@ -31,7 +31,7 @@ class _Linked(FrameProtocol):
         gone = Refusal(RefusalCause.UNAVAILABLE, "The policy's replica is gone.", retry_after_s=1.0)
         if not self.met.done():
             self.met.set_exception(gone)
-            self.met.exception()  # nobody may be waiting any more
+            self.met.exception()  # or asyncio complains if no caller waits
         for queue in self.queues.values():
             queue.put_nowait(gone)
         for future in self.acts.values():
@@ -69,7 +69,7 @@ class ChannelLink:
 
     @staticmethod
     async def open(address: str, *, token: str) -> "ChannelLink":
-        """Connect; a Refusal UNAVAILABLE if nobody answers in time, or knows another token."""
+        """Connect; a Refusal UNAVAILABLE if the replica does not answer in time, or has another token."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         try:

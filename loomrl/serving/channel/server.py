@@ -1,4 +1,4 @@
-"""A policy that listens on a socket; gateways reach it by a `Link`."""
+"""A policy that listens on a socket; gateways reach it by a `ChannelLink`."""
 
 import asyncio
 import hmac

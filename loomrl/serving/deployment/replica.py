@@ -71,7 +71,7 @@ class FrontReplica:
 
 
 class Scaled:
-    """As many replicas as needed for `load` open calls each, within Serve's bounds."""
+    """Autoscaling: as many replicas as needed for `load` open calls each, within Serve's bounds."""
 
     def __init__(self, load: float) -> None:
         self._load = load

@@ -27,7 +27,7 @@ class Station:
 
     experiment: ServingExperiment
     token: str = field(repr=False)
-    """Of the channel between gateways and policies."""
+    """Token of the channel between gateways and policies."""
     head: str = "127.0.0.1"
     """The address of the head node, where the front is. 127.0.0.1: everything is on this machine."""
 
@@ -42,7 +42,7 @@ class Station:
 
     @property
     def certificate(self) -> Certificate | None:
-        """What callers are shown."""
+        """The certificate that callers are shown."""
         tls = self.experiment.tls
         return None if tls is None else Certificate(Path(tls.certificate), Path(tls.key))
 

@@ -111,7 +111,7 @@ class _Call(Body):
     id: Name
     function: _CalledFunction
     index: Any = None
-    """Of a stream's delta: some clients send it back."""
+    """The position in a stream's delta, which some clients send back."""
 
     def call(self) -> ToolCall:
         """The same for a policy."""

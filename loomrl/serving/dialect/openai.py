@@ -76,7 +76,7 @@ class OpenAIBody(Body):
 
 
 class StreamOptions(Body):
-    """Of chat and completions."""
+    """Options of a stream of chat or completions."""
 
     include_usage: bool = False
     include_obfuscation: Annotated[Any, only(False)] = None

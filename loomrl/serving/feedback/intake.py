@@ -76,7 +76,7 @@ class RefBody(Body):
 
 
 class OutcomeBody(Body):
-    """What only the caller knows."""
+    """Facts that only the caller knows."""
 
     success: Annotated[float, BeforeValidator(_as_number), Field(ge=0, le=1)] | None = None
     reward: float | None = None
@@ -196,7 +196,7 @@ def _read_call(name: str, where: str) -> tuple[str, int | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFeedback:
-    """What came of it. `new` is 0 for a repetition."""
+    """The feedback as it was stored; `new` is 0 for a repetition."""
 
     id: str
     trajectory: str

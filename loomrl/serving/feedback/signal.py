@@ -21,7 +21,7 @@ from loomrl.types import Feedback
 LEAST_WORDS = 3
 """Words of a question; shorter ones are repeated for other reasons ("yes", "go on")."""
 LEAST_LETTERS = 6
-"""Of a question in a script without spaces."""
+"""Letters of a question in a script without spaces."""
 LONGEST = 2_000
 """Characters of a text that is compared; of longer ones only the beginning is looked at."""
 LONG_WORD = 6
@@ -29,7 +29,7 @@ LONG_WORD = 6
 REWRITTEN = 0.7
 """Share of the words of an answer that a rewritten one keeps in order."""
 LEAST_REWRITTEN = 8
-"""Words of an answer that somebody would rewrite."""
+"""Words that an answer needs to be worth a rewrite."""
 
 _FILLERS = frozenset(
     """
@@ -191,7 +191,7 @@ def signals(session: EndedSession, calls: Sequence[RecordedCall]) -> list[Feedba
 
 
 def _reaction(session: EndedSession, before: _Answered, record: CallRecord) -> Iterator[Feedback]:
-    """What the person's next words say of the answer before them.
+    """Feedback in the person's next words on the answer before them.
 
     An answer that was broken off, or that a rule of ours replaced, was not judged.
     """

@@ -72,7 +72,7 @@ class AnswerScreen:
         self._choices = [_Choice(Screen(asked)) for _ in range(ask.drawing.n)]
         self._ignored: frozenset[str] = frozenset()
         self.hits = list(earlier)
-        """Of this answer, and of the one that it replaces."""
+        """Hits in this answer, and in the one that it replaces."""
         self.has_moved = False
         """The stable arm shall answer."""
 
@@ -198,7 +198,7 @@ class AnswerScreen:
         if judged.choice == RELEASE:
             return
         choice.cut = hit.rule
-        cause = "A person withheld this answer." if judged.choice else "Nobody looked at this answer in time."
+        cause = "A person withheld this answer." if judged.choice else "No person looked at this answer in time."
         raise Refusal(RefusalCause.FORBIDDEN, f"{cause} It is on record as {asked.id}.")
 
 

@@ -1,4 +1,4 @@
-"""What the durable recorder writes, in its writing thread: many jobs in one transaction, redacted before."""
+"""The writing thread of the durable recorder: many jobs in one transaction, redacted before."""
 
 import asyncio
 import threading
@@ -184,7 +184,7 @@ class Writer:
         self._thread.start()
 
     async def do(self, work: Any, *, failed: Callable[[BaseException], None] | None = None) -> Any:
-        """The result of a job. An accepted job is done even if nobody waits for it any more.
+        """The result of a job. An accepted job is done even if its caller has stopped waiting.
 
         `failed` is called in the event loop if it could not be done.
         """

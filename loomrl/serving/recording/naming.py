@@ -28,13 +28,13 @@ class _SeenValues:
     taken: dict[str, int] = field(default_factory=dict)
 
     def see(self, text: str) -> None:
-        """As of `Names`."""
+        """Note the placeholders in a text."""
         for found in MARK.findall(text):
             kind, _, number = found[1:-1].partition("-")
             self.taken[kind] = max(self.taken.get(kind, 0), int(number))
 
     def name(self, kind: str, value: str) -> str:
-        """As of `Names`."""
+        """The placeholder of a value."""
         self.values.setdefault(normalise(kind, value), kind)
         return mark(kind, 1)
 
@@ -46,10 +46,10 @@ class _StoredNames:
     marks: Mapping[str, str]
 
     def see(self, text: str) -> None:
-        """As of `Names`."""
+        """Note the placeholders in a text."""
 
     def name(self, kind: str, value: str) -> str:
-        """As of `Names`."""
+        """The placeholder of a value."""
         return self.marks[normalise(kind, value)]
 
 

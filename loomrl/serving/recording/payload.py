@@ -34,7 +34,7 @@ def decode(payload: bytes, columns: bytes | None) -> RecordedCall:
 
 
 def private(call: RecordedCall, redaction: Redaction, before: Sequence[str] = ()) -> RecordedCall:
-    """The call as it may be stored. Where something was found, or nobody can look, its tokens are lost.
+    """The call as it may be stored. Where something was found, or the text cannot be searched, its tokens are dropped.
 
     `before` are the messages before those of the call: a secret may be said over two.
     """

@@ -42,7 +42,7 @@ class SpokenChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CallToRecord:
-    """One request and its answer. `parent` is `Known.parent`, or empty where a thread begins."""
+    """One request and its answer. `parent` is `KnownBeginning.parent`, or empty where a thread begins."""
 
     id: str
     session: str

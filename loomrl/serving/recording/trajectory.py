@@ -218,14 +218,14 @@ def _extra(
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """What is on record of a session that has ended."""
+    """The record of a session that has ended."""
 
     about: EndedSession
     calls: Sequence[RecordedCall]
     acts: Sequence[RecordedActs]
 
     def trajectory(self) -> Trajectory:
-        """What it becomes: the same each time, on every machine."""
+        """The session's trajectory: the same each time, on every machine."""
         return trajectory_of(self.about, self.calls, self.acts, source=Source.PRODUCTION)
 
 

@@ -135,6 +135,6 @@ def take_out(db: LoomDB, file: ArchiveFile, ids: Collection[str], *, now: float)
 
 
 def end_file(db: LoomDB, file: ArchiveFile) -> None:
-    """Delete a file that nobody may read any more, then take it off the record."""
+    """Delete a file that must not be read any more, then take it off the record."""
     delete_file(file.url)
     drop_file(db, file.id)
