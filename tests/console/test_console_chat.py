@@ -19,7 +19,7 @@ from loomrl.store.feedback import FEEDBACK
 from loomrl.store.keys import KEYS
 from loomrl.store.replicas import Replica, ReplicaRole, beat
 from tests.console.console_support import Browser, console, key
-from tests.serving.adder import Adder, Weigher
+from tests.serving.scripted import Adder, Weigher
 
 PAGE = "/endpoints/steered/chat"
 

@@ -13,8 +13,18 @@ import numpy as np
 import pytest
 import ray
 from ray import cloudpickle
-from sample_fleet import TOLERANCE, drift, model, opening
-from sample_models import VOCABULARY, answers, logprobs, random_prompt, request, tiny_model
+from sample_models import (
+    TOLERANCE,
+    VOCABULARY,
+    answers,
+    drift,
+    logprobs,
+    model,
+    opening,
+    random_prompt,
+    request,
+    tiny_model,
+)
 
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.publish import Probing, Publisher
@@ -25,7 +35,7 @@ from loomrl.inference.vllm import fleet_client
 from loomrl.inference.vllm.fleet import VllmFleet, open_fleet
 from loomrl.inference.vllm.fleet_client import FleetClient
 from loomrl.inference.weights.sealed import Sealed, seal
-from tests.inference.engine_support import processes
+from tests.inference.sample_models import processes
 from tests.needs import needs
 
 pytestmark = [

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from sample_fleet import TOLERANCE, drift, model, opening
-from sample_models import answers, random_prompt, request
+from sample_models import TOLERANCE, answers, drift, model, opening, random_prompt, request
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
@@ -18,7 +17,7 @@ from loomrl.inference.vllm import fleet
 from loomrl.inference.vllm import fleet as broadcast
 from loomrl.inference.vllm.fleet import Broadcast, VllmFleet, open_fleet
 from loomrl.inference.weights.sealed import Sealed, seal, stage
-from tests.inference.engine_support import processes
+from tests.inference.sample_models import processes
 from tests.needs import need
 
 pytestmark = [

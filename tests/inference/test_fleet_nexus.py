@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import ray
 from ray.cluster_utils import Cluster
-from sample_fleet import TOLERANCE, drift, model, opening
-from sample_models import answers, random_prompt, request
+from sample_models import TOLERANCE, answers, drift, model, opening, random_prompt, request
 from transformers import PreTrainedModel
 
 from loomrl.config.engine import VllmEngineConfig

@@ -21,7 +21,7 @@ from loomrl.inference.remote.engine import OpenAIEngine
 from loomrl.inference.vision import open_vision
 from loomrl.serving.deployment.opening import open_speech
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
-from tests.inference.sample_planted import planted
+from tests.inference.sample_models import planted
 
 OPENERS: dict[str, Callable[[Path, bool], Any]] = {
     "model": lambda folder, trusts: open_model(folder, trust_remote_code=trusts),

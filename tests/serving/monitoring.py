@@ -26,7 +26,7 @@ from loomrl.store.endpoints import Arm, Endpoint, Role
 from loomrl.store.events import EVENTS
 from loomrl.store.events import Event as Row
 from tests.inference.sample_models import tiny_tokenizer
-from tests.serving.scripted_engine import ScriptedEngine
+from tests.serving.scripted import ScriptedEngine
 
 KEY = "sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12"
 

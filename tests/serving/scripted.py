@@ -1,19 +1,28 @@
 """A policy of a script: it answers with what it is told to, in ids of its own, and logs every id that it drew."""
 
+import asyncio
 import json
 import random
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+import re
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from loomrl.errors import PolicyError
+from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Pieces, Request
+from loomrl.inference.weights.sealed import Sealed
 from loomrl.serving.call import (
     ChatMessage,
     ChatRequest,
     ChoiceClosed,
     Drawing,
     Event,
+    Finish,
     PromptOpened,
+    Token,
+    TokenCandidate,
     TokensDrawn,
     ToolCall,
     ToolSpec,
@@ -184,3 +193,126 @@ def _laid_out_anew(arguments: str) -> str:
         return json.dumps(json.loads(arguments), separators=(",", ":"), ensure_ascii=False)
     except ValueError:
         return arguments
+
+
+PIECE = 4
+"""Characters of a delta."""
+
+
+@dataclass
+class Adder:
+    """A ServedPolicy. It draws one id for each character."""
+
+    asked: list[Continuation] = field(default_factory=list)
+
+    @property
+    def about(self) -> About:
+        """Its description."""
+        return About(kind="language", version="adder/1", number=1, context=1 << 20)
+
+    async def act(self, act: ActRequest) -> ActResult:
+        raise NotImplementedError
+
+    async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
+        """The same answer for each choice."""
+        self.asked.append(continuation)
+        text, calls = self._said(continuation)
+        new = continuation.prompt if isinstance(continuation.prompt, tuple) else encoded(_rendered(continuation))
+        finish: Finish = "tool_calls" if calls else "stop"
+        for index in range(continuation.drawing.n):
+            yield PromptOpened(index=index, ids_T=np.array(new, np.int32))
+            for start in range(0, len(text), PIECE):
+                yield _drawn(index, text[start : start + PIECE], logprobs=continuation.drawing.logprobs)
+            if calls:
+                yield _drawn(index, "".join(call.arguments for call in calls), text="")
+            yield ChoiceClosed(index=index, text=text, calls=calls, finish=finish)
+
+    def _said(self, continuation: Continuation) -> tuple[str, tuple[ToolCall, ...]]:
+        tools = {tool.name for tool in continuation.tools}
+        last = continuation.messages[-1] if continuation.messages else ChatMessage(role="user", text="Hello")
+        asked = re.findall(r"(\d+) \+ (\d+)", last.text.rpartition("Observation:")[2])
+        result = last.text if last.role == "tool" else last.text.rpartition("Observation:")[2]
+        if "add" not in tools:
+            return f"I have no tool for {last.text!r}.", ()
+        if asked:
+            a, b = map(int, asked[-1])
+            return "Let me see.", (self._call("add", {"a": a, "b": b}),)
+        if number := re.search(r"\d+", result):
+            told = f"The sum is {number[0]}."
+            return ("", (self._call("final_answer", {"answer": told}),)) if "final_answer" in tools else (told, ())
+        return "What shall I add?", ()
+
+    def _call(self, name: str, arguments: object) -> ToolCall:
+        return ToolCall(id=f"call_{len(self.asked)}", name=name, arguments=json.dumps(arguments))
+
+
+class Weigher(Adder):
+    """Reads a preference."""
+
+    @property
+    def about(self) -> About:
+        """Its description."""
+        return replace(super().about, version="weigher/1", weighs=("right", "short"))
+
+
+def _rendered(continuation: Continuation) -> str:
+    return continuation.prompt if isinstance(continuation.prompt, str) else "".join(map(said, continuation.messages))
+
+
+def _drawn(index: int, letters: str, *, text: str | None = None, logprobs: bool = False) -> TokensDrawn:
+    ids_T = np.array(encoded(letters), np.int32)
+    candidates = [
+        TokenCandidate(id=int(i), token=c.encode(), logprob=-0.5) for i, c in zip(ids_T, letters, strict=True)
+    ]
+    return TokensDrawn(
+        index=index,
+        ids_T=ids_T,
+        logprobs_T=np.full(len(ids_T), -0.5, np.float32),
+        versions_T=np.ones(len(ids_T), np.int32),
+        text=letters if text is None else text,
+        tokens=tuple(Token(drawn=one, top=(one,)) for one in candidates) if logprobs else (),
+    )
+
+
+class ScriptedEngine:
+    """Answers each request with the next text, its ids cut into pieces at random. The texts may be without end."""
+
+    def __init__(self, chat: ChatTemplate, answers: Iterable[str], *, seed: int = 0) -> None:
+        self.version = 7
+        self.asked: list[Request] = []
+        self.closed = 0
+        """Streams that ended, of themselves or not."""
+        self._scripts = map(chat.encode, answers)
+        self._rng = random.Random(seed)
+
+    async def generate(self, request: Request) -> Completion:
+        """Not needed here."""
+        raise NotImplementedError
+
+    async def stream(self, request: Request) -> Pieces:
+        """The next text, up to the request's length, then the end of the turn."""
+        self.asked.append(request)
+        ids = next(self._scripts)[: request.sampling.max_tokens]
+        at = 0
+        try:
+            while at < len(ids):
+                end = min(len(ids), at + self._rng.choice([1, 1, 2, 5]))
+                part = ids[at:end]
+                finish = (
+                    None if end < len(ids) else FinishReason.STOP if part[-1] in request.stop else FinishReason.LENGTH
+                )
+                at = end
+                await asyncio.sleep(0)
+                yield CompletionPiece(
+                    part, np.full(len(part), -0.5, np.float32), np.full(len(part), 7, np.int32), finish
+                )
+        finally:
+            self.closed += 1
+
+    async def load(self, sealed: Sealed) -> None:
+        """Its version becomes another."""
+        self.version = sealed.version
+
+    async def close(self) -> None:
+        """Fail from now on."""
+        raise PolicyError("the engine is closed")

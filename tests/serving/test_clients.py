@@ -12,7 +12,7 @@ import pytest
 from loomrl.serving.local import LocalGateway
 from loomrl.serving.recorder import MemoryRecorder
 from tests.needs import CLIENTS, needs
-from tests.serving.adder import Adder
+from tests.serving.scripted import Adder
 
 pytestmark = [pytest.mark.system, needs("the clients")]
 SCRIPTS = Path(__file__).parent / "clients"

@@ -1,7 +1,9 @@
 """The fields of each dialect: read into an Ask, accepted with a neutral value only, or refused; and pictures."""
 
 import base64
+import re
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from loomrl.serving.call import ChatRequest, Drawing, ToolSpec
 from loomrl.serving.refusal import Refusal
 from loomrl.serving.routes.models import model, model_list
 from loomrl.store.endpoints import Endpoint
+from tests.needs import ROOT
 from tests.serving.wires import SCHEMA, WIRES
 
 CHAT, TEXT, RESPONSES, MESSAGES = WIRES
@@ -194,3 +197,14 @@ def test_models_are_listed_for_both_kinds_of_clients() -> None:
     assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("a", "b", False)
     assert listed["data"][0]["created_at"] == "1970-01-01T00:00:01Z"
     assert model_list([], anthropic=True)["data"] == []
+
+
+SCRIPTS = Path(__file__).parent / "clients"
+
+
+def test_table_of_clients_has_the_versions_and_scripts_of_the_tests() -> None:
+    pinned = dict(re.findall(r"^([a-z-]+)==(\S+)$", (ROOT / "constraints-clients.txt").read_text(), re.MULTILINE))
+    table = (ROOT / "docs/dialects.md").read_text().partition("## Clients")[2]
+    rows = re.findall(r"^\| ([a-z-]+) \| ([\d.]+) \|.*`(\w+\.py)` \|$", table, re.MULTILINE)
+    assert {name: version for name, version, _ in rows} == {name: pinned[name] for name, _, _ in rows}
+    assert {script for _, _, script in rows} == {path.name for path in SCRIPTS.glob("*.py")}
