@@ -131,7 +131,7 @@ def check_sights(request: Request, vision: Vision | None) -> None:
             raise PolicyError(f"at token {sight.start} of the prompt is not what stands for its picture.")
 
 
-def embed_pictures(
+def embed_with_pictures(
     model: PreTrainedModel, ids_BT: Tensor, places_2M: tuple[Tensor, Tensor], seen: Sequence[PicturePixels]
 ) -> Tensor:
     """Embeddings [B, T, H] of the ids, with the pictures' embeddings at these rows and columns.

@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 from loomrl.control.memory import MemoryState
 from loomrl.control.policy import ControlPolicy
-from loomrl.control.preference import PREFERENCE, is_steered, steered
-from loomrl.control.space_json import space_to_json
+from loomrl.control.preference import PREFERENCE, is_steered, with_preference
+from loomrl.control.space import space_to_json
 from loomrl.errors import ConfigError
 from loomrl.serving.call import Event
 from loomrl.serving.channel.batches import Together
@@ -120,7 +120,7 @@ class ControlServedPolicy:
             message = f"{len(act.preferences)} preferences for {count} observations: give one, or one for each."
             raise Refusal(RefusalCause.INVALID, message, where="preference")
         parts = [
-            steered(
+            with_preference(
                 observed, _row(act.observations, row), act.preferences[row % len(act.preferences)], _wish_row(act, row)
             )
             for row in range(count)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from loomrl.errors import ConfigError
-from loomrl.gym.preference import asked, line
+from loomrl.gym.preference import line, parse_weights
 from loomrl.observability.trace import NOTHING, Span, below, ending
 from loomrl.observability.trace import begin as begin_span
 from loomrl.serving.call import ChatMessage, ChatRequest, Event, PromptOpened
@@ -220,7 +220,7 @@ def apply_preference(ask: ChatRequest, about: About, endpoint: str) -> ChatReque
         return ask  # a bare prompt is all that the policy reads
     even = dict.fromkeys(about.weighs, 1 / len(about.weighs))
     try:
-        told = line(even if ask.preference is None else asked(ask.preference, about.weighs))
+        told = line(even if ask.preference is None else parse_weights(ask.preference, about.weighs))
     except ConfigError as error:
         raise Refusal(RefusalCause.INVALID, str(error), where="preference") from None
     first = ask.messages[0]

@@ -27,7 +27,7 @@ from loomrl.inference.model import open_model, open_tokenizer
 from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.remote.dialect import as_openai
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.vision import embed_pictures, open_vision
+from loomrl.inference.vision import embed_with_pictures, open_vision
 from loomrl.inference.weights.sealed import seal
 from loomrl.picture import from_url
 from loomrl.types import Message
@@ -115,7 +115,7 @@ def test_fewer_or_more_places_than_pictures_are_an_error(places: int) -> None:
     ids_T = torch.zeros(1, 8, dtype=torch.long)
     where = torch.zeros(places, dtype=torch.long), torch.arange(places)
     with pytest.raises(PolicyError, match="image tokens"):
-        embed_pictures(MODEL, ids_T, where, [VISION.seen(noise(0))])
+        embed_with_pictures(MODEL, ids_T, where, [VISION.seen(noise(0))])
 
 
 def test_a_folder_brings_its_vision(tmp_path: Path) -> None:

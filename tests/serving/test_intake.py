@@ -22,7 +22,7 @@ from loomrl.store.erasures import begin_erasure, erase
 from loomrl.store.events import EVENTS
 from loomrl.store.observations import read_observations
 from loomrl.store.sessions import SESSIONS, opt_out, people_in, person_hash
-from tests.serving.feedback_support import DAY_S, FEEDBACK, Served
+from tests.serving.feedback_support import DAY_S, FEEDBACK_PATH, Served
 from tests.serving.scripted import Script
 
 pytestmark = pytest.mark.system
@@ -71,7 +71,7 @@ async def test_each_kind_is_stored_as_it_is_said(served: Served) -> None:
 async def test_a_session_is_named_by_path_header_field_or_call(small: Served) -> None:
     call = await small.chat("s")
     told = [
-        await small.post(f"/SESSIONS/s{FEEDBACK}", {"stars": 1}),
+        await small.post(f"/sessions/s{FEEDBACK_PATH}", {"stars": 1}),
         await small.give(stars=2, headers={"x-loomrl-session": "s"}),
         await small.give(stars=3, trajectory="s"),
         await small.give(stars=4, session="s", trajectory="s"),
@@ -244,7 +244,7 @@ WRONG: list[tuple[Any, str]] = [
 
 async def test_what_is_wrong_is_said_by_name(small: Served) -> None:
     for body, said in WRONG:
-        answer = await small.post(FEEDBACK, body)
+        answer = await small.post(FEEDBACK_PATH, body)
         error = answer.json()["error"]
         assert (answer.status_code, error["type"]) == (400, "invalid_request_error"), body
         assert said in error["message"], body
@@ -261,7 +261,7 @@ async def test_two_different_idempotency_keys_are_refused(small: Served) -> None
 async def test_a_body_of_ten_megabytes_is_refused_and_other_methods_too(small: Served) -> None:
     answer = await small.give(session="s", comment="x" * 10_000_000)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
-    assert (await small.client.get(FEEDBACK, headers={"authorization": f"Bearer {small.mine}"})).status_code == 400
+    assert (await small.client.get(FEEDBACK_PATH, headers={"authorization": f"Bearer {small.mine}"})).status_code == 400
 
 
 async def test_where_nothing_is_recorded_nothing_is_known(small: Served) -> None:
@@ -317,7 +317,7 @@ async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store
         arms = {}
         for session, body in said.items():
             answer = await served.post(
-                f"/SESSIONS/{session}/v1/chat/completions",
+                f"/sessions/{session}/v1/chat/completions",
                 {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
             )
             arms[session] = answer.headers["x-loomrl-arm"]
@@ -358,10 +358,10 @@ async def test_implicit_feedback_is_derived_once_when_a_session_is_archived(serv
 
     async def talk(session: str, **more: Any) -> None:
         asked = {"model": "m", "messages": [question], **more}
-        first = await served.post(f"/SESSIONS/{session}/v1/chat/completions", asked)
+        first = await served.post(f"/sessions/{session}/v1/chat/completions", asked)
         reply = first.json()["choices"][0]["message"]
         again = [question, {"role": "assistant", "content": reply["content"]}, question]
-        await served.post(f"/SESSIONS/{session}/v1/chat/completions", {**asked, "messages": again})
+        await served.post(f"/sessions/{session}/v1/chat/completions", {**asked, "messages": again})
 
     await talk("s")
     await talk("gone", user="ada")
