@@ -74,7 +74,7 @@ OPENED_IN = {
     },
     "pyarrow": {"loomrl/artifacts.py", "loomrl/parquet.py"},
     "nats": {"loomrl/bus/*"},
-    "clickhouse_connect": {"loomrl/analytics/connection.py"},
+    "clickhouse_connect": {"loomrl/analytics/engine.py"},
     "chdb": set(),
     "vllm": {"loomrl/inference/vllm/*", "experiments/bench/vllm.py"},
     "wandb": {"loomrl/telemetry/sink.py"},
