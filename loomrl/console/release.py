@@ -11,18 +11,20 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
+from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
 from loomrl.record import word
+from loomrl.record.catalogue import RELEASES, VERDICTS
 from loomrl.release.controller import Look, Moment, Observer, past
 from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, evidence_as_json, tell
 from loomrl.release.passage import Word, parse_word, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.events import last_event
-from loomrl.store.releases import ReleaseRow, list_releases, newest_release, read_release
-from loomrl.store.verdicts import StoredVerdict, approve_verdict, list_verdicts, read_verdict
+from loomrl.store.releases import ReleaseRow, newest_release, read_release
+from loomrl.store.verdicts import StoredVerdict, approve_verdict, read_verdict
 from loomrl.telemetry.curve import round_ticks
 
 LIMIT = 100
@@ -69,22 +71,13 @@ _watch = Watch()
 
 def add_to(pages: Pages) -> None:
     """The pages of releases, and of the gate's verdicts."""
-    pages.get("/releases", _list)
+    ListPage(path="/releases", title="Releases", record=RELEASES, live="release,verdict").add_to(pages)
+    ListPage(path="/verdicts", title="Verdicts of the gate", record=VERDICTS, live="verdict").add_to(pages)
     pages.get("/releases/{release}", _show)
     pages.get("/releases/{release}/evidence", _evidence)
     pages.post("/releases/{release}", _say, role=Role.OPERATOR)
     pages.get("/verdicts/{verdict}", _verdict)
     pages.post("/verdicts/{verdict}", _approve, role=Role.OPERATOR)
-
-
-def _list(visit: Visit) -> Response:
-    db = visit.source.db
-    return visit.page(
-        "releases.html",
-        releases=list_releases(db, limit=LIMIT),
-        verdicts=list_verdicts(db, limit=20),
-        position=last_event(db),
-    )
 
 
 def _rows(visit: Visit) -> list[ReleaseRow]:

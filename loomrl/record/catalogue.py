@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from loomrl.errors import ConfigError
 from loomrl.record import word
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loomrl.store.archives import ArchiveFile
     from loomrl.store.datasets import Dataset
     from loomrl.store.endpoints import Arm, Endpoint
+    from loomrl.store.evaluations import Evaluation
     from loomrl.store.events import Event
     from loomrl.store.judgements import Judgement
     from loomrl.store.quarantine import Quarantine
@@ -180,19 +181,20 @@ RUNS = Record[RunRow](
     read=_read_runs,
     as_json=_run_as_json,
     none="No runs. `loomrl train` makes one.",
+    sort="started",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """A policy version with the mean of its latest evaluation."""
+    """A policy version with its latest evaluation."""
 
     version: PolicyVersion
-    evaluated: str
+    evaluation: "Evaluation | None"
 
 
 def _read_policies(db: "LoomDB", query: Query) -> Page[PolicyRow]:
-    from loomrl.store.view.policy_list import page_of_policies
+    from loomrl.store.view.policy_list import evaluations_of, page_of_policies
 
     after = decode_place(query.after)
     if after is not None and not isinstance(after[0], int | float):
@@ -200,20 +202,17 @@ def _read_policies(db: "LoomDB", query: Query) -> Page[PolicyRow]:
     page = page_of_policies(
         db, run=query.get("run") or "", stage=query.get("stage") or "", after=after, limit=query.limit
     )
-    rows = [PolicyRow(version, _evaluated(db, version.id)) for version in page.policies]
+    evaluations = evaluations_of(db, [version.id for version in page.policies])
+    rows = [PolicyRow(version, evaluations.get(version.id)) for version in page.policies]
     return Page(rows, None if page.next is None else encode_place(page.next))
 
 
-def _evaluated(db: "LoomDB", policy: str) -> str:
-    """The mean of the latest evaluation, with its metric."""
-    from loomrl.store.evaluations import list_evaluations
-
-    for evaluation in list_evaluations(db, policy=policy, limit=1):
-        overall = evaluation.report.get("overall", {})
-        for name in ("success", "reward"):
-            score = overall.get(name)
-            if score is not None and score.get("mean") is not None:
-                return f"{name} {word.percent(score['mean']) if name == 'success' else word.number(score['mean'])}"
+def evaluation_text(row: PolicyRow) -> str:
+    """The mean of the latest evaluation: success of a language policy, the return of a control policy."""
+    overall: Mapping[str, Any] = {} if row.evaluation is None else row.evaluation.report.get("overall", {})
+    for name, title, show in (("success", "success", word.percent), ("reward", "return", word.number)):
+        if isinstance(overall.get(name), dict):
+            return f"{title} {show(overall[name].get('mean'))}"
     return ""
 
 
@@ -226,7 +225,7 @@ POLICIES = Record[PolicyRow](
         Column(name="stage", value=lambda row: row.version.stage.value, form=Form.STATUS),
         Column(name="algorithm", value=lambda row: row.version.algorithm),
         Column(name="made from", value=lambda row: row.version.parent),
-        Column(name="evaluation", value=lambda row: row.evaluated),
+        Column(name="evaluation", value=evaluation_text),
         Column(name="made", value=lambda row: row.version.created_at, form=Form.TIME),
     ),
     filters=(
@@ -749,13 +748,25 @@ def _kinds_of_events(db: "LoomDB") -> list[str]:
     return sorted({*kinds, *(name.partition(".")[0] for name in kinds)})
 
 
+def _audit(**filters: str) -> str:
+    return f"/audit?{urlencode(filters)}"
+
+
 EVENTS = Record[EventRow](
     name="event",
     plural="events",
     about="List what happened, newest first: runs, releases, verdicts, keys, feedback.",
     columns=(
-        Column(name="kind", value=lambda row: row.event.kind),
-        Column(name="subject", value=lambda row: row.event.subject),
+        Column(
+            name="kind",
+            value=lambda row: row.event.kind,
+            to=lambda row: _audit(kind=row.event.kind),
+        ),
+        Column(
+            name="subject",
+            value=lambda row: row.event.subject,
+            to=lambda row: _audit(subject=row.event.subject),
+        ),
         Column(
             name="data",
             value=lambda row: json.dumps(dict(row.event.data), ensure_ascii=False) if row.event.data else "",
