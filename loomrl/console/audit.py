@@ -9,11 +9,11 @@ from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
-from loomrl.record.catalogue import EVENTS, KEYS, EventRow
+from loomrl.record.catalogue import EVENT_RECORDS, KEY_RECORDS, EventRow
 from loomrl.store.service.keys import SCOPES, Key, create_key, find_key, revoke_key
 
 DAY_S = 86_400.0
-AUDIT = ListPage[EventRow](path="/audit", title="Audit", record=EVENTS, live="")
+AUDIT = ListPage[EventRow](path="/audit", title="Audit", record=EVENT_RECORDS, live="")
 
 
 def _revocation(visit: Visit, key: Key) -> Markup:
@@ -22,7 +22,7 @@ def _revocation(visit: Visit, key: Key) -> Markup:
 
 
 KEY_LIST = ListPage[Key](
-    path="/keys", title="Keys", record=KEYS, cells={"revoke": _revocation}, template="keys.html", role=Role.ADMIN
+    path="/keys", title="Keys", record=KEY_RECORDS, cells={"revoke": _revocation}, template="keys.html", role=Role.ADMIN
 )
 
 

@@ -12,7 +12,7 @@ from loomrl.console.page import Pages, Visit
 from loomrl.console.picture import plot, share_bar
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
-from loomrl.record.catalogue import AB_TESTS, ENDPOINTS, EndpointRow, ab_state
+from loomrl.record.catalogue import AB_TEST_RECORDS, ENDPOINT_RECORDS, EndpointRow, ab_state
 from loomrl.release.ab import Reading
 from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
 from loomrl.store.endpoints import Arm, history_of
@@ -38,7 +38,7 @@ def shares_of(arms: Iterable[Arm]) -> Any:
 ENDPOINT_LIST = ListPage[EndpointRow](
     path="/endpoints",
     title="Endpoints",
-    record=ENDPOINTS,
+    record=ENDPOINT_RECORDS,
     live="endpoint,release,ab",
     cells={"traffic": lambda _, row: shares_of(row.endpoint.arms)},
 )
@@ -48,7 +48,7 @@ def add_to(pages: Pages) -> None:
     """The pages of endpoints."""
     ENDPOINT_LIST.add_to(pages)
     pages.get("/endpoints/{name}", _show)
-    ListPage(path="/ab", title="A/B tests", record=AB_TESTS, live="ab").add_to(pages)
+    ListPage(path="/ab", title="A/B tests", record=AB_TEST_RECORDS, live="ab").add_to(pages)
     pages.get("/ab/{name}", _test)
     pages.post("/ab/{name}", _stop, role=Role.OPERATOR)
     pages.get("/monitor", _monitor)

@@ -13,7 +13,7 @@ from loomrl.console.session import Role
 from loomrl.console.source import Place
 from loomrl.errors import StoreError
 from loomrl.http.refusal import Refused
-from loomrl.record.catalogue import DATASETS, FEEDBACK, REWARDS, TRAININGS
+from loomrl.record.catalogue import DATASET_RECORDS, FEEDBACK_RECORDS, REWARD_RECORDS, TRAINING_RECORDS
 from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.serving.dialect.openai import message_of
 from loomrl.serving.door import Caller
@@ -36,9 +36,9 @@ SERVED = "endpoint-"
 def add_to(pages: Pages) -> None:
     """The inbox, and what comes of feedback."""
     pages.get("/feedback", _inbox)
-    ListPage(path="/rewards", title="Rewards", record=REWARDS, live="reward").add_to(pages)
-    ListPage(path="/datasets", title="Data sets", record=DATASETS, live="dataset").add_to(pages)
-    ListPage(path="/trainings", title="Trainings of the loop", record=TRAININGS, live="job").add_to(pages)
+    ListPage(path="/rewards", title="Rewards", record=REWARD_RECORDS, live="reward").add_to(pages)
+    ListPage(path="/datasets", title="Data sets", record=DATASET_RECORDS, live="dataset").add_to(pages)
+    ListPage(path="/trainings", title="Trainings of the loop", record=TRAINING_RECORDS, live="job").add_to(pages)
     pages.post("/feedback/answer", _answer, role=Role.RATER)
     pages.post("/feedback/choose", _choose, role=Role.RATER)
 
@@ -63,7 +63,7 @@ def _opinion(visit: Visit, row: Feedback) -> Any:
 
 
 GIVEN = ListPage[Feedback](
-    path="/feedback", title="Feedback", record=FEEDBACK, live="feedback,judgement", cells={"value": _opinion}
+    path="/feedback", title="Feedback", record=FEEDBACK_RECORDS, live="feedback,judgement", cells={"value": _opinion}
 )
 
 

@@ -15,7 +15,7 @@ from loomrl.console.page import Pages, Visit
 from loomrl.console.run import changed, evaluation_row
 from loomrl.http.refusal import Refused
 from loomrl.record import word
-from loomrl.record.catalogue import POLICIES, PolicyRow
+from loomrl.record.catalogue import POLICY_RECORDS, PolicyRow
 from loomrl.store import LoomDB
 from loomrl.store.deployments import list_deployments
 from loomrl.store.evaluations import Evaluation, list_evaluations
@@ -49,7 +49,7 @@ def _interval(_: Visit, row: PolicyRow) -> Any:
 POLICY_LIST = ListPage[PolicyRow](
     path="/policies",
     title="Policies",
-    record=POLICIES,
+    record=POLICY_RECORDS,
     live="policy,evaluation",
     cells={"interval": _interval},
     template="policies.html",

@@ -16,7 +16,7 @@ from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
 from loomrl.record import word
-from loomrl.record.catalogue import RELEASES, VERDICTS
+from loomrl.record.catalogue import RELEASE_RECORDS, VERDICT_RECORDS
 from loomrl.release.controller import Look, Moment, Observer, past
 from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, evidence_as_json, tell
@@ -71,8 +71,8 @@ _watch = Watch()
 
 def add_to(pages: Pages) -> None:
     """The pages of releases, and of the gate's verdicts."""
-    ListPage(path="/releases", title="Releases", record=RELEASES, live="release,verdict").add_to(pages)
-    ListPage(path="/verdicts", title="Verdicts of the gate", record=VERDICTS, live="verdict").add_to(pages)
+    ListPage(path="/releases", title="Releases", record=RELEASE_RECORDS, live="release,verdict").add_to(pages)
+    ListPage(path="/verdicts", title="Verdicts of the gate", record=VERDICT_RECORDS, live="verdict").add_to(pages)
     pages.get("/releases/{release}", _show)
     pages.get("/releases/{release}/evidence", _evidence)
     pages.post("/releases/{release}", _say, role=Role.OPERATOR)

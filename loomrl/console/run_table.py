@@ -20,7 +20,7 @@ from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.load import parse_yaml
 from loomrl.record import word
-from loomrl.record.catalogue import RUNS, Headline, RunRow, headlines_of
+from loomrl.record.catalogue import RUN_RECORDS, Headline, RunRow, headlines_of
 from loomrl.schema import leaves
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import list_evaluations
@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?")
 RUN_LIST = ListPage[RunRow](
     path="/runs",
     title="Runs",
-    record=RUNS,
+    record=RUN_RECORDS,
     live="run,metrics,evaluation",
     template="runs.html",
 )

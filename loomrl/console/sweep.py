@@ -13,7 +13,7 @@ from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
-from loomrl.record.catalogue import RUNS, path_to
+from loomrl.record.catalogue import RUN_RECORDS, path_to
 from loomrl.store import LoomDB
 from loomrl.store.events import last_event
 from loomrl.store.runs import Run, find_run, recorded_sweep
@@ -27,11 +27,11 @@ GROUPS = 4
 
 
 SWEEPS = replace(
-    RUNS,
+    RUN_RECORDS,
     name="sweep",
     columns=(
-        replace(RUNS.columns[0], name="sweep", to=lambda row: path_to("sweeps", row.run.id)),
-        *(column for column in RUNS.columns if column.name in ("status", "started", "took")),
+        replace(RUN_RECORDS.columns[0], name="sweep", to=lambda row: path_to("sweeps", row.run.id)),
+        *(column for column in RUN_RECORDS.columns if column.name in ("status", "started", "took")),
     ),
     none="No sweeps. `loomrl sweep` begins one.",
 )

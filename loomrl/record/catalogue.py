@@ -155,7 +155,7 @@ def _statuses(_: "LoomDB") -> list[str]:
     return [status.value for status in RunStatus]
 
 
-RUNS = Record[RunRow](
+RUN_RECORDS = Record[RunRow](
     name="run",
     plural="runs",
     about="List runs, with what they measured last.",
@@ -216,7 +216,7 @@ def evaluation_text(row: PolicyRow) -> str:
     return ""
 
 
-POLICIES = Record[PolicyRow](
+POLICY_RECORDS = Record[PolicyRow](
     name="policy",
     plural="policies",
     about="List policy versions, newest first.",
@@ -266,7 +266,7 @@ def _read_endpoints(db: "LoomDB", query: Query) -> Page[EndpointRow]:
     return Page([EndpointRow(each, live[each.name, "policy"], live[each.name, "gateway"]) for each in found])
 
 
-ENDPOINTS = Record[EndpointRow](
+ENDPOINT_RECORDS = Record[EndpointRow](
     name="endpoint",
     plural="endpoints",
     about="List endpoints, with their arms and the number of replicas that answer.",
@@ -319,7 +319,7 @@ def _read_releases(db: "LoomDB", query: Query) -> "Page[ReleaseRow]":
     return Page(list_releases(db, limit=query.limit, endpoint=query.get("endpoint")))
 
 
-RELEASES = Record["ReleaseRow"](
+RELEASE_RECORDS = Record["ReleaseRow"](
     name="release",
     plural="releases",
     about="List releases, latest first.",
@@ -360,7 +360,7 @@ def _read_verdicts(db: "LoomDB", query: Query) -> "Page[StoredVerdict]":
     return Page(list_verdicts(db, limit=query.limit, policy=query.get("policy")))
 
 
-VERDICTS = Record["StoredVerdict"](
+VERDICT_RECORDS = Record["StoredVerdict"](
     name="verdict",
     plural="verdicts",
     about="List the gate's verdicts, latest first.",
@@ -402,7 +402,7 @@ def _read_ab_tests(db: "LoomDB", query: Query) -> "Page[AbTest]":
     return Page(list_tests(db)[: query.limit])
 
 
-AB_TESTS = Record["AbTest"](
+AB_TEST_RECORDS = Record["AbTest"](
     name="A/B test",
     plural="tests",
     about="List A/B tests.",
@@ -433,7 +433,7 @@ def _read_datasets(db: "LoomDB", query: Query) -> "Page[Dataset]":
     return Page(list_datasets(db, limit=query.limit, trajectory=query.get("trajectory")))
 
 
-DATASETS = Record["Dataset"](
+DATASET_RECORDS = Record["Dataset"](
     name="data set",
     plural="datasets",
     about="List data sets, latest first.",
@@ -464,7 +464,7 @@ def _read_rewards(db: "LoomDB", query: Query) -> "Page[StoredReward]":
     return Page(list_rewards(db, limit=query.limit, endpoint=query.get("endpoint")))
 
 
-REWARDS = Record["StoredReward"](
+REWARD_RECORDS = Record["StoredReward"](
     name="reward",
     plural="rewards",
     about="List rewards of served trajectories, newest first.",
@@ -491,7 +491,7 @@ def _read_feedback(db: "LoomDB", query: Query) -> Page[Feedback]:
     return Page([each for _, each in found], str(found[-1][0]) if len(found) == query.limit else None)
 
 
-FEEDBACK = Record[Feedback](
+FEEDBACK_RECORDS = Record[Feedback](
     name="feedback",
     plural="feedback",
     about="List feedback on served answers, newest first.",
@@ -518,7 +518,7 @@ def _read_questions(db: "LoomDB", query: Query) -> "Page[Judgement]":
     return Page(waiting(db, now=time.time(), limit=query.limit))
 
 
-QUESTIONS = Record["Judgement"](
+QUESTION_RECORDS = Record["Judgement"](
     name="question",
     plural="questions",
     about="List the questions that wait for a person's answer, oldest first.",
@@ -553,7 +553,7 @@ def _read_trainings(db: "LoomDB", query: Query) -> "Page[Job]":
     return Page([Job.of(row) for row in found])
 
 
-TRAININGS = Record["Job"](
+TRAINING_RECORDS = Record["Job"](
     name="training",
     plural="jobs",
     about="List the loop's trainings, latest change first.",
@@ -579,7 +579,7 @@ def _read_archives(db: "LoomDB", query: Query) -> "Page[ArchiveFile]":
     return Page(list_files(db, query.filters["endpoint"])[: query.limit])
 
 
-ARCHIVES = Record["ArchiveFile"](
+ARCHIVE_RECORDS = Record["ArchiveFile"](
     name="archived file",
     plural="files",
     about="List the archived files of an endpoint, oldest first.",
@@ -613,7 +613,7 @@ def _read_hits(db: "LoomDB", query: Query) -> Page[HitRow]:
     return Page([HitRow(hit, count) for hit, count in found.most_common(query.limit)])
 
 
-HITS = Record[HitRow](
+HIT_RECORDS = Record[HitRow](
     name="hit",
     plural="hits",
     about="Count the hits of the monitor's rules by arm and version.",
@@ -640,7 +640,7 @@ def _read_quarantine(db: "LoomDB", query: Query) -> "Page[Quarantine]":
     return Page(quarantined(db, endpoint=query.get("endpoint") or "")[: query.limit])
 
 
-QUARANTINE = Record["Quarantine"](
+QUARANTINE_RECORDS = Record["Quarantine"](
     name="session in quarantine",
     plural="quarantined",
     about="List the sessions whose calls are refused, oldest first.",
@@ -670,7 +670,7 @@ def _read_keys(db: "LoomDB", query: Query) -> "Page[Key]":
     return Page(list_keys(db, limit=query.limit))
 
 
-KEYS = Record["Key"](
+KEY_RECORDS = Record["Key"](
     name="key",
     plural="keys",
     about="List keys, newest first; the keys themselves cannot be shown again.",
@@ -696,7 +696,7 @@ def _read_people(db: "LoomDB", query: Query) -> "Page[OptOut]":
     return Page(list_opt_outs(db, query.filters["endpoint"])[: query.limit])
 
 
-PEOPLE = Record["OptOut"](
+PEOPLE_RECORDS = Record["OptOut"](
     name="person who opted out",
     plural="people",
     about="List who opted out, by a hash: LoomDB does not have their names.",
@@ -752,7 +752,7 @@ def _audit(**filters: str) -> str:
     return f"/audit?{urlencode(filters)}"
 
 
-EVENTS = Record[EventRow](
+EVENT_RECORDS = Record[EventRow](
     name="event",
     plural="events",
     about="List what happened, newest first: runs, releases, verdicts, keys, feedback.",
