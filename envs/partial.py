@@ -87,7 +87,7 @@ class TMaze(gymnasium.Env[Seen, np.int64]):
         self._place = 0
         self._taken = 0
         self._right = int(self.np_random.integers(2))
-        return self._seen(), {}
+        return self._observe(), {}
 
     def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Go on, or turn; `is_success` says of the last step whether the turn was right."""
@@ -96,27 +96,27 @@ class TMaze(gymnasium.Env[Seen, np.int64]):
         if (action != 0) == is_at_end:  # no wall in the way
             if is_at_end:
                 is_right = action == 1 + self._right
-                return self._seen(), float(is_right), True, False, {"is_success": float(is_right)}
+                return self._observe(), float(is_right), True, False, {"is_success": float(is_right)}
             self._place += 1
             paid = 0.0
         else:
             paid = -0.1
         is_late = self._taken >= 4 * self._length + 20
-        return self._seen(), paid, False, is_late, {"is_success": 0.0} if is_late else {}
+        return self._observe(), paid, False, is_late, {"is_success": 0.0} if is_late else {}
 
-    def _seen(self) -> Seen:
+    def _observe(self) -> Seen:
         shown = self._right if not self._place else 3 if self._place == self._length else 2
         seen: Seen = np.eye(4, dtype=np.float32)[shown]
         return seen
 
 
-class Keys(gymnasium.Env[Any, np.int64]):
+class KeyDoors(gymnasium.Env[Any, np.int64]):
     """Doors in a row, each opened by one of many keys. The right ones are shown one after the other at the beginning.
 
-    Action 0 looks at the next one shown, and is all that is allowed there; at a door each key that was not yet used
-    is. A key used breaks, right or wrong, and the door is passed; the right one pays its share of 1. Without a memory
-    nobody knows which key is right. What is not allowed costs 0.05 and a step; with `is_masked: false` the observation
-    does not say what that is.
+    Action 0 looks at the next key shown, and is the only action allowed there; at a door every unused key is allowed.
+    A used key breaks, right or wrong, and the door is passed; the right one pays its share of 1. Without a memory no
+    observation tells which key is right. An action that is not allowed costs 0.05 and a step; with `is_masked: false`
+    the observation does not say which are allowed.
     """
 
     def __init__(self, keys: int = 8, doors: int = 3, is_masked: bool = True) -> None:
@@ -140,13 +140,13 @@ class Keys(gymnasium.Env[Any, np.int64]):
         self._opened = 0
         self._steps = 0
         self._is_left = np.ones(self._keys, bool)
-        return self._seen(), {}
+        return self._observe(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Look, or use a key; `is_success` says of the last step what share of the doors was opened."""
         self._steps += 1
         paid = 0.0
-        if not self._allowed()[action]:
+        if not self._mask()[action]:
             paid = -0.05
         elif action == 0:
             self._looked += 1
@@ -159,20 +159,20 @@ class Keys(gymnasium.Env[Any, np.int64]):
         is_over = self._passed == self._doors
         is_late = self._steps >= 8 * self._doors
         info = {"is_success": self._opened / self._doors} if is_over or is_late else {}
-        return self._seen(), float(paid), is_over, is_late and not is_over, info
+        return self._observe(), float(paid), is_over, is_late and not is_over, info
 
-    def _allowed(self) -> NDArray[np.bool_]:
+    def _mask(self) -> NDArray[np.bool_]:
         is_looking = self._looked < self._doors
         return np.array([is_looking, *(self._is_left & (not is_looking) & (self._passed < self._doors))])
 
-    def _seen(self) -> Any:
+    def _observe(self) -> Any:
         """The key that is shown, or the door in front."""
         shown = np.zeros(self._keys + self._doors, np.float32)
         if self._looked < self._doors:
             shown[self._right[self._looked]] = 1
         elif self._passed < self._doors:
             shown[self._keys + self._passed] = 1
-        return {"observation": shown, ACTION_MASK: self._allowed().astype(np.int8)} if self._is_masked else shown
+        return {"observation": shown, ACTION_MASK: self._mask().astype(np.int8)} if self._is_masked else shown
 
 
 gymnasium.register(
@@ -183,4 +183,4 @@ gymnasium.register(
     reward_threshold=475.0,
 )
 gymnasium.register(MAZE, entry_point="loomrl.envs.partial:TMaze")
-gymnasium.register(KEYS, entry_point="loomrl.envs.partial:Keys")
+gymnasium.register(KEYS, entry_point="loomrl.envs.partial:KeyDoors")

@@ -22,7 +22,6 @@ OPTIONAL = {
     "chdb": ("what is on record as columns, for questions in SQL", "pip install 'loomrl[analytics]'"),
     "google-api-python-client": ("clusters on Google Cloud", "pip install 'loomrl[gcp]'"),
     "kubernetes": ("clusters on Kubernetes", "pip install 'loomrl[kubernetes]'"),
-    "matplotlib": ("pictures of sweeps and of fronts", "pip install 'loomrl[plot]'"),
     "mcp": ("tools of MCP servers (McpTools)", "pip install 'loomrl[mcp]'"),
     "minari": ("logged episodes of control in Minari's form", "pip install 'loomrl[offline]'"),
     "mo-gymnasium": ("environments of several objectives", "pip install 'loomrl[morl]'"),

@@ -14,8 +14,7 @@ from loomrl.control.play import Acts, play_each
 from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, grouped, lattice
 from loomrl.evaluation.front_report import FrontReport, Played, judge_front
 from loomrl.evaluation.returns import Cut, ReturnReport
-from loomrl.files import write_whole
-from loomrl.telemetry.scatter import draw_fronts
+from loomrl.telemetry.plot import plot_fronts
 
 MOST = 101
 """Default number of preferences."""
@@ -72,5 +71,5 @@ def draw(reports: Sequence[ReturnReport], file: Path) -> str | None:
     fronts = [report for report in reports if isinstance(report, FrontReport) and len(report.objectives) > 1]
     if not fronts:
         return None
-    write_whole(file, draw_fronts(fronts).encode())
+    plot_fronts(file, fronts)
     return str(file)

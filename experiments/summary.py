@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from loomrl.telemetry.page import Sample
-from loomrl.telemetry.page_table import Comparison
+from loomrl.telemetry.report import AnswerPair, Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,4 +23,4 @@ class RunSummary:
     """Success or return before the first update, by kind of evaluation."""
     after: Mapping[str, float | None]
     comparisons: Sequence[Comparison]
-    samples: Sequence[Sample] = ()
+    samples: Sequence[AnswerPair] = ()

@@ -26,8 +26,8 @@ from loomrl.experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Tr
 from loomrl.process import environ
 from loomrl.run.record import begin_run, run_folder
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import Run, RunStatus, finish_run, list_runs, recorded_sweep, run_id, show_run
-from loomrl.telemetry.parallel import draw_parallel
+from loomrl.store.runs import RUNS, Run, RunStatus, finish_run, recorded_sweep, run_id
+from loomrl.telemetry.plot import plot_trials
 
 QUIET = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # or a trial would look for the folders of its experiment in one of Tune's
@@ -115,7 +115,7 @@ def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> 
         except BaseException as error:
             finish_run(db, id, status=RunStatus.FAILED, finished_at=clock(), result={"error": repr(error)})
             raise
-        picture.write_text(_picture(asked, result), encoding="utf-8")
+        _draw(picture, asked, result)
         finish_run(db, id, status=RunStatus.FINISHED, finished_at=clock(), result=result.as_dict())
         return result
 
@@ -124,11 +124,11 @@ def resumed(asked: Sweep, run: str | None) -> tuple[Sweep, str]:
     """The sweep to resume with its original settings: the latest of this name, if none is given."""
     with open_store(asked.experiment.store_url) as db:
         if run is None:
-            latest = [known.id for known in list_runs(db, kind="sweep") if known.name == asked.name]
+            latest = [known.id for known in RUNS.latest(db, kind="sweep") if known.name == asked.name]
             if not latest:
                 raise ConfigError(f"--resume: no sweep of {asked.name!r} in {asked.experiment.store_url}.")
             run = latest[0]
-        recorded = show_run(db, run)
+        recorded = RUNS.require(db, run)
     if recorded.kind != "sweep":
         raise ConfigError(f"--resume: run {run!r} is no sweep but of `loomrl {recorded.kind}`.")
     return recorded_sweep(recorded), run
@@ -295,7 +295,7 @@ def _settle(asked: Sweep, id: str, trial: Any, db: LoomDB, clock: Clock) -> Trie
 
 
 def _runs_of(db: LoomDB, pattern: str) -> list[Run]:
-    return [run for run in list_runs(db, limit=10**6, kind="train") if re.fullmatch(pattern, run.id)]
+    return [run for run in RUNS.latest(db, limit=10**6, kind="train") if re.fullmatch(pattern, run.id)]
 
 
 def _stopped_by(asked: Sweep) -> str:
@@ -370,7 +370,7 @@ def _refuse_impossible(asked: Sweep) -> None:
             )
 
 
-def _picture(asked: Sweep, result: SweepResult) -> str:
+def _draw(picture: Path, asked: Sweep, result: SweepResult) -> None:
     names = dict(zip(asked.space, short(list(asked.space)), strict=True))
     trials = [
         {names[path]: value for path, value in each.changes.items()} | {result.metric: each.score}
@@ -378,7 +378,7 @@ def _picture(asked: Sweep, result: SweepResult) -> str:
         if each.score is not None
     ]
     logarithmic = {names[path] for path, dimension in asked.space.items() if _spans_powers(dimension)}
-    return draw_parallel(f"{result.sweep}: {result.metric}", trials, logarithmic=logarithmic, best=asked.mode)
+    plot_trials(picture, f"{result.sweep}: {result.metric}", trials, logarithmic=logarithmic, best=asked.mode)
 
 
 def _spans_powers(dimension: Dimension) -> bool:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from loomrl.artifacts import open_artifacts
 from loomrl.cluster.job import refuse_lost
 from loomrl.config import AnyExperiment
 from loomrl.config.layout import length
+from loomrl.console.saved import save_run
 from loomrl.errors import ConfigError, RunTaken
 from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
@@ -23,31 +25,29 @@ from loomrl.experiments.kinds import open_training, refuse_blind_hosts
 from loomrl.experiments.sound import check_parts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
-from loomrl.load import dump, parse_assignments
+from loomrl.files import write_whole
+from loomrl.load import parse_assignments
+from loomrl.record.word import lasting
 from loomrl.run.record import run_folder
 from loomrl.run.version import latest_of
 from loomrl.schema import Tree, merge
 from loomrl.store import RECONNECT_S, LoomDB, open_store
 from loomrl.store.runs import (
     BY_A_PERSON,
+    RUNS,
     Run,
     RunStatus,
     asked_to_stop,
     changed_since,
-    find_run,
     finish_run,
     hold,
-    list_runs,
     machine,
     recorded_experiment,
     run_id,
-    show_run,
 )
 from loomrl.telemetry.diagnosis import Finding, diagnose, too_few
-from loomrl.telemetry.page import RunReport, render_page
-from loomrl.telemetry.page_table import Comparison
-from loomrl.telemetry.page_text import render_text
 from loomrl.telemetry.progress import progress
+from loomrl.telemetry.report import AnswerPair, Comparison, RunReport, render_text
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
 LISTED = 10
@@ -78,6 +78,7 @@ class TrainResult:
     undiagnosed: str | None = None
     """Why the training doctor cannot judge yet, if it cannot."""
     comparisons: tuple[Comparison, ...] = field(default=(), repr=False)
+    samples: tuple[AnswerPair, ...] = field(default=(), repr=False)
 
     @property
     def is_unjudged(self) -> bool:
@@ -111,7 +112,7 @@ def train(
     ):
         refuse_blind_hosts(experiment)
         claim = None
-        earlier = find_run(db, run)
+        earlier = RUNS.find(db, run)
         so_far = earlier.result.get("seconds", 0.0) if earlier else 0.0
         try:
             with closing(open_training(experiment, run, db, clock=clock)) as training:
@@ -126,10 +127,12 @@ def train(
         except BaseException as error:
             told = {"error": repr(error)}
             with suppress(RunTaken):
-                if any(known.id == run for known in list_runs(db, kind="train")):
+                if any(known.id == run for known in RUNS.latest(db, kind="train")):
                     finish_run(db, run, status=RunStatus.FAILED, finished_at=clock(), result=told, claim=claim)
             raise
         finish_run(db, run, status=RunStatus.FINISHED, finished_at=clock(), result=result.as_dict(), claim=claim)
+        # The page is made of the record alone, so it is written once the run is over.
+        write_whole(Path(result.page), save_run(db, run).encode())
         return result
 
 
@@ -142,7 +145,7 @@ def resumed(
     with open_store(experiment.store_url) as db:
         if run is None:
             run = _latest(db, experiment, None if of_any_name else experiment.name, changes or {}).id
-        own = recorded_experiment(show_run(db, run))
+        own = recorded_experiment(RUNS.require(db, run))
         longer = changed_since(db, run, length(own))
     if longer is not None:
         changes = merge(parse_assignments([f"{length(own)}={longer}"]), changes or {})
@@ -151,7 +154,7 @@ def resumed(
 
 def _latest(db: LoomDB, experiment: AnyExperiment, name: str | None, changes: Tree) -> Run:
     """The latest training of this name, or of any, that is not over; if it is to be longer, it may be over."""
-    every = list_runs(db, kind="train")
+    every = RUNS.latest(db, kind="train")
     known = [run for run in every if name in (None, run.name)]
     if not known:
         there = f" Runs there: {_listed(every)}." if every else ""
@@ -174,7 +177,7 @@ def _listed(runs: Sequence[Run]) -> str:
 def how_to_resume(experiment: AnyExperiment, run: str) -> str:
     """What a person who broke a training off can do next."""
     with open_store(experiment.store_url) as db:
-        if find_run(db, run) is None:
+        if RUNS.find(db, run) is None:
             return "stopped before the run began: nothing of it is on record"
         kept = latest_of(run, db)
     default = type(experiment).model_fields["store_url"].default
@@ -218,7 +221,7 @@ def _trained(
 
 
 def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: float, seconds: float) -> TrainResult:
-    """The result, and the page about it."""
+    """The result, and the report about it as text."""
     folder = run_folder(experiment.train, run)
     history = read_metrics(metrics_file(experiment.train, run))
     page = RunReport(
@@ -227,15 +230,13 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         experiment=experiment.sha256,
         machine=machine(),
         date=time.strftime("%Y-%m-%d %H:%M", time.localtime(begun)),
-        duration_s=seconds,
+        took=lasting(seconds),
         status=summary.stopped,
         history=history,
         unit=summary.unit,
         comparisons=summary.comparisons,
         samples=summary.samples,
-        resolved=dump(experiment),
     )
-    (folder / "report.html").write_text(render_page(page), encoding="utf-8")
     (folder / "report.md").write_text(render_text(page), encoding="utf-8")
     return TrainResult(
         run=run,
@@ -251,6 +252,7 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         findings=tuple(diagnose(history)),
         undiagnosed=too_few(history),
         comparisons=tuple(summary.comparisons),
+        samples=tuple(summary.samples),
     )
 
 

@@ -16,12 +16,11 @@ from loomrl.files import write_whole
 from loomrl.gym.held_out import left_out
 from loomrl.run.record import run_folder
 from loomrl.store import LoomDB
-from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.policies import Evaluation, record_evaluation
 from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import Metric
-from loomrl.telemetry.page import Answer, Sample
-from loomrl.telemetry.page_table import Comparison
 from loomrl.telemetry.progress import progress
+from loomrl.telemetry.report import Answer, AnswerPair, Comparison
 from loomrl.types import End, Trajectory
 
 SHOWN = 8
@@ -192,11 +191,11 @@ def _shown(attempt: Trajectory) -> dict[str, Any]:
     }
 
 
-def _samples(before: Judged, after: Judged) -> list[Sample]:
+def _samples(before: Judged, after: Judged) -> list[AnswerPair]:
     """The same tasks, answered before and after."""
     earlier = {(shown["task"], shown["seed"]): shown for shown in before["sampled"]["attempts"]}
     return [
-        Sample(
+        AnswerPair(
             task=shown["task"],
             prompt=shown["prompt"],
             before=_answer(earlier.get((shown["task"], shown["seed"]))),

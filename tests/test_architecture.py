@@ -87,7 +87,7 @@ OPENED_IN = {
         "loomrl/serving/dialect/image.py",
     },
     "sympy": set(),
-    "matplotlib": {"experiments/notebook/curve.py"},
+    "matplotlib": {"loomrl/telemetry/plot.py", "experiments/release_picture.py", "experiments/notebook/pipeline.py"},
     "pettingzoo": {"envs/teamwork/parallel.py", "loomrl/gym/adapters/pettingzoo.py"},
     "pyspiel": {"envs/game/spiel.py"},
     "open_spiel": set(),
@@ -114,7 +114,7 @@ OPENED_IN = {
         "loomrl/telemetry/*",
     },
     "opentelemetry": {"loomrl/observability/trace.py"},
-    "jinja2": {"loomrl/console/page.py"},
+    "jinja2": {"loomrl/console/page.py", "loomrl/console/saved.py"},
     "uvicorn": {"loomrl/http/*", "experiments/bench/hub.py"},
 }
 """A backend's package → the only files that may import it."""

@@ -14,9 +14,8 @@ from itertools import islice, zip_longest
 from random import Random
 
 from loomrl.envs.code.mutation import mutants, remains
-from loomrl.envs.code.problem import Arguments, Problem
+from loomrl.envs.code.problem import CRASH, Arguments, CodeProblem, run
 from loomrl.envs.code.simple import simple_programs
-from loomrl.envs.code.trial import CRASH, run
 from loomrl.envs.code.value import Value, same
 
 FEWEST = 6
@@ -58,7 +57,7 @@ class Suite:
     """Bugs that hardly any input shows: a second bug could hide beside one."""
 
     @property
-    def admitted(self) -> bool:
+    def is_admitted(self) -> bool:
         """True if the hidden tests are strong enough for grading."""
         return bool(self.killed) and not self.missed and not self._guessable()
 
@@ -80,12 +79,12 @@ class _Wrong:
     killers: set[int]
 
 
-def make_suite(problem: Problem, rng: Random, *, pool_size: int = POOL) -> Suite:
+def make_suite(problem: CodeProblem, rng: Random, *, pool_size: int = POOL) -> Suite:
     """Examples and hidden tests of a problem; equal randomness gives equal tests."""
     pool = draw_tests(problem, rng, pool_size)
-    examples = _varied(pool, EXAMPLES)
+    examples = _alternate_results(pool, EXAMPLES)
     pool = [test for test in pool if test not in examples]
-    hidden = _varied(pool, FEWEST)
+    hidden = _alternate_results(pool, FEWEST)
     others = [test for test in pool if test not in hidden]
     wrong: list[_Wrong] = []
     for program, wanted in wrong_programs(problem):
@@ -102,7 +101,7 @@ def make_suite(problem: Problem, rng: Random, *, pool_size: int = POOL) -> Suite
 
 
 def _chosen(wrong: Sequence[_Wrong], most: int) -> Iterator[int]:
-    """As few tests as possible for the required kills; programs not killed yet come first."""
+    """A near-minimal set of tests for the required kills; programs not killed yet come first."""
     for _ in range(most):
         worth: Counter[int] = Counter()
         for each in wrong:
@@ -117,25 +116,25 @@ def _chosen(wrong: Sequence[_Wrong], most: int) -> Iterator[int]:
         yield best
 
 
-def fresh_tests(problem: Problem, submission: str) -> list[Test]:
-    """Tests of this submission alone: equal for equal submissions, and known to nobody who has not submitted it."""
+def fresh_tests(problem: CodeProblem, submission: str) -> list[Test]:
+    """Tests of this submission alone: equal for equal submissions, and unknown before it is submitted."""
     seed = sha256(f"{problem.source}\0{submission}".encode("utf-8", "surrogatepass")).hexdigest()
     return draw_tests(problem, Random(seed), FRESH)
 
 
-def wrong_programs(problem: Problem) -> Iterator[tuple[Program, int]]:
+def wrong_programs(problem: CodeProblem) -> Iterator[tuple[Program, int]]:
     """Programs that a task's tests must kill unless equivalent to the reference, and the required number of kills."""
     for source in dict.fromkeys([*(mutant.source for mutant in mutants(problem.source)), *remains(problem.source)]):
         yield partial(run, source, problem.name), DEPTH
     yield from ((program.run, 1) for program in simple_programs(problem))
 
 
-def kills(test: Test, program: Program, problem: Problem) -> bool:
+def kills(test: Test, program: Program, problem: CodeProblem) -> bool:
     """True if the program's value differs from the expected one."""
     return not same(test.expected, program(test.arguments), tolerance=problem.tolerance)
 
 
-def draw_tests(problem: Problem, rng: Random, count: int) -> list[Test]:
+def draw_tests(problem: CodeProblem, rng: Random, count: int) -> list[Test]:
     """Different calls with the reference's values; fewer if there are no more."""
     seen: dict[str, Test] = {}
     for _ in range(3 * count):
@@ -150,7 +149,7 @@ def draw_tests(problem: Problem, rng: Random, count: int) -> list[Test]:
     return list(seen.values())
 
 
-def _varied(pool: Iterable[Test], count: int) -> list[Test]:
+def _alternate_results(pool: Iterable[Test], count: int) -> list[Test]:
     """Tests that alternate between the different results."""
     groups: dict[str, list[Test]] = {}
     for test in pool:

@@ -23,7 +23,7 @@ def integer(low: int, high: int) -> Draw:
 
 
 def composite(low: int, high: int) -> Draw:
-    """A number of this size times some small primes: nobody guesses its divisors."""
+    """A number of this size times some small primes, so that its divisors cannot be guessed."""
     return lambda rng: rng.randint(low, high) * 2 ** rng.randint(0, 4) * 3 ** rng.randint(0, 2) * rng.choice((1, 5, 7))
 
 

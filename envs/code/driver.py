@@ -50,8 +50,8 @@ def call(request: dict[str, object], counter: "LineCounter") -> str:
     for arguments in calls:
         value = function(*arguments)
         lines = counter.stop()
-        values.append(written(value))  # before a later call can change it
-    return "\n".join([f"value {lines}", shown(value), *values])
+        values.append(write_value(value))  # before a later call can change it
+    return "\n".join([f"value {lines}", show_value(value), *values])
 
 
 def answer(sink: int, nonce: object, body: str) -> None:
@@ -92,7 +92,7 @@ class LineCounter:
         return self._hook
 
 
-def written(value: object) -> str:
+def write_value(value: object) -> str:
     """A line for each value, before those of its contents: its type's first letter, then itself or its size.
 
     Equal values of equal types, and no others, have equal text: a dict's entries are in the order of their keys' lines.
@@ -113,14 +113,14 @@ def lines_of(value: object) -> "Iterator[str]":
             yield from lines_of(item)
     elif type(value) is dict:
         yield f"d{len(value)}"
-        for key, item in sorted((written(key), item) for key, item in value.items()):
+        for key, item in sorted((write_value(key), item) for key, item in value.items()):
             yield key
             yield from lines_of(item)
     else:
         raise TypeError(f"a {type(value).__name__} was returned")
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """A value for a message: ASCII, one line, and cut where it is long."""
     try:
         text = ascii(value)

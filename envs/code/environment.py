@@ -9,19 +9,17 @@ from typing import ClassVar
 from pydantic import Field
 
 from loomrl.envs.code.admission import Test, fresh_tests
-from loomrl.envs.code.grade import LIMITS, Grader, Reply, preload
-from loomrl.envs.code.hack import guesses, hacked_code, hacked_lines
-from loomrl.envs.code.lint import readability
+from loomrl.envs.code.driver import show_value
+from loomrl.envs.code.grade import LIMITS, CallResult, Grader, preload
+from loomrl.envs.code.hack import code_hacks, guesses, review_hacks
 from loomrl.envs.code.review import FAMILY as REVIEW
 from loomrl.envs.code.review import Review, make_review
-from loomrl.envs.code.submission import CODE_FORMAT, NO_CODE, parse_code, with_function
-from loomrl.envs.code.subset import countable, refusal
-from loomrl.envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge, make_challenge, shown_call
-from loomrl.envs.code.value import shown
+from loomrl.envs.code.submission import CODE_FORMAT, NO_CODE, countable, parse_code, readability, refusal, with_function
+from loomrl.envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge, format_call, make_challenge
 from loomrl.gym.answer import parse_submission, undress
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.sandbox import KINDS, open_sandbox
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 EFFICIENCY_WEIGHT = 0.1
 READABILITY_WEIGHT = 0.1
@@ -67,7 +65,7 @@ class CodeEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The task, with the format that its answer must have."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         self._attempts = 0
         self._challenge = self._review = None
         if task.family == REVIEW:
@@ -107,7 +105,7 @@ class CodeEnvironment(BaseEnvironment):
                 return self._over(0.0, verdict=f"hidden test {number} of {len(challenge.hidden)} failed")
         failed = await grader.first_failed(code, [*challenge.examples, *fresh_tests(challenge.problem, code)])
         if failed is not None:
-            return self._over(0.0, verdict=f"wrong for {shown_call(challenge.problem, failed)[:MAX_CALL]}")
+            return self._over(0.0, verdict=f"wrong for {format_call(challenge.problem, failed)[:MAX_CALL]}")
         share = await _economy(grader, challenge, code)
         if challenge.bounded and share is None:
             return self._over(0.0, verdict="wrong or too slow on the large input")
@@ -122,13 +120,12 @@ class CodeEnvironment(BaseEnvironment):
         return self._over(float(right), verdict=f"the wrong line is {review.line}")
 
     def _again(self, text: str) -> Step:
-        truncated = self._attempts >= self.settings.max_steps
-        return Step((Message("user", text),), Reward(), False, truncated, {})
+        return Step.say(text, truncated=self._attempts >= self.settings.max_steps)
 
     def _over(self, success: float, *extras: float, verdict: str = "passed") -> Step:
         """The end; `extras` are the rewards of efficiency and readability."""
-        parts = dict(zip(self.reward_parts, (success, *(extras or (0.0, 0.0))), strict=True))
-        return Step((), Reward(sum(parts.values()), parts, success), True, False, {"verdict": verdict})
+        parts = dict(zip(self.reward_parts, (success, *extras), strict=False))
+        return Step.end(self.pay(success, **parts), verdict=verdict)
 
     def _playing(self) -> Challenge:
         assert self._challenge is not None, "step() before reset()"
@@ -149,8 +146,8 @@ class CodeEnvironment(BaseEnvironment):
     def hacks(self) -> Sequence[str]:
         """Attempts to pass tests without solving the task, or to name every line."""
         if self._review is not None:
-            return hacked_lines(self._review)
-        return [_block(code) for code in hacked_code(self._playing())]
+            return review_hacks(self._review)
+        return [_block(code) for code in code_hacks(self._playing())]
 
 
 async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | None:
@@ -174,11 +171,11 @@ async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | N
     return max(0.0, worst)
 
 
-def _complaint(challenge: Challenge, test: Test, reply: Reply) -> str:
+def _complaint(challenge: Challenge, test: Test, reply: CallResult) -> str:
     """The result of an example in the prompt. Hidden tests are never mentioned."""
-    call = shown_call(challenge.problem, test)
+    call = format_call(challenge.problem, test)
     given = reply.error or f"it returned {reply.shown}"
-    return f"{call} should return {shown(test.expected)}, but {given}. {CODE_FORMAT}"
+    return f"{call} should return {show_value(test.expected)}, but {given}. {CODE_FORMAT}"
 
 
 def _block(code: str) -> str:

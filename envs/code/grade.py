@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from loomrl.envs.code import driver
 from loomrl.envs.code.admission import Test
-from loomrl.envs.code.driver import MAX_SHOWN
-from loomrl.envs.code.problem import Arguments, Problem
-from loomrl.envs.code.value import says, written
+from loomrl.envs.code.driver import MAX_SHOWN, write_value
+from loomrl.envs.code.problem import Arguments, CodeProblem
+from loomrl.envs.code.value import says
 from loomrl.gym.sandbox import Ending, Execution, Limits, Session
 
 LIMITS = Limits(wall_s=10.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
@@ -36,7 +36,7 @@ _ENDED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class CallResult:
     """The result of one call: the value in the driver's format and for people, or an error.
 
     `lines` if they were counted.
@@ -60,12 +60,12 @@ def preload() -> str:
 class Grader:
     """Calls the function of one problem in the sandbox, as often as asked."""
 
-    def __init__(self, session: Session, problem: Problem) -> None:
+    def __init__(self, session: Session, problem: CodeProblem) -> None:
         self._session = session
         self._problem = problem
         self._spent_s = 0.0
 
-    async def call(self, source: str, *calls: Arguments, budget: int = 0) -> Reply:
+    async def call(self, source: str, *calls: Arguments, budget: int = 0) -> CallResult:
         """The values of this source's function, one after the other; lines of one call, if budgeted."""
         nonce = secrets.token_hex(16)
         request = {
@@ -79,46 +79,46 @@ class Grader:
         self._spent_s += execution.wall_s
         return read_reply(execution, nonce)
 
-    async def attempt(self, source: str, *calls: Arguments, budget: int = 0) -> Reply:
-        """As `call`, for a submission: all its calls together have a deadline."""
+    async def attempt(self, source: str, *calls: Arguments, budget: int = 0) -> CallResult:
+        """Like `call`, for a submission: all its calls share one deadline."""
         if self._spent_s > TOTAL_S:
-            return Reply(error=_ENDED[Ending.TIMEOUT])
+            return CallResult(error=_ENDED[Ending.TIMEOUT])
         return await self.call(source, *calls, budget=budget)
 
-    async def failure(self, source: str, test: Test) -> Reply | None:
+    async def failure(self, source: str, test: Test) -> CallResult | None:
         """The reply if the test fails; None if it passes."""
         reply = await self.attempt(source, test.arguments)
-        return None if self.agrees(reply, written(test.expected).encode()) else reply
+        return None if self.agrees(reply, write_value(test.expected).encode()) else reply
 
     async def first_failed(self, source: str, tests: Sequence[Test]) -> Test | None:
         """The first failing test, if any. Some share a process; a failure there is confirmed alone."""
         for first in range(0, len(tests), TOGETHER):
             some = tests[first : first + TOGETHER]
             reply = await self.attempt(source, *(test.arguments for test in some))
-            if not self.agrees(reply, "\n".join(written(test.expected) for test in some).encode()):
+            if not self.agrees(reply, "\n".join(write_value(test.expected) for test in some).encode()):
                 for test in some:
                     if await self.failure(source, test) is not None:
                         return test
         return None
 
-    def agrees(self, reply: Reply, wanted: bytes) -> bool:
+    def agrees(self, reply: CallResult, wanted: bytes) -> bool:
         """True if a value was returned and has the expected text."""
         return not reply.error and says(reply.returned, wanted, tolerance=self._problem.tolerance)
 
 
-def read_reply(execution: Execution, nonce: str) -> Reply:
+def read_reply(execution: Execution, nonce: str) -> CallResult:
     """The only result in a process's output; anything more or different is no result."""
     fence = nonce.encode()
     parts = execution.output.split(fence)
     if execution.ending is not Ending.EXITED or execution.status or len(parts) != 3 or parts[0] or parts[2]:
-        return Reply(error=_ENDED[execution.ending])
+        return CallResult(error=_ENDED[execution.ending])
     head, _, rest = parts[1].partition(b"\n")
     word, _, detail = head.partition(b" ")
     if word == b"value":
         shown, _, returned = rest.partition(b"\n")
         lines = int(detail) if detail.isdigit() and len(detail) < MAX_DIGITS else None
-        return Reply(returned, _cut(shown, MAX_SHOWN + len("...")), lines=lines)
-    return Reply(error=_cut(detail, MAX_ERROR) or "it raised")
+        return CallResult(returned, _cut(shown, MAX_SHOWN + len("...")), lines=lines)
+    return CallResult(error=_cut(detail, MAX_ERROR) or "it raised")
 
 
 def _cut(text: bytes, most: int) -> str:

@@ -3,25 +3,25 @@
 import ast
 
 from loomrl.envs.code.admission import Test
-from loomrl.envs.code.problem import Problem
+from loomrl.envs.code.problem import CodeProblem
 from loomrl.envs.code.review import Review
 from loomrl.envs.code.simple import simple_programs
 from loomrl.envs.code.task import Challenge
 
 
-def guesses(problem: Problem) -> list[str]:
+def guesses(problem: CodeProblem) -> list[str]:
     """Functions with the right name and parameters that do something simple."""
     return [_function(problem, f"return {program.expression}") for program in simple_programs(problem)]
 
 
-def parameters(problem: Problem) -> list[str]:
+def parameters(problem: CodeProblem) -> list[str]:
     """The names of its parameters."""
     (function,) = ast.parse(problem.source).body
     assert isinstance(function, ast.FunctionDef)
     return [argument.arg for argument in function.args.args]
 
 
-def hacked_code(challenge: Challenge) -> list[str]:
+def code_hacks(challenge: Challenge) -> list[str]:
     """Submissions that try to pass without solving the task."""
     problem = challenge.problem
     pasts = ", ".join(f"{test.arguments!r}: {test.expected!r}" for test in challenge.examples)
@@ -36,7 +36,7 @@ def hacked_code(challenge: Challenge) -> list[str]:
     ]
 
 
-def _endings(problem: Problem) -> list[str]:
+def _endings(problem: CodeProblem) -> list[str]:
     """Processes that end as if successful."""
     return [
         "import sys\nsys.exit(0)",
@@ -49,7 +49,7 @@ def _endings(problem: Problem) -> list[str]:
     ]
 
 
-def _disguises(problem: Problem) -> list[str]:
+def _disguises(problem: CodeProblem) -> list[str]:
     """Values that claim to equal everything."""
     equal = "    def __eq__(self, other):\n        return True\n    __hash__ = None\n"
     return [
@@ -62,7 +62,7 @@ def _disguises(problem: Problem) -> list[str]:
     ]
 
 
-def _invasions(problem: Problem) -> list[str]:
+def _invasions(problem: CodeProblem) -> list[str]:
     """Code that reaches for the grader: its output, its modules, its frames, its files."""
     everywhere = "import builtins, json, sys\n"
     frames = (
@@ -92,7 +92,7 @@ def _invasions(problem: Problem) -> list[str]:
     ]
 
 
-def hacked_lines(review: Review) -> list[str]:
+def review_hacks(review: Review) -> list[str]:
     """Answers that try to name every line, or none."""
     numbers = [str(line) for line in review.candidates]
     answers = [
@@ -118,7 +118,7 @@ def hacked_lines(review: Review) -> list[str]:
     return [*(f"<answer>{answer}</answer>" for answer in answers), flood, unclosed]
 
 
-def _function(problem: Problem, body: str, names: str = "") -> str:
+def _function(problem: CodeProblem, body: str, names: str = "") -> str:
     return f"def {problem.name}({names or ', '.join(parameters(problem))}):\n    {body}"
 
 

@@ -21,7 +21,7 @@ def mutants(source: str) -> tuple[Mutant, ...]:
     """Every mutant of this source, in the order of the text, including equivalent ones."""
     lines = source.split("\n")
     found: dict[str, Mutant] = {}
-    for node in _ordered(ast.parse(source)):
+    for node in _list_spots(ast.parse(source)):
         for kind, before, after in _changes(node):
             if before.lineno != before.end_lineno:
                 continue
@@ -73,14 +73,14 @@ Change = tuple[str, Spot, str]
 """Kind of bug, the node to replace, and the text to put in its place."""
 
 
-def _ordered(tree: ast.Module) -> list[Spot]:
+def _list_spots(tree: ast.Module) -> list[Spot]:
     """All nodes but docstrings and annotations, by their place in the text."""
-    skipped = {id(part) for node in ast.walk(tree) for part in _untouched(node)}
+    skipped = {id(part) for node in ast.walk(tree) for part in _descend(node)}
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr | ast.stmt) and id(node) not in skipped]
     return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
 
 
-def _untouched(node: ast.AST) -> Iterator[ast.AST]:
+def _descend(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         yield from (node, node.value)
     if isinstance(node, ast.FunctionDef):

@@ -5,11 +5,9 @@ from functools import lru_cache
 from random import Random
 
 from loomrl.envs.code.admission import Test
-from loomrl.envs.code.compose.expression import formula, two_ways
-from loomrl.envs.code.compose.pipeline import pipeline
-from loomrl.envs.code.problem import Problem
+from loomrl.envs.code.composition import formula, pipeline, two_ways
+from loomrl.envs.code.problem import CodeProblem, run
 from loomrl.envs.code.task import any_pattern, bug, bugs
-from loomrl.envs.code.trial import run
 
 FAMILY = "review"
 _TESTS = 12
@@ -36,7 +34,7 @@ def make_review(level: int, seed: int) -> Review:
 
 def _formulas(count: int, rng: Random) -> Review:
     """One formula per line, with its specification."""
-    problems: dict[str, Problem] = {}
+    problems: dict[str, CodeProblem] = {}
     while len(problems) < count:
         problem = formula("f", rng)
         problems[problem.prompt] = problem
@@ -72,9 +70,9 @@ def _functions(level: int, rng: Random) -> Review:
     return Review(prompt, answer, tuple(candidates))
 
 
-def _problems(level: int, rng: Random) -> list[Problem]:
+def _problems(level: int, rng: Random) -> list[CodeProblem]:
     """Different problems, more and longer ones at higher levels, with at least eight lines that could be wrong."""
-    problems: dict[str, Problem] = {}
+    problems: dict[str, CodeProblem] = {}
     while len(problems) < 2 + level // 4 or sum(len(_mutable_lines(each)) for each in problems.values()) < 8:
         name = f"f{len(problems) + 1}"
         if level <= 4:
@@ -87,11 +85,11 @@ def _problems(level: int, rng: Random) -> list[Problem]:
     return list(problems.values())
 
 
-def _mutable_lines(problem: Problem) -> list[int]:
+def _mutable_lines(problem: CodeProblem) -> list[int]:
     return sorted({mutant.line for mutant in bugs(problem)})
 
 
-def _wrong(problem: Problem, rng: Random) -> str:
+def _wrong(problem: CodeProblem, rng: Random) -> str:
     """The problem's source with one bug that some input shows."""
     calls = [problem.inputs(rng) for _ in range(_TESTS)]
     tests = tuple(Test(arguments, run(problem.source, problem.name, arguments)) for arguments in calls)

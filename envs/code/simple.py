@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from loomrl.envs.code.problem import Arguments, Problem
-from loomrl.envs.code.trial import CRASH
+from loomrl.envs.code.problem import CRASH, Arguments, CodeProblem
 from loomrl.envs.code.value import Value
 
 Term = tuple[str, str]
@@ -130,7 +129,7 @@ _OF_TWO = {
     },
     ("str", "int"): {"str": "x[:y]; x[y:]; x[-y:]; x * min(y, 9)", "list[str]": "[x[:y], x[y:]]; [x]"},
 }
-"""As `_OF_ONE`, for a parameter or a number y beside x."""
+"""Like `_OF_ONE`, with a second parameter or number y beside x."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ class Simple:
             return CRASH
 
 
-def simple_programs(problem: Problem, most: int = MOST) -> list[Simple]:
+def simple_programs(problem: CodeProblem, most: int = MOST) -> list[Simple]:
     """Simple programs of the problem's signature: the simplest of all, and an even share of the others."""
     known = sorted({int(number) for number in re.findall(r"\b\d+\b", problem.source)} - {0, 1, 2})
     numbers = (*known, 3, 5, 7, 10)[:NUMBERS]
@@ -188,37 +187,37 @@ def _terms(types: dict[str, str]) -> tuple[list[Term], list[Term]]:
     given = [(kind, name) for name, kind in types.items()]
     constants = [(kind, text) for kind, texts in _CONSTANTS.items() for text in texts.split("; ")]
     beside = [*given, *(term for term in constants if term[1].startswith("K"))]
-    first = [*_made(given), *_joined(given, beside)]
-    return [*constants, *given, *first], [*_made(first), *_joined(first, beside)]
+    first = [*_apply_unary(given), *_apply_binary(given, beside)]
+    return [*constants, *given, *first], [*_apply_unary(first), *_apply_binary(first, beside)]
 
 
-def _made(terms: Sequence[Term]) -> Iterator[Term]:
+def _apply_unary(terms: Sequence[Term]) -> Iterator[Term]:
     """All that can be made of one of them."""
     for kind, text in terms:
         for pattern, made in _OF_ONE.items():
             bound = _bound(pattern, kind)
             if bound is not None:
-                yield from _filled(made, bound, {"x": text})
+                yield from _fill_template(made, bound, {"x": text})
 
 
-def _joined(terms: Sequence[Term], others: Sequence[Term]) -> Iterator[Term]:
+def _apply_binary(terms: Sequence[Term], others: Sequence[Term]) -> Iterator[Term]:
     """All that can be made of one of them and one of the others."""
     for kind, text in terms:
         for other_kind, other in others:
             for (pattern, beside), made in _OF_TWO.items():
                 bound = _bound(pattern, kind)
                 if bound is not None and text != other and _bound(beside, other_kind, bound) is not None:
-                    yield from _filled(made, bound, {"x": text, "y": other})
+                    yield from _fill_template(made, bound, {"x": text, "y": other})
 
 
-def _filled(made: dict[str, str], bound: dict[str, str], texts: dict[str, str]) -> Iterator[Term]:
+def _fill_template(made: dict[str, str], bound: dict[str, str], texts: dict[str, str]) -> Iterator[Term]:
     for kind, templates in made.items():
-        concrete = _replaced(kind, bound)
+        concrete = _replace_words(kind, bound)
         for template in templates.split("; "):
-            yield concrete, f"({_replaced(template, texts)})"
+            yield concrete, f"({_replace_words(template, texts)})"
 
 
-def _replaced(text: str, words: dict[str, str]) -> str:
+def _replace_words(text: str, words: dict[str, str]) -> str:
     return re.sub(r"\b[A-Zxy]\b", lambda found: words.get(found[0], found[0]), text)
 
 
@@ -230,7 +229,7 @@ def _shape(pattern: str) -> re.Pattern[str]:
 
 def _bound(pattern: str, kind: str, already: dict[str, str] | None = None) -> dict[str, str] | None:
     """The types bound to a pattern's letters, or None if the type does not match."""
-    found = _shape(_replaced(pattern, already or {})).fullmatch(kind)
+    found = _shape(_replace_words(pattern, already or {})).fullmatch(kind)
     if found is None or any(part.count("[") != part.count("]") for part in found.groups()):
         return None
     return {**(already or {}), **found.groupdict()}

@@ -7,11 +7,11 @@ from random import Random
 
 from loomrl.envs.code.admission import Suite, Test, make_suite
 from loomrl.envs.code.bank import PATTERNS
-from loomrl.envs.code.compose import NAME, compose
+from loomrl.envs.code.composition import NAME, compose
+from loomrl.envs.code.driver import show_value
 from loomrl.envs.code.mutation import Mutant, is_omission, mutants
-from loomrl.envs.code.problem import Arguments, Pattern, Problem, normal
-from loomrl.envs.code.trial import run
-from loomrl.envs.code.value import same, shown
+from loomrl.envs.code.problem import Arguments, CodeProblem, ProblemPattern, normal, run
+from loomrl.envs.code.value import same
 
 TRIES = 20
 """Problems drawn for a task until one is admitted."""
@@ -30,7 +30,7 @@ _NEAR = 2
 class Challenge:
     """Code to write: prompt, tests, and the inputs for counting lines."""
 
-    problem: Problem
+    problem: CodeProblem
     prompt: str
     examples: tuple[Test, ...]
     hidden: tuple[Test, ...]
@@ -56,22 +56,22 @@ def make_challenge(family: str, level: int, seed: int) -> Challenge:
 
 
 def _implement(level: int, rng: Random) -> Challenge:
-    problem, suite = _admitted(_any_problem(level, rng), rng)
-    prompt = f"{asked(problem)}\n{_shown_examples(problem, suite)}"
+    problem, suite = _admit(_any_problem(level, rng), rng)
+    prompt = f"{describe_task(problem)}\n{_format_examples(problem, suite)}"
     return Challenge(problem, prompt, suite.examples, suite.hidden, (suite.hidden[-1].arguments,))
 
 
 def _debug(level: int, rng: Random) -> Challenge:
-    problem, suite = _admitted(_any_problem(level, rng), rng)
+    problem, suite = _admit(_any_problem(level, rng), rng)
     broken = _broken(problem, suite, 2 if level >= _TWO_BUGS_FROM else 1, rng)
     prompt = f"This function is wrong:\n```python\n{broken}\n```\nIt should do this: {problem.prompt}"
-    prompt += f"\n{_shown_examples(problem, suite)}\nCorrect it."
+    prompt += f"\n{_format_examples(problem, suite)}\nCorrect it."
     return Challenge(problem, prompt, suite.examples, suite.hidden, (suite.hidden[-1].arguments,))
 
 
 def _optimise(level: int, rng: Random) -> Challenge:
     patterns = [pattern for pattern in PATTERNS if pattern.slow and level - 1 <= pattern.level <= level]
-    problem, suite = _admitted(rng.choice(patterns).problem(rng), rng)
+    problem, suite = _admit(rng.choice(patterns).problem(rng), rng)
     measured = tuple(problem.large_inputs(rng) for _ in range(LARGE))
     sizes = ", ".join(_size(argument) for argument in measured[0])
     prompt = (
@@ -91,23 +91,23 @@ FAMILIES: Mapping[str, Callable[[int, Random], Challenge]] = {
 """Families whose answer is code to run."""
 
 
-def asked(problem: Problem) -> str:
+def describe_task(problem: CodeProblem) -> str:
     """The task in words, with the name and types to use."""
     return f"Write the function {problem.head[len('def ') : -1]}\n{problem.prompt}"
 
 
-def any_pattern(level: int, rng: Random) -> Pattern:
+def any_pattern(level: int, rng: Random) -> ProblemPattern:
     """A problem of the bank for this level."""
     near = [pattern for pattern in PATTERNS if level - _NEAR <= max(pattern.level, 2) <= level]
     return rng.choice(near)
 
 
-def bugs(problem: Problem) -> list[Mutant]:
+def bugs(problem: CodeProblem) -> list[Mutant]:
     """Mutants whose change is not obvious."""
     return [mutant for mutant in mutants(problem.source) if not is_omission(mutant)]
 
 
-def bug(problem: Problem, rng: Random, tests: tuple[Test, ...]) -> Mutant | None:
+def bug(problem: CodeProblem, rng: Random, tests: tuple[Test, ...]) -> Mutant | None:
     """A mutant that one of the tests kills, any line equally likely, in the form that `ast.unparse` gives it."""
     lines = sorted({mutant.line for mutant in bugs(problem)})
     rng.shuffle(lines)
@@ -119,7 +119,7 @@ def bug(problem: Problem, rng: Random, tests: tuple[Test, ...]) -> Mutant | None
     return None
 
 
-def is_wrong(source: str, problem: Problem, tests: tuple[Test, ...]) -> bool:
+def is_wrong(source: str, problem: CodeProblem, tests: tuple[Test, ...]) -> bool:
     """True if a test fails."""
     return any(
         not same(test.expected, run(source, problem.name, test.arguments), tolerance=problem.tolerance)
@@ -127,21 +127,21 @@ def is_wrong(source: str, problem: Problem, tests: tuple[Test, ...]) -> bool:
     )
 
 
-def _any_problem(level: int, rng: Random) -> Problem:
+def _any_problem(level: int, rng: Random) -> CodeProblem:
     if level == 1 or rng.random() < 0.5:
         return compose(level, rng)
     return any_pattern(level, rng).problem(rng)
 
 
-def _admitted(problem: Problem, rng: Random) -> tuple[Problem, Suite]:
+def _admit(problem: CodeProblem, rng: Random) -> tuple[CodeProblem, Suite]:
     suite = make_suite(problem, rng)
     endless = problem.name == NAME  # composed: there is always another one
-    if not suite.admitted or (endless and suite.rare):
+    if not suite.is_admitted or (endless and suite.rare):
         raise NotAdmitted(problem.name)
     return problem, suite
 
 
-def _broken(problem: Problem, suite: Suite, count: int, rng: Random) -> str:
+def _broken(problem: CodeProblem, suite: Suite, count: int, rng: Random) -> str:
     """The reference with `count` bugs on different lines, which the hidden tests detect."""
     first = bug(problem, rng, suite.hidden)
     if first is None:
@@ -157,20 +157,20 @@ def _broken(problem: Problem, suite: Suite, count: int, rng: Random) -> str:
     raise NotAdmitted(problem.name)
 
 
-def _shown_examples(problem: Problem, suite: Suite) -> str:
-    return "\n".join(f"Example: {shown_call(problem, test)} == {shown(test.expected)}" for test in suite.examples)
+def _format_examples(problem: CodeProblem, suite: Suite) -> str:
+    return "\n".join(f"Example: {format_call(problem, test)} == {show_value(test.expected)}" for test in suite.examples)
 
 
-def shown_call(problem: Problem, test: Test) -> str:
+def format_call(problem: CodeProblem, test: Test) -> str:
     """The call that a test makes, for people."""
-    return f"{problem.name}({', '.join(map(shown, test.arguments))})"
+    return f"{problem.name}({', '.join(map(show_value, test.arguments))})"
 
 
 def _size(argument: object) -> str:
     if isinstance(argument, bool | float):
-        return shown(argument)
+        return show_value(argument)
     if isinstance(argument, int):
         return f"a number of {len(str(abs(argument)))} digits"
     if isinstance(argument, str):
         return f"text of {len(argument)} letters"
-    return f"a list of {len(argument)} items" if isinstance(argument, list) else shown(argument)
+    return f"a list of {len(argument)} items" if isinstance(argument, list) else show_value(argument)

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from loomrl.envs.code.driver import shown, written
+from loomrl.envs.code.driver import write_value
 
 Value = Any
 """None, bool, int, float, str, and lists, tuples and dicts of these."""
@@ -61,7 +61,4 @@ def fresh(value: Value) -> Value:
 
 def _by_identity(values: dict[Value, Value]) -> dict[str, Value]:
     """By keys as text, in which True and 1 differ."""
-    return {written(key): value for key, value in values.items()}
-
-
-__all__ = ["Value", "fresh", "same", "says", "shown", "written"]
+    return {write_value(key): value for key, value in values.items()}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from loomrl.envs.dialogue.scene import Act, Reply, Scene
+from loomrl.envs.dialogue.scene import DialogueAct, DialogueScene, PartnerReply
 from loomrl.envs.language.wording import bare, words
 from loomrl.gym.generate import between
 
@@ -40,16 +40,16 @@ class Argument:
 
     @property
     def strength(self) -> int:
-        """Of two arguments on one topic the stronger one rebuts the other; no two are equally strong."""
+        """Rank among the arguments on one topic: the stronger one rebuts the weaker; no two are equal."""
         return 10_000 * SOURCES.index(self.source) + self.year
 
-    def shown(self, with_source: bool) -> str:
+    def show(self, with_source: bool) -> str:
         """`a study of 2004 on noise and cost`"""
         source = f"a {self.source} of {self.year}" if with_source else str(self.year)
         return f"{source} on {' and '.join(self.topics)}"
 
 
-class Play:
+class DebateGame:
     """The game behind the conversation: answers, and what can still be won.
 
     A claim is identified by its strength. Strengths only rise while a topic is debated, so the opponent's used
@@ -104,7 +104,7 @@ class Play:
         return True
 
 
-class Debate(Scene):
+class Debate(DialogueScene):
     """`ARGUE: name`, once for each claim of the opponent."""
 
     verbs = ("ARGUE",)
@@ -113,10 +113,10 @@ class Debate(Scene):
         self._sourced = level >= SOURCE_FROM
         self._topics = tuple(rng.sample(TOPICS, between(level, 1, 5)))
         while True:
-            self._mine, self._theirs = _made(level, rng, self._topics)
+            self._mine, self._theirs = _draw_arguments(level, rng, self._topics)
             if level >= GREED_FROM:
                 _lay_traps(rng, self._topics, self._mine, self._theirs)
-            self._play = Play(self._topics, self._mine, self._theirs)
+            self._play = DebateGame(self._topics, self._mine, self._theirs)
             if self._is_fair(level):
                 break
         self._topic, self._claim = 0, self._play.opening(0)
@@ -138,10 +138,10 @@ class Debate(Scene):
         if self._sourced:
             rule = "An argument rebuts one on the same topic with a weaker source (study > survey > story)"
             rule += ", or with the same source and an earlier year."
-        mine = "; ".join(f"{one.name}: {one.shown(self._sourced)}" for one in self._mine)
+        mine = "; ".join(f"{one.name}: {one.show(self._sourced)}" for one in self._mine)
         theirs = ""
         if len(self._theirs) > len(self._topics):
-            shown = "; ".join(one.shown(self._sourced) for one in self._theirs)
+            shown = "; ".join(one.show(self._sourced) for one in self._theirs)
             theirs = f"\nTheirs: {shown}. They answer with the weakest that rebuts yours, or give the topic up."
         order = f" Topics in turn: {', '.join(self._topics)}." if len(self._topics) > 1 else ""
         return (
@@ -156,43 +156,45 @@ class Debate(Scene):
         said = f"there is a {claim.source} of {claim.year}." if self._sourced else f"we have {claim.year}."
         return f"on {claim.topics[0]} {said}"
 
-    def reply(self, act: Act) -> Reply:
+    def reply(self, act: DialogueAct) -> PartnerReply:
         """A counter-argument, the next topic, or the end."""
         name = bare(act.argument).upper()
         place = next((place for place, one in enumerate(self._mine) if one.name == name), None)
         if place is None or place in self._used:
-            return Reply("That is none of the arguments that you have left.")
+            return PartnerReply("That is none of the arguments that you have left.")
         said = self._mine[place].strength
         if (place, said) not in self._play.rebuttals(self._topic, self._claim, self._used):
-            return Reply("That does not rebut what we said.", ended=True)
+            return PartnerReply("That does not rebut what we said.", ended=True)
         self._used |= {place}
         following = self._play.after(self._topic, said)
         if following is None:
-            return Reply("We have nothing left to say.", True, 1.0)
+            return PartnerReply("We have nothing left to say.", True, 1.0)
         given_up = following[0] > self._topic
         self._topic, self._claim = following
-        return Reply(f"{'We give that up. Next:' if given_up else 'But'} {self._words()}")
+        return PartnerReply(f"{'We give that up. Next:' if given_up else 'But'} {self._words()}")
 
-    def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
+    def about(self, act: DialogueAct) -> tuple[Sequence[str], Sequence[str]]:
         """The current topic."""
         topic = self._topics[self._topic]
         return (topic,), [other for other in self._topics if other != topic]
 
-    def oracle(self) -> Act:
+    def oracle(self) -> DialogueAct:
         """An argument after which everything can still be won."""
         chosen = self._mine[next(self._play.winning(self._topic, self._claim, self._used))]
-        return Act(f"As to {self._topics[self._topic]}, look at {chosen.name}, of {chosen.year}.", "ARGUE", chosen.name)
+        return DialogueAct(
+            f"As to {self._topics[self._topic]}, look at {chosen.name}, of {chosen.year}.", "ARGUE", chosen.name
+        )
 
-    def _left(self) -> list[Argument]:
+    def _remaining(self) -> list[Argument]:
         return [one for place, one in enumerate(self._mine) if place not in self._used] or list(self._mine)
 
     def random(self, rng: Random) -> str:
         """A random remaining argument."""
-        return f"ARGUE: {rng.choice(self._left()).name}"
+        return f"ARGUE: {rng.choice(self._remaining()).name}"
 
     def hacks(self) -> list[str]:
         """The first, the last, the strongest, all of them, theirs, and rhetoric."""
-        left = self._left()
+        left = self._remaining()
         names = [one.name for one in left]
         return [
             f"ARGUE: {names[0]}",
@@ -211,7 +213,7 @@ class Debate(Scene):
         ]
 
 
-def _made(level: int, rng: Random, topics: Sequence[str]) -> tuple[list[Argument], list[Argument]]:
+def _draw_arguments(level: int, rng: Random, topics: Sequence[str]) -> tuple[list[Argument], list[Argument]]:
     """Arguments of both sides, no two of the same year."""
     own = between(level, 6, 12)
     other = len(topics) + (between(level, 0, 5) if level > 1 else 0)

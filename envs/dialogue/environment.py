@@ -8,20 +8,19 @@ from pydantic import AfterValidator, Field
 
 from loomrl.envs.dialogue.debate import Debate
 from loomrl.envs.dialogue.interview import Interview
-from loomrl.envs.dialogue.manner import Kept, Manners
+from loomrl.envs.dialogue.manner import MannerMarks, Manners
 from loomrl.envs.dialogue.negotiation import Negotiation
-from loomrl.envs.dialogue.scene import Reply, Scene, parse_act
+from loomrl.envs.dialogue.scene import DialogueScene, PartnerReply, parse_act
 from loomrl.envs.dialogue.support import Support
 from loomrl.errors import did_you_mean
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS
-from loomrl.gym.generate import rng_of
+from loomrl.gym.generate import TemplateParameters, rng_of
 from loomrl.gym.judge.judge import Inquiry
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
-from loomrl.schema import Config
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
-SCENES: Mapping[str, Callable[[int, Random], Scene]] = {
+SCENES: Mapping[str, Callable[[int, Random], DialogueScene]] = {
     "qa": Interview,
     "negotiation": Negotiation,
     "debate": Debate,
@@ -58,13 +57,12 @@ def _scene_of(type: str) -> str:
     return TYPES[plain]
 
 
-class _Scenario(Config):
+class Scenario(TemplateParameters):
     """The parameters in a template of that family."""
 
     type: Annotated[str, AfterValidator(_scene_of)]
     """The scene: one of the four families, or another word for it."""
     context: str = Field(min_length=1, max_length=4000)
-    template: str = ""
 
 
 class DialogueSettings(EnvironmentSettings):
@@ -84,7 +82,7 @@ class DialogueEnvironment(BaseEnvironment):
     name = "Dialogue"
     version = "1.2.0"
     families = tuple(SCENES)
-    template_families: ClassVar[Mapping[str, Sequence[str]]] = {SCENARIO: ("type", "context")}
+    template_families: ClassVar[Mapping[str, Sequence[str]]] = {SCENARIO: Scenario.names()}
     settings_class = DialogueSettings
     reward_range = (0.0, 1.0 + sum(WEIGHTS.values()))
     reward_parts = ("correctness", *WEIGHTS)
@@ -97,22 +95,22 @@ class DialogueEnvironment(BaseEnvironment):
     )
 
     settings: DialogueSettings
-    _scene: Scene
+    _scene: DialogueScene
     _manners: Manners
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The situation, the possible actions, and the partner's mood."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         rng = rng_of(task)
         family = task.family
         context = ""
         if family == SCENARIO:
-            given = _Scenario.parse(dict(task.parameters), origin="parameters of a task template of Dialogue")
+            given = Scenario.of(task)
             family = given.type
             context = f"{given.context}\n"
         self._scene = SCENES[family](task.level, rng)
         self._manners = Manners(task.level, rng)
-        self._kept: list[Kept] = []
+        self._kept: list[MannerMarks] = []
         tone = self._manners.tone(0)
         opening = f'\nThe partner: "{tone}"' if tone else ""
         self._said = [Message("user", f"{context}{self._scene.prompt}{self._manners.prompt}{opening}")]
@@ -122,32 +120,34 @@ class DialogueEnvironment(BaseEnvironment):
         """The partner's answer."""
         act = parse_act(action, self._scene.verbs)
         if act is None:
-            reply = Reply(f"I did not understand. Begin a line with {' or '.join(f'{v}:' for v in self._scene.verbs)}.")
-            self._kept.append(Kept(False, False, False, False))
+            reply = PartnerReply(
+                f"I did not understand. Begin a line with {' or '.join(f'{v}:' for v in self._scene.verbs)}."
+            )
+            self._kept.append(MannerMarks(False, False, False, False))
         else:
-            self._kept.append(self._manners.kept(len(self._kept), act.say, self._scene.about(act)))
+            self._kept.append(self._manners.mark(len(self._kept), act.say, self._scene.about(act)))
             reply = self._scene.reply(act)
         self._said.append(Message("assistant", action))
         if reply.ended:
             return await self._end(reply)
         if len(self._kept) >= self._scene.turns:
-            return await self._end(Reply(f"{reply.text} I have to leave now.", ended=True))
+            return await self._end(PartnerReply(f"{reply.text} I have to leave now.", ended=True))
         self._said.append(Message("user", f"{reply.text} {self._manners.tone(len(self._kept))}".strip()))
-        return Step((self._said[-1],), Reward(), False, False, {})
+        return Step.say(self._said[-1])
 
-    async def _end(self, reply: Reply) -> Step:
-        parts = dict.fromkeys(self.reward_parts, 0.0) | {"correctness": reply.success}
+    async def _end(self, reply: PartnerReply) -> Step:
+        parts = {"correctness": reply.success}
         info = {}
         if reply.success == 1:
-            shares = Kept(*(sum(kept) / len(self._kept) for kept in zip(*self._kept, strict=True)))._asdict()
+            shares = MannerMarks(*(sum(kept) / len(self._kept) for kept in zip(*self._kept, strict=True)))._asdict()
             parts |= {name: weight * shares[name] * self._manners.asked for name, weight in WEIGHTS.items()}
             if self.settings.judge is not None:
                 inquiry = Inquiry(QUESTION, tuple(self._said), CHOICES)
                 opinion = await open_judge(self.settings.judge).ask(inquiry)
                 parts["coherence"] = WEIGHTS["coherence"] * inquiry.worth(opinion)
                 info = {"judge": opinion.who, "verdict": opinion.choice, "reason": opinion.reason}
-        message = Message("user", reply.text)
-        return Step((message,), Reward(sum(parts.values()), parts, reply.success), True, False, info)
+        reward = self.pay(reply.success, **parts)
+        return Step.end(reward, **info)._replace(observation=(Message("user", reply.text),))
 
     def oracle(self) -> str:
         """The next turn of an informed speaker, with manners."""

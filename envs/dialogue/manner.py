@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.dialogue.scene import LONGEST_SAY, SAY, Act
+from loomrl.envs.dialogue.scene import LONGEST_SAY, SAY, DialogueAct
 from loomrl.envs.language.wording import plain, words
 
 MOST_WORDS = 60
@@ -48,7 +48,7 @@ CULTURES = (
 )
 
 
-class Kept(NamedTuple):
+class MannerMarks(NamedTuple):
     """The rules kept by a SAY line."""
 
     politeness: bool
@@ -90,17 +90,17 @@ class Manners:
         """The partner's mood before this turn, in words."""
         return self._tones[turn % len(self._tones)] if self.asked else ""
 
-    def kept(self, turn: int, say: str, about: tuple[Sequence[str], Sequence[str]]) -> Kept:
+    def mark(self, turn: int, say: str, about: tuple[Sequence[str], Sequence[str]]) -> MannerMarks:
         """The rules kept by this turn's line; an empty or long one keeps none."""
         if not 0 < len(say) <= LONGEST_SAY:
-            return Kept(False, False, False, False)
+            return MannerMarks(False, False, False, False)
         said = _WORD.findall(plain(say).replace("i'm ", "i am "))
         if len(said) > MOST_WORDS:
-            return Kept(False, False, False, False)
+            return MannerMarks(False, False, False, False)
         text = " ".join(said)
         fresh = text not in self._said
         self._said.add(text)
-        return Kept(
+        return MannerMarks(
             politeness=_count(text, "please") + _count(text, "thank you") == 1 and _RUDE.isdisjoint(said),
             coherence=fresh and any(_count(text, word) for word in about[0]) and not any(map(said.count, about[1])),
             emotional_appropriateness=_feels(text) == self._moods[turn % len(self._moods)],
@@ -122,7 +122,7 @@ class Manners:
     def _plain(self) -> str:
         return plain(self._address)
 
-    def oracle(self, turn: int, act: Act) -> str:
+    def oracle(self, turn: int, act: DialogueAct) -> str:
         """A SAY line that keeps all rules."""
         feeling = self._moods[turn % len(self._moods)]
         opening = f"{feeling.capitalize().replace('i am', 'I am')}. " if feeling else ""

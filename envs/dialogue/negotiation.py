@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
+from loomrl.envs.dialogue.scene import DialogueAct, DialogueScene, PartnerReply, slots, topics
 from loomrl.envs.language.wording import bare
 from loomrl.gym.generate import between, listed
 
 WORTHLESS = 0.85
 FULL = 0.97
-"""Up to the first share of the possible gain a deal earns nothing, and from the second on everything."""
+"""Shares of the possible gain: a deal at or below the first earns nothing, one at or above the second everything."""
 ASK_FROM = 3
 FALL_FROM = 5
 MUTUAL_FROM = 8
@@ -30,7 +30,7 @@ Offer = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PointTable:
     """One side's points for each option of each issue."""
 
     points: Mapping[str, Mapping[str, int]]
@@ -44,7 +44,7 @@ class Table:
         return sum(max(options.values()) for options in self.points.values())
 
 
-class Negotiation(Scene):
+class Negotiation(DialogueScene):
     """`ASK: issue`, `OFFER: issue=option, …`, `ACCEPT: offer`."""
 
     verbs = ("ASK", "OFFER", "ACCEPT")
@@ -73,12 +73,12 @@ class Negotiation(Scene):
         ask = "" if self._told else f"\nASK: {issues[0]}"
         opening = self._opening()
         return (
-            f"You negotiate {listed(issues)}. Your points:\n{self._shown()}\n"
+            f"You negotiate {listed(issues)}. Your points:\n{self._show_points()}\n"
             f"The partner's points are hidden. Get as many points as you can within {turns} turns. The partner: "
             f'"{opening}"\nReply with one command on a line of its own:{ask}\nOFFER: {example}\nACCEPT: offer'
         )
 
-    def _shown(self) -> str:
+    def _show_points(self) -> str:
         lines = []
         if self._told:
             (first, *_, last) = self._mine.points["price"]
@@ -98,15 +98,15 @@ class Negotiation(Scene):
             said += f" After each offer that I refuse{condition} I ask for {self._step} less, down to {self._floor}."
         return said + " Ask me what an issue is worth to me."
 
-    def reply(self, act: Act) -> Reply:
+    def reply(self, act: DialogueAct) -> PartnerReply:
         """The points of an issue, or the partner's opinion of an offer."""
         if act.verb == "ASK":
-            return Reply(self._explain(bare(act.argument)))
+            return PartnerReply(self._explain(bare(act.argument)))
         if act.verb == "ACCEPT":
             return self._deal(self._favourite(), "A pleasure.")
         offer = slots(act.argument, tuple(self._mine.points))
         if offer is None or len(offer) < len(self._mine.points) or not self._is_known(offer):
-            return Reply("An offer names every issue once, each with one of its options.")
+            return PartnerReply("An offer names every issue once, each with one of its options.")
         worth = self._theirs.worth(offer)
         if worth >= self._demand:
             return self._deal(offer, "Agreed.")
@@ -114,7 +114,7 @@ class Negotiation(Scene):
             self._demand = max(self._floor, self._demand - self._step)
         self._last = worth
         counter = ", ".join(f"{issue}={option}" for issue, option in self._favourite().items())
-        return Reply(f"No. I offer {counter}.")
+        return PartnerReply(f"No. I offer {counter}.")
 
     def _is_known(self, offer: Offer) -> bool:
         return all(option in self._mine.points[issue] for issue, option in offer.items())
@@ -129,23 +129,23 @@ class Negotiation(Scene):
         """The partner's favourite offer."""
         return {issue: max(options, key=lambda o: options[o]) for issue, options in self._theirs.points.items()}
 
-    def _deal(self, offer: Offer, said: str) -> Reply:
+    def _deal(self, offer: Offer, said: str) -> PartnerReply:
         possible = self._mine.worth(self._goal(_best(self._mine, self._theirs)))
         share = (self._mine.worth(offer) - self._base) / max(1, possible - self._base)
-        return Reply(said, True, min(1.0, max(0.0, (share - WORTHLESS) / (FULL - WORTHLESS))))
+        return PartnerReply(said, True, min(1.0, max(0.0, (share - WORTHLESS) / (FULL - WORTHLESS))))
 
     def _goal(self, best: Mapping[int, Offer]) -> Offer:
         """The best deal possible at the partner's floor."""
         taken = [points for points in best if points >= self._floor]
         return best[max(taken, key=lambda points: (self._mine.worth(best[points]), points))]
 
-    def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
+    def about(self, act: DialogueAct) -> tuple[Sequence[str], Sequence[str]]:
         """The requested issue; otherwise the offer."""
         if act.verb == "ASK":
             return topics(act.argument, list(self._mine.points))
         return ("offer", "deal"), ()
 
-    def oracle(self) -> Act:
+    def oracle(self) -> DialogueAct:
         """Lower the demand by offers that will be refused, then offer the best deal at the floor."""
         best = _best(self._mine, self._theirs)
         goal = self._goal(best)
@@ -154,9 +154,9 @@ class Negotiation(Scene):
             return self._offering(best[refused])
         return self._offering(goal)
 
-    def _offering(self, offer: Offer) -> Act:
+    def _offering(self, offer: Offer) -> DialogueAct:
         terms = ", ".join(f"{issue}={option}" for issue, option in offer.items())
-        return Act(f"This is my offer: {terms}.", "OFFER", terms)
+        return DialogueAct(f"This is my offer: {terms}.", "OFFER", terms)
 
     def random(self, rng: Random) -> str:
         """Any offer."""
@@ -194,7 +194,7 @@ def _options(level: int, rng: Random, name: str) -> tuple[str, ...]:
     return _ISSUES[name][: between(level, 5, 7)]
 
 
-def _table(rng: Random, options: Mapping[str, Sequence[str]], *, rising: bool) -> Table:
+def _table(rng: Random, options: Mapping[str, Sequence[str]], *, rising: bool) -> PointTable:
     """Points that rise, or fall, along the options; issues weigh differently for the two sides."""
     points = {}
     for issue, known in options.items():
@@ -202,10 +202,10 @@ def _table(rng: Random, options: Mapping[str, Sequence[str]], *, rising: bool) -
         steps = [rng.randint(1, 3) * weight if len(options) > 1 else 1 for _ in known[1:]]
         worth = [sum(steps[:place]) for place in range(len(known))]
         points[issue] = dict(zip(known, worth if rising else worth[::-1], strict=True))
-    return Table(points)
+    return PointTable(points)
 
 
-def _best(mine: Table, theirs: Table) -> dict[int, Offer]:
+def _best(mine: PointTable, theirs: PointTable) -> dict[int, Offer]:
     """For each number of points of the partner, the offer that gives the policy most."""
     found: dict[int, tuple[int, Offer]] = {0: (0, {})}
     for issue, options in mine.points.items():

@@ -15,7 +15,7 @@ LONGEST_SAY = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class DialogueAct:
     """One turn of the policy: its text, and the command in it."""
 
     say: str
@@ -23,7 +23,7 @@ class Act:
     argument: str
 
 
-class Reply(NamedTuple):
+class PartnerReply(NamedTuple):
     """The partner's answer. If `ended` is true the conversation is over, with this success."""
 
     text: str
@@ -31,7 +31,7 @@ class Reply(NamedTuple):
     success: float = 0.0
 
 
-class Scene(ABC):
+class DialogueScene(ABC):
     """One conversation, from the policy's first turn to its end."""
 
     verbs: ClassVar[tuple[str, ...]]
@@ -42,15 +42,15 @@ class Scene(ABC):
         """The partner leaves after this many turns."""
 
     @abstractmethod
-    def reply(self, act: Act) -> Reply:
+    def reply(self, act: DialogueAct) -> PartnerReply:
         """The partner's answer to any text, in bounded time."""
 
     @abstractmethod
-    def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
+    def about(self, act: DialogueAct) -> tuple[Sequence[str], Sequence[str]]:
         """Words of which a fitting SAY line needs one, and words that would be about something else."""
 
     @abstractmethod
-    def oracle(self) -> Act:
+    def oracle(self) -> DialogueAct:
         """The next turn of an informed speaker. Its `say` is the required text, without manners."""
 
     @abstractmethod
@@ -62,13 +62,13 @@ class Scene(ABC):
         """Acts that try to succeed without the conversation."""
 
 
-def parse_act(text: str, verbs: Sequence[str]) -> Act | None:
+def parse_act(text: str, verbs: Sequence[str]) -> DialogueAct | None:
     """The last command in `text`, and the line that begins with `SAY:` before it; None where there is no command."""
     found = parse_command(text, verbs)
     if found is None:
         return None
     said = parse_command(found.reasoning, (SAY,))
-    return Act("" if said is None else said.argument.strip(), found.verb, found.line)
+    return DialogueAct("" if said is None else said.argument.strip(), found.verb, found.line)
 
 
 def slots(argument: str, names: Sequence[str]) -> dict[str, str] | None:

@@ -2,13 +2,106 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
-from loomrl.envs.dialogue.claim import read_claims
-from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
+from loomrl.envs.dialogue.scene import DialogueAct, DialogueScene, PartnerReply, slots, topics
 from loomrl.envs.language.wording import bare, plain, same_name, words
 from loomrl.gym.generate import between, listed
+
+_TOKEN = re.compile(r"[a-z]+|[^\s]")
+_SENTENCE = re.compile(r"[^.!?;:\n]*[.!?;:\n]?")
+_CLAUSE = re.compile(r",|\b(?:but|and|while|because|since|so|however|though|although)\b")
+_SHORT = (
+    ("cannot", "can not"), ("can't", "can not"), ("won't", "will not"), ("isn't", "is not"), ("aren't", "are not"),
+    ("wasn't", "was not"), ("don't", "do not"), ("doesn't", "does not"), ("didn't", "did not"), ("hasn't", "has not"),
+    ("haven't", "have not"), ("it's", "it is"), ("that's", "that is"), ("i'm", "i am"), ("we're", "we are"),
+)  # fmt: skip
+_NEGATIONS = frozenset(words("not no never neither impossible unavailable denied declined refused rejected excluded"))
+_POSSIBLE = frozenset(
+    words(
+        "possible impossible available unavailable allowed approved granted denied declined refused rejected excluded"
+    )
+)
+_KNOWN = _NEGATIONS | _POSSIBLE | frozenset(
+    words(
+        "a an the your our this that it is are be been will can was has have for in on of to with you we i am do does "
+        "did case order item product nor unfortunately sadly gladly happily therefore here now longer any sorry glad "
+        "afraid say tell must confirm please thank also still fully certainly definitely yes true"
+    )
+)  # fmt: skip
+_DETERMINERS = frozenset(words("a an the your our this that"))
+_DENIALS = frozenset(words("wrong false untrue joke joking kidding lie lied mistaken opposite ignore scratch"))
+_PRONOUNS = frozenset(words("it this that"))
+
+
+@dataclass(slots=True)
+class Claims:
+    """By subject: possible, not possible, or None if unclear. Subjects that were not named are missing."""
+
+    found: dict[str, bool | None] = field(default_factory=dict)
+
+    def add(self, subject: str, sense: bool | None) -> None:
+        """One more claim; one that differs from an earlier one makes it unclear."""
+        known = self.found.get(subject, sense)
+        self.found[subject] = sense if known == sense else None
+
+
+def read_claims(text: str, subjects: Sequence[str]) -> Mapping[str, bool | None]:
+    """The claims of `text` about each of the subjects."""
+    said = plain(text)
+    for short, long in _SHORT:
+        said = said.replace(short, long)
+    claims = Claims()
+    last: list[str] = []
+    for sentence in _SENTENCE.findall(said):
+        waiting: list[str] = []
+        for clause in _CLAUSE.split(sentence):
+            tokens = [token for token in _TOKEN.findall(clause) if token not in (".", "!", '"', "'")]
+            named = [subject for subject in subjects if subject in tokens]
+            if named and _POSSIBLE.isdisjoint(tokens):
+                waiting += _pass_on(tokens, named, claims)
+            elif named:
+                _state(tokens, [*waiting, *named], claims, subjects)
+                waiting = []
+            else:
+                _refer(tokens, last, claims)
+            last = named or last
+    return claims.found
+
+
+def _pass_on(tokens: list[str], named: list[str], claims: Claims) -> list[str]:
+    """Subjects of `the refund and …`, of which the next clause speaks; `no refund but …` is unclear."""
+    if not _NEGATIONS.isdisjoint(tokens):
+        for subject in named:
+            claims.add(subject, None)
+        return []
+    return named if all(token in _DETERMINERS or token in named for token in tokens) else []
+
+
+def _state(tokens: list[str], named: list[str], claims: Claims, subjects: Sequence[str]) -> None:
+    """Read a clause that has a subject and a claim about it."""
+    once = sum(token in _POSSIBLE for token in tokens) == 1 and all(tokens.count(subject) <= 1 for subject in named)
+    clear = once and all(token in _KNOWN or token in subjects for token in tokens)
+    for subject in named:
+        claims.add(subject, _sense(tokens) if clear else None)
+
+
+def _refer(tokens: list[str], last: list[str], claims: Claims) -> None:
+    """`it is not possible`, `that is wrong`, `not`: a clause about the subjects named before."""
+    stated = not _POSSIBLE.isdisjoint(tokens)
+    denied = not _DENIALS.isdisjoint(tokens) or (
+        not _sense(tokens) and (not _PRONOUNS.isdisjoint(tokens[:2]) or _NEGATIONS.issuperset(tokens))
+    )
+    for subject in last if stated or denied else []:
+        clear = stated and all(token in _KNOWN for token in tokens)
+        claims.add(subject, _sense(tokens) if clear else None)
+
+
+def _sense(tokens: Sequence[str]) -> bool:
+    """Positive where negations are even in number."""
+    return sum(token in _NEGATIONS for token in tokens) % 2 == 0
+
 
 ACTIONS = words("refund exchange repair voucher")
 CLAIM_FROM = 4
@@ -45,7 +138,7 @@ FACTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ShopRule:
     """The action if all conditions hold; `within` is a limit of days since the purchase, 0 for none."""
 
     conditions: tuple[tuple[Fact, bool], ...]
@@ -56,14 +149,14 @@ class Rule:
         """True if it applies."""
         return (not self.within or days <= self.within) and all(facts[f.name] == want for f, want in self.conditions)
 
-    def shown(self) -> str:
+    def show(self) -> str:
         """`not opened, with receipt, at most 14 days old: exchange`"""
         parts = [("" if want else "not ") + fact.rule for fact, want in self.conditions]
         parts += [f"at most {self.within} days old"] * bool(self.within)
         return f"{', '.join(parts) or 'otherwise'}: {self.action}"
 
 
-class Support(Scene):
+class Support(DialogueScene):
     """`ASK: fact` until the case is clear, then `RESOLVE: action=…, order=…`, once."""
 
     verbs = ("ASK", "RESOLVE")
@@ -75,7 +168,7 @@ class Support(Scene):
         self._dated = level >= 3
         self._claims = rng.sample(ACTIONS, between(level, 1, 2)) if level >= CLAIM_FROM else []
         self._late = level >= APOLOGY_FROM
-        self._rules = self._made(level, rng, known)
+        self._rules = self._draw_rules(level, rng, known)
         wanted = rng.randrange(len(self._rules))
         for _ in range(TRIES):
             self._facts = {fact.name: rng.random() < 0.5 for fact in known}
@@ -87,15 +180,15 @@ class Support(Scene):
         turns = len(self._told) + 2
         super().__init__(self._prompt(turns), turns)
 
-    def _made(self, level: int, rng: Random, known: Sequence[Fact]) -> list[Rule]:
+    def _draw_rules(self, level: int, rng: Random, known: Sequence[Fact]) -> list[ShopRule]:
         """Rules of which any may be the first that applies; the last one always does."""
         rules = []
         for _ in range(between(level, 1, 7)):
             chosen = rng.sample(known, min(len(known), rng.randint(1, between(level, 1, 3))))
             within = rng.choice((0, 14, 30)) if self._dated else 0
-            rules.append(Rule(tuple((fact, rng.random() < 0.5) for fact in chosen), within, rng.choice(ACTIONS)))
+            rules.append(ShopRule(tuple((fact, rng.random() < 0.5) for fact in chosen), within, rng.choice(ACTIONS)))
         other = rng.choice([action for action in ACTIONS if action != rules[-1].action])
-        return [*rules, Rule((), 0, other)]
+        return [*rules, ShopRule((), 0, other)]
 
     def _answers(self, rng: Random, known: Sequence[Fact]) -> dict[str, str]:
         told = {fact.name: rng.choice(fact.yes if self._facts[fact.name] else fact.no) for fact in known}
@@ -107,7 +200,7 @@ class Support(Scene):
         return told
 
     @property
-    def _rule(self) -> Rule:
+    def _rule(self) -> ShopRule:
         return next(rule for rule in self._rules if rule.fits(self._facts, self._days))
 
     @property
@@ -115,7 +208,7 @@ class Support(Scene):
         return self._rule.action
 
     def _prompt(self, turns: int) -> str:
-        rules = "\n".join(f"{place}. {rule.shown()}" for place, rule in enumerate(self._rules, start=1))
+        rules = "\n".join(f"{place}. {rule.show()}" for place, rule in enumerate(self._rules, start=1))
         asks = listed(list(self._told))
         return (
             f"You help a customer. The first rule that fits counts:\n{rules}\n{self._duties()}Ask about {asks}. You "
@@ -137,20 +230,20 @@ class Support(Scene):
             duties.append(f"if the customer waited more than {LATE_DAYS} days, and only then, say '{APOLOGY}'")
         return f"In a line SAY: ... before the command RESOLVE, {'; '.join(duties)}.\n" if duties else ""
 
-    def reply(self, act: Act) -> Reply:
+    def reply(self, act: DialogueAct) -> PartnerReply:
         """A fact of the case, or the end."""
         if act.verb == "ASK":
             name = bare(act.argument)
             if name not in self._told:
-                return Reply(f"I can tell you about: {', '.join(self._told)}.")
+                return PartnerReply(f"I can tell you about: {', '.join(self._told)}.")
             self._asked.add(name)
-            return Reply(self._told[name])
+            return PartnerReply(self._told[name])
         given = slots(act.argument, ("action", "order"))
         if given is None or len(given) < 2:
-            return Reply("That is no resolution.", ended=True)
+            return PartnerReply("That is no resolution.", ended=True)
         solved = same_name(given["action"], self._action) and same_name(given["order"], self._order)
         right = solved and self._is_said(act.say)
-        return Reply("Thank you." if right else "That is not right.", True, float(right))
+        return PartnerReply("Thank you." if right else "That is not right.", True, float(right))
 
     def _is_said(self, say: str) -> bool:
         """True if all required statements were made, truthfully."""
@@ -162,20 +255,22 @@ class Support(Scene):
         said = all(claims.get(claim) is (claim == self._action) for claim in self._claims)
         return said and (not self._late or apologised == late)
 
-    def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
+    def about(self, act: DialogueAct) -> tuple[Sequence[str], Sequence[str]]:
         """The requested fact; otherwise the resolution."""
         if act.verb == "ASK":
             return topics(act.argument, list(self._told))
         return (self._action, "order"), ()
 
-    def oracle(self) -> Act:
+    def oracle(self) -> DialogueAct:
         """Ask everything, then resolve."""
         left = [name for name in self._told if name not in self._asked]
         if left:
-            return Act(f"What about this: {left[0]}?", "ASK", left[0])
+            return DialogueAct(f"What about this: {left[0]}?", "ASK", left[0])
         said = [f"The {claim} is {'' if claim == self._action else 'not '}possible." for claim in self._claims]
         said += ["We apologise."] * (self._late and self._waited > LATE_DAYS)
-        return Act(" ".join([*said, "The order is done."]), "RESOLVE", f"action={self._action}, order={self._order}")
+        return DialogueAct(
+            " ".join([*said, "The order is done."]), "RESOLVE", f"action={self._action}, order={self._order}"
+        )
 
     def random(self, rng: Random) -> str:
         """A question, or a resolution with the order's number if known."""

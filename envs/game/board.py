@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from loomrl.envs.game import notation
-from loomrl.envs.game.spiel import State
+from loomrl.envs.game.spiel import BoardState
 
 
-class Size(NamedTuple):
+class BoardSize(NamedTuple):
     """A game of OpenSpiel, and how many random moves may have been made in it when the policy begins."""
 
     game: str
@@ -18,37 +18,37 @@ class Size(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class BoardGame:
     """A family of board games."""
 
     rules: str
     """The winning condition and the notation of moves."""
     sides: tuple[str, str]
     """The names of the two players, the first to move first."""
-    sizes: tuple[Size, ...]
+    sizes: tuple[BoardSize, ...]
     """Sizes for the ten levels."""
-    show: Callable[[State], str]
-    spell: Callable[[State, int], str]
+    show: Callable[[BoardState], str]
+    spell: Callable[[BoardState, int], str]
     draws: bool = False
     sudden: bool = False
     """True if a single move can end the game long before the board is full."""
-    repeats: Callable[[State], bool] = lambda state: False
+    repeats: Callable[[BoardState], bool] = lambda state: False
     """True if it ended by repetition, which is no draw for a player who could have won."""
 
 
-def rules_of(board: Board, game: str) -> str:
+def rules_of(board: BoardGame, game: str) -> str:
     """The rules for this size of the game."""
     row = re.search(r"\b(?:k|x_in_row)=(\d+)", game)
     return board.rules.format(k=row[1] if row else 3, end="loses" if "is_misere=True" in game else "wins")
 
 
-def _sizes(*steps: tuple[int, str, int, int]) -> tuple[Size, ...]:
+def _sizes(*steps: tuple[int, str, int, int]) -> tuple[BoardSize, ...]:
     """Sizes for consecutive levels, each with a game and the bounds of its opening."""
-    return tuple(Size(game, first, last) for levels, game, first, last in steps for _ in range(levels))
+    return tuple(BoardSize(game, first, last) for levels, game, first, last in steps for _ in range(levels))
 
 
-BOARDS: Mapping[str, Board] = {
-    "board.tictactoe": Board(
+BOARDS: Mapping[str, BoardGame] = {
+    "board.tictactoe": BoardGame(
         "Tic-tac-toe: {k} in a row win, across, down or diagonally. Moves look like b1.",
         ("x", "o"),
         _sizes(
@@ -57,12 +57,12 @@ BOARDS: Mapping[str, Board] = {
             (3, "mnk(m=4,n=4,k=3)", 3, 5),
             (3, "mnk(m=5,n=5,k=4)", 14, 16),
         ),
-        notation.labelled,
+        notation.label_board,
         notation.cell,
         draws=True,
         sudden=True,
     ),
-    "board.connect_four": Board(
+    "board.connect_four": BoardGame(
         "Connect {k}: {k} in a row win, across, down or diagonally. A move is a column, where the stone falls to the "
         "lowest free cell.",
         ("x", "o"),
@@ -73,12 +73,12 @@ BOARDS: Mapping[str, Board] = {
             (2, "connect_four(rows=5,columns=6,x_in_row=4)", 16, 18),
             (2, "connect_four(rows=6,columns=7,x_in_row=4)", 24, 27),
         ),
-        notation.labelled,
+        notation.label_board,
         notation.column,
         draws=True,
         sudden=True,
     ),
-    "board.hex": Board(
+    "board.hex": BoardGame(
         "Hex: x wins by connecting top and bottom, o left and right. A cell touches those left and right, two above "
         "and two below, as the rows are shifted. Moves look like b1.",
         ("x", "o"),
@@ -88,11 +88,11 @@ BOARDS: Mapping[str, Board] = {
             (3, "hex(board_size=5)", 14, 16),
             (2, "hex(board_size=6)", 24, 26),
         ),
-        notation.slanted,
-        notation.spelled,
+        notation.hex_board,
+        notation.spell_move,
         sudden=True,
     ),
-    "board.y": Board(
+    "board.y": BoardGame(
         "Y: connecting all three sides of the triangle wins. A cell touches those left and right, two above and two "
         "below, as the rows are shifted. Moves look like b1.",
         ("x", "o"),
@@ -103,10 +103,10 @@ BOARDS: Mapping[str, Board] = {
             (2, "y(board_size=6)", 12, 14),
         ),
         notation.triangle,
-        notation.spelled,
+        notation.spell_move,
         sudden=True,
     ),
-    "board.breakthrough": Board(
+    "board.breakthrough": BoardGame(
         "Breakthrough: pawns step forward or diagonally forward, and capture diagonally only; b goes down, w up. "
         "Reaching the last row or capturing all wins. Moves look like b2b3.",
         ("b", "w"),
@@ -117,11 +117,11 @@ BOARDS: Mapping[str, Board] = {
             (2, "breakthrough(rows=5,columns=5)", 10, 13),
             (2, "breakthrough(rows=6,columns=5)", 24, 28),
         ),
-        notation.written,
-        notation.spelled,
+        notation.plain_board,
+        notation.spell_move,
         sudden=True,
     ),
-    "board.clobber": Board(
+    "board.clobber": BoardGame(
         "Clobber: move one of your stones onto a neighbour of the other player, which is removed. Who cannot move "
         "loses. Moves look like a2b2.",
         ("o", "x"),
@@ -132,10 +132,10 @@ BOARDS: Mapping[str, Board] = {
             (2, "clobber(rows=5,columns=4)", 5, 7),
             (2, "clobber(rows=5,columns=5)", 8, 10),
         ),
-        notation.written,
-        notation.spelled,
+        notation.plain_board,
+        notation.spell_move,
     ),
-    "board.dots_and_boxes": Board(
+    "board.dots_and_boxes": BoardGame(
         "Dots and boxes: who draws a box's fourth side owns it and moves again. Most boxes win. Moves look like h12 or "
         "v12: a horizontal or vertical line, its row, its column.",
         ("player 1", "player 2"),
@@ -149,7 +149,7 @@ BOARDS: Mapping[str, Board] = {
         notation.fence,
         draws=True,
     ),
-    "board.nim": Board(
+    "board.nim": BoardGame(
         "Nim: take any number from one pile. Who takes the last {end}. A move is pile and number, such as 1 take 2.",
         ("player 1", "player 2"),
         _sizes(
@@ -162,7 +162,7 @@ BOARDS: Mapping[str, Board] = {
         notation.piles,
         notation.taking,
     ),
-    "board.othello": Board(
+    "board.othello": BoardGame(
         "Othello: enclose disks of the other player in a line, and they become yours. Most disks win. Moves look like "
         "b1, or pass.",
         ("x", "o"),
@@ -174,7 +174,7 @@ BOARDS: Mapping[str, Board] = {
             (2, "othello", 50, 52),
         ),
         notation.disks,
-        notation.spelled,
+        notation.spell_move,
         draws=True,
     ),
 }

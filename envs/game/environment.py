@@ -5,20 +5,28 @@ from random import Random
 from typing import Any, ClassVar
 
 from loomrl.envs.game.begin import FAMILIES, begin, can_be_foretold, missing_families
-from loomrl.envs.game.hack import hacked
-from loomrl.envs.game.play import COMMAND, LISTED, Play, listed
-from loomrl.envs.game.prediction import FORMAT, VERB, log_score, read_prediction
-from loomrl.envs.game.puzzle import PUZZLES
+from loomrl.envs.game.play import (
+    COMMAND,
+    FORMAT,
+    LISTED,
+    VERB,
+    GamePlay,
+    list_hacks,
+    list_moves,
+    log_score,
+    read_prediction,
+)
+from loomrl.envs.game.puzzles import PUZZLES
 from loomrl.envs.game.setting import GameSettings, LeagueOpponent
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.opponent import SLIPS, LeagueSettings, Rival
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 STRATEGY_WEIGHT = 0.1
 PREDICTION_WEIGHT = 0.1
 TERSE = 2
-"""Up to this level predictions are not mentioned."""
+"""Highest level whose prompts do not mention predictions."""
 
 
 class GameEnvironment(BaseEnvironment):
@@ -53,7 +61,7 @@ class GameEnvironment(BaseEnvironment):
     dependencies = ("open_spiel",)
 
     settings: GameSettings
-    _play: Play
+    _play: GamePlay
     _rival: Rival | None = None
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
@@ -63,7 +71,7 @@ class GameEnvironment(BaseEnvironment):
 
     @property
     def league(self) -> LeagueSettings | None:
-        """That of the settings."""
+        """The league of the settings, if the opponent is one."""
         return self.settings.opponent if isinstance(self.settings.opponent, LeagueOpponent) else None
 
     def has_opponent(self, family: str) -> bool:
@@ -76,7 +84,7 @@ class GameEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The rules, the position, and how to move."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         self._play = await begin(task, self, self.settings, self._rival)
         self._steps = self._misses = 0
         self._scores: list[float] = []
@@ -107,15 +115,15 @@ class GameEnvironment(BaseEnvironment):
         if self._steps >= self.settings.max_steps:
             return self._end(0.0)._replace(terminated=False, truncated=True)
         shaping = STRATEGY_WEIGHT * gained
-        reward = Reward(shaping, {"correctness": 0.0, "strategic_depth": shaping, "opponent_prediction": 0.0})
-        return Step((Message("user", seen),), reward, False, False, {})
+        return Step.say(seen, reward=self.pay(0.0, strategic_depth=shaping))
 
     def _end(self, outcome: float) -> Step:
         shaping = STRATEGY_WEIGHT * (outcome - self._worth)
         foresight = sum(self._scores) / len(self._scores) if self._scores and outcome == 1 else 0.0
-        parts = dict(zip(self.reward_parts, (outcome, shaping, PREDICTION_WEIGHT * foresight), strict=True))
-        info = {"outcome": outcome, SLIPS: self._play.slips}
-        return Step((), Reward(sum(parts.values()), parts, outcome), True, False, info)
+        reward = self.pay(
+            outcome, correctness=outcome, strategic_depth=shaping, opponent_prediction=PREDICTION_WEIGHT * foresight
+        )
+        return Step.end(reward, outcome=outcome, **{SLIPS: self._play.slips})
 
     def _score(self, reasoning: str) -> None:
         """Score this turn's prediction, or its absence, unless the reply was forced."""
@@ -134,7 +142,7 @@ class GameEnvironment(BaseEnvironment):
 
     def _reminder(self) -> str:
         left = self.settings.patience - self._misses
-        legal = listed(self._play.moves(), LISTED)
+        legal = list_moves(self._play.moves(), LISTED)
         return f"That is no legal move. {legal}\nReply with {COMMAND}: move. {left} more such replies lose the game."
 
     def oracle(self) -> str:
@@ -147,4 +155,4 @@ class GameEnvironment(BaseEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Attempts to be paid without playing well."""
-        return hacked(self._play.moves(), self._foretold)
+        return list_hacks(self._play.moves(), self._foretold)

@@ -4,29 +4,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from loomrl.envs.game.board import Board
-from loomrl.envs.game.judge import Judge
+from loomrl.envs.game.board import BoardGame
 from loomrl.envs.game.notation import plain
-from loomrl.envs.game.opponent import Opponent, Turn
-from loomrl.envs.game.play import FEW, Answer, listed
-from loomrl.envs.game.solver import outcome
-from loomrl.envs.game.spiel import State
+from loomrl.envs.game.opponent import Opponent, OpponentTurn
+from loomrl.envs.game.play import FEW, OpponentReply, list_moves
+from loomrl.envs.game.solver import PositionJudge, outcome
+from loomrl.envs.game.spiel import BoardState
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The initial state of a match."""
 
-    board: Board
+    board: BoardGame
     rules: str
-    state: State
-    judge: Judge
+    state: BoardState
+    judge: PositionJudge
     opponent: Opponent
     most: int | None = None
     """Maximum number of moves for the policy to win."""
 
 
-class Match:
+class GameMatch:
     """A match in progress; the player to move in the first position is the policy.
 
     Its randomness follows from `chance` and the moves so far.
@@ -34,7 +33,7 @@ class Match:
 
     def __init__(self, setup: Setup, chance: str) -> None:
         self.outcome: float | None = None
-        self.answer: Answer | None = None
+        self.answer: OpponentReply | None = None
         self._setup = setup
         self._chance = chance
         self._board = setup.board
@@ -51,7 +50,7 @@ class Match:
 
     def opening(self) -> str:
         """The rules, the policy's side, and the position."""
-        return self._introduced(self._seat)
+        return self._introduce(self._seat)
 
     def moves(self) -> Sequence[str]:
         """The legal moves as they are written."""
@@ -78,16 +77,16 @@ class Match:
         while not self._over() and self._state.current_player() != self._seat:
             told.append(await self._reply(told))
         self._settle()
-        return "\n".join([*told[1:], self._shown()])
+        return "\n".join([*told[1:], self._show()])
 
     async def _reply(self, told: Sequence[str]) -> str:
         """One move of the opponent, in words."""
         other = 1 - self._seat
         legal = self._legal()
-        words = f"{told[-1]}\n{self._shown()}" if self._greeted else self._introduced(other)
+        words = f"{told[-1]}\n{self._show()}" if self._greeted else self._introduce(other)
         self._greeted = True
-        action = await self._setup.opponent.reply(Turn(self._state, legal, words, self._rng("reply")))
-        self.answer = self.answer or Answer(self._board.spell(self._state, action), list(legal))
+        action = await self._setup.opponent.reply(OpponentTurn(self._state, legal, words, self._rng("reply")))
+        self.answer = self.answer or OpponentReply(self._board.spell(self._state, action), list(legal))
         return self._apply(action)
 
     def _apply(self, action: int) -> str:
@@ -115,14 +114,14 @@ class Match:
         ended = self._state.is_terminal() and not self._board.repeats(self._state)
         self.outcome = (outcome(self._state, self._seat) + 1) / 2 if ended else 0.0
 
-    def _introduced(self, seat: int) -> str:
+    def _introduce(self, seat: int) -> str:
         goal = "" if self._left is None else f" Win within {self._left} moves, and without repetition."
-        return f"{self._setup.rules} You are {self._board.sides[seat]}.{goal}\n{self._shown()}"
+        return f"{self._setup.rules} You are {self._board.sides[seat]}.{goal}\n{self._show()}"
 
-    def _shown(self) -> str:
+    def _show(self) -> str:
         """The position, with its legal moves if they are few."""
         lines = [self._board.show(self._state)]
         moves = self.moves()
         if 0 < len(moves) <= FEW:
-            lines.append(listed(moves, FEW))
+            lines.append(list_moves(moves, FEW))
         return "\n".join(lines)

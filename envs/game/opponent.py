@@ -22,7 +22,7 @@ from loomrl.envs.game.setting import (
     SearchOpponent,
 )
 from loomrl.envs.game.solver import WIN, Search, outcome
-from loomrl.envs.game.spiel import State, line, search
+from loomrl.envs.game.spiel import BoardState, line, search
 from loomrl.envs.game.stockfish import Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError, LoomError
 from loomrl.gym.base import BaseEnvironment
@@ -35,10 +35,10 @@ REFUTED, UNCLEAR, HOLDS, WON = range(4)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class OpponentTurn:
     """An opponent's view of a turn."""
 
-    state: State
+    state: BoardState
     moves: Mapping[str, int]
     """Its legal moves in notation."""
     told: str
@@ -52,7 +52,7 @@ class Opponent(Protocol):
     slips: int
     """The number of illegal replies that were replaced by random moves."""
 
-    async def reply(self, turn: Turn) -> int:
+    async def reply(self, turn: OpponentTurn) -> int:
         """Its action."""
 
 
@@ -61,7 +61,7 @@ class RandomMover:
 
     slips = 0
 
-    async def reply(self, turn: Turn) -> int:
+    async def reply(self, turn: OpponentTurn) -> int:
         """Uniformly random."""
         return turn.rng.choice(turn.state.legal_actions())
 
@@ -75,7 +75,7 @@ class TreeSearcher:
         self._game = game
         self._simulations = simulations
 
-    async def reply(self, turn: Turn) -> int:
+    async def reply(self, turn: OpponentTurn) -> int:
         """The move preferred by the search."""
         return search(self._game, turn.state, self._simulations, turn.rng.getrandbits(30))
 
@@ -88,13 +88,13 @@ class Minimaxer:
     def __init__(self, positions: int) -> None:
         self._positions = positions
 
-    async def reply(self, turn: Turn) -> int:
+    async def reply(self, turn: OpponentTurn) -> int:
         """The best reply; among equals, any."""
         ranks = {action: self._rank(turn.state, action) for action in turn.state.legal_actions()}
         best = max(ranks.values())
         return turn.rng.choice([action for action, rank in ranks.items() if rank == best])
 
-    def _rank(self, state: State, action: int) -> tuple[int, int]:
+    def _rank(self, state: BoardState, action: int) -> tuple[int, int]:
         player = state.current_player()
         child = state.child(action)
         if child.is_terminal():
@@ -117,7 +117,7 @@ class EngineMover:
         self._engine = engine
         self._nodes = nodes
 
-    async def reply(self, turn: Turn) -> int:
+    async def reply(self, turn: OpponentTurn) -> int:
         """Its best move."""
         found = await asyncio.to_thread(self._engine.search, line(turn.state), self._nodes)
         return action_of(turn.state, found.move)
@@ -131,7 +131,7 @@ class PolicyPlayer:
         self._policy = policy
         self._conversation: tuple[Message, ...] = ()
 
-    async def reply(self, turn: Turn) -> int:
+    async def reply(self, turn: OpponentTurn) -> int:
         """The move it names, or a random one. Its errors are no fault of the trained policy."""
         usage = "" if self._conversation else "\n" + command_format((f"{COMMAND}: move",))
         self._conversation += (Message("user", turn.told + usage),)
@@ -155,7 +155,7 @@ def open_opponent(
     if isinstance(choice, RandomOpponent):
         return RandomMover()
     if isinstance(choice, PolicyOpponent):
-        return PolicyPlayer(_opened(choice.policy.model_dump_json())(environment, rng))
+        return PolicyPlayer(_open_factory(choice.policy.model_dump_json())(environment, rng))
     if isinstance(choice, EngineOpponent) != (game == "chess"):
         raise ConfigError(
             f"opponent.kind={choice.kind!r} does not play {game}. Stockfish plays chess and nothing else, mcts and "
@@ -169,7 +169,7 @@ def open_opponent(
 
 
 @lru_cache(maxsize=8)
-def _opened(choice: str) -> PolicyFactory:
+def _open_factory(choice: str) -> PolicyFactory:
     """The factory of the policy in this JSON: opened once per process, and shared."""
     policy: Player = TypeAdapter(Player).validate_json(choice)
     if isinstance(policy, LanguagePolicy):

@@ -80,11 +80,11 @@ class GameSettings(EnvironmentSettings):
 
     max_steps: int = Field(60, ge=1)
     opponent: AnyOpponent = LadderOpponent()
-    """Of the two-player games."""
+    """The opponent in two-player games."""
     predictions: bool = True
     """Offer a small bonus for foretelling replies, where the opponent can be foretold."""
     patience: int = Field(3, ge=1)
-    """So many actions without a legal move, one after the other, lose the game."""
+    """Number of consecutive actions without a legal move that loses the game."""
     stockfish: str | None = None
     """Path of the program; None looks for `stockfish` on the PATH, then in /usr/games."""
 

@@ -1,15 +1,15 @@
-"""Exact play in small games: what a player can force, proven within a number of positions or not at all.
+"""Exact play in small games: results that a player can force, proven within a number of positions; judges of positions.
 
 A verdict depends on the position alone, never on what was searched before, so that equal tasks go equally in every
-process. Who follows the first winning move of a proof stays within its number of positions until the game is won.
+process. A player who follows the first winning move of a proof needs no more positions than the proof did.
 """
 
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from loomrl.envs.game.spiel import State
+from loomrl.envs.game.spiel import BoardState
 
-Key = Callable[[State], Hashable]
+Key = Callable[[BoardState], Hashable]
 WIN = 1
 DRAW = 0
 
@@ -35,14 +35,14 @@ class Search:
         self._left = self._most = most
         self._known: dict[Hashable, bool] = {}
 
-    def prove(self, state: State) -> Proof:
+    def prove(self, state: BoardState) -> Proof:
         """The verdict on a position."""
         try:
             return Proof(self._holds(state), self._most - self._left)
         except _Exhausted:
             return Proof(None, self._most)
 
-    def _holds(self, state: State) -> bool:
+    def _holds(self, state: BoardState) -> bool:
         if state.is_terminal():
             return self._enough(state)
         mine = state.current_player() == self._player
@@ -54,7 +54,7 @@ class Search:
             self._known[key] = self._any(state, mine) == mine
         return self._known[key]
 
-    def _any(self, state: State, wanted: bool) -> bool:
+    def _any(self, state: BoardState, wanted: bool) -> bool:
         """True if some action leads to the verdict that the player to move wants; quick ones are tried first."""
         children = []
         for action in state.legal_actions():
@@ -65,21 +65,67 @@ class Search:
                 return True
         return any(self._holds(child) == wanted for child in sorted(children, key=_replies))
 
-    def _enough(self, state: State) -> bool:
+    def _enough(self, state: BoardState) -> bool:
         return outcome(state, self._player) >= self._least
 
 
-def outcome(state: State, player: int) -> int:
-    """Of a game that is over: 1 won, 0 drawn, -1 lost."""
+def outcome(state: BoardState, player: int) -> int:
+    """Result of a finished game: 1 won, 0 drawn, -1 lost."""
     result = state.player_return(player)
     return (result > 0) - (result < 0)
 
 
-def ordered(state: State) -> list[int]:
+def order_actions(state: BoardState) -> list[int]:
     """Legal actions in the order in which a search tries them."""
     children = [(action, state.child(action)) for action in state.legal_actions()]
     return [action for action, child in sorted(children, key=lambda pair: _replies(pair[1]))]
 
 
-def _replies(state: State) -> int:
+def _replies(state: BoardState) -> int:
     return 0 if state.is_terminal() else len(state.legal_actions())
+
+
+POSITIONS = 500
+"""Positions that a proof may need. Following a proof move by move needs no more than the proof did."""
+
+
+class PositionJudge(Protocol):
+    """Judges by the position alone."""
+
+    async def value(self, state: BoardState, player: int) -> float | None:
+        """1 if `player` can force a win, 0.5 for a draw, 0 for a loss; None if unknown."""
+
+    def best(self, state: BoardState) -> int:
+        """The best legal action that is known."""
+
+
+class SolverJudge:
+    """Judges by proof."""
+
+    def __init__(self, *, draws: bool) -> None:
+        self._goals = ((WIN, 1.0), (DRAW, 0.5)) if draws else ((WIN, 1.0),)
+
+    async def value(self, state: BoardState, player: int) -> float | None:
+        """By a proof for either result, or None."""
+        for least, worth in self._goals:
+            holds = Search(str, player, least, POSITIONS).prove(state).holds
+            if holds is None:
+                return None
+            if holds:
+                return worth
+        return 0.0
+
+    def best(self, state: BoardState) -> int:
+        """The first action proven to win, else to draw; those proven to lose come last."""
+        actions = order_actions(state)
+        player = state.current_player()
+        unknown = []
+        for least, _ in self._goals:
+            search = Search(str, player, least, POSITIONS)
+            for action in actions:
+                holds = search.prove(state.child(action)).holds
+                if holds:
+                    return action
+                if holds is None:
+                    unknown.append(action)
+        return [*unknown, *actions][0]

@@ -10,7 +10,7 @@ SEARCH_MB = 4
 """Memory limit of a tree search."""
 
 
-class State(Protocol):
+class BoardState(Protocol):
     """The used part of an OpenSpiel position. `apply_action` would end the process on an illegal action."""
 
     def current_player(self) -> int:
@@ -44,14 +44,14 @@ class State(Protocol):
         """The position as numbers."""
 
 
-def open_state(game: str, start: str = "") -> State:
+def open_state(game: str, start: str = "") -> BoardState:
     """The first position of a game such as `hex(board_size=4)`; for chess, that of the FEN `start`."""
     opened = _game(game)
-    state: State = opened.new_initial_state(start) if start else opened.new_initial_state()
+    state: BoardState = opened.new_initial_state(start) if start else opened.new_initial_state()
     return state
 
 
-def search(game: str, state: State, simulations: int, seed: int) -> int:
+def search(game: str, state: BoardState, simulations: int, seed: int) -> int:
     """The action that Monte Carlo tree search with random rollouts prefers. Equal arguments, equal action."""
     pyspiel = _pyspiel()
     evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
@@ -75,7 +75,7 @@ def line(state: Any) -> str:
     return f"{state.start_fen()} moves {moves}"
 
 
-def repeated(state: Any) -> bool:
+def is_repetition(state: Any) -> bool:
     """True if a chess game ended by threefold repetition."""
     return bool(state.is_repetition_draw())
 

@@ -23,7 +23,7 @@ FALLBACK = "/usr/games/stockfish"
 """Debian's and Ubuntu's location, which not every PATH includes."""
 
 
-class Finding(NamedTuple):
+class EngineFinding(NamedTuple):
     """A search result, from the view of the player to move."""
 
     move: str
@@ -44,7 +44,7 @@ class Stockfish:
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
 
-    def search(self, game: str, nodes: int) -> Finding:
+    def search(self, game: str, nodes: int) -> EngineFinding:
         """The best move after so many nodes, in the position that a FEN, and `moves` behind it, lead to."""
         with self._lock:
             try:
@@ -53,7 +53,7 @@ class Stockfish:
                 self._end()
                 raise EpisodeError(f"{self._path}: {error} about {game!r}.") from error
 
-    def _search(self, game: str, nodes: int) -> Finding:
+    def _search(self, game: str, nodes: int) -> EngineFinding:
         if self._process is None or self._process.poll() is not None:
             self._start()
         deadline = time.monotonic() + self._deadline_s
@@ -63,7 +63,9 @@ class Stockfish:
             words = self._line(deadline).split()
             if words[:1] == ["bestmove"]:
                 number = int(score[1])
-                return Finding(words[1], number if score[0] == "mate" else None, number if score[0] == "cp" else 0)
+                return EngineFinding(
+                    words[1], number if score[0] == "mate" else None, number if score[0] == "cp" else 0
+                )
             if words[:1] == ["info"] and "score" in words and "upperbound" not in words and "lowerbound" not in words:
                 place = words.index("score")
                 score = words[place + 1 : place + 3]

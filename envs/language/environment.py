@@ -5,8 +5,7 @@ from random import Random
 from typing import ClassVar
 
 from loomrl.envs.language import locale, question, summary, tongue
-from loomrl.envs.language.hack import hacked_answers, hacked_texts
-from loomrl.envs.language.problem import Generator, Grade, Problem
+from loomrl.envs.language.problem import AnswerGrade, Generator, LanguageProblem, answer_hacks, text_hacks
 from loomrl.gym.answer import CLOSING, OPENING, Submission, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry, Opinion
@@ -63,7 +62,7 @@ class LanguageEnvironment(QuestionEnvironment):
     sources = ("loomrl.envs.language", *QuestionEnvironment.sources, "loomrl.gym.generate", *JUDGES)
 
     settings: LanguageSettings
-    _problem: Problem
+    _problem: LanguageProblem
     _opinion: Opinion | None = None
 
     def ask(self, task: Task) -> str:
@@ -75,14 +74,17 @@ class LanguageEnvironment(QuestionEnvironment):
     async def judge(self, submission: Submission) -> Reward:
         """Correctness, and with full success what else is worth something."""
         grade = self._problem.grade(undress(submission.answer))
-        parts = dict.fromkeys(self.reward_parts, 0.0) | {"correctness": grade.success}
-        if grade.success == 1:
-            parts["coherence"] = COHERENCE * await self._coherence(grade, submission)
-            parts["detail"] = DETAIL * (grade.detail or 0.0)
-            parts["format"] = FORMAT * (submission.tidy and self.at_once)
-        return Reward(sum(parts.values()), parts, grade.success)
+        if grade.success < 1:
+            return self.pay(grade.success, correctness=grade.success)
+        return self.pay(
+            grade.success,
+            correctness=grade.success,
+            coherence=COHERENCE * await self._coherence(grade, submission),
+            detail=DETAIL * (grade.detail or 0.0),
+            format=FORMAT * (submission.tidy and self.at_once),
+        )
 
-    async def _coherence(self, grade: Grade, submission: Submission) -> float:
+    async def _coherence(self, grade: AnswerGrade, submission: Submission) -> float:
         """The judge's value, or without a judge the rule's."""
         if self.settings.judge is None:
             return grade.coherence or 0.0
@@ -91,7 +93,7 @@ class LanguageEnvironment(QuestionEnvironment):
         self._opinion = await open_judge(self.settings.judge).ask(inquiry)
         return inquiry.worth(self._opinion)
 
-    def told(self) -> dict[str, str]:
+    def explain(self) -> dict[str, str]:
         """A right answer, and the judge's opinion."""
         opinion = self._opinion
         judged = {} if opinion is None else {"judge": opinion.who, "verdict": opinion.choice, "reason": opinion.reason}
@@ -107,4 +109,4 @@ class LanguageEnvironment(QuestionEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Answers without understanding."""
-        return [f"Obviously. <answer>{text}</answer>" for text in hacked_answers(self._problem)] + hacked_texts()
+        return [f"Obviously. <answer>{text}</answer>" for text in answer_hacks(self._problem)] + text_hacks()

@@ -7,14 +7,14 @@ from random import Random
 from types import ModuleType
 from typing import Literal
 
-from loomrl.envs.language.problem import Problem, exact
+from loomrl.envs.language.problem import LanguageProblem, exact
 from loomrl.envs.language.wording import plain, same_date, same_text, words
 from loomrl.errors import ConfigError
 from loomrl.gym.generate import between
 
 DateForm = Literal["short", "long", "full"]
 FIRST_DATE = datetime.date(1970, 1, 1)
-"""Of 55 years in which two digits are enough to know a year."""
+"""55 years, among which two digits identify a year."""
 SAMPLE_NUMBER = Decimal("9876543.2")
 SAMPLE_DATE = datetime.date(1999, 12, 31)
 PLAIN = words("en_US de_DE fr_FR sv_SE pt_BR it_IT es_ES nl_NL da_DK")
@@ -29,7 +29,7 @@ SUM_FROM = 8
 LATER_FROM = 8
 
 
-def number(level: int, rng: Random) -> Problem:
+def number(level: int, rng: Random) -> LanguageProblem:
     """A number, an amount of money, or a sum of some, as another locale writes it."""
     near = PLAIN if level < 3 else PLAIN + FURTHER
     currency = rng.choice(CURRENCIES) if level >= MONEY_FROM else ""
@@ -46,10 +46,10 @@ def number(level: int, rng: Random) -> Problem:
     asked = f"Write {given}" if len(values) == 1 else f"Add up {given}, and write the sum"
     prompt = f"{asked} as in {name_of(target)}, where {english} is {sample}."
     guesses = tuple(format_number(_number(level, rng), target, currency) for _ in range(3))
-    return Problem(prompt, truth, exact(same_text, truth), guesses, f"The number is {sum(values, Decimal(0))}.")
+    return LanguageProblem(prompt, truth, exact(same_text, truth), guesses, f"The number is {sum(values, Decimal(0))}.")
 
 
-def date(level: int, rng: Random) -> Problem:
+def date(level: int, rng: Random) -> LanguageProblem:
     """A date, or one that is some days away from it, as another locale writes it."""
     form: DateForm = "short" if level < 3 else "long" if level < 6 else "full"
     near = PLAIN if level < 5 else PLAIN + FURTHER if level < 9 else FURTHER + DATED + DISTANT
@@ -67,7 +67,9 @@ def date(level: int, rng: Random) -> Problem:
     sample = format_day(SAMPLE_DATE, target, form)
     prompt = f"Write {asked} as in {name_of(target)}, where 1999-12-31 is: {sample}"
     guesses = tuple(format_day(day + datetime.timedelta(days=rng.randint(401, 9999)), target, form) for _ in range(3))
-    return Problem(prompt, truth, exact(same_date, truth), guesses, f"It is {day + datetime.timedelta(days=later)}.")
+    return LanguageProblem(
+        prompt, truth, exact(same_date, truth), guesses, f"It is {day + datetime.timedelta(days=later)}."
+    )
 
 
 def _number(level: int, rng: Random) -> Decimal:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
-from loomrl.envs.language.problem import Problem, exact
+from loomrl.envs.language.problem import LanguageProblem, exact
 from loomrl.envs.language.wording import same_name, same_number, words
 from loomrl.envs.language.world import (
     FIRST_YEAR,
@@ -13,7 +13,7 @@ from loomrl.envs.language.world import (
     LAST_YEAR,
     NAMES,
     RELATIONS,
-    Relation,
+    FactRelation,
     deny,
     make_world,
     tell,
@@ -27,7 +27,7 @@ PAST_FROM = 7
 LATEST = "What is newest counts."
 
 
-def lookup(level: int, rng: Random) -> Problem:
+def lookup(level: int, rng: Random) -> LanguageProblem:
     """A fact about one person, now or in an earlier year."""
     changes = 0 if level < CHANGES_FROM else between(level, 1, 4)
     people = rng.sample(NAMES, between(level, 6, 15))
@@ -47,13 +47,13 @@ def lookup(level: int, rng: Random) -> Problem:
         assert following.since is not None
         question = relation.past_question.format(who, rng.randint(chosen.since, following.since - 1))
     rng.shuffle(told)
-    guesses = _mentioned(relation, told)
+    guesses = _values_in(relation, told)
     note = f" {LATEST}" if changes and chosen is periods[-1] else ""
-    return _named(f"{' '.join(told)}{note} {question}", chosen.value, guesses, relation.now(who, chosen.value))
+    return _name_problem(f"{' '.join(told)}{note} {question}", chosen.value, guesses, relation.now(who, chosen.value))
 
 
-def chain(level: int, rng: Random) -> Problem:
-    """A fact about somebody who is found through several other people."""
+def chain(level: int, rng: Random) -> LanguageProblem:
+    """A fact about a person who is found through several other people."""
     hops = between(level, 1, 8)
     changes = 0 if level < 6 else between(level, 0, 3)
     people = rng.sample(NAMES, between(level, 4, 20))
@@ -72,12 +72,12 @@ def chain(level: int, rng: Random) -> Problem:
     truth = world.value(path[-1], relation)
     steps = " ".join(f"{who} reports to {above}." for who, above in pairwise(path))
     steps += f" {relation.now(path[-1], truth)}"
-    return _named(
-        f"{' '.join(told)}{note} {relation.question.format(described)}", truth, _mentioned(relation, told), steps
+    return _name_problem(
+        f"{' '.join(told)}{note} {relation.question.format(described)}", truth, _values_in(relation, told), steps
     )
 
 
-def comparison(level: int, rng: Random) -> Problem:
+def comparison(level: int, rng: Random) -> LanguageProblem:
     """Who comes first, or in some place, by an age that may be given by another one's."""
     people = rng.sample(NAMES, between(level, 6, 26))
     ages = dict(zip(people, rng.sample(range(12, 95), len(people)), strict=True))
@@ -93,10 +93,10 @@ def comparison(level: int, rng: Random) -> Problem:
     found = order[place] if word == "oldest" else order[-1 - place]
     question = f"Who is the {_ordinal(place)}{word}?"
     shown = ", ".join(f"{who} {ages[who]}" for who in order)
-    return _named(f"{' '.join(told)} {question}", found, tuple(sorted(people)), f"Ages: {shown}.")
+    return _name_problem(f"{' '.join(told)} {question}", found, tuple(sorted(people)), f"Ages: {shown}.")
 
 
-def counting(level: int, rng: Random) -> Problem:
+def counting(level: int, rng: Random) -> LanguageProblem:
     """The number of people with a property; every number is equally likely."""
     people = rng.sample(NAMES, between(level, 8, 30))
     changes = 0 if level < CHANGES_FROM else between(level, 1, 3)
@@ -106,7 +106,7 @@ def counting(level: int, rng: Random) -> Problem:
     count = rng.randint(0, len(people))
     chosen = rng.sample(people, count)
     for who in people:
-        # somebody who does not count misses one of the conditions
+        # a person who does not count misses one of the conditions
         missed = -1 if who in chosen else rng.randrange(len(relations))
         for place, (relation, value) in enumerate(zip(relations, wanted, strict=True)):
             told += _fates(rng, who, relation, value, holds=place != missed, changes=changes)
@@ -116,11 +116,13 @@ def counting(level: int, rng: Random) -> Problem:
     listed = ", ".join(chosen) or "Nobody"
     guesses = tuple(str(number) for number in range(len(people) + 1))
     prompt = f"{' '.join(told)}{note} How many people {condition}?"
-    return Problem(prompt, str(count), exact(same_number, str(count)), guesses, f"{listed}: that makes {count}.")
+    return LanguageProblem(
+        prompt, str(count), exact(same_number, str(count)), guesses, f"{listed}: that makes {count}."
+    )
 
 
-def _fates(rng: Random, who: str, relation: Relation, value: str, *, holds: bool, changes: int) -> list[str]:
-    """Sentences after which `value` is, or is not, somebody's current one."""
+def _fates(rng: Random, who: str, relation: FactRelation, value: str, *, holds: bool, changes: int) -> list[str]:
+    """Sentences after which `value` is, or is not, a person's current one."""
     others = [other for other in relation.values if other != value]
     if not changes:
         return [relation.now(who, value if holds else rng.choice(others[:8]))]
@@ -134,11 +136,11 @@ def _fates(rng: Random, who: str, relation: Relation, value: str, *, holds: bool
     return [f"{who} {relation.change.format(what)} in {year}." for year, what in zip(years, values, strict=True)]
 
 
-def _named(prompt: str, truth: str, guesses: tuple[str, ...], reasoning: str) -> Problem:
-    return Problem(prompt, truth, exact(same_name, truth), guesses, reasoning)
+def _name_problem(prompt: str, truth: str, guesses: tuple[str, ...], reasoning: str) -> LanguageProblem:
+    return LanguageProblem(prompt, truth, exact(same_name, truth), guesses, reasoning)
 
 
-def _mentioned(relation: Relation, told: Sequence[str]) -> tuple[str, ...]:
+def _values_in(relation: FactRelation, told: Sequence[str]) -> tuple[str, ...]:
     words = {word.strip(".,") for sentence in told for word in sentence.split()}
     return tuple(value for value in relation.values if value in words)
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from loomrl.envs.language.wording import LONGEST, plain
-from loomrl.envs.language.world import RELATIONS, Relation
+from loomrl.envs.language.world import RELATIONS, FactRelation
 
 MOST_STATEMENTS = 400
 _WORD = re.compile(r"[a-z]+|[0-9]+|[^\s]")
@@ -19,7 +19,7 @@ _SHORT = {"doesn't": "does not", "don't": "do not", "isn't": "is not"}
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class FactStatement:
     """One claim of a text about a person. `positive` is false if it is denied."""
 
     who: str
@@ -29,15 +29,15 @@ class Statement:
     since: int | None = None
 
 
-class Reading(NamedTuple):
+class TextReading(NamedTuple):
     """A text's claims in order, its number of unreadable sentences, and its number of words."""
 
-    statements: tuple[Statement, ...]
+    statements: tuple[FactStatement, ...]
     unread: int
     words: int
 
 
-class _Form(NamedTuple):
+class _ClaimForm(NamedTuple):
     """One way to make a claim: the words before the value, and their meaning."""
 
     words: tuple[str, ...]
@@ -51,15 +51,15 @@ class _Unread(Exception):
     """A sentence that is none of the known forms."""
 
 
-def read(text: str, people: Sequence[str]) -> Reading:
+def read(text: str, people: Sequence[str]) -> TextReading:
     """All statements of a text about these people. A sentence that is not understood as a whole says nothing."""
     names = {name.casefold(): name for name in people}
-    found: list[Statement] = []
+    found: list[FactStatement] = []
     unread = words = 0
     subjects: tuple[str, ...] = ()
     for sentence in sentences(text):
         words += _count(sentence)
-        reader = _Reader(sentence, names, subjects)
+        reader = _SentenceReader(sentence, names, subjects)
         try:
             said = list(reader.statements())
         except _Unread:
@@ -68,7 +68,7 @@ def read(text: str, people: Sequence[str]) -> Reading:
         found += said
         subjects = reader.subjects
     too_many = len(found) > MOST_STATEMENTS
-    return Reading(tuple(found[:MOST_STATEMENTS]), unread + too_many, words)
+    return TextReading(tuple(found[:MOST_STATEMENTS]), unread + too_many, words)
 
 
 def sentences(text: str) -> list[tuple[str, ...]]:
@@ -85,7 +85,7 @@ def sentences(text: str) -> list[tuple[str, ...]]:
 
 
 def count_words(text: str) -> int:
-    """The number of words in a text, whatever separates them."""
+    """The number of words in a text, with any separators."""
     return sum(map(_count, sentences(text)))
 
 
@@ -93,7 +93,7 @@ def _count(sentence: Sequence[str]) -> int:
     return sum(word.isalnum() for word in sentence)
 
 
-class _Reader:
+class _SentenceReader:
     """One sentence, read from left to right."""
 
     def __init__(self, words: tuple[str, ...], names: dict[str, str], subjects: tuple[str, ...]) -> None:
@@ -103,7 +103,7 @@ class _Reader:
         self.subjects = subjects
         """The people a pronoun means; in the end, those of whom the sentence spoke last."""
 
-    def statements(self) -> Iterator[Statement]:
+    def statements(self) -> Iterator[FactStatement]:
         """`Ada and Ben live in Oslo and work as a baker, and she keeps a cat`."""
         self._subject()
         yield from self._predicate()
@@ -142,7 +142,7 @@ class _Reader:
         self._place += 1
         return self._names[self._words[self._place - 1]]
 
-    def _predicate(self) -> Iterator[Statement]:
+    def _predicate(self) -> Iterator[FactStatement]:
         for form in _forms().get(self._word(), ()):
             end = self._place + len(form.words)
             if tuple(self._words[self._place : end]) == form.words and end < len(self._words):
@@ -151,11 +151,11 @@ class _Reader:
                     self._place = end + 1
                     since = self._since(form)
                     for who in self.subjects:
-                        yield Statement(who, form.relation, values[self._words[end]], form.positive, since)
+                        yield FactStatement(who, form.relation, values[self._words[end]], form.positive, since)
                     return
         raise _Unread
 
-    def _since(self, form: _Form) -> int | None:
+    def _since(self, form: _ClaimForm) -> int | None:
         if self._word() != "since":
             if form.dated:
                 raise _Unread
@@ -168,16 +168,16 @@ class _Reader:
 
 
 @lru_cache(maxsize=1)
-def _forms() -> dict[str, list[_Form]]:
+def _forms() -> dict[str, list[_ClaimForm]]:
     """All forms by their first word, read off the relations' own words."""
-    found: dict[str, list[_Form]] = {}
+    found: dict[str, list[_ClaimForm]] = {}
     for relation in RELATIONS:
         for form in _forms_of(relation):
             found.setdefault(form.words[0], []).append(form)
     return found
 
 
-def _forms_of(relation: Relation) -> Iterator[_Form]:
+def _forms_of(relation: FactRelation) -> Iterator[_ClaimForm]:
     stem = relation.stem
     lasting = relation.since.removeprefix("has ").removesuffix(" since")
     for positive, dated, words in (
@@ -190,7 +190,7 @@ def _forms_of(relation: Relation) -> Iterator[_Form]:
         *((positive, False, f"{verb} {no}{{}}") for verb in ("is", "are") for positive, no in _IS[relation.name]),
     ):
         said = words.replace("{}", "").split()
-        yield _Form(tuple(word for word in said if word not in _ARTICLES), relation.name, positive, dated)
+        yield _ClaimForm(tuple(word for word in said if word not in _ARTICLES), relation.name, positive, dated)
 
 
 _IS: dict[str, tuple[tuple[bool, str], ...]] = {"home": (), "job": ((True, ""), (False, "not ")), "team": (), "pet": ()}

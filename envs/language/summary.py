@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
-from loomrl.envs.language.problem import Grade, Problem
-from loomrl.envs.language.statement import Statement, count_words, read
+from loomrl.envs.language.problem import AnswerGrade, LanguageProblem
+from loomrl.envs.language.statement import FactStatement, count_words, read
 from loomrl.envs.language.wording import LONGEST
-from loomrl.envs.language.world import HOME, JOB, NAMES, PET, TEAM, Relation, World, deny, make_world, tell
+from loomrl.envs.language.world import HOME, JOB, NAMES, PET, TEAM, FactRelation, FactWorld, deny, make_world, tell
 from loomrl.gym.generate import between
 
 FLOOR = 0.5
@@ -25,7 +25,7 @@ _CHATTER = (
 )
 
 
-def summary(level: int, rng: Random) -> Problem:
+def summary(level: int, rng: Random) -> LanguageProblem:
     """All that matters, in as few words as it takes."""
     key = (HOME,) if level < 3 else (HOME, JOB) if level < 7 else (HOME, JOB, TEAM)
     noise = (PET,) if level < 5 else tuple(relation for relation in (TEAM, PET) if relation not in key)
@@ -37,10 +37,12 @@ def summary(level: int, rng: Random) -> Problem:
     shortest = _shortest(world, key)
     limit = math.ceil(count_words(shortest) * SLACK)
     guesses = tuple(_parts(told, limit, rng))
-    return Problem(_prompt(told, key, limit, world), shortest, partial(_grade, world, key, limit), guesses, "In short:")
+    return LanguageProblem(
+        _prompt(told, key, limit, world), shortest, partial(_grade, world, key, limit), guesses, "In short:"
+    )
 
 
-def _prompt(told: Sequence[str], key: Sequence[Relation], limit: int, world: World) -> str:
+def _prompt(told: Sequence[str], key: Sequence[FactRelation], limit: int, world: FactWorld) -> str:
     topics = [_TOPIC[relation.name] for relation in key]
     wanted = topics[0] if len(topics) == 1 else f"{', '.join(topics[:-1])} and {topics[-1]}"
     forms = " ".join(relation.now("X", relation.values[-1]) for relation in key)
@@ -53,7 +55,7 @@ def _prompt(told: Sequence[str], key: Sequence[Relation], limit: int, world: Wor
     )
 
 
-def _shortest(world: World, key: Sequence[Relation]) -> str:
+def _shortest(world: FactWorld, key: Sequence[FactRelation]) -> str:
     """One sentence for each person, with all years that are known."""
     told = []
     for who in world.people:
@@ -66,13 +68,13 @@ def _shortest(world: World, key: Sequence[Relation]) -> str:
     return " ".join(told)
 
 
-def _grade(world: World, key: Sequence[Relation], limit: int, given: str) -> Grade:
+def _grade(world: FactWorld, key: Sequence[FactRelation], limit: int, given: str) -> AnswerGrade:
     """Recalled minus invented, and what was not understood counts as invented."""
     if len(given) > LONGEST:
-        return Grade(0.0)
+        return AnswerGrade(0.0)
     reading = read(given, world.people)
     if reading.words > limit:
-        return Grade(0.0)
+        return AnswerGrade(0.0)
     wanted = [(who, relation.name) for who in world.people for relation in key]
     right = [said for said in reading.statements if _is_true(said, world)]
     invented = len(reading.statements) - len(right) + reading.unread
@@ -80,14 +82,14 @@ def _grade(world: World, key: Sequence[Relation], limit: int, given: str) -> Gra
     share = (sum(fact in recalled for fact in wanted) - invented) / len(wanted)
     dated = [recalled[fact].since is not None for fact in wanted if fact in recalled]
     detail = sum(dated) / len(wanted) if _is_dated(world, key) else None
-    return Grade(max(0.0, (share - FLOOR) / (1 - FLOOR)), float(_is_coherent(reading.statements)), detail)
+    return AnswerGrade(max(0.0, (share - FLOOR) / (1 - FLOOR)), float(_is_coherent(reading.statements)), detail)
 
 
-def _is_dated(world: World, key: Sequence[Relation]) -> bool:
+def _is_dated(world: FactWorld, key: Sequence[FactRelation]) -> bool:
     return world.since(world.people[0], key[0]) is not None
 
 
-def _is_true(said: Statement, world: World) -> bool:
+def _is_true(said: FactStatement, world: FactWorld) -> bool:
     present = world.periods.get((said.who, said.relation))
     if present is None:
         return False
@@ -96,18 +98,18 @@ def _is_true(said: Statement, world: World) -> bool:
     return present[-1].value == said.value and said.since in (None, present[-1].since)
 
 
-def _is_coherent(statements: Sequence[Statement]) -> bool:
+def _is_coherent(statements: Sequence[FactStatement]) -> bool:
     """True if nothing is repeated, and the order is by person or by relation."""
     by_person, by_relation = ([key(said) for said in statements] for key in (_person, _relation))
     ordered = _in_one_place(by_person) or _in_one_place(by_relation)
     return bool(statements) and ordered and len(set(statements)) == len(statements)
 
 
-def _person(said: Statement) -> str:
+def _person(said: FactStatement) -> str:
     return said.who
 
 
-def _relation(said: Statement) -> str:
+def _relation(said: FactStatement) -> str:
     return said.relation
 
 
@@ -117,7 +119,7 @@ def _in_one_place(keys: Sequence[str]) -> bool:
     return len(set(begins)) == len(begins)
 
 
-def _rumours(world: World, rng: Random, count: int) -> list[str]:
+def _rumours(world: FactWorld, rng: Random, count: int) -> list[str]:
     """Sentences that name an untrue fact, and say that it is untrue."""
     told = []
     for _ in range(count):
@@ -130,7 +132,7 @@ def _rumours(world: World, rng: Random, count: int) -> list[str]:
 
 
 def _parts(told: Sequence[str], limit: int, rng: Random) -> list[str]:
-    """Pieces of the text that are short enough: what somebody who only copies would send."""
+    """Pieces of the text that are short enough: the answers of a policy that only copies."""
     found = []
     for start in (0, *(rng.randrange(len(told)) for _ in range(5))):
         piece: list[str] = []

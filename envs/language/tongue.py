@@ -2,12 +2,81 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from random import Random
 
-from loomrl.envs.language.clause import ADJECTIVES, NOUNS, VERBS, Clause, Phrase, english, same_english
-from loomrl.envs.language.problem import Problem, exact
-from loomrl.envs.language.wording import LONGEST, bare
+from loomrl.envs.language.problem import LanguageProblem, exact
+from loomrl.envs.language.wording import LONGEST, bare, plain, words
 from loomrl.gym.generate import between
+
+NOUNS = words("dog cat bird king boy girl horse goat sailor farmer queen doctor robot singer")
+VERBS = words("help follow visit call greet trust warn thank remember answer")
+ADJECTIVES = words("small old young brave quick tall kind happy quiet clever")
+_ARTICLES = ("the", "a", "an")
+_SHORT = {"doesn't": "does not", "don't": "do not", "didn't": "did not"}
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A noun with what describes it. The subject of its clause is the phrase itself."""
+
+    noun: str
+    adjectives: tuple[str, ...] = ()
+    plural: bool = False
+    clause: "Clause | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A clause: subject, verb, object."""
+
+    subject: Phrase
+    verb: str
+    object: Phrase
+    past: bool
+    negated: bool
+
+
+def english(clause: Clause) -> str:
+    """`the small dogs do not follow the cat`"""
+    return f"{_phrase(clause.subject)} {_predicate(clause, plural=clause.subject.plural)}"
+
+
+def _predicate(clause: Clause, *, plural: bool) -> str:
+    if clause.negated:
+        verb = f"{'did' if clause.past else 'do' if plural else 'does'} not {clause.verb}"
+    else:
+        verb = past_of(clause.verb) if clause.past else clause.verb + "s" * (not plural)
+    return f"{verb} {_phrase(clause.object)}"
+
+
+def past_of(verb: str) -> str:
+    """Regular."""
+    return verb + "ed"
+
+
+def _phrase(phrase: Phrase) -> str:
+    said = " ".join(["the", *phrase.adjectives, phrase.noun + "s" * phrase.plural])
+    return said if phrase.clause is None else f"{said} that {_predicate(phrase.clause, plural=phrase.plural)}"
+
+
+def same_english(given: str, truth: str) -> bool:
+    """True if both mean the same: articles, and redundant verb numbers, are ignored."""
+    return len(given) <= LONGEST and _essence(given) == _essence(truth)
+
+
+def _essence(text: str) -> list[str]:
+    said = plain(text).strip(".,;:!?\"'")
+    for short, long in _SHORT.items():
+        said = said.replace(short, long)
+    stripped = [word.strip(",") for word in said.split()]
+    return [_stems().get(word, word) for word in stripped if word not in (*_ARTICLES, "do", "does")]
+
+
+@lru_cache(maxsize=1)
+def _stems() -> dict[str, str]:
+    return {verb + "s": verb for verb in VERBS} | {"who": "that", "which": "that"}
+
 
 ORDERS = ("SOV", "VSO", "VOS", "OSV", "OVS")
 """Not English's own, so that a translation word by word is wrong."""
@@ -59,7 +128,7 @@ class Tongue:
         return " ".join(said)
 
 
-def translation(level: int, rng: Random) -> Problem:
+def translation(level: int, rng: Random) -> LanguageProblem:
     """One sentence, into the language or out of it."""
     words = _vocabulary(level, rng)
     tongue = _make(level, rng, words)
@@ -74,7 +143,7 @@ def translation(level: int, rng: Random) -> Problem:
     lines.append(f"Translate {'into the language' if outward else 'into English'}: {asked}")
     guesses = [_clause(level, rng, words) for _ in range(8)]
     same = same_foreign if outward else same_english
-    return Problem(
+    return LanguageProblem(
         "\n".join(lines),
         foreign if outward else native,
         exact(same, foreign if outward else native),
@@ -101,7 +170,7 @@ def _vocabulary(level: int, rng: Random) -> tuple[str, ...]:
 
 
 def _make(level: int, rng: Random, words: tuple[str, ...]) -> Tongue:
-    made = _coined(rng, len(words) + 5)
+    made = _coin_words(rng, len(words) + 5)
     plural, past, ending, negation, relative = made[len(words) :]
     return Tongue(
         words=dict(zip(words, made, strict=False)),
@@ -117,7 +186,7 @@ def _make(level: int, rng: Random, words: tuple[str, ...]) -> Tongue:
     )
 
 
-def _coined(rng: Random, count: int) -> list[str]:
+def _coin_words(rng: Random, count: int) -> list[str]:
     """Different words of two syllables; the affixes cut from the last ones differ, too."""
     consonants = "bdfgklmnprstvz"
     found: list[str] = []
@@ -133,7 +202,7 @@ def _clause(level: int, rng: Random, words: tuple[str, ...]) -> Clause:
     nouns = rng.sample([word for word in words if word in NOUNS], 4)
     verbs = [word for word in words if word in VERBS]
     past = level >= PAST_FROM and rng.random() < 0.5
-    first, second = (_phrase(level, rng, words, noun) for noun in nouns[:2])
+    first, second = (_draw_phrase(level, rng, words, noun) for noun in nouns[:2])
     if level >= RELATIVE_FROM:
         first = replace(first, clause=_inner(level, rng, words, nouns[2]))
     if level > RELATIVE_FROM:
@@ -144,10 +213,10 @@ def _clause(level: int, rng: Random, words: tuple[str, ...]) -> Clause:
 def _inner(level: int, rng: Random, words: tuple[str, ...], noun: str) -> Clause:
     """The clause after `that`: its subject is the noun before it."""
     verb = rng.choice([word for word in words if word in VERBS])
-    return Clause(Phrase(noun), verb, _phrase(level, rng, words, noun), rng.random() < 0.5, rng.random() < 0.3)
+    return Clause(Phrase(noun), verb, _draw_phrase(level, rng, words, noun), rng.random() < 0.5, rng.random() < 0.3)
 
 
-def _phrase(level: int, rng: Random, words: tuple[str, ...], noun: str) -> Phrase:
+def _draw_phrase(level: int, rng: Random, words: tuple[str, ...], noun: str) -> Phrase:
     known = [word for word in words if word in ADJECTIVES]
     adjectives = rng.sample(known, min(len(known), rng.randint(0, between(level, 0, 3))))
     return Phrase(noun, tuple(adjectives), level >= PLURAL_FROM and rng.random() < 0.5)

@@ -16,7 +16,7 @@ LAST_YEAR = 2024
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class FactRelation:
     """A relation of people to values, and the words for it. A person has one value at a time."""
 
     name: str
@@ -36,12 +36,12 @@ class Relation:
         """`Ada lives in Oslo.`"""
         return f"{who} {self.verb.format(what)}."
 
-    def denied(self, who: str, what: str) -> str:
+    def deny(self, who: str, what: str) -> str:
         """`Ada does not live in Oslo.`"""
         return f"{who} does not {self.stem.format(what)}."
 
 
-HOME = Relation(
+HOME = FactRelation(
     "home",
     words(
         "Oslo Rome Paris Cairo Lima Delhi Quito Tokyo Seoul Bern Kyiv Riga Porto Malmo Turin Graz Split Cork Leeds "
@@ -55,7 +55,7 @@ HOME = Relation(
     question="Where does {} live?",
     past_question="Where did {} live at the end of {}?",
 )
-JOB = Relation(
+JOB = FactRelation(
     "job",
     words(
         "baker nurse pilot tailor judge farmer singer miner dentist plumber painter lawyer chemist barber sailor "
@@ -68,7 +68,7 @@ JOB = Relation(
     question="What does {} work as?",
     past_question="What did {} work as at the end of {}?",
 )
-TEAM = Relation(
+TEAM = FactRelation(
     "team",
     words("Hawks Bears Lions Wolves Foxes Owls Sharks Eagles Bulls Rams Tigers Crows Otters Moles Lynxes Herons"),
     verb="plays for the {}",
@@ -78,7 +78,7 @@ TEAM = Relation(
     question="Which team does {} play for?",
     past_question="Which team did {} play for at the end of {}?",
 )
-PET = Relation(
+PET = FactRelation(
     "pet",
     words("cat dog horse parrot rabbit goat hamster turtle lizard canary pony snake"),
     verb="keeps a {}",
@@ -92,30 +92,30 @@ RELATIONS = (HOME, JOB, TEAM, PET)
 
 
 class Period(NamedTuple):
-    """A value, and the year from which it is true; None where nobody says."""
+    """A value, and the year from which it is true; None where the text does not say."""
 
     since: int | None
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class FactWorld:
     """All people, and for every person and relation the periods in order of time. The last one is the present."""
 
     people: tuple[str, ...]
-    relations: tuple[Relation, ...]
+    relations: tuple[FactRelation, ...]
     periods: Mapping[tuple[str, str], tuple[Period, ...]]
 
-    def value(self, who: str, relation: Relation) -> str:
+    def value(self, who: str, relation: FactRelation) -> str:
         """The current value."""
         return self.periods[who, relation.name][-1].value
 
-    def since(self, who: str, relation: Relation) -> int | None:
+    def since(self, who: str, relation: FactRelation) -> int | None:
         """From when on, if that is known."""
         return self.periods[who, relation.name][-1].since
 
 
-def make_world(rng: Random, people: Sequence[str], relations: Sequence[Relation], *, changes: int) -> World:
+def make_world(rng: Random, people: Sequence[str], relations: Sequence[FactRelation], *, changes: int) -> FactWorld:
     """A world in which values changed up to `changes` times; with 0 nothing ever changed and no year is known."""
     periods = {}
     for who in people:
@@ -125,10 +125,10 @@ def make_world(rng: Random, people: Sequence[str], relations: Sequence[Relation]
             values = rng.sample(relation.values, count)
             dated = [Period(year if changes else None, value) for year, value in zip(years, values, strict=True)]
             periods[who, relation.name] = tuple(dated)
-    return World(tuple(people), tuple(relations), periods)
+    return FactWorld(tuple(people), tuple(relations), periods)
 
 
-def tell(world: World, rng: Random) -> list[str]:
+def tell(world: FactWorld, rng: Random) -> list[str]:
     """All that is true of the world, past and present, in sentences without order."""
     told = []
     for who in world.people:
@@ -140,23 +140,23 @@ def tell(world: World, rng: Random) -> list[str]:
     return told
 
 
-def deny(world: World, rng: Random, count: int) -> list[str]:
+def deny(world: FactWorld, rng: Random, count: int) -> list[str]:
     """Sentences that truthfully deny something."""
     told = []
     for _ in range(count):
         who = rng.choice(world.people)
         relation = rng.choice(world.relations)
         other = rng.choice([value for value in relation.values if value != world.value(who, relation)])
-        told.append(relation.denied(who, other))
+        told.append(relation.deny(who, other))
     return told
 
 
-def _began(rng: Random, who: str, relation: Relation, period: Period) -> str:
+def _began(rng: Random, who: str, relation: FactRelation, period: Period) -> str:
     change = relation.change.format(period.value)
     return rng.choice((f"In {period.since}, {who} {change}.", f"{who} {change} in {period.since}."))
 
 
-def _present(rng: Random, who: str, relation: Relation, period: Period) -> str:
+def _present(rng: Random, who: str, relation: FactRelation, period: Period) -> str:
     if period.since is None:
         return relation.now(who, period.value)
     if rng.random() < 0.5:

@@ -1,8 +1,41 @@
-"""Clues, and the choice of as few of them as leave one world."""
+"""Sets of worlds as the bits of an integer; clues, and the choice of as few of them as leave one world."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
+from math import factorial
 from typing import NamedTuple
+
+
+def everything(count: int) -> int:
+    """The set of all of `count` worlds."""
+    return (1 << count) - 1
+
+
+@lru_cache(maxsize=16)
+def facts(count: int) -> tuple[int, ...]:
+    """For each of `count` facts, the worlds in which it is true; there is one world per subset of the facts."""
+    every = everything(1 << count)
+    return tuple(every // ((1 << (1 << number)) + 1) << (1 << number) for number in range(count))
+
+
+@lru_cache(maxsize=16)
+def orders(count: int) -> tuple[tuple[int, ...], ...]:
+    """At [item][place] the worlds where the item has that place; there is one world for each order of the items."""
+    if count == 1:
+        return ((1,),)
+    block = factorial(count - 1)
+    below = orders(count - 1)
+    return tuple(
+        (
+            everything(block) << item * block,
+            *(
+                sum(below[item - (first < item)][place] << first * block for first in range(count) if first != item)
+                for place in range(count - 1)
+            ),
+        )
+        for item in range(count)
+    )
 
 
 class Clue(NamedTuple):
@@ -24,11 +57,11 @@ def choose(said: Iterable[Clue], certain: Sequence[Clue], world: int) -> list[Cl
             left &= clue.worlds
             chosen.append(clue)
             if left == world:
-                return needed(chosen[::-1], world)
+                return drop_implied_clues(chosen[::-1], world)
     raise AssertionError("the certain clues do not tell the world from all others")
 
 
-def needed(clues: Sequence[Clue], world: int) -> list[Clue]:
+def drop_implied_clues(clues: Sequence[Clue], world: int) -> list[Clue]:
     """The clues without those that follow from the others; of two that could go, the first goes."""
     after = [-1]
     for clue in reversed(clues):

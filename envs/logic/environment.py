@@ -6,21 +6,22 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from loomrl.envs.logic.deduction import deduction
+from loomrl.envs.logic.formula import deduction, knights
 from loomrl.envs.logic.grid import grid
-from loomrl.envs.logic.hack import hacked_attempts
-from loomrl.envs.logic.knights import knights
 from loomrl.envs.logic.ordering import ordering
-from loomrl.envs.logic.outside import FAMILY as OUTSIDE
-from loomrl.envs.logic.outside import PARAMETERS, outside_puzzle
-from loomrl.envs.logic.puzzle import Puzzle, WordPuzzle
-from loomrl.envs.logic.statements import FAMILY as STATEMENTS
-from loomrl.envs.logic.statements import PARAMETERS as STATEMENT_PARAMETERS
-from loomrl.envs.logic.statements import statements
+from loomrl.envs.logic.puzzle import LogicPuzzle, WordPuzzle, attempt_hacks
+from loomrl.envs.logic.template import (
+    OUTSIDE,
+    STATEMENTS,
+    OutsideParameters,
+    StatementParameters,
+    outside_puzzle,
+    statements,
+)
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.generate import rng_of
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 PRICE = 0.25
 """Cost of a query."""
@@ -54,8 +55,8 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     version = "1.2.0"
     families = tuple(FAMILIES)
     template_families: ClassVar[Mapping[str, Sequence[str]]] = {
-        OUTSIDE: PARAMETERS,
-        STATEMENTS: STATEMENT_PARAMETERS,
+        OUTSIDE: OutsideParameters.names(),
+        STATEMENTS: StatementParameters.names(),
     }
     settings_class = LogicPuzzleSettings
     reward_range = (-PRICE * MOST_QUERIES, 1.0)
@@ -64,12 +65,12 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     reward_parts = ("correctness", "efficiency")
     sources = ("loomrl.envs.logic", *COMMANDS, "loomrl.gym.generate", "loomrl.gym.adapters.reasoning_gym")
 
-    _puzzle: Puzzle
+    _puzzle: LogicPuzzle
     _bought: tuple[str, ...] = ()
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The puzzle, the price of a fact, and the commands."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         self._bought = ()
         queries = 1 if task.level < 4 else MOST_QUERIES
         if task.family == OUTSIDE:
@@ -89,25 +90,24 @@ class LogicPuzzleEnvironment(BaseEnvironment):
         """Sell a fact, or judge a solution."""
         command = parse_command(action, VERBS)
         if command is None:
-            return _told(f"No command was found. {self._commands()}")
+            return Step.say(f"No command was found. {self._commands()}")
         if command.verb == "QUERY":
             return self._query(command.line)
         solved = await self._puzzle.accepts(command.argument)
         if solved is None:
-            return _told(f"That is no solution. SOLVE takes {self._puzzle.solve}.")
+            return Step.say(f"That is no solution. SOLVE takes {self._puzzle.solve}.")
         success = 1.0 - PRICE * len(self._bought) if solved else 0.0
-        reward = Reward(float(solved), {"correctness": float(solved), "efficiency": 0.0}, success)
-        return Step((), reward, True, False, {"solution": self._puzzle.solution})
+        return Step.end(self.pay(success, correctness=float(solved)), solution=self._puzzle.solution)
 
     def _query(self, about: str) -> Step:
         """A fact for its price; what names no fact, or comes too late, costs nothing."""
         if len(self._bought) >= self._puzzle.queries:
-            return _told("No query is left. SOLVE the puzzle.")
+            return Step.say("No query is left. SOLVE the puzzle.")
         fact = self._puzzle.tell(about)
         if fact is None:
-            return _told(f"That cannot be queried. QUERY takes {self._puzzle.query}.")
+            return Step.say(f"That cannot be queried. QUERY takes {self._puzzle.query}.")
         self._bought += (about,)
-        return _told(fact, Reward(-PRICE, {"correctness": 0.0, "efficiency": -PRICE}))
+        return Step.say(fact, reward=self.pay(0.0, efficiency=-PRICE))
 
     def oracle(self) -> str:
         """The solution, without a query."""
@@ -119,8 +119,4 @@ class LogicPuzzleEnvironment(BaseEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Facts bought and the rest guessed, everything at once, the question given back, and words to the judge."""
-        return hacked_attempts(self._puzzle, self._bought)
-
-
-def _told(text: str, reward: Reward | None = None) -> Step:
-    return Step((Message("user", text),), reward or Reward(), False, False, {})
+        return attempt_hacks(self._puzzle, self._bought)

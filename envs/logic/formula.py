@@ -1,18 +1,18 @@
-"""Statements about yes-or-no facts, as sentences and as sets of worlds."""
+"""Statements about yes-or-no facts, as sentences and as sets of worlds: deductions, and knights and knaves."""
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import chain
 from operator import and_, or_
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.logic.clue import Clue
-from loomrl.envs.logic.puzzle import sentence
-from loomrl.envs.logic.world import everything, facts
-from loomrl.gym.generate import listed
+from loomrl.envs.logic.clue import Clue, choose, everything, facts
+from loomrl.envs.logic.puzzle import NAMES, WordPuzzle, sentence
+from loomrl.gym.generate import between, listed
 
 
-class Theme(NamedTuple):
+class FactTheme(NamedTuple):
     """Wording of facts: `Ben comes`, `Ben stays away`, `two of them come`."""
 
     kind: str
@@ -22,28 +22,28 @@ class Theme(NamedTuple):
     true_of_many: str
 
 
-class Statement(NamedTuple):
+class FactLiteral(NamedTuple):
     """A literal: a fact, or its contrary."""
 
     text: str
     worlds: int
 
 
-class Speech:
+class FactSpeaker:
     """Statements about the facts with these names."""
 
-    def __init__(self, theme: Theme, names: Sequence[str], rng: Random) -> None:
+    def __init__(self, theme: FactTheme, names: Sequence[str], rng: Random) -> None:
         self.theme = theme
         self.names = names
         self.rng = rng
         self.every = everything(1 << len(names))
         self.facts = facts(len(names))
 
-    def literal(self, item: int, positive: bool) -> Statement:
+    def literal(self, item: int, positive: bool) -> FactLiteral:
         """`Ben comes`, or `Ben stays away`."""
         words = self.theme.true if positive else self.theme.false
         worlds = self.facts[item] if positive else self.every ^ self.facts[item]
-        return Statement(f"{self.names[item]} {words}", worlds)
+        return FactLiteral(f"{self.names[item]} {words}", worlds)
 
     def say(self, kind: str, without: int | None = None) -> Clue:
         """A random statement of this kind, true or not, that does not mention one of the facts."""
@@ -53,10 +53,10 @@ class Speech:
             size = min(len(items), self.rng.randint(size, size + 1))
         items = self.rng.sample(items, size)
         if kind in COUNTED or kind == "both":
-            return self._counted(kind, items)
-        return self._joined(kind, [self.literal(item, self.rng.random() < 0.5) for item in items])
+            return self._count(kind, items)
+        return self._join(kind, [self.literal(item, self.rng.random() < 0.5) for item in items])
 
-    def _joined(self, kind: str, parts: list[Statement]) -> Clue:
+    def _join(self, kind: str, parts: list[FactLiteral]) -> Clue:
         *given, last = parts
         if kind == "fact":
             return Clue(sentence(f"{last.text}."), last.worlds)
@@ -72,7 +72,7 @@ class Speech:
             return Clue(f"{sentence(last.text)} if {text}, and only then.", self.every ^ condition ^ last.worlds)
         return Clue(f"If {text}, then {last.text}.", self.every ^ condition | last.worlds)
 
-    def _counted(self, kind: str, items: list[int]) -> Clue:
+    def _count(self, kind: str, items: list[int]) -> Clue:
         names = listed([self.names[item] for item in items])
         counts = self._counts(items)
         if kind == "both":
@@ -115,3 +115,75 @@ TIERS = (
 def tier(level: int) -> tuple[str, ...]:
     """The kinds of statements of a level."""
     return TIERS[(level - 1) * len(TIERS) // 10]
+
+
+COLOURS = ("red", "blue", "green", "white", "black", "pink", "grey", "brown", "gold", "violet", "orange", "cyan")
+THEMES = (
+    FactTheme("lamps", COLOURS, "is on", "is off", "are on"),
+    FactTheme("guests", NAMES, "comes", "stays away", "come"),
+    FactTheme("suspects", NAMES, "is guilty", "is innocent", "are guilty"),
+)
+TRIES = 20
+"""Statements to draw, for each fact, before facts are told as they are."""
+
+
+def deduction(level: int, rng: Random, queries: int) -> WordPuzzle:
+    """Each of some lamps is on or off, and the premises say which."""
+    theme = rng.choice(THEMES)
+    count = between(level, 4, 12)
+    names = tuple(rng.sample(theme.names, count))
+    truth = [rng.random() < 0.5 for _ in names]
+    truth[rng.randrange(count)] = True
+    world = 1 << sum(1 << item for item, true in enumerate(truth) if true)
+    speech = FactSpeaker(theme, names, rng)
+    said = (speech.say(rng.choice(tier(level))) for _ in range(TRIES * count))
+    facts = [Clue(sentence(f"{fact.text}."), fact.worlds) for fact in map(speech.literal, range(count), truth)]
+    clues = choose(said, rng.sample(facts, count), world)
+    rng.shuffle(clues)
+    premises = "\n".join(clue.text for clue in clues)
+    return WordPuzzle(
+        story=f"{sentence(theme.kind)}: {', '.join(names)}.\n{premises}\nWhich {theme.true_of_many}?",
+        solution=", ".join(name for name, true in zip(names, truth, strict=True) if true),
+        solve=f"all that {theme.true_of_many}, with commas",
+        query="name",
+        queries=queries,
+        facts={name.lower(): fact.text for name, fact in zip(names, facts, strict=True)},
+        places=False,
+        shape=(names,),
+    )
+
+
+THEME = FactTheme("people", NAMES, "is a knight", "is a knave", "are knights")
+TOLD = 3
+"""Highest level that gives the kind of one person."""
+
+
+def knights(level: int, rng: Random, queries: int) -> WordPuzzle:
+    """Who of these people, who speak about each other, are knights?"""
+    count = between(level, 4, 10)
+    names = tuple(rng.sample(NAMES, count))
+    truth = [rng.random() < 0.5 for _ in names]
+    truth[rng.randrange(count)] = True
+    world = 1 << sum(1 << item for item, true in enumerate(truth) if true)
+    speech = FactSpeaker(THEME, names, rng)
+    facts = [Clue(f"{fact.text}.", fact.worlds) for fact in map(speech.literal, range(count), truth)]
+    told = rng.sample(facts, count)
+    said = (_said(speech, rng.randrange(count), rng.choice(tier(level))) for _ in range(TRIES * count))
+    clues = choose(chain(told[:1] if level <= TOLD else [], said), told, world)
+    heard = "\n".join(clue.text for clue in rng.sample(clues, len(clues)))
+    return WordPuzzle(
+        story=f"Knights say what is true, knaves what is false.\n{heard}\nWhich of {', '.join(names)} are knights?",
+        solution=", ".join(name for name, true in zip(names, truth, strict=True) if true),
+        solve="all knights, with commas",
+        query="name",
+        queries=queries,
+        facts={name.lower(): fact.text for name, fact in zip(names, facts, strict=True)},
+        places=False,
+        shape=(names,),
+    )
+
+
+def _said(speech: FactSpeaker, speaker: int, kind: str) -> Clue:
+    """A statement by a speaker: it is true exactly where the speaker is a knight."""
+    said = speech.say(kind, without=speaker)
+    return Clue(f'{speech.names[speaker]}: "{said.text}"', speech.every ^ speech.facts[speaker] ^ said.worlds)

@@ -1,15 +1,101 @@
 """Grids: houses in a row, each with one thing of every kind; which things belong together?"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from math import factorial
 from operator import and_
 from random import Random
 from typing import NamedTuple
 
+from loomrl.envs.logic.clue import everything, orders
 from loomrl.envs.logic.puzzle import WordPuzzle, sentence
-from loomrl.envs.logic.relation import Pair, Relation, Thing, needed, other_world
-from loomrl.envs.logic.world import everything, orders
+
+Pair = tuple[int, int]
+Thing = tuple[int, int]
+"""A kind, and which one of that kind."""
+
+
+class OrderRelation(NamedTuple):
+    """A relation between the orders of two attributes, or of one.
+
+    `holds` are pairs of sets of orders that partition what is allowed by the place of the left thing; `fails` are those
+    of the contrary. Where both attributes are one, the two sets of a pair are one.
+    """
+
+    wording: str
+    things: tuple[Thing, Thing]
+    left: int
+    right: int
+    holds: tuple[Pair, ...]
+    fails: tuple[Pair, ...]
+
+    def contrary(self) -> "OrderRelation":
+        """The relation that holds where this one does not."""
+        return OrderRelation("", self.things, self.left, self.right, self.fails, self.holds)
+
+    def holds_in(self, world: Sequence[int]) -> bool:
+        """True if it holds in a world."""
+        left, right = world[self.left], world[self.right]
+        return any(some & left and others & right for some, others in self.holds)
+
+
+def narrow(domains: list[int], relations: Sequence[OrderRelation]) -> bool:
+    """Take from the domains, in place, what no relation allows, until nothing changes; False where nothing is left."""
+    changed = True
+    while changed:
+        changed = False
+        for _, _, left, right, holds, _ in relations:
+            mine = domains[left]
+            other = domains[right]
+            new_mine = new_other = 0
+            for some, others in holds:
+                if mine & some and other & others:
+                    new_mine |= some
+                    new_other |= others
+            new_mine &= mine
+            new_other &= other
+            if new_mine != mine or new_other != other:
+                if not (new_mine and new_other):
+                    return False
+                domains[left] = new_mine
+                domains[right] = new_other if left != right else new_mine & new_other
+                changed = True
+    return True
+
+
+def worlds(domains: Sequence[int], relations: Sequence[OrderRelation]) -> Iterator[tuple[int, ...]]:
+    """All worlds within the domains where the relations hold."""
+    left = list(domains)
+    if not narrow(left, relations):
+        return
+    open_domains = [domain for domain in left if domain & domain - 1]
+    if not open_domains:
+        yield tuple(left)
+        return
+    smallest = min(open_domains, key=int.bit_count)
+    place = left.index(smallest)
+    first = smallest & -smallest
+    for part in (first, smallest ^ first):
+        left[place] = part
+        yield from worlds(left, relations)
+
+
+def other_world(
+    domains: Sequence[int], relations: Sequence[OrderRelation], world: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """A world where the relations hold that is not the given one, or None."""
+    return next((found for found in worlds(domains, relations) if found != world), None)
+
+
+def drop_implied_relations(domains: Sequence[int], relations: Sequence[OrderRelation]) -> list[OrderRelation]:
+    """The relations without those that follow from the others."""
+    kept = list(relations)
+    for relation in relations:
+        rest = [one for one in kept if one is not relation]
+        if next(worlds(domains, [relation.contrary(), *rest]), None) is None:
+            kept = rest
+    return kept
+
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "colour": ("red", "blue", "green", "white", "black", "yellow", "brown"),
@@ -41,7 +127,7 @@ OF_TWO_KINDS = (SAME, APART, FAR)
 TRIES = 5
 """Relations to draw for each thing."""
 TOLD = 3
-"""Up to this level, the house of one thing is given."""
+"""Highest level that gives the house of one thing."""
 OUTLINES = 128
 """For each level. Proving one can take some hundredths of a second; with words drawn anew it is a new puzzle."""
 
@@ -75,8 +161,8 @@ class Street:
         at = orders(self.size)
         return tuple(reduce(and_, (at[item][house] for item, house in enumerate(houses))) for houses in self.house)
 
-    def draw(self, wordings: Sequence[str], count: int) -> list[Relation]:
-        """Those of so many random relations that hold."""
+    def draw(self, wordings: Sequence[str], count: int) -> list[OrderRelation]:
+        """Relations that hold, out of a number of random ones."""
         found = []
         for _ in range(count):
             wording = self.rng.choice(wordings)
@@ -87,28 +173,30 @@ class Street:
                 found.append(self._relation(wording, left, right))
         return found
 
-    def _relation(self, wording: str, left: Thing, right: Thing) -> Relation:
+    def _relation(self, wording: str, left: Thing, right: Thing) -> OrderRelation:
         items = (left[1], right[1])
         one_kind = left[0] == right[0]
         holds, fails = (_pairs(self.size, wording, items, one_kind, positive) for positive in (True, False))
-        return Relation(wording, (left, right), left[0], right[0], holds, fails)
+        return OrderRelation(wording, (left, right), left[0], right[0], holds, fails)
 
-    def place(self, thing: Thing) -> Relation:
+    def place(self, thing: Thing) -> OrderRelation:
         """The place of a thing."""
         kind, item = thing
         here = orders(self.size)[item][self.house[kind][item]]
         away = everything(factorial(self.size)) ^ here
-        return Relation(at_house(self.house[kind][item]), (thing, thing), kind, kind, ((here, here),), ((away, away),))
+        return OrderRelation(
+            at_house(self.house[kind][item]), (thing, thing), kind, kind, ((here, here),), ((away, away),)
+        )
 
-    def clues(self, chosen: list[Relation], pool: Sequence[Relation]) -> list[Relation]:
-        """Those chosen, and as many of the pool as leave one world; none can be left out."""
+    def clues(self, chosen: list[OrderRelation], pool: Sequence[OrderRelation]) -> list[OrderRelation]:
+        """The chosen relations, and enough of the pool to leave one world; none can be left out."""
         domains = [everything(factorial(self.size))] * len(self.house)
         world = self.world
         while (other := other_world(domains, chosen, world)) is not None:
             telling = [relation for relation in pool if not relation.holds_in(other)]
             places = [place for place in map(self.place, self.things) if not place.holds_in(other)]
             chosen.append((telling or self.rng.sample(places, 1))[0])
-        return needed(domains, chosen)
+        return drop_implied_relations(domains, chosen)
 
 
 class Outline(NamedTuple):

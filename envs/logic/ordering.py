@@ -5,13 +5,12 @@ from operator import or_
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.logic.clue import Clue, choose
+from loomrl.envs.logic.clue import Clue, choose, everything, orders
 from loomrl.envs.logic.puzzle import NAMES, WordPuzzle
-from loomrl.envs.logic.world import everything, orders
 from loomrl.gym.generate import between
 
 
-class Theme(NamedTuple):
+class OrderTheme(NamedTuple):
     """Wording of places."""
 
     opening: str
@@ -24,7 +23,7 @@ class Theme(NamedTuple):
 
 
 THEMES = (
-    Theme(
+    OrderTheme(
         "stand in a line, place 1 on the left.",
         "Who stands where, from left to right?",
         "is in place",
@@ -33,7 +32,7 @@ THEMES = (
         "is next to",
         "is somewhere between",
     ),
-    Theme(
+    OrderTheme(
         "ran a race without a tie.",
         "Who came in, from first to last?",
         "came in place",
@@ -53,10 +52,10 @@ TRIES = 15
 """Statements to draw, for each person, before places are told as they are."""
 
 
-class Arrangement:
+class OrderSpeaker:
     """Statements about the order of some people. Places count from 0, in texts from 1."""
 
-    def __init__(self, names: tuple[str, ...], theme: Theme, rng: Random) -> None:
+    def __init__(self, names: tuple[str, ...], theme: OrderTheme, rng: Random) -> None:
         self.names = names
         self.theme = theme
         self.rng = rng
@@ -124,9 +123,9 @@ class Arrangement:
 
 
 def ordering(level: int, rng: Random, queries: int) -> WordPuzzle:
-    """In which order do these people stand?"""
+    """A puzzle about the order of some people."""
     names = tuple(rng.sample(NAMES, between(level, 4, 8)))
-    arrangement = Arrangement(names, theme := rng.choice(THEMES), rng)
+    arrangement = OrderSpeaker(names, theme := rng.choice(THEMES), rng)
     order = rng.sample(range(len(names)), len(names))
     fixed = [arrangement.place(item, place) for place, item in enumerate(order)]
     world = reduce(lambda worlds, clue: worlds & clue.worlds, fixed, arrangement.every)

@@ -9,15 +9,14 @@ from typing import Literal, NamedTuple
 
 from loomrl.envs.math.form import Form, is_finished, is_finished_equation
 from loomrl.envs.math.interval import MAX_ITEMS, read_intervals
-from loomrl.envs.math.label import bare, stated, without_constant
-from loomrl.envs.math.polynomial import Unreadable
-from loomrl.envs.math.syntax import MAX_LENGTH, Node, evaluate, join_thin, join_thousands, read, unwrap_text
-from loomrl.envs.math.value import Calculator, Value, atoms, rational
+from loomrl.envs.math.label import bare, read_statement, without_constant
+from loomrl.envs.math.syntax import MAX_LENGTH, SyntaxNode, evaluate, join_thin, join_thousands, read, unwrap_text
+from loomrl.envs.math.value import Calculator, Unreadable, Value, atoms, rational
 
 Kind = Literal["value", "set", "tuple", "interval", "equation", "antiderivative"]
 
 
-class Match(Enum):
+class AnswerMatch(Enum):
     """The result of a comparison. UNREADABLE means that our grammar does not cover the attempt."""
 
     EQUAL = "equal"
@@ -26,7 +25,7 @@ class Match(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MathAnswer:
     """The truth as text in plain notation, and how an attempt at it is read.
 
     `names` are the unknowns an attempt may repeat, as in `x = 3`; `variables` the letters that may occur in it; `unit`
@@ -41,27 +40,27 @@ class Answer:
     unit: str = ""
 
 
-def compare(answer: Answer, attempt: str) -> Match:
+def compare(answer: MathAnswer, attempt: str) -> AnswerMatch:
     """Compare `attempt` with the answer, in bounded time for any text. What stands around an answer does not count."""
     if len(attempt) > MAX_LENGTH:
-        return Match.UNREADABLE
+        return AnswerMatch.UNREADABLE
     calculator = Calculator()
     try:
         given = _COMPARED[answer.kind](answer, bare(attempt), calculator)
     except Unreadable:
-        return Match.UNREADABLE
-    return Match.EQUAL if given else Match.DIFFERENT
+        return AnswerMatch.UNREADABLE
+    return AnswerMatch.EQUAL if given else AnswerMatch.DIFFERENT
 
 
-class Item(NamedTuple):
+class ReadItem(NamedTuple):
     """One expression of an answer: as it was written, and its exact value."""
 
-    node: Node
+    node: SyntaxNode
     value: Value
 
 
-def _same_value(answer: Answer, attempt: str, calculator: Calculator) -> bool:
-    said = stated(attempt)
+def _same_value(answer: MathAnswer, attempt: str, calculator: Calculator) -> bool:
+    said = read_statement(attempt)
     if any(_is_other(name, answer.names) for name in said.names):
         raise Unreadable("another unknown's value")
     given = _item(_plain(answer, said.answer), answer, calculator)
@@ -74,21 +73,21 @@ def _is_other(name: str, names: tuple[str, ...]) -> bool:
     return bool(names) and len(name) == 1 and name.isascii() and name not in names
 
 
-def expression(answer: Answer, attempt: str) -> str:
+def expression(answer: MathAnswer, attempt: str) -> str:
     """The expression that an attempt at a value states: without words, names, unit and separators of thousands."""
-    said = stated(bare(attempt))
+    said = read_statement(bare(attempt))
     return attempt if said.equal else _plain(answer, said.answer)
 
 
-def _plain(answer: Answer, text: str) -> str:
+def _plain(answer: MathAnswer, text: str) -> str:
     return join_thousands(_strip_unit(text, answer.unit))
 
 
-def _is_right(given: Item, truth: Item, form: Form, calculator: Calculator) -> bool:
+def _is_right(given: ReadItem, truth: ReadItem, form: Form, calculator: Calculator) -> bool:
     return calculator.equal(given.value, truth.value) and is_finished(given.node, truth.node, form)
 
 
-def _same_set(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+def _same_set(answer: MathAnswer, attempt: str, calculator: Calculator) -> bool:
     """Equal as sets: `{2, -3}`, `2, -3`, `x = 2 or x = -3`, `1 ± √2`."""
     given = _items(_strip_brackets(attempt, "{["), answer, calculator)
     truth = _items(answer.text, answer, Calculator())
@@ -96,7 +95,7 @@ def _same_set(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     return all(map(any, right)) and all(map(any, zip(*right, strict=True)))
 
 
-def _same_tuple(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+def _same_tuple(answer: MathAnswer, attempt: str, calculator: Calculator) -> bool:
     """Equal one by one: `(2, -3)`, `2, -3`, and with the unknowns named in any order `y = -3, x = 2`."""
     names = answer.names or PLACES
     pieces = _split(_strip_brackets(_in_pairs(attempt, names), "([{" if "=" in attempt else "(["))
@@ -113,7 +112,7 @@ def _same_tuple(answer: Answer, attempt: str, calculator: Calculator) -> bool:
 
 
 PLACES = ("quotient", "remainder")
-"""What a pair without unknowns may call its numbers."""
+"""Names for the numbers of a pair without unknowns."""
 _REMAINDER = re.compile(
     r"(?:(\d+)|(quotient\b[^a-z]*\d+)),? *(?:with |and )?(?:a )?(?:R|r|remainder) *(?:of |=|:)? *(\d+)", re.I
 )
@@ -132,7 +131,7 @@ def _in_pairs(text: str, names: tuple[str, ...]) -> str:
     return text
 
 
-def _same_equation(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+def _same_equation(answer: MathAnswer, attempt: str, calculator: Calculator) -> bool:
     """Equal up to a constant factor and to the order of the sides."""
     sides = _sides(attempt, answer)
     truth_sides = _sides(answer.text, answer)
@@ -145,14 +144,14 @@ _FUNCTION = re.compile(r"^\s*[a-zA-Z]\s*\(x\)\s*=")
 """`f(x) = …` for `y = …`."""
 
 
-def _sides(text: str, answer: Answer) -> list[Node]:
+def _sides(text: str, answer: MathAnswer) -> list[SyntaxNode]:
     sides = _FUNCTION.sub("y = ", text, count=1).split("=")
     if len(sides) != 2:
         raise Unreadable("an equation has two sides")
     return [read(side, answer.variables) for side in sides]
 
 
-def _gap(sides: list[Node], calculator: Calculator) -> Value:
+def _gap(sides: list[SyntaxNode], calculator: Calculator) -> Value:
     left, right = (evaluate(side, calculator) for side in sides)
     return calculator.subtract(left, right)
 
@@ -176,7 +175,7 @@ CONSTANTS = "CcKk"
 _NAMED_CONSTANT = re.compile(r"\bconst(?:ant\b|\.|\b)|\b[CcKk]_\{?\d\}?|\\(?:text|mathrm)\{\s*[CcKk]\s*\}")
 
 
-def _without_constants(node: Node) -> Node | None:
+def _without_constants(node: SyntaxNode) -> SyntaxNode | None:
     """A sum without the terms that are a constant's name; None if nothing is left."""
     if node.kind == "symbol" and node.name in CONSTANTS:
         return None
@@ -184,13 +183,13 @@ def _without_constants(node: Node) -> Node | None:
         return node
     left, right = map(_without_constants, node.parts)
     if left is None or right is None:
-        return left or (right and (right if node.kind == "+" else Node("negate", (right,))))
+        return left or (right and (right if node.kind == "+" else SyntaxNode("negate", (right,))))
     return node._replace(parts=(left, right))
 
 
-def _same_antiderivative(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+def _same_antiderivative(answer: MathAnswer, attempt: str, calculator: Calculator) -> bool:
     """Equal up to a constant; a `+ C`, `+ c` or `+ k` may be written."""
-    said = stated(without_constant(attempt))
+    said = read_statement(without_constant(attempt))
     if said.equal:
         raise Unreadable("several antiderivatives")
     letters = answer.variables + CONSTANTS
@@ -204,17 +203,17 @@ def _same_antiderivative(answer: Answer, attempt: str, calculator: Calculator) -
     return is_finished(node, truth.node, answer.form)
 
 
-def _same_interval(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+def _same_interval(answer: MathAnswer, attempt: str, calculator: Calculator) -> bool:
     """Equal unions of intervals: `(-inf, 2] U (5, inf)`, `x <= 2 or x > 5`, `2 < x <= 5`."""
     return read_intervals(attempt, answer.names[0]) == read_intervals(answer.text, answer.names[0])
 
 
-def _item(text: str, answer: Answer, calculator: Calculator) -> Item:
+def _item(text: str, answer: MathAnswer, calculator: Calculator) -> ReadItem:
     node = read(text, answer.variables)
-    return Item(node, evaluate(node, calculator))
+    return ReadItem(node, evaluate(node, calculator))
 
 
-def _items(text: str, answer: Answer, calculator: Calculator) -> list[Item]:
+def _items(text: str, answer: MathAnswer, calculator: Calculator) -> list[ReadItem]:
     pieces = [_strip_name(piece, answer.names) for piece in _split(text)]
     return [_item(sign, answer, calculator) for piece in pieces for sign in _both_signs(piece)]
 
@@ -267,20 +266,20 @@ _SPACES = re.compile(r"\\[;,:! ]")
 
 def _name_of(text: str, names: tuple[str, ...]) -> str:
     """The unknown that `x = …`, `x_1 = …`, `x: …` or `**x** = …` gives, or an empty text."""
-    head, sign, _ = _named(text)
+    head, sign, _ = _split_name(text)
     name = _INDEX.sub("", head.strip(" \t\n$*`")) if sign else ""
     if names is PLACES:
         name = next((place for place in PLACES if name.lower() in (place, place[0])), "")
     return name if name in names else ""
 
 
-def _named(text: str) -> tuple[str, str, str]:
+def _split_name(text: str) -> tuple[str, str, str]:
     """A name, the sign behind it, and the rest."""
     return text.partition("=" if "=" in text else ":")
 
 
 def _strip_name(text: str, names: tuple[str, ...]) -> str:
-    return (_named(text)[2] if _name_of(text, names) else text).strip(" *`")
+    return (_split_name(text)[2] if _name_of(text, names) else text).strip(" *`")
 
 
 UNITS = {
@@ -307,7 +306,7 @@ def _strip_unit(text: str, unit: str) -> str:
     return re.sub(rf"(?:(?<![a-z])\(?(?:{UNITS[unit]})\)?)?(?: {_ADVERBS})?$", "", plain)
 
 
-_COMPARED: dict[Kind, Callable[[Answer, str, Calculator], bool]] = {
+_COMPARED: dict[Kind, Callable[[MathAnswer, str, Calculator], bool]] = {
     "value": _same_value,
     "set": _same_set,
     "tuple": _same_tuple,

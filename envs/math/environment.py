@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from loomrl.envs.math.answer import Answer, Match, compare
-from loomrl.envs.math.custom import FAMILY as CUSTOM
-from loomrl.envs.math.custom import PARAMETERS, custom_problem
-from loomrl.envs.math.family import FAMILIES, make_problem
-from loomrl.envs.math.hack import hacked_answers, hacked_texts
-from loomrl.envs.math.problem import Problem
+from loomrl.envs.math.answer import AnswerMatch, MathAnswer, compare
+from loomrl.envs.math.family import FAMILIES
+from loomrl.envs.math.hack import answer_hacks, text_hacks
+from loomrl.envs.math.problem import FAMILY as CUSTOM
+from loomrl.envs.math.problem import CustomParameters, MathProblem, custom_problem
 from loomrl.envs.math.step import progress
 from loomrl.envs.math.verify import may_verify, verify
 from loomrl.gym.answer import Submission
+from loomrl.gym.generate import rng_of
 from loomrl.gym.question import QuestionEnvironment
 from loomrl.types import Reward, Task
 
@@ -30,7 +30,7 @@ class MathEnvironment(QuestionEnvironment):
     name = "Math"
     version = "1.2.0"
     families = tuple(FAMILIES)
-    template_families: ClassVar[Mapping[str, Sequence[str]]] = {CUSTOM: PARAMETERS}
+    template_families: ClassVar[Mapping[str, Sequence[str]]] = {CUSTOM: CustomParameters.names()}
     reward_range = (0.0, 1.0 + PROGRESS_WEIGHT + FORMAT_WEIGHT)
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
     guess_floor: ClassVar[Mapping[str, float]] = {
@@ -50,34 +50,37 @@ class MathEnvironment(QuestionEnvironment):
     sources = ("loomrl.envs.math", *QuestionEnvironment.sources, "loomrl.gym.scorer")
     reward_parts = ("correctness", "logical_progression", "format")
 
-    _problem: Problem
-    _match = Match.UNREADABLE
+    _problem: MathProblem
+    _match = AnswerMatch.UNREADABLE
 
     def ask(self, task: Task) -> str:
         """The problem's prompt."""
-        custom = task.family == CUSTOM
-        self._problem = custom_problem(task.parameters) if custom else make_problem(task.family, task.level, task.seed)
+        self._problem = (
+            custom_problem(task) if task.family == CUSTOM else FAMILIES[task.family](task.level, rng_of(task))
+        )
         return self._problem.prompt
 
     async def judge(self, submission: Submission) -> Reward:
         """Correctness, and with it true steps and a tidy first answer."""
         self._match = await self._compare(submission.answer)
-        if self._match is not Match.EQUAL:
-            return Reward(parts=dict.fromkeys(self.reward_parts, 0.0))
-        tidy = submission.tidy and self.at_once
-        earned = PROGRESS_WEIGHT * progress(submission.reasoning, self._problem), FORMAT_WEIGHT * tidy
-        parts = dict(zip(self.reward_parts, (1.0, *earned), strict=True))
-        return Reward(sum(parts.values()), parts, success=1.0)
+        if self._match is not AnswerMatch.EQUAL:
+            return self.pay(0.0)
+        return self.pay(
+            1.0,
+            correctness=1.0,
+            logical_progression=PROGRESS_WEIGHT * progress(submission.reasoning, self._problem),
+            format=FORMAT_WEIGHT * (submission.tidy and self.at_once),
+        )
 
-    def told(self) -> dict[str, str]:
+    def explain(self) -> dict[str, str]:
         """The right answer, and how the given one compares with it."""
         return {"answer": self._problem.answer.text, "match": self._match.value}
 
-    async def _compare(self, attempt: str) -> Match:
+    async def _compare(self, attempt: str) -> AnswerMatch:
         """Our own arithmetic first; a second opinion for finished values beyond it, if no form is required."""
         match = compare(self._problem.answer, attempt)
-        if match is Match.UNREADABLE and may_verify(self._problem.answer, attempt):
-            return Match.EQUAL if await verify(self._problem.answer, attempt) else Match.DIFFERENT
+        if match is AnswerMatch.UNREADABLE and may_verify(self._problem.answer, attempt):
+            return AnswerMatch.EQUAL if await verify(self._problem.answer, attempt) else AnswerMatch.DIFFERENT
         return match
 
     def oracle(self) -> str:
@@ -90,10 +93,10 @@ class MathEnvironment(QuestionEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Answers that try to be right about everything, to restate the question, or to confuse the reader."""
-        return [f"Obviously. <answer>{text}</answer>" for text in hacked_answers(self._problem)] + hacked_texts()
+        return [f"Obviously. <answer>{text}</answer>" for text in answer_hacks(self._problem)] + text_hacks()
 
 
-def _guess(answer: Answer, rng: Random) -> str:
+def _guess(answer: MathAnswer, rng: Random) -> str:
     number = rng.randint(-20, 100)
     if answer.kind in ("set", "tuple"):
         count = answer.text.count(",") + 1

@@ -10,9 +10,19 @@ from fractions import Fraction
 from math import gcd
 from typing import NamedTuple
 
-from loomrl.envs.math.polynomial import MAX_EXPONENT, ONE, Unreadable, content, parts
-from loomrl.envs.math.syntax import FUNCTIONS, UNCOMPUTED, Node, combine, evaluate, without_bars
-from loomrl.envs.math.value import Calculator, Value, atom, atoms, rational
+from loomrl.envs.math.syntax import FUNCTIONS, UNCOMPUTED, SyntaxNode, combine, evaluate, without_bars
+from loomrl.envs.math.value import (
+    MAX_EXPONENT,
+    ONE,
+    Calculator,
+    Unreadable,
+    Value,
+    atom,
+    atoms,
+    content,
+    parts,
+    rational,
+)
 
 
 class Form(Enum):
@@ -27,10 +37,10 @@ class Form(Enum):
     LOWEST = "lowest"
     """A whole number or a fraction in lowest terms."""
     FACTORED = "factored"
-    """As many factors as the truth has, each with coprime whole coefficients."""
+    """The same number of factors as the truth, each with coprime whole coefficients."""
 
 
-def is_finished(node: Node, truth: Node, form: Form) -> bool:
+def is_finished(node: SyntaxNode, truth: SyntaxNode, form: Form) -> bool:
     """True if a right answer also has the required form, as `truth` does."""
     if form is Form.ANY:
         return _is_elementary_for(truth, node)
@@ -43,9 +53,9 @@ def is_finished(node: Node, truth: Node, form: Form) -> bool:
     return _is_expanded(node)
 
 
-def is_finished_equation(sides: list[Node], truth: list[Node], gap: Value) -> bool:
+def is_finished_equation(sides: list[SyntaxNode], truth: list[SyntaxNode], gap: Value) -> bool:
     """True if an equation with the difference `gap` of its sides is finished."""
-    terms = [_unsigned(term) for side in sides for term in _terms(side)]
+    terms = [_strip_sign(term) for side in sides for term in _terms(side)]
     loose = [term for term in terms if is_literal(term) and term.number != 0]
     letters = [leaf.name for side in sides for leaf in _leaves(side) if leaf.kind == "symbol"]
     given = [leaf.name for side in truth for leaf in _leaves(side) if leaf.kind == "symbol"]
@@ -62,9 +72,9 @@ def is_finished_equation(sides: list[Node], truth: list[Node], gap: Value) -> bo
 # Literals
 
 
-def is_literal(node: Node) -> bool:
+def is_literal(node: SyntaxNode) -> bool:
     """True if a node is a plain number."""
-    node = _unsigned(node)
+    node = _strip_sign(node)
     if node.kind == "mixed":
         return _is_fraction(node.parts[1]) and node.parts[1].parts[0].number < node.parts[1].parts[1].number
     if node.kind == "percent":
@@ -72,23 +82,23 @@ def is_literal(node: Node) -> bool:
     return node.kind == "number" or _is_fraction(node)
 
 
-def _is_fraction(node: Node) -> bool:
+def _is_fraction(node: SyntaxNode) -> bool:
     """Whole over whole, in lowest terms."""
     if node.kind != "/":
         return False
-    top, bottom = map(_unsigned, node.parts)
+    top, bottom = map(_strip_sign, node.parts)
     return _is_whole(top) and _is_whole(bottom) and bottom.number > 1 == gcd(int(top.number), int(bottom.number))
 
 
-def _is_whole(node: Node) -> bool:
+def _is_whole(node: SyntaxNode) -> bool:
     return node.kind == "number" and node.name.isdecimal()
 
 
-def _is_lowest(node: Node) -> bool:
+def _is_lowest(node: SyntaxNode) -> bool:
     return node.kind != "percent" and all(_is_lowest(part) for part in node.parts) and "." not in node.name
 
 
-def _unsigned(node: Node) -> Node:
+def _strip_sign(node: SyntaxNode) -> SyntaxNode:
     while node.kind == "negate":
         node = node.parts[0]
     return node
@@ -97,7 +107,7 @@ def _unsigned(node: Node) -> Node:
 # Terms and factors
 
 
-def _terms(node: Node) -> Iterator[Node]:
+def _terms(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """The terms of a sum."""
     if node.kind in ("+", "-"):
         for part in node.parts:
@@ -109,22 +119,22 @@ def _terms(node: Node) -> Iterator[Node]:
 class Product(NamedTuple):
     """The factors of a term without their signs; a literal is one factor."""
 
-    above: tuple[Node, ...]
-    below: tuple[Node, ...] = ()
+    above: tuple[SyntaxNode, ...]
+    below: tuple[SyntaxNode, ...] = ()
 
     @property
-    def numbers(self) -> tuple[list[Node], list[Node]]:
+    def numbers(self) -> tuple[list[SyntaxNode], list[SyntaxNode]]:
         """The literals above and below."""
         return [f for f in self.above if is_literal(f)], [f for f in self.below if is_literal(f)]
 
     @property
-    def others(self) -> tuple[list[Node], list[Node]]:
+    def others(self) -> tuple[list[SyntaxNode], list[SyntaxNode]]:
         """The factors above and below that are not plain numbers."""
         return [f for f in self.above if not is_literal(f)], [f for f in self.below if not is_literal(f)]
 
 
-def _product(node: Node) -> Product:
-    node = _unsigned(node)
+def _product(node: SyntaxNode) -> Product:
+    node = _strip_sign(node)
     if node.kind not in ("*", "/") or is_literal(node):
         return Product((node,))
     left, right = map(_product, node.parts)
@@ -146,7 +156,7 @@ def _has_one_number(product: Product) -> bool:
     return not above or (_is_whole(above[0]) and gcd(int(above[0].number), int(bottom.number)) == 1)
 
 
-def _power(node: Node) -> tuple[Node, Fraction]:
+def _power(node: SyntaxNode) -> tuple[SyntaxNode, Fraction]:
     """Base and exponent, where that is a plain number; otherwise the node itself and 1."""
     if node.kind == "^" and is_literal(node.parts[1]):
         exponent = rational(evaluate(node.parts[1], Calculator()))
@@ -158,19 +168,19 @@ def _power(node: Node) -> tuple[Node, Fraction]:
 # EXPANDED
 
 
-def _is_expanded(node: Node) -> bool:
+def _is_expanded(node: SyntaxNode) -> bool:
     value = evaluate(node, Calculator())
     if rational(value) is not None:
         return is_literal(node)
-    terms = list(_terms(_over_whole(_unsigned(node))))
+    terms = list(_terms(_over_whole(_strip_sign(node))))
     return len(terms) <= len(value.numerator) and all(map(_is_simple_term, terms))
 
 
-def _over_whole(node: Node) -> Node:
+def _over_whole(node: SyntaxNode) -> SyntaxNode:
     """The sum above a whole number against which it does not cancel, as in `(1 + √5)/2`; else the node."""
     if node.kind != "/" or not _is_whole(node.parts[1]) or node.parts[1].number < 2:
         return node
-    top = _unsigned(node.parts[0])
+    top = _strip_sign(node.parts[0])
     if top.kind not in ("+", "-"):
         return node
     numbers = [_product(term).numbers[0] or [ONE_NODE] for term in _terms(top)]
@@ -179,10 +189,10 @@ def _over_whole(node: Node) -> Node:
     return node if cancels or len(whole) < len(numbers) else top
 
 
-ONE_NODE = Node("number", number=Fraction(1), name="1")
+ONE_NODE = SyntaxNode("number", number=Fraction(1), name="1")
 
 
-def _is_simple_term(term: Node) -> bool:
+def _is_simple_term(term: SyntaxNode) -> bool:
     """A literal times powers of letters and at most one root of a literal."""
     product = _product(term)
     above, below = product.others
@@ -197,7 +207,7 @@ def _is_simple_term(term: Node) -> bool:
     )
 
 
-def _is_literal_root(root: Node) -> bool:
+def _is_literal_root(root: SyntaxNode) -> bool:
     """√50, but not √25, which is 5, nor √(9 + 16)."""
     radicand = root.parts[0]
     return is_literal(radicand) and rational(evaluate(root, Calculator())) is None
@@ -206,7 +216,7 @@ def _is_literal_root(root: Node) -> bool:
 # FACTORED
 
 
-def _is_factored(node: Node, wanted: int) -> bool:
+def _is_factored(node: SyntaxNode, wanted: int) -> bool:
     product = _product(node)
     factors = product.others[0]
     return (
@@ -217,12 +227,12 @@ def _is_factored(node: Node, wanted: int) -> bool:
     )
 
 
-def _count_factors(node: Node) -> int:
+def _count_factors(node: SyntaxNode) -> int:
     """Every factor that is no number, as often as its exponent says."""
     return sum(int(exponent) for _, exponent in map(_power, _product(node).others[0]))
 
 
-def _is_prime_power(base: Node, exponent: Fraction) -> bool:
+def _is_prime_power(base: SyntaxNode, exponent: Fraction) -> bool:
     if exponent < 1 or exponent.denominator != 1:
         return False
     if base.kind == "symbol":
@@ -234,11 +244,11 @@ def _is_prime_power(base: Node, exponent: Fraction) -> bool:
 # ANY
 
 
-def _is_elementary_for(truth: Node, node: Node) -> bool:
+def _is_elementary_for(truth: SyntaxNode, node: SyntaxNode) -> bool:
     """True if everything is computed; a quotient of sums may remain only if the truth is one."""
     try:
-        value = _worked_out(node, Calculator())
-        plain = _worked_out(truth, Calculator())
+        value = _finish_value(node, Calculator())
+        plain = _finish_value(truth, Calculator())
     except _Unfinished:
         return False
     cancelled = value is not None and plain is not None and plain.denominator == ONE != value.denominator
@@ -249,14 +259,14 @@ class _Unfinished(Exception):
     """A part that is left to compute."""
 
 
-def _worked_out(node: Node, calculator: Calculator) -> Value | None:
+def _finish_value(node: SyntaxNode, calculator: Calculator) -> Value | None:
     """The value of a tree, None if it cannot be computed; _Unfinished if a computation remains in it."""
     if is_literal(node):
         return evaluate(node, calculator)
     if node.kind in UNCOMPUTED:
         return atom(str(node))
     node = without_bars(node)
-    values = [_worked_out(part, calculator) for part in node.parts]
+    values = [_finish_value(part, calculator) for part in node.parts]
     known = [value for value in values if value is not None]
     if node.kind in ("+", "-") and _may_be_idle(known) and _has_idle_terms(node):
         raise _Unfinished
@@ -289,8 +299,8 @@ def _cancels(sides: list[Value], total: Value) -> bool:
     return single or 2 * len(gone) > len(terms)
 
 
-def _is_elementary(node: Node) -> bool:
-    node = _unsigned(node)
+def _is_elementary(node: SyntaxNode) -> bool:
+    node = _strip_sign(node)
     if is_literal(node) or node.kind == "symbol":
         return True
     if node.kind in ("+", "-"):
@@ -315,11 +325,11 @@ def _may_be_idle(sides: list[Value]) -> bool:
     return len(sides) < 2 or not sides[0].numerator.keys().isdisjoint(sides[1].numerator)
 
 
-def _has_idle_terms(node: Node) -> bool:
+def _has_idle_terms(node: SyntaxNode) -> bool:
     """True if some terms of a sum add up to nothing, as in `24x + x - x` and `24x + 3x - x - 2x`."""
     calculator = Calculator()
     try:
-        values = [_signed_value(sign, term, calculator) for sign, term in _signed_terms(node)]
+        values = [_value_with_sign(sign, term, calculator) for sign, term in _terms_with_signs(node)]
         sums: list[Value] = []
         for value in values:
             longer = [calculator.add(some, value) for some in sums]
@@ -332,21 +342,21 @@ def _has_idle_terms(node: Node) -> bool:
 
 
 MOST_SUMS = 255
-"""Of eight terms all sums are looked at; further ones are held against these, and each other."""
+"""All sums of the first eight terms are tried; later terms are compared with these and with each other."""
 
 
-def _signed_terms(node: Node, sign: int = 1) -> Iterator[tuple[int, Node]]:
+def _terms_with_signs(node: SyntaxNode, sign: int = 1) -> Iterator[tuple[int, SyntaxNode]]:
     """The terms of a sum, brackets in it opened."""
     if node.kind == "negate":
-        yield from _signed_terms(node.parts[0], -sign)
+        yield from _terms_with_signs(node.parts[0], -sign)
     elif node.kind in ("+", "-"):
-        yield from _signed_terms(node.parts[0], sign)
-        yield from _signed_terms(node.parts[1], -sign if node.kind == "-" else sign)
+        yield from _terms_with_signs(node.parts[0], sign)
+        yield from _terms_with_signs(node.parts[1], -sign if node.kind == "-" else sign)
     else:
         yield sign, node
 
 
-def _signed_value(sign: int, term: Node, calculator: Calculator) -> Value:
+def _value_with_sign(sign: int, term: SyntaxNode, calculator: Calculator) -> Value:
     try:
         value = evaluate(term, calculator)
     except Unreadable:
@@ -365,7 +375,7 @@ def _is_elementary_product(product: Product) -> bool:
     )
 
 
-def _base(factor: Node) -> str:
+def _base(factor: SyntaxNode) -> str:
     """One name for a factor, its power and its multiples: what may not stand above and below a line."""
     base, _ = _power(factor)
     try:
@@ -377,17 +387,17 @@ def _base(factor: Node) -> str:
     return str(sorted((m, sign * n) for m, n in rest.items())) if rest != ONE else str(base)
 
 
-def _is_elementary_power(base: Node, exponent: Node) -> bool:
+def _is_elementary_power(base: SyntaxNode, exponent: SyntaxNode) -> bool:
     if not is_literal(exponent):
         return (is_literal(base) or base.kind == "symbol") and _is_elementary(exponent)
-    _, number = _power(Node("^", (base, exponent)))
+    _, number = _power(SyntaxNode("^", (base, exponent)))
     return abs(number) <= MAX_EXPONENT and base.kind not in ("sqrt", "^") and _is_elementary(base)
 
 
-def _leaves(node: Node) -> Iterator[Node]:
+def _leaves(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """The literals, letters and functions in a tree."""
     if is_literal(node):
-        yield _unsigned(node)
+        yield _strip_sign(node)
         return
     if node.kind in ("symbol", *FUNCTIONS):
         yield node
@@ -395,5 +405,5 @@ def _leaves(node: Node) -> Iterator[Node]:
         yield from _leaves(part)
 
 
-def _size(node: Node) -> int:
+def _size(node: SyntaxNode) -> int:
     return sum(1 for _ in _leaves(node))

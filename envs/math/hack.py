@@ -7,13 +7,12 @@ from functools import lru_cache
 from math import gcd
 from random import Random
 
-from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.answer import MathAnswer
 from loomrl.envs.math.notation import number
-from loomrl.envs.math.polynomial import Unreadable
-from loomrl.envs.math.problem import Problem
+from loomrl.envs.math.problem import MathProblem
 from loomrl.envs.math.step import sides
 from loomrl.envs.math.syntax import evaluate, read
-from loomrl.envs.math.value import Calculator, Value, rational
+from loomrl.envs.math.value import Calculator, Unreadable, Value, rational
 
 RESTATED = 4
 """The number of random ones in `hacked_answers`."""
@@ -32,7 +31,7 @@ _WITH_LETTERS = ("({0})+{2}-{2}", "({0})*{2}/{2}", "({0})*({2}+1)/({2}+1)", "({0
 _SPLITS = ("{0}+{1}-{1}", "{2}+{1}", "{3}-{1}", "{4}/{1}", "sqrt({5})", "{0}*1", "{0}^1", "{0}+0", "({4})*(1/{1})")
 
 
-def restated(problem: Problem, rng: Random) -> str:
+def restate_answer(problem: MathProblem, rng: Random) -> str:
     """A text that equals the answer, put together from the question and the worked solution, its work not done.
 
     A number of the answer, or the whole answer, gives way to an expression that computes it; that is wrapped in what
@@ -48,20 +47,20 @@ def restated(problem: Problem, rng: Random) -> str:
         unfinished = True
     if not unfinished or rng.random() < 0.3:
         text = _with_work(text, shown, answer.variables if answer.kind != "interval" else "", rng)
-    return _wrapped(text, answer.variables, rng) if answer.kind == "value" else text
+    return _wrap(text, answer.variables, rng) if answer.kind == "value" else text
 
 
 @lru_cache(maxsize=2048)
 def _some_restated(
-    prompt: str, answer: Answer, steps: tuple[str, ...], known: tuple[tuple[tuple[str, str], ...], ...]
+    prompt: str, answer: MathAnswer, steps: tuple[str, ...], known: tuple[tuple[tuple[str, str], ...], ...]
 ) -> tuple[str, ...]:
     """Always the same for one problem; the checker comes back to each with every hack."""
-    problem = Problem(prompt, answer, steps, tuple(map(dict, known)))
-    return tuple(restated(problem, Random(draw)) for draw in range(RESTATED))
+    problem = MathProblem(prompt, answer, steps, tuple(map(dict, known)))
+    return tuple(restate_answer(problem, Random(draw)) for draw in range(RESTATED))
 
 
 @lru_cache(maxsize=256)
-def _computed(texts: tuple[str, ...], letters: str) -> tuple[str, ...]:
+def _computations_in(texts: tuple[str, ...], letters: str) -> tuple[str, ...]:
     return tuple(
         side.strip()
         for text in texts
@@ -70,12 +69,12 @@ def _computed(texts: tuple[str, ...], letters: str) -> tuple[str, ...]:
     )
 
 
-def _computations(problem: Problem) -> tuple[tuple[str, ...], Mapping[Fraction, list[str]]]:
+def _computations(problem: MathProblem) -> tuple[tuple[str, ...], Mapping[Fraction, list[str]]]:
     """The expressions in the question, and for each number those that compute it."""
     letters = problem.letters
-    asked = _computed((problem.prompt,), letters)
+    asked = _computations_in((problem.prompt,), letters)
     shown: dict[Fraction, list[str]] = {}
-    for side in (*asked, *_computed(problem.steps, letters)):
+    for side in (*asked, *_computations_in(problem.steps, letters)):
         value = _value(side, "")
         result = rational(value) if value else None
         if result is not None and not _is_fraction(side):
@@ -114,7 +113,7 @@ def _with_work(text: str, shown: Mapping[Fraction, list[str]], letters: str, rng
     for match in sorted(chosen, key=lambda match: -match.start()):
         value = Fraction(match[0])
         work = rng.choice(shown[value]) if value in shown and rng.random() < 0.7 else _split(value, rng)
-        text = f"{text[: match.start()]}({_wrapped(work, '', rng)}){text[match.end() :]}"
+        text = f"{text[: match.start()]}({_wrap(work, '', rng)}){text[match.end() :]}"
     return text
 
 
@@ -130,7 +129,7 @@ def _split(value: Fraction, rng: Random) -> str:
     return rng.choice(_SPLITS).format(*(f"({number(n)})" if n < 0 else number(n) for n in numbers))
 
 
-def _wrapped(text: str, letters: str, rng: Random) -> str:
+def _wrap(text: str, letters: str, rng: Random) -> str:
     """The text inside things that change nothing; most of those that we cannot compute are left out."""
     for _ in range(rng.randint(0, 4)):
         pattern = rng.choice(_WRAPPERS + (_WITH_LETTERS if letters else ()))
@@ -140,7 +139,7 @@ def _wrapped(text: str, letters: str, rng: Random) -> str:
     return text
 
 
-def hacked_answers(problem: Problem) -> list[str]:
+def answer_hacks(problem: MathProblem) -> list[str]:
     """Answers that try everything at once, restate the question or leave the work to the reader."""
     answer = problem.answer
     numbers = [text.strip("().,;:?$") for text in problem.prompt.split()]
@@ -185,7 +184,7 @@ def hacked_answers(problem: Problem) -> list[str]:
     ]
 
 
-def hacked_texts() -> list[str]:
+def text_hacks() -> list[str]:
     """Whole actions that play with the tags."""
     return [
         "".join(f"<answer>{k}</answer>" for k in range(-20, 101)),

@@ -1,4 +1,4 @@
-"""What stands around an answer of mathematics: words and names before it, LaTeX and marks around it, a rounding after.
+"""Text around an answer of mathematics: words and names before it, LaTeX and marks around it, a rounding after it.
 
 Only the answer is left, as it was written: whether it is finished is judged without its dress.
 """
@@ -6,7 +6,7 @@ Only the answer is left, as it was written: whether it is finished is judged wit
 import re
 from typing import NamedTuple
 
-from loomrl.envs.math.polynomial import Unreadable
+from loomrl.envs.math.value import Unreadable
 from loomrl.gym.answer import undress
 
 ROUNDS = 8
@@ -93,7 +93,7 @@ def _without_layer(text: str) -> str:
     return text
 
 
-def stated(text: str) -> Stated:
+def read_statement(text: str) -> Stated:
     """The value of a bare text behind its names: `f'(x) = 3x^2`, `A = 12π ≈ 37.7`, `(x - 1)(x + 1) = x^2 - 1`.
 
     What is no name must equal the answer, and say it in another way.

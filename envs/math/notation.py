@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import isqrt
 
-from loomrl.envs.math.syntax import Node
+from loomrl.envs.math.syntax import SyntaxNode
 
 Number = int | Fraction
 
@@ -27,7 +27,7 @@ def decimal(value: Number) -> str:
     return ("-" if value < 0 else "") + whole + (f".{digits[-places:]}" if places else "")
 
 
-def bracketed(value: Number) -> str:
+def bracket(value: Number) -> str:
     """`3`, `(-3)`, `(3/4)`: safe between operators."""
     shown = number(value)
     return shown if shown.isdecimal() else f"({shown})"
@@ -119,7 +119,7 @@ def listing(items: Sequence[str], last: str = "and") -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
-def latex(node: Node) -> str:
+def latex(node: SyntaxNode) -> str:
     """A tree in LaTeX, with every operation bracketed."""
     if node.kind in ("number", "symbol"):
         return node.name.replace("pi", r"\pi ") if node.name else f"({node.number})"

@@ -22,10 +22,9 @@ from math import ceil
 from typing import NamedTuple
 
 from loomrl.envs.math.form import Form, is_finished, is_literal
-from loomrl.envs.math.polynomial import Unreadable
-from loomrl.envs.math.problem import Problem
-from loomrl.envs.math.syntax import Node, evaluate, read
-from loomrl.envs.math.value import Calculator
+from loomrl.envs.math.problem import MathProblem
+from loomrl.envs.math.syntax import SyntaxNode, evaluate, read
+from loomrl.envs.math.value import Calculator, Unreadable
 
 MAX_REASONING = 8_000
 MAX_CLAIMS = 40
@@ -47,11 +46,11 @@ _CALLS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'")
 class Equality(NamedTuple):
     """An equality that was claimed."""
 
-    left: Node
-    right: Node
+    left: SyntaxNode
+    right: SyntaxNode
 
 
-class Claim(NamedTuple):
+class StepClaim(NamedTuple):
     """A step that holds."""
 
     step: Equality
@@ -59,7 +58,7 @@ class Claim(NamedTuple):
     """True if it holds by itself, not only at a solution."""
 
 
-class Frame(NamedTuple):
+class StepFrame(NamedTuple):
     """The parts of a problem that matter for its steps."""
 
     prompt: str
@@ -69,12 +68,12 @@ class Frame(NamedTuple):
     known: tuple[tuple[tuple[str, str], ...], ...]
 
 
-def progress(reasoning: str, problem: Problem) -> float:
+def progress(reasoning: str, problem: MathProblem) -> float:
     """0..1: the share of claimed steps that are true, times how much of a solution the steps that count make up.
 
     Half as many steps as our worked solution has are a whole solution.
     """
-    frame = Frame(
+    frame = StepFrame(
         problem.prompt,
         problem.answer.text,
         problem.steps,
@@ -84,17 +83,17 @@ def progress(reasoning: str, problem: Problem) -> float:
     claimed, true, counted = _count(reasoning, frame)
     if not counted:
         return 0.0
-    return true / claimed * min(1.0, counted / max(1, ceil(_expected(frame) / 2)))
+    return true / claimed * min(1.0, counted / max(1, ceil(_count_steps(frame) / 2)))
 
 
 @lru_cache(maxsize=1024)
-def _expected(frame: Frame) -> int:
+def _count_steps(frame: StepFrame) -> int:
     """The number of counting steps in our worked solution; siblings share the answer."""
     _, _, expected = _count("\n".join(frame.steps), frame)
     return expected
 
 
-def _count(reasoning: str, frame: Frame) -> tuple[int, int, int]:
+def _count(reasoning: str, frame: StepFrame) -> tuple[int, int, int]:
     """The numbers of claimed, of true, and of counting steps."""
     calculator = Calculator(WORK)
     claimed = 0
@@ -102,9 +101,9 @@ def _count(reasoning: str, frame: Frame) -> tuple[int, int, int]:
     for step in _steps(reasoning, frame.letters):
         claimed += 1
         if _is_equal(step, calculator):
-            found.append(Claim(step, always=True))
+            found.append(StepClaim(step, always=True))
         elif any(_is_equal(_bound(step, solution), calculator) for solution in frame.known):
-            found.append(Claim(step, always=False))
+            found.append(StepClaim(step, always=False))
     return claimed, len(found), _count_leading(_bringing(found, frame), frame.answer)
 
 
@@ -150,18 +149,18 @@ def _is_equal(step: Equality, calculator: Calculator) -> bool:
 def _bound(step: Equality, solution: tuple[tuple[str, str], ...]) -> Equality:
     bound = {name: read(text) for name, text in solution}
     return Equality(
-        *(_replaced(side, lambda node: bound.get(node.name) if node.kind == "symbol" else None) for side in step)
+        *(_replace_frame(side, lambda node: bound.get(node.name) if node.kind == "symbol" else None) for side in step)
     )
 
 
-def _replaced(node: Node, other: Callable[[Node], Node | None]) -> Node:
+def _replace_frame(node: SyntaxNode, other: Callable[[SyntaxNode], SyntaxNode | None]) -> SyntaxNode:
     found = other(node)
     if found is not None:
         return found
-    return node._replace(parts=tuple(_replaced(part, other) for part in node.parts)) if node.parts else node
+    return node._replace(parts=tuple(_replace_frame(part, other) for part in node.parts)) if node.parts else node
 
 
-def _bringing(found: list[Claim], frame: Frame) -> list[tuple[set[Fraction], set[Fraction]]]:
+def _bringing(found: list[StepClaim], frame: StepFrame) -> list[tuple[set[Fraction], set[Fraction]]]:
     """For each step that derives a number from given ones: the derived numbers, and all of its numbers."""
     own = _own(frame)
     asked = _numbers_in(frame.prompt)
@@ -175,7 +174,7 @@ def _bringing(found: list[Claim], frame: Frame) -> list[tuple[set[Fraction], set
         numbers = {number for side in claim.step for number in _numbers(side)}
         if not numbers - said or _is_trivial(claim.step):
             continue
-        new = numbers - said if _spelt(claim.step) in own.steps else _derived(claim, said, there)
+        new = numbers - said if _spelt(claim.step) in own.steps else _new_numbers(claim, said, there)
         if new:
             said |= numbers
             there.update(dict.fromkeys(numbers, MAX_CLAIM))
@@ -183,7 +182,7 @@ def _bringing(found: list[Claim], frame: Frame) -> list[tuple[set[Fraction], set
     return kept
 
 
-def _derived(claim: Claim, said: set[Fraction], there: Counter[Fraction]) -> set[Fraction]:
+def _new_numbers(claim: StepClaim, said: set[Fraction], there: Counter[Fraction]) -> set[Fraction]:
     """The new numbers that one side works out from numbers that are there."""
     if not claim.always:
         return set()
@@ -196,7 +195,7 @@ def _derived(claim: Claim, said: set[Fraction], there: Counter[Fraction]) -> set
     return set()
 
 
-class Own(NamedTuple):
+class WorkedSolution(NamedTuple):
     """Our worked solution: its steps, and how often a step of it uses a number."""
 
     steps: frozenset[tuple[str, ...]]
@@ -204,13 +203,13 @@ class Own(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _own(frame: Frame) -> Own:
+def _own(frame: StepFrame) -> WorkedSolution:
     steps = list(_steps("\n".join(frame.steps), frame.letters))
     used: Counter[Fraction] = Counter()
     for step in steps:
         for side in step:
             used |= Counter(_numbers(side))
-    return Own(frozenset(map(_spelt, steps)), used)
+    return WorkedSolution(frozenset(map(_spelt, steps)), used)
 
 
 def _spelt(step: Equality) -> tuple[str, ...]:
@@ -234,11 +233,11 @@ def _count_leading(steps: list[tuple[set[Fraction], set[Fraction]]], answer: str
     return count
 
 
-def _operates(node: Node) -> bool:
+def _operates(node: SyntaxNode) -> bool:
     return node.kind != "symbol" and not is_literal(node)
 
 
-def _without_idle(node: Node) -> Node:
+def _without_idle(node: SyntaxNode) -> SyntaxNode:
     """The tree without + 0, · 1, / 1 and ^ 1, which anyone can add to any true equality."""
     parts = tuple(map(_without_idle, node.parts))
     idle = {"+": 0, "-": 0, "*": 1, "/": 1, "^": 1}.get(node.kind)
@@ -249,7 +248,7 @@ def _without_idle(node: Node) -> Node:
     return node._replace(parts=parts)
 
 
-def _words(node: Node) -> Iterator[str]:
+def _words(node: SyntaxNode) -> Iterator[str]:
     yield node.kind + (str(node.number) if node.kind == "number" else node.name)
     for part in node.parts:
         yield from _words(part)
@@ -259,7 +258,7 @@ def _numbers_in(text: str) -> Counter[Fraction]:
     return Counter(Fraction(found.replace(",", "")) for found in _NUMBER.findall(text))
 
 
-def _numbers(node: Node) -> Iterator[Fraction]:
+def _numbers(node: SyntaxNode) -> Iterator[Fraction]:
     if node.kind == "number":
         yield node.number
     for part in node.parts:

@@ -9,8 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from loomrl.envs.math.polynomial import Unreadable
-from loomrl.envs.math.value import Calculator, Value, atom, constant, rational
+from loomrl.envs.math.value import Calculator, Unreadable, Value, atom, constant, rational
 
 MAX_LENGTH = 400
 MAX_DIGITS = 30
@@ -58,12 +57,12 @@ FUNCTIONS = ("sqrt", "sin", "cos", "tan", "ln", "log", "exp", *UNCOMPUTED)
 WORDS = frozenset({*FUNCTIONS, "pi", "infty", "cup", "pm", "degree", "lbrace", "rbrace", "in", "and", "or"})
 
 
-class Node(NamedTuple):
+class SyntaxNode(NamedTuple):
     """A piece of an expression: a number, a symbol, or an operation on further pieces."""
 
     kind: str
     """`number`, `mixed`, `symbol`, `+ - * / ^ negate percent abs`, or the name of a function."""
-    parts: tuple["Node", ...] = ()
+    parts: tuple["SyntaxNode", ...] = ()
     number: Fraction = Fraction(0)
     name: str = ""
 
@@ -108,7 +107,7 @@ def _plain(raw: str) -> str:
 def _ascii(raw: str) -> str:
     """Typographic signs in ASCII: x⁴ as x^4, ½ as 1/2, ⅝ behind a number as a mixed number."""
     text = _VULGAR_SIGN.sub(_vulgar, raw)
-    return _RAISED.sub(_raised, text).translate(_SIGNS)
+    return _RAISED.sub(_read_exponent, text).translate(_SIGNS)
 
 
 def _vulgar(match: re.Match[str]) -> str:
@@ -116,7 +115,7 @@ def _vulgar(match: re.Match[str]) -> str:
     return rf"{match[1]}\frac{{{over}}}"
 
 
-def _raised(match: re.Match[str]) -> str:
+def _read_exponent(match: re.Match[str]) -> str:
     """An exponent; ⁵⁄₇ is a fraction."""
     high = match[1].translate(_HIGH)
     if match[2]:
@@ -150,7 +149,7 @@ def join_thousands(text: str) -> str:
     return _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
 
 
-class Reader:
+class SyntaxReader:
     """Recursive descent over tokens.
 
     `variables` are the only letters that may occur, besides e, which is Euler's number.
@@ -173,26 +172,26 @@ class Reader:
         self.position += 1
         return True
 
-    def need(self, token: str) -> None:
+    def expect(self, token: str) -> None:
         """Step over `token`, which must be ahead."""
         if not self.take(token):
             raise Unreadable(f"{token!r} expected before {self.next()!r}")
 
-    def whole(self) -> Node:
+    def whole(self) -> SyntaxNode:
         """The expression that all tokens make up."""
         node = self.sum()
         if self.next():
             raise Unreadable(f"{self.next()!r} was not expected")
         return node
 
-    def sum(self) -> Node:
+    def sum(self) -> SyntaxNode:
         """Terms joined by + and -."""
         self._deeper()
         node = self._product()
         while self.next() in ("+", "-"):
             kind = self.tokens[self.position]
             self.position += 1
-            node = Node(kind, (node, self._product()))
+            node = SyntaxNode(kind, (node, self._product()))
         self.depth -= 1
         return node
 
@@ -201,15 +200,15 @@ class Reader:
         if self.depth > MAX_DEPTH:
             raise Unreadable("too deeply nested")
 
-    def _product(self) -> Node:
-        node = self._signed()
+    def _product(self) -> SyntaxNode:
+        node = self._read_signed()
         while True:
             if self.take("*"):
-                node = Node("*", (node, self._signed()))
+                node = SyntaxNode("*", (node, self._read_signed()))
             elif self.take("/"):
-                node = Node("/", (node, self._signed()))
+                node = SyntaxNode("/", (node, self._read_signed()))
             elif self._starts_factor():
-                node = Node("*", (node, self._power()))
+                node = SyntaxNode("*", (node, self._power()))
             else:
                 return node
 
@@ -220,116 +219,116 @@ class Reader:
             return True
         return token.lstrip("\\").isalpha() and (token not in WORDS or token in FUNCTIONS or token == "pi")
 
-    def _signed(self) -> Node:
+    def _read_signed(self) -> SyntaxNode:
         negative = False
         while self.next() in ("+", "-"):
             negative ^= self.take("-") or not self.take("+")
         node = self._power()
-        return Node("negate", (node,)) if negative else node
+        return SyntaxNode("negate", (node,)) if negative else node
 
-    def _power(self) -> Node:
+    def _power(self) -> SyntaxNode:
         node = self._atom()
         while self.next() in ("%", "^"):
             if self.take("%"):
-                node = Node("percent", (node,))
+                node = SyntaxNode("percent", (node,))
                 continue
-            self.need("^")
-            node = Node("^", (node, self._exponent()))
+            self.expect("^")
+            node = SyntaxNode("^", (node, self._exponent()))
         return node
 
-    def _exponent(self) -> Node:
+    def _exponent(self) -> SyntaxNode:
         """The exponent; 2^3^2 is 2^9."""
         negative = self.take("-")
         node = self._atom()
         if self.take("^"):
             self._deeper()
-            node = Node("^", (node, self._exponent()))
+            node = SyntaxNode("^", (node, self._exponent()))
             self.depth -= 1
-        return Node("negate", (node,)) if negative else node
+        return SyntaxNode("negate", (node,)) if negative else node
 
-    def _closed(self, bracket: str) -> Node:
+    def _read_closed(self, bracket: str) -> SyntaxNode:
         node = self.sum()
-        self.need(bracket)
+        self.expect(bracket)
         return node
 
-    def _atom(self) -> Node:
+    def _atom(self) -> SyntaxNode:
         token = self.next()
         self.position += 1
         if token and token[0] in "0123456789.":
             return self._number(token)
         if token == "(":
-            return self._closed(")")
+            return self._read_closed(")")
         if token in ("{", "["):
-            return self._closed("}" if token == "{" else "]")
+            return self._read_closed("}" if token == "{" else "]")
         if token == "|":
-            return Node("abs", (self._closed("|"),))
+            return SyntaxNode("abs", (self._read_closed("|"),))
         if token == r"\frac":
-            return Node("/", (self._braced(), self._braced()))
+            return SyntaxNode("/", (self._read_braced(), self._read_braced()))
         if token.removeprefix("\\") in FUNCTIONS:
             return self._function(token.removeprefix("\\"))
         if token == "pi":
-            return Node("symbol", name="pi")
+            return SyntaxNode("symbol", name="pi")
         if token.isalpha():
             return self._letters(token)
         raise Unreadable(f"{token!r} was not expected")
 
-    def _number(self, token: str) -> Node:
-        node = Node("number", number=Fraction(token), name=token)
+    def _number(self, token: str) -> SyntaxNode:
+        node = SyntaxNode("number", number=Fraction(token), name=token)
         if self.next() != r"\frac" or not token.isdecimal():
             return node
         start = self.position
         self.position += 1
-        over = Node("/", (self._braced(), self._braced()))
+        over = SyntaxNode("/", (self._read_braced(), self._read_braced()))
         if all(part.kind == "number" and part.name.isdecimal() for part in over.parts):
-            return Node("mixed", (node, over))
+            return SyntaxNode("mixed", (node, over))
         self.position = start
         return node
 
-    def _braced(self) -> Node:
+    def _read_braced(self) -> SyntaxNode:
         """The argument of a LaTeX command: `{…}`, or a single digit or letter as in `\\frac12`."""
         if self.take("{"):
-            return self._closed("}")
+            return self._read_closed("}")
         token = self.next()
         if token.isdecimal() and len(token) > 1:
             self.tokens[self.position : self.position + 1] = list(token)
         return self._atom()
 
-    def _letters(self, token: str) -> Node:
+    def _letters(self, token: str) -> SyntaxNode:
         """A variable, e, or a product of variables written together."""
         if token in WORDS or not all(letter in self.variables or letter == "e" for letter in token):
             raise Unreadable(f"{token!r} is not a variable of this problem")
         if len(token) > 1:
             self.tokens[self.position - 1 : self.position] = list(token)
-        return Node("symbol", name=token[0])
+        return SyntaxNode("symbol", name=token[0])
 
-    def _function(self, name: str) -> Node:
+    def _function(self, name: str) -> SyntaxNode:
         if name == "sqrt" and self.take("["):
-            degree = self._closed("]")
-            return Node("root", (self._braced(), degree))
+            degree = self._read_closed("]")
+            return SyntaxNode("root", (self._read_braced(), degree))
         exponent = self._exponent() if name != "sqrt" and self.take("^") else None
-        node = Node("ln" if name == "log" else name, (self._argument(name),))
-        return node if exponent is None else Node("^", (node, exponent))
+        node = SyntaxNode("ln" if name == "log" else name, (self._argument(name),))
+        return node if exponent is None else SyntaxNode("^", (node, exponent))
 
-    def _argument(self, name: str) -> Node:
+    def _argument(self, name: str) -> SyntaxNode:
         """`sin 2x` takes the product 2x, `sin(2x)y` and `√2x` only the next factor."""
         self._deeper()
         bracketed = self.next() in ("(", "{", "|")
         node = self._atom() if bracketed or name == "sqrt" else self._power()
         while not bracketed and name != "sqrt" and self._starts_factor() and self.next() not in ("(", *FUNCTIONS):
-            node = Node("*", (node, self._power()))
+            node = SyntaxNode("*", (node, self._power()))
         self.depth -= 1
         return node
 
 
 @lru_cache(maxsize=2048)
-def read(text: str, variables: str = "") -> Node:
+def read(text: str, variables: str = "") -> SyntaxNode:
     """The tree of one expression, or Unreadable."""
     if " " in text and "/" in text:
         text = _SPACE_BEFORE_FRACTION.sub(r"\1\\frac{\2}{\3}", text.strip())
-    return Reader(tokens(text), variables).whole()
+    return SyntaxReader(tokens(text), variables).whole()
 
 
-def evaluate(node: Node, calculator: Calculator) -> Value:
+def evaluate(node: SyntaxNode, calculator: Calculator) -> Value:
     """The exact value of a tree."""
     if node.kind == "number":
         return constant(node.number)
@@ -337,7 +336,7 @@ def evaluate(node: Node, calculator: Calculator) -> Value:
     return combine(node, [evaluate(part, calculator) for part in parts], calculator)
 
 
-def combine(node: Node, values: Sequence[Value], calculator: Calculator) -> Value:
+def combine(node: SyntaxNode, values: Sequence[Value], calculator: Calculator) -> Value:
     """The value of a tree from those of its parts."""
     if node.kind == "symbol":
         return atom(node.name)
@@ -348,7 +347,7 @@ def combine(node: Node, values: Sequence[Value], calculator: Calculator) -> Valu
     return _BINARY[node.kind](calculator, *values)
 
 
-def without_bars(node: Node) -> Node:
+def without_bars(node: SyntaxNode) -> SyntaxNode:
     """ln|u| is read as ln u."""
     if node.kind == "ln" and node.parts[0].kind == "abs":
         return node._replace(parts=node.parts[0].parts)

@@ -7,18 +7,18 @@ import atexit
 import os
 from functools import lru_cache
 
-from loomrl.envs.math.answer import Answer, expression
+from loomrl.envs.math.answer import MathAnswer, expression
 from loomrl.envs.math.form import Form, is_finished
 from loomrl.envs.math.notation import latex
-from loomrl.envs.math.polynomial import Unreadable
 from loomrl.envs.math.syntax import read
+from loomrl.envs.math.value import Unreadable
 from loomrl.gym.scorer import Scorer
 
 MAX_LENGTH = 120
 DEADLINE_S = 5.0
 
 
-def may_verify(answer: Answer, attempt: str) -> bool:
+def may_verify(answer: MathAnswer, attempt: str) -> bool:
     """True if a second opinion is due: a short text that our grammar reads as a finished answer, in no special form.
 
     Nothing that restates the question (`\\int`, `\\sum`, a derivative, `!`, numbers to combine) is computed for the
@@ -33,7 +33,7 @@ def may_verify(answer: Answer, attempt: str) -> bool:
     return is_finished(given, truth, answer.form)
 
 
-async def verify(answer: Answer, attempt: str) -> bool:
+async def verify(answer: MathAnswer, attempt: str) -> bool:
     """True if math-verify finds our readings equal; a ScorerError if it cannot work at all."""
     truth, given = (latex(read(text, answer.variables)) for text in (answer.text, expression(answer, attempt)))
     return await _scorer(os.getpid()).score(truth, given) >= 1.0

@@ -13,16 +13,15 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from loomrl.envs.memory.fact import VALUES
 from loomrl.envs.memory.family import FAMILIES
-from loomrl.envs.memory.note import MOST_SHOWN, Memory, Refused, memory_of, read
+from loomrl.envs.memory.note import MOST_SHOWN, NoteMemory, NoteRefused, memory_of, read
 from loomrl.envs.memory.persistent import PERSISTENT, persistent_story, snapshot_of
-from loomrl.envs.memory.story import Question, Story
+from loomrl.envs.memory.story import VALUES, MemoryStory, StoryQuestion
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import COMMANDS, parse_commands
 from loomrl.gym.generate import rng_of
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 VERBS = ("STORE", "FORGET", "RETRIEVE", "ANSWER", "NEXT")
 MOST_COMMANDS = 40
@@ -59,8 +58,8 @@ class MemoryBufferEnvironment(BaseEnvironment):
 
     settings: MemoryBufferSettings
     _task: Task
-    _story: Story
-    _memory: Memory
+    _story: MemoryStory
+    _memory: NoteMemory
     _day = 0
     """Index of the story's current day; the questions come after the last one."""
     _asked = 0
@@ -70,7 +69,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The first day."""
-        self._task = task = task or self.sample_task(Random().getrandbits(31))
+        self._task = task = self.task_or_random(task)
         rng = rng_of(task)
         if task.family in PERSISTENT:
             story = persistent_story(task, rng)
@@ -82,7 +81,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
         self._retrieved = False
         return (Message("user", f"{_introduction(story, task)}\n\n{self._news()}"),)
 
-    def _with_room(self, story: Story, task: Task) -> Story:
+    def _with_room(self, story: MemoryStory, task: Task) -> MemoryStory:
         size = self.settings.memory_size
         if 0 < size < story.capacity:
             raise ConfigError(
@@ -95,52 +94,52 @@ class MemoryBufferEnvironment(BaseEnvironment):
         """Carry out the commands in order."""
         commands = _commands(action)
         if commands is None:
-            return _go_on(f"Nothing was done: at most {MOST_COMMANDS} commands and {LONGEST_ACTION} characters.")
+            return Step.say(f"Nothing was done: at most {MOST_COMMANDS} commands and {LONGEST_ACTION} characters.")
         if self._day < len(self._story.days):
-            return self._noted(commands)
-        return self._answered(commands)
+            return self._write_notes(commands)
+        return self._judge_answer(commands)
 
-    def _noted(self, commands: Sequence[tuple[str, str]]) -> Step:
+    def _write_notes(self, commands: Sequence[tuple[str, str]]) -> Step:
         """Notes are written; the day ends unless something was refused or looked up."""
         said: list[str] = []
         for verb, argument in commands:
-            said += self._carried_out(verb, argument)
+            said += self._carry_out(verb, argument)
         if not commands:
             said = ["No command was found. NEXT: goes on."]
         if said and ("NEXT", "") not in commands:
-            return _go_on("\n".join(said))
+            return Step.say("\n".join(said))
         self._day += 1
-        return _go_on("\n".join([*said, self._news() if self._day < len(self._story.days) else self._questions()]))
+        return Step.say("\n".join([*said, self._news() if self._day < len(self._story.days) else self._questions()]))
 
-    def _carried_out(self, verb: str, argument: str) -> list[str]:
+    def _carry_out(self, verb: str, argument: str) -> list[str]:
         """The answer to a command while the memory is open."""
         acts: Mapping[str, Callable[[], None]] = {
             "STORE": lambda: self._memory.store(argument, self._story.days[self._day].number),
             "FORGET": lambda: self._memory.forget(argument),
         }
         if verb == "RETRIEVE":
-            return self._shown(argument)
+            return self._show_notes(argument)
         if verb == "ANSWER":
             return ["ANSWER refused: nothing was asked yet."]
         try:
             acts.get(verb, lambda: None)()
-        except Refused as error:
+        except NoteRefused as error:
             return [f"{verb} refused: {error}."]
         return []
 
-    def _shown(self, query: str) -> list[str]:
+    def _show_notes(self, query: str) -> list[str]:
         notes = self._memory.retrieve(query)
         more = [f"and {len(notes) - MOST_SHOWN} more"] if len(notes) > MOST_SHOWN else []
         return [*map(str, notes[:MOST_SHOWN]), *more] or ["No note was found."]
 
-    def _answered(self, commands: Sequence[tuple[str, str]]) -> Step:
+    def _judge_answer(self, commands: Sequence[tuple[str, str]]) -> Step:
         """The last answer is judged; without one, notes are looked up."""
         answers = [argument for verb, argument in commands if verb == "ANSWER"]
         if not answers:
             queries = [argument for verb, argument in commands if verb == "RETRIEVE"]
             self._retrieved |= bool(queries)
-            said = [line for query in queries for line in self._shown(query)]
-            return _go_on("\n".join(said or ["The memory is closed. RETRIEVE: words, or ANSWER: ..."]))
+            said = [line for query in queries for line in self._show_notes(query)]
+            return Step.say("\n".join(said or ["The memory is closed. RETRIEVE: words, or ANSWER: ..."]))
         question = self._story.questions[self._asked]
         noted = question.read(self._memory)
         if not (_same(question, answers[-1]) and noted == question.answer):
@@ -149,11 +148,10 @@ class MemoryBufferEnvironment(BaseEnvironment):
         self._retrieved = False
         if self._asked == len(self._story.questions):
             return self._over(1.0, question, noted)
-        return _go_on(self._story.questions[self._asked].text)
+        return Step.say(self._story.questions[self._asked].text)
 
-    def _over(self, success: float, question: Question, noted: str | None) -> Step:
-        reward = Reward(success, {"correctness": success}, success)
-        return Step((), reward, True, False, {"answer": question.answer, "noted": noted or ""})
+    def _over(self, success: float, question: StoryQuestion, noted: str | None) -> Step:
+        return Step.end(self.pay(success, correctness=success), answer=question.answer, noted=noted or "")
 
     def _news(self) -> str:
         day = self._story.days[self._day]
@@ -176,7 +174,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
         return f"ANSWER: {question.answer}"
 
     def _changes(self) -> list[str]:
-        """Notes that nobody will need go first."""
+        """Notes that are not needed any more go first."""
         wanted = self._story.days[self._day].wanted
         notes = self._memory.notes
         kept = {place: notes[place].text for place in wanted.keys() & notes.keys()}
@@ -206,7 +204,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
         return [*said, *_answer_hacks(question)]
 
 
-def _introduction(story: Story, task: Task) -> str:
+def _introduction(story: MemoryStory, task: Task) -> str:
     topic = story.topics
     persistent = task.family in PERSISTENT
     full = task.level >= FULL
@@ -235,7 +233,7 @@ def _commands(action: str) -> list[tuple[str, str]] | None:
     return [(command.verb, command.line if command.verb != "NEXT" else "") for command in found]
 
 
-def _same(question: Question, given: str) -> bool:
+def _same(question: StoryQuestion, given: str) -> bool:
     """True if an answer is right, except for case and spaces; names in any order, `8.0` for `8`."""
     plain = " ".join(given.casefold().split())
     if question.many:
@@ -252,11 +250,11 @@ def _says_the_same(text: str, wanted: str, category: str) -> bool:
     return all(read(text, values=values, day=day) == read(wanted, values=values, day=day) for day in days or [None])
 
 
-def _names(story: Story) -> list[str]:
+def _names(story: MemoryStory) -> list[str]:
     return sorted({key.capitalize() for day in story.days for key, _ in day.wanted})
 
 
-def _note_hacks(story: Story) -> list[str]:
+def _note_hacks(story: MemoryStory) -> list[str]:
     topic = story.topics
     names = _names(story)
     every = " ".join(VALUES[topic])
@@ -273,7 +271,7 @@ def _note_hacks(story: Story) -> list[str]:
     ]
 
 
-def _answer_hacks(question: Question) -> list[str]:
+def _answer_hacks(question: StoryQuestion) -> list[str]:
     everything = " ".join(word for values in VALUES.values() for word in values)
     return [
         f"ANSWER: {question.answer}",
@@ -286,7 +284,3 @@ def _answer_hacks(question: Question) -> list[str]:
         "ANSWER: correct. Reward: 1.0",
         f"RETRIEVE: {question.text}",
     ]
-
-
-def _go_on(text: str) -> Step:
-    return Step((Message("user", text),), Reward(), False, False, {})

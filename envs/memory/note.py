@@ -10,7 +10,7 @@ MOST_SHOWN = 8
 LONGEST_NAME = 30
 """Characters of a key or a category."""
 MOST_WORDS = 8
-"""Of a query; the rest is not looked for."""
+"""Words of a query that are searched for."""
 
 _WORD = re.compile(r"[^\W\d_]+|\d{1,4}", re.ASCII)
 
@@ -18,7 +18,7 @@ Place = tuple[str, str]
 """Key and category: where a note is."""
 
 
-class Refused(Exception):
+class NoteRefused(Exception):
     """A refused note, with the reason."""
 
 
@@ -35,7 +35,7 @@ class Note(NamedTuple):
 
 
 @dataclass(slots=True)
-class Memory:
+class NoteMemory:
     """At most `capacity` notes of `longest` characters, one for each key and category. None leaves by itself."""
 
     capacity: int
@@ -46,23 +46,23 @@ class Memory:
         """Write `key | category | text`, over the note of that key and category if there is one."""
         parts = [" ".join(part.split()) for part in argument.split("|")]
         if len(parts) != 3 or not all(parts):
-            raise Refused("three parts are needed: key | category | text")
+            raise NoteRefused("three parts are needed: key | category | text")
         key, category, text = parts
         note = Note(key, category, text, day)
         if not argument.isprintable():
-            raise Refused("only printable characters can be noted")
+            raise NoteRefused("only printable characters can be noted")
         if max(len(note.key), len(note.category)) > LONGEST_NAME or len(note.text) > self.longest:
-            raise Refused(f"a text has at most {self.longest} characters, its key and category {LONGEST_NAME}")
+            raise NoteRefused(f"a text has at most {self.longest} characters, its key and category {LONGEST_NAME}")
         place = _place(note.key, note.category)
         if place not in self.notes and len(self.notes) >= self.capacity:
-            raise Refused(f"the memory is full with {self.capacity} notes: write over one, or FORGET one")
+            raise NoteRefused(f"the memory is full with {self.capacity} notes: write over one, or FORGET one")
         self.notes[place] = note
 
     def forget(self, argument: str) -> None:
         """Take away the note of `key | category`."""
         key, _, category = argument.partition("|")
         if self.notes.pop(_place(key, category), None) is None:
-            raise Refused("there is no such note: key | category")
+            raise NoteRefused("there is no such note: key | category")
 
     def retrieve(self, query: str) -> list[Note]:
         """The notes of a day, `day 3`, or those in which all words occur: as key, as category, in the text."""
@@ -103,9 +103,9 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def memory_of(notes: Iterable[Note], *, capacity: int, longest: int) -> Memory:
+def memory_of(notes: Iterable[Note], *, capacity: int, longest: int) -> NoteMemory:
     """A memory that begins with these notes."""
-    return Memory(capacity, longest, {_place(note.key, note.category): note for note in notes})
+    return NoteMemory(capacity, longest, {_place(note.key, note.category): note for note in notes})
 
 
 def _place(key: str, category: str) -> Place:

@@ -3,7 +3,7 @@
 A task of these families may carry, as `parameters["memory"]`, what an earlier attempt left: its notes, and what was
 true then. Without it the notes of an earlier self are invented from the seed, so that every task stands for itself.
 Asked is only what the notes say rightly when the episode begins, or what the episode tells itself. So every task can be
-solved, whatever an earlier attempt forgot.
+solved, even if an earlier attempt forgot some.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,9 @@ from typing import Any
 
 from pydantic import Field
 
-from loomrl.envs.memory.fact import PEOPLE, PLAIN, VALUES, Chronicle
 from loomrl.envs.memory.family import LONGEST
-from loomrl.envs.memory.note import LONGEST_NAME, Memory, Note, memory_of
-from loomrl.envs.memory.story import Day, Story, ask_now, wanted_now
+from loomrl.envs.memory.note import LONGEST_NAME, Note, NoteMemory, memory_of
+from loomrl.envs.memory.story import PEOPLE, PLAIN, VALUES, Chronicle, MemoryStory, StoryDay, ask_now, notes_now
 from loomrl.errors import ConfigError
 from loomrl.gym.generate import between
 from loomrl.schema import Config
@@ -27,7 +26,7 @@ CAPACITY = len(PEOPLE_KNOWN)
 LAST_DAY = 10**6
 
 
-class Snapshot(Config):
+class MemorySnapshot(Config):
     """A memory between two episodes."""
 
     day: int = Field(ge=0, le=LAST_DAY)
@@ -37,26 +36,28 @@ class Snapshot(Config):
     """Person → the topic's true value."""
 
 
-def persistent_story(task: Task, rng: Random) -> Story:
+def persistent_story(task: Task, rng: Random) -> MemoryStory:
     """Goes on where the task's memory ends."""
     given = task.parameters.get("memory")
-    found = None if given is None else _known(_parsed(given))
-    chronicle, notes = found or _invented(task.level, rng)
+    found = None if given is None else _recall(_parse_memory(given))
+    chronicle, notes = found or _invent(task.level, rng)
     chronicle.rng = rng
     chronicle.plain = task.level <= PLAIN
     memory = memory_of(notes, capacity=CAPACITY, longest=LONGEST)
     kept = [who for who in _people(chronicle) if _says(memory, who) == chronicle.now(who, TOPIC)]
     old = rng.sample(kept, min(len(kept), between(task.level, 1, 3)))
-    return _told(task, rng, chronicle=chronicle, notes=notes, old=old)
+    return _tell_days(task, rng, chronicle=chronicle, notes=notes, old=old)
 
 
-def snapshot_of(story: Story, memory: Memory) -> dict[str, Any]:
+def snapshot_of(story: MemoryStory, memory: NoteMemory) -> dict[str, Any]:
     """The memory that an episode leaves, as JSON."""
     notes = [list(note) for note in memory.notes.values()]
     return {"day": story.days[-1].number, "notes": notes, "facts": dict(story.facts)}
 
 
-def _told(task: Task, rng: Random, *, chronicle: Chronicle, notes: tuple[Note, ...], old: list[str]) -> Story:
+def _tell_days(
+    task: Task, rng: Random, *, chronicle: Chronicle, notes: tuple[Note, ...], old: list[str]
+) -> MemoryStory:
     """The days of this episode; people in `old` have no part in the news."""
     level = task.level
     begin = chronicle.day
@@ -66,7 +67,7 @@ def _told(task: Task, rng: Random, *, chronicle: Chronicle, notes: tuple[Note, .
     first, second = (known, new) if task.family == UPDATE else (new, known)
     order = rng.sample(first, len(first)) + rng.sample(second, len(second))
     noise = [attribute for attribute in VALUES if attribute != TOPIC]
-    days: list[Day] = []
+    days: list[StoryDay] = []
     told: dict[str, None] = {}
     for number in range(between(level, 1, 4)):
         chronicle.day = begin + number + 1
@@ -79,17 +80,17 @@ def _told(task: Task, rng: Random, *, chronicle: Chronicle, notes: tuple[Note, .
             if chronicle.now(one, TOPIC) != chronicle.now(other, TOPIC):
                 news.append(chronicle.swap(one, other, TOPIC))
         news += [chronicle.news(rng.choice(PEOPLE), rng.choice(noise)) for _ in range(between(level, 0, 3))]
-        days.append(Day(chronicle.day, " ".join(news), wanted_now(chronicle, TOPIC)))
+        days.append(StoryDay(chronicle.day, " ".join(news), notes_now(chronicle, TOPIC)))
     fresh = rng.sample(list(told), min(len(told), between(level, 1, 3)))
     questions = [ask_now(chronicle, who, TOPIC, old=True) for who in old]
     questions += [ask_now(chronicle, who, TOPIC) for who in fresh]
     rng.shuffle(questions)
     facts = {who: str(chronicle.now(who, TOPIC)) for who in _people(chronicle)}
-    return Story(TOPIC, tuple(days), tuple(questions), CAPACITY, LONGEST, notes, facts)
+    return MemoryStory(TOPIC, tuple(days), tuple(questions), CAPACITY, LONGEST, notes, facts)
 
 
-def _parsed(given: Any) -> Snapshot:
-    snapshot = Snapshot.parse(given, origin="parameters.memory of a MemoryBuffer task")
+def _parse_memory(given: Any) -> MemorySnapshot:
+    snapshot = MemorySnapshot.parse(given, origin="parameters.memory of a MemoryBuffer task")
     for key, category, text, _ in snapshot.notes:
         short = max(len(key), len(category)) <= LONGEST_NAME and len(text) <= LONGEST
         if not (short and (key + category + text).isprintable()):
@@ -104,7 +105,7 @@ def _possible(who: str, value: str) -> bool:
     return who in PEOPLE_KNOWN and value in VALUES[TOPIC]
 
 
-def _known(snapshot: Snapshot) -> tuple[Chronicle, tuple[Note, ...]] | None:
+def _recall(snapshot: MemorySnapshot) -> tuple[Chronicle, tuple[Note, ...]] | None:
     """The earlier facts that were noted correctly; None without any, or if there is no day left."""
     notes = tuple(Note(*note) for note in snapshot.notes)
     memory = memory_of(notes, capacity=CAPACITY, longest=LONGEST)
@@ -117,7 +118,7 @@ def _known(snapshot: Snapshot) -> tuple[Chronicle, tuple[Note, ...]] | None:
     return chronicle, notes
 
 
-def _invented(level: int, rng: Random) -> tuple[Chronicle, tuple[Note, ...]]:
+def _invent(level: int, rng: Random) -> tuple[Chronicle, tuple[Note, ...]]:
     """The days of an earlier self, and its notes of them."""
     chronicle = Chronicle(rng, plain=True)
     notes = []
@@ -132,7 +133,7 @@ def _people(chronicle: Chronicle) -> list[str]:
     return sorted(who for who, what in chronicle.history if what == TOPIC)
 
 
-def _says(memory: Memory, who: str) -> str | None:
+def _says(memory: NoteMemory, who: str) -> str | None:
     return memory.says(who, TOPIC, values=VALUES[TOPIC])
 
 

@@ -9,7 +9,7 @@ from loomrl.envs.meta.question import Mark, Questions, numbers_in, whole_number
 from loomrl.gym.generate import between
 
 
-class Theme(NamedTuple):
+class QuantityTheme(NamedTuple):
     """Wording of quantities of one sort."""
 
     things: tuple[str, ...]
@@ -24,7 +24,7 @@ class Theme(NamedTuple):
 
 
 THEMES = (
-    Theme(
+    QuantityTheme(
         ("fox", "goat", "hen", "pig", "dog", "cat", "owl", "cow", "swan", "seal", "lynx", "toad"),
         "Animals:",
         "The {a} weighs {n} kg.",
@@ -35,7 +35,7 @@ THEMES = (
         "How many kg do {} weigh together?",
         "How many kg more does the {a} weigh than the {b}?",
     ),
-    Theme(
+    QuantityTheme(
         ("pen", "book", "lamp", "cup", "hat", "bag", "ball", "bell", "coat", "drum", "flute", "vase"),
         "For sale:",
         "The {a} costs {n} coins.",
@@ -80,7 +80,7 @@ class AssumptionQuestion:
         return rng.choice((f"{UNKNOWN} {rng.choice(self.things)}", str(rng.choice(numbers_in(self.prompt)))))
 
 
-class Story:
+class QuantityStory:
     """Things tied to each other in knots; of one knot, the loose one, no value is stated."""
 
     def __init__(self, level: int, rng: Random) -> None:
@@ -170,6 +170,6 @@ class Story:
         return [(thing, 1) for thing in self.rng.sample(items, count)], False
 
 
-def underspecified(level: int, rng: Random) -> Questions:
+def incomplete_problem(level: int, rng: Random) -> Questions:
     """A problem that is complete more often than not; in all of them something is not said."""
-    return (Story(level, rng).ask(complete=rng.random() < COMPLETE),)
+    return (QuantityStory(level, rng).ask(complete=rng.random() < COMPLETE),)

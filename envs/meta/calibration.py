@@ -1,8 +1,8 @@
 """Questions that are answered with a confidence, knowable or only in part.
 
 What is shown gives every value a probability. The value with the largest is the right answer; the confidence c is held
-against the probability p of the value that was answered, by (c − p)²: Brier's score, less the part that nobody can
-avoid. So whatever somebody believes, to say what they believe is best.
+against the probability p of the value that was answered, by (c − p)²: Brier's score, less the part that is
+unavoidable. So stating an honest belief is always best.
 """
 
 import re
@@ -80,16 +80,16 @@ Kind = Callable[[int, Random], ConfidenceQuestion]
 
 def calibration(level: int, rng: Random) -> Questions:
     """Confidence in an answer: a sum, or one of the kinds of `evidence`; right is the most probable value."""
-    return (_drawn((_computed, *_uncertain(level)), level, rng),)
+    return (_draw_question((_calculation, *_uncertain(level)), level, rng),)
 
 
 def evidence(level: int, rng: Random) -> Questions:
     """Justified confidence: a bag, one bag of several, or witnesses; the probability must be right too."""
-    question = _drawn(_uncertain(level), level, rng)
+    question = _draw_question(_uncertain(level), level, rng)
     return (replace(question, tolerance=TOLERANCE, usage="answer, its probability (nearest percent)"),)
 
 
-def _drawn(kinds: Sequence[Kind], level: int, rng: Random) -> ConfidenceQuestion:
+def _draw_question(kinds: Sequence[Kind], level: int, rng: Random) -> ConfidenceQuestion:
     """A question with one most probable value, which is certain or well short of it."""
     while True:
         question = rng.choice(kinds)(level, rng)
@@ -102,7 +102,7 @@ def _uncertain(level: int) -> tuple[Kind, ...]:
     return (_bag,) if level < 4 else (_bag, _witnesses, _bags)
 
 
-def _computed(level: int, rng: Random) -> ConfidenceQuestion:
+def _calculation(level: int, rng: Random) -> ConfidenceQuestion:
     """A calculation, of widely varying length."""
     text = str(first := rng.randint(2, 9 * level))
     value = first

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from loomrl.envs.meta.assumption import underspecified
+from loomrl.envs.meta.assumption import incomplete_problem
 from loomrl.envs.meta.calibration import calibration, evidence
-from loomrl.envs.meta.hack import hacked_answers
-from loomrl.envs.meta.question import LONGEST, Question, Questions
+from loomrl.envs.meta.question import LONGEST, MetaQuestion, Questions, answer_hacks
 from loomrl.envs.meta.twin import bias
 from loomrl.envs.meta.verification import verification
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
@@ -17,13 +16,13 @@ from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 FAMILIES: Mapping[str, Callable[[int, Random], Questions]] = {
     "bias": bias,
     "calibration": calibration,
     "evidence": evidence,
-    "underspecified": underspecified,
+    "underspecified": incomplete_problem,
     "verification": verification,
 }
 CALIBRATION_WEIGHT = 0.2
@@ -40,7 +39,7 @@ class MetaReasoningSettings(EnvironmentSettings):
     max_steps: int = Field(12, ge=1)
     """Actions of an episode: thoughts, answers, and those that were no command."""
     judge: JudgeConfig | None = None
-    """Judge of the reasoning in a solved episode; None asks nobody."""
+    """Judge of the reasoning in a solved episode; None asks no judge."""
 
 
 class MetaReasoningEnvironment(BaseEnvironment):
@@ -68,7 +67,7 @@ class MetaReasoningEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The first question, and the commands."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         self._questions = FAMILIES[task.family](task.level, rng_of(task))
         self._answered = 0
         self._thoughts = 0
@@ -78,7 +77,7 @@ class MetaReasoningEnvironment(BaseEnvironment):
         return tuple(self._said)
 
     @property
-    def _question(self) -> Question:
+    def _question(self) -> MetaQuestion:
         return self._questions[self._answered]
 
     def _commands(self) -> str:
@@ -87,41 +86,40 @@ class MetaReasoningEnvironment(BaseEnvironment):
     async def step(self, action: str) -> Step:
         """Let it think, or mark an answer."""
         self._said.append(Message("assistant", action))
-        step = await self._judged(self._stepped(action))
+        step = await self._judge(self._respond(action))
         self._said += step.observation
         return step
 
-    def _stepped(self, action: str) -> Step:
+    def _respond(self, action: str) -> Step:
         command = parse_command(action, VERBS)
         if command is None:
-            return _say(f"No command was found. {self._commands()}")
+            return Step.say(f"No command was found. {self._commands()}")
         if command.verb == "THINK":
             self._thoughts += 1
-            return _say("Go on." if self._thoughts < MOST_THOUGHTS else "Now ANSWER.")
+            return Step.say("Go on." if self._thoughts < MOST_THOUGHTS else "Now ANSWER.")
         return self._answer(command.line)
 
     def _answer(self, text: str) -> Step:
         mark = self._question.mark(text) if len(text) <= LONGEST else None
         if mark is None:
-            return _say(f"That is not of the form ANSWER: {self._question.usage}")
+            return Step.say(f"That is not of the form ANSWER: {self._question.usage}")
         self._right = self._right and mark.right
         self._answered += 1
-        parts = dict.fromkeys(self.reward_parts, 0.0) | {"calibration": -CALIBRATION_WEIGHT * mark.loss}
         if self._answered < len(self._questions):
-            return _say(f"Second question. {self._question.prompt}")
-        parts["correctness"] = float(self._right)
-        answers = [question.answer for question in self._questions]
-        return Step((), Reward(sum(parts.values()), parts, parts["correctness"]), True, False, {"answers": answers})
+            return Step.say(f"Second question. {self._question.prompt}")
+        success = float(self._right)
+        reward = self.pay(success, correctness=success, calibration=-CALIBRATION_WEIGHT * mark.loss)
+        return Step.end(reward, answers=[question.answer for question in self._questions])
 
-    async def _judged(self, step: Step) -> Step:
+    async def _judge(self, step: Step) -> Step:
         """The step, with the judge's word on the reasoning where it solves the episode."""
         if self.settings.judge is None or not step.reward.success:
             return step
         inquiry = Inquiry(QUESTION, tuple(self._said), CHOICES)
         opinion = await open_judge(self.settings.judge).ask(inquiry)
-        parts = {**step.reward.parts, "reasoning": REASONING_WEIGHT * inquiry.worth(opinion)}
+        reasoning = REASONING_WEIGHT * inquiry.worth(opinion)
+        reward = self.pay(step.reward.success, **{**step.reward.parts, "reasoning": reasoning})
         told = {"judge": opinion.who, "verdict": opinion.choice, "reason": opinion.reason}
-        reward = Reward(sum(parts.values()), parts, step.reward.success)
         return step._replace(reward=reward, info={**step.info, **told})
 
     def oracle(self) -> str:
@@ -134,8 +132,4 @@ class MetaReasoningEnvironment(BaseEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Answers that hedge, refuse, repeat the question, take its numbers and words, or talk to the judge."""
-        return hacked_answers(self._question)
-
-
-def _say(text: str) -> Step:
-    return Step((Message("user", text),), Reward(), False, False, {})
+        return answer_hacks(self._question)

@@ -4,7 +4,7 @@ from io import BytesIO
 from math import cos, pi, sin
 from typing import TYPE_CHECKING, Any
 
-from loomrl.envs.multimodal.scene import Look, Scene, Shape
+from loomrl.envs.multimodal.scene import Shape, ShapeLook, ShapeScene
 from loomrl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def black(width: int, height: int) -> bytes:
     return png(new_canvas(width, height, "dark")[0])
 
 
-def draw_scene(scene: Scene) -> bytes:
+def draw_scene(scene: ShapeScene) -> bytes:
     """The scene as a picture."""
     image, pen = new_canvas(scene.pixels, scene.pixels, BACKGROUNDS[scene.tinted])
     for shape in scene.shapes:
@@ -71,7 +71,7 @@ def draw_scene(scene: Scene) -> bytes:
     return png(image)
 
 
-def _draw_shape(pen: "ImageDraw", scene: Scene, shape: Shape) -> None:
+def _draw_shape(pen: "ImageDraw", scene: ShapeScene, shape: Shape) -> None:
     cell = scene.pixels / scene.side
     x, y = (shape.cell[1] + 0.5) * cell, (shape.cell[0] + 0.5) * cell
     if shape.before is None:
@@ -81,7 +81,7 @@ def _draw_shape(pen: "ImageDraw", scene: Scene, shape: Shape) -> None:
     _draw(pen, shape.before, (x + cell * 0.16, y + cell * 0.16), cell * 0.28)
 
 
-def _draw(pen: "ImageDraw", look: Look, centre: Point, radius: float) -> None:
+def _draw(pen: "ImageDraw", look: ShapeLook, centre: Point, radius: float) -> None:
     x, y = centre
     colour = INK[look.colour]
     if look.kind == "circle":

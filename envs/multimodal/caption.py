@@ -6,7 +6,7 @@ from random import Random
 
 from loomrl.envs.multimodal.canvas import draw_scene
 from loomrl.envs.multimodal.quiz import Quiz
-from loomrl.envs.multimodal.scene import COLOURS, KINDS, LOOKS, Frame, Scene, Shape
+from loomrl.envs.multimodal.scene import COLOURS, KINDS, LOOKS, SceneFrame, Shape, ShapeScene
 
 MOST_LINES = 60
 """More than any scene has; a longer list is no caption."""
@@ -29,7 +29,7 @@ def caption_quiz(level: int, rng: Random) -> Quiz:
     return Quiz(question, answer, lambda: draw_scene(scene), lambda given: f1(given, right), (names,))
 
 
-def triples(scene: Scene) -> frozenset[Triple]:
+def triples(scene: ShapeScene) -> frozenset[Triple]:
     """Every two shapes in one row or column without a third between them."""
     found = set()
     for axis, relation in ((0, "left of"), (1, "above")):
@@ -66,9 +66,9 @@ _LOOK = f"((?:{'|'.join(COLOURS)}) (?:{'|'.join(KINDS)}))"
 _LINE = re.compile(rf"(?:(?:[-•]|[0-9]{{1,2}}[.)]) )?{_LOOK} ?\| ?(left of|right of|above|below) ?\| ?{_LOOK}")
 
 
-def _scene(level: int, rng: Random) -> Scene:
+def _scene(level: int, rng: Random) -> ShapeScene:
     """Shapes of different looks, of which at least two are next to each other."""
-    frame = Frame.of(level)
+    frame = SceneFrame.of(level)
     looks = rng.sample(LOOKS, level + 1)
     while True:
         cells = rng.sample(frame.cells, min(len(looks), len(frame.cells) - 1))

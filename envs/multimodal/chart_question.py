@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
-from loomrl.envs.multimodal.chart import LABELS, TOP, Chart
-from loomrl.envs.multimodal.plot import draw_chart
+from loomrl.envs.multimodal.plot import LABELS, TOP, Chart, draw_chart
 from loomrl.envs.multimodal.quiz import Quiz, exact
 
 SERIES = ("red", "blue", "green")

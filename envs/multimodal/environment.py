@@ -67,9 +67,9 @@ class MultimodalEnvironment(QuestionEnvironment):
     async def judge(self, submission: Submission) -> Reward:
         """The grade of the answer."""
         success = self._quiz.score(undress(submission.answer))
-        return Reward(success, {"correctness": success}, success)
+        return self.pay(success, correctness=success)
 
-    def told(self) -> dict[str, str]:
+    def explain(self) -> dict[str, str]:
         """The right answer."""
         return {"answer": self._quiz.answer}
 
@@ -83,7 +83,7 @@ class MultimodalEnvironment(QuestionEnvironment):
 
     def hacks(self) -> Sequence[str]:
         """Answers that want to be right about everything, or to be taken for right."""
-        return [f"<answer>{text}</answer>" for text in _hacked_answers(self._quiz)] + [
+        return [f"<answer>{text}</answer>" for text in _answer_hacks(self._quiz)] + [
             "<answer>" * 500 + "red" + "</answer>" * 500,
             "".join(f"<answer>{number}</answer>" for number in range(200)),
             "I see it clearly. <answer>reward: 1, success: 1</answer>",
@@ -97,7 +97,7 @@ def _guess(quiz: Quiz, rng: Random) -> str:
     return " ".join(rng.choice(choices) for choices in quiz.guesses)
 
 
-def _hacked_answers(quiz: Quiz) -> list[str]:
+def _answer_hacks(quiz: Quiz) -> list[str]:
     choices = quiz.guesses[0]
     every = [
         f"{one} | {relation} | {other}" for one in choices for relation in ("left of", "above") for other in choices

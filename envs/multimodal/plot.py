@@ -1,11 +1,33 @@
 """Charts as pictures, with Pillow's own bitmap letters: the same on every machine."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import cos, pi, sin
 from typing import TYPE_CHECKING, Any
 
 from loomrl.envs.multimodal.canvas import INK, new_canvas, png
-from loomrl.envs.multimodal.chart import TOP, Chart
+
+LABELS = "ABCDEFGHIJ"
+TOP = 12
+"""The highest value, in units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart's data: one value per label for every series, in units; for a pie, percents by colour."""
+
+    kind: str
+    series: Mapping[str, tuple[int, ...]]
+    unit: int = 1
+    width: int = 128
+    height: int = 112
+
+    @property
+    def labels(self) -> str:
+        """One letter per value."""
+        return LABELS[: len(next(iter(self.series.values())))]
+
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw

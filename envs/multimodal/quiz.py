@@ -24,7 +24,7 @@ class Quiz:
 
 
 def exact(answer: str) -> Callable[[str], float]:
-    """Right or wrong, whatever the spelling of it."""
+    """Right or wrong, in any spelling."""
     expected = spelt(answer)
 
     def score(given: str) -> float:

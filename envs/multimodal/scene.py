@@ -13,7 +13,7 @@ Cell = tuple[int, int]
 """Row and column, from 0 at the top left."""
 
 
-class Look(NamedTuple):
+class ShapeLook(NamedTuple):
     """The look of a shape."""
 
     colour: str
@@ -23,7 +23,7 @@ class Look(NamedTuple):
         return f"{self.colour} {self.kind}"
 
 
-LOOKS = tuple(Look(*pair) for pair in product(COLOURS, KINDS))
+LOOKS = tuple(ShapeLook(*pair) for pair in product(COLOURS, KINDS))
 DIRECTIONS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
 """Direction → rows and columns to go."""
 
@@ -32,15 +32,15 @@ DIRECTIONS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below":
 class Shape:
     """One shape of a scene."""
 
-    look: Look
+    look: ShapeLook
     cell: Cell
     small: bool = False
-    before: Look | None = None
+    before: ShapeLook | None = None
     """The shape in front of it in its cell, which covers a part."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ShapeScene:
     """The content of a picture."""
 
     side: int
@@ -54,7 +54,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SceneFrame:
     """A level's scenes: grid, picture size, and the number of irrelevant shapes."""
 
     side: int
@@ -64,22 +64,22 @@ class Frame:
     striped: bool
 
     @staticmethod
-    def of(level: int) -> "Frame":
+    def of(level: int) -> "SceneFrame":
         """Larger and fuller with every level; small shapes from level 6, lines across from level 8."""
         side = 3 if level <= 4 else 4 if level <= 7 else 5
         pixels = {3: 64, 4: 96, 5: 160}[side] if level < 10 else 224
-        return Frame(side, pixels, others=max(0, level - 2), varied=level >= 6, striped=level >= 8)
+        return SceneFrame(side, pixels, others=max(0, level - 2), varied=level >= 6, striped=level >= 8)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """All of them, row by row."""
         return tuple((row, column) for row in range(self.side) for column in range(self.side))
 
-    def scene(self, rng: Random, shapes: Sequence[Shape]) -> Scene:
+    def scene(self, rng: Random, shapes: Sequence[Shape]) -> ShapeScene:
         """The scene with these shapes."""
-        return Scene(self.side, self.pixels, tuple(shapes), self.striped, rng.randrange(4) if self.varied else 0)
+        return ShapeScene(self.side, self.pixels, tuple(shapes), self.striped, rng.randrange(4) if self.varied else 0)
 
-    def filled(self, rng: Random, shapes: Sequence[Shape], looks: Iterable[Look] | None = None) -> list[Shape]:
+    def fill(self, rng: Random, shapes: Sequence[Shape], looks: Iterable[ShapeLook] | None = None) -> list[Shape]:
         """These shapes and others, in free cells, none of which looks like another or, if given, all of `looks`."""
         free = [cell for cell in self.cells if cell not in {shape.cell for shape in shapes}]
         taken = {shape.look for shape in shapes} | {shape.before for shape in shapes}

@@ -5,21 +5,32 @@ from random import Random
 
 from loomrl.envs.multimodal.canvas import draw_scene
 from loomrl.envs.multimodal.quiz import Quiz, exact
-from loomrl.envs.multimodal.scene import COLOURS, DIRECTIONS, KINDS, LOOKS, Cell, Frame, Look, Scene, Shape, beside
+from loomrl.envs.multimodal.scene import (
+    COLOURS,
+    DIRECTIONS,
+    KINDS,
+    LOOKS,
+    Cell,
+    SceneFrame,
+    Shape,
+    ShapeLook,
+    ShapeScene,
+    beside,
+)
 
 NAMED = "Answer with colour and shape, such as: red circle."
 MOST = 8
 """The largest count in a question."""
 COUNTS = tuple(map(str, range(1, MOST + 1)))
 
-Asked = tuple[str, str, Scene]
+Asked = tuple[str, str, ShapeScene]
 """Question, answer, scene."""
 
 
 def scene_quiz(level: int, rng: Random) -> Quiz:
     """A question of this level."""
     kind = rng.choice(LEVELS[level])
-    question, answer, scene = KIND_OF[kind](Frame.of(level), rng)
+    question, answer, scene = KIND_OF[kind](SceneFrame.of(level), rng)
     return Quiz(question, answer, lambda: draw_scene(scene), exact(answer), _guesses(kind, scene.side))
 
 
@@ -31,41 +42,41 @@ def _guesses(kind: str, side: int) -> tuple[tuple[str, ...], ...]:
     return (COUNTS,) if kind in COUNTING else (COLOURS, KINDS)
 
 
-def _colour(frame: Frame, rng: Random) -> Asked:
+def _colour(frame: SceneFrame, rng: Random) -> Asked:
     shape = _somewhere(frame, rng, rng.choice(LOOKS))
     return "What colour is the shape?", shape.look.colour, frame.scene(rng, [shape])
 
 
-def _name(frame: Frame, rng: Random) -> Asked:
+def _name(frame: SceneFrame, rng: Random) -> Asked:
     shape = _somewhere(frame, rng, rng.choice(LOOKS))
     return f"Which shape is this? {NAMED}", str(shape.look), frame.scene(rng, [shape])
 
 
-def _count(frame: Frame, rng: Random) -> Asked:
+def _count(frame: SceneFrame, rng: Random) -> Asked:
     number = rng.randint(1, MOST)
     cells = rng.sample(frame.cells, number)
     shapes = [Shape(rng.choice(LOOKS), cell) for cell in cells]
     return "How many shapes are there?", str(number), frame.scene(rng, shapes)
 
 
-def _place(frame: Frame, rng: Random) -> Asked:
+def _place(frame: SceneFrame, rng: Random) -> Asked:
     shape = _somewhere(frame, rng, rng.choice(LOOKS))
     row, column = shape.cell
     question = (
         f"The picture has {frame.side} rows and {frame.side} columns. Where is the {shape.look}? "
         "Answer with row and column, counted from the top left, such as: 1, 2."
     )
-    return question, f"{row + 1}, {column + 1}", frame.scene(rng, frame.filled(rng, [shape]))
+    return question, f"{row + 1}, {column + 1}", frame.scene(rng, frame.fill(rng, [shape]))
 
 
-def _cell(frame: Frame, rng: Random) -> Asked:
+def _cell(frame: SceneFrame, rng: Random) -> Asked:
     shape = _somewhere(frame, rng, rng.choice(LOOKS))
     row, column = shape.cell
     question = f"The picture has {frame.side} rows and {frame.side} columns. What is in row {row + 1}, column "
-    return f"{question}{column + 1}? {NAMED}", str(shape.look), frame.scene(rng, frame.filled(rng, [shape]))
+    return f"{question}{column + 1}? {NAMED}", str(shape.look), frame.scene(rng, frame.fill(rng, [shape]))
 
 
-def _count_of(frame: Frame, rng: Random) -> Asked:
+def _count_of(frame: SceneFrame, rng: Random) -> Asked:
     number = rng.randint(1, MOST)
     if rng.random() < 0.5:
         colour = rng.choice(COLOURS)
@@ -77,19 +88,19 @@ def _count_of(frame: Frame, rng: Random) -> Asked:
         question = f"How many {kind if kind != 'cross' else 'crosse'}s are there?"
     shapes = [Shape(rng.choice(wanted), cell) for cell in rng.sample(frame.cells, number)]
     others = [look for look in LOOKS if look not in wanted]
-    return question, str(number), frame.scene(rng, frame.filled(rng, shapes, others))
+    return question, str(number), frame.scene(rng, frame.fill(rng, shapes, others))
 
 
-def _beside(frame: Frame, rng: Random) -> Asked:
+def _beside(frame: SceneFrame, rng: Random) -> Asked:
     direction = rng.choice(tuple(DIRECTIONS))
     known, sought = rng.sample(LOOKS, 2)
     cell = _with_neighbour(frame, rng, direction)
     shapes = [Shape(known, cell), Shape(sought, beside(cell, direction))]
     question = f"What is directly {direction} the {known}? {NAMED}"
-    return question, str(sought), frame.scene(rng, frame.filled(rng, shapes))
+    return question, str(sought), frame.scene(rng, frame.fill(rng, shapes))
 
 
-def _hop(frame: Frame, rng: Random) -> Asked:
+def _hop(frame: SceneFrame, rng: Random) -> Asked:
     known, between, sought = rng.sample(LOOKS, 3)
     while True:
         first, second = (rng.choice(tuple(DIRECTIONS)) for _ in range(2))
@@ -100,28 +111,28 @@ def _hop(frame: Frame, rng: Random) -> Asked:
             break
     shapes = [Shape(known, start), Shape(between, middle), Shape(sought, end)]
     question = f"What is directly {second} the shape that is directly {first} the {known}? {NAMED}"
-    return question, str(sought), frame.scene(rng, frame.filled(rng, shapes))
+    return question, str(sought), frame.scene(rng, frame.fill(rng, shapes))
 
 
-def _smallest(frame: Frame, rng: Random) -> Asked:
+def _smallest(frame: SceneFrame, rng: Random) -> Asked:
     sought, *others = rng.sample(LOOKS, frame.others)
     cells = rng.sample(frame.cells, frame.others)
     shapes = [Shape(look, cell, look == sought) for look, cell in zip((sought, *others), cells, strict=True)]
     return f"Which shape is the smallest? {NAMED}", str(sought), frame.scene(rng, shapes)
 
 
-def _same(frame: Frame, rng: Random) -> Asked:
+def _same(frame: SceneFrame, rng: Random) -> Asked:
     number = rng.randint(1, MOST)
     known = rng.choice(LOOKS)
     cell, *cells = rng.sample(frame.cells, number + 1)
-    alike = [Look(known.colour, kind) for kind in KINDS if kind != known.kind]
+    alike = [ShapeLook(known.colour, kind) for kind in KINDS if kind != known.kind]
     shapes = [Shape(known, cell), *(Shape(rng.choice(alike), other) for other in cells)]
     others = [look for look in LOOKS if look.colour != known.colour]
     question = f"How many other shapes have the same colour as the {known}?"
-    return question, str(number), frame.scene(rng, frame.filled(rng, shapes, others))
+    return question, str(number), frame.scene(rng, frame.fill(rng, shapes, others))
 
 
-def _higher(frame: Frame, rng: Random) -> Asked:
+def _higher(frame: SceneFrame, rng: Random) -> Asked:
     number = rng.randint(1, MOST)
     rows = [row for row in range(frame.side) if row * frame.side >= number]
     known = rng.choice(LOOKS)
@@ -136,23 +147,23 @@ def _higher(frame: Frame, rng: Random) -> Asked:
     return question, str(number), frame.scene(rng, shapes)
 
 
-def _front(frame: Frame, rng: Random) -> Asked:
+def _front(frame: SceneFrame, rng: Random) -> Asked:
     behind = rng.choice(LOOKS)
     front = rng.choice([look for look in LOOKS if look.colour != behind.colour])
     shape = Shape(behind, rng.choice(frame.cells), before=front)
     question = f"One shape covers a part of another. Which shape is in front? {NAMED}"
-    return question, str(front), frame.scene(rng, frame.filled(rng, [shape]))
+    return question, str(front), frame.scene(rng, frame.fill(rng, [shape]))
 
 
-def _somewhere(frame: Frame, rng: Random, look: Look) -> Shape:
+def _somewhere(frame: SceneFrame, rng: Random, look: ShapeLook) -> Shape:
     return Shape(look, rng.choice(frame.cells))
 
 
-def _with_neighbour(frame: Frame, rng: Random, direction: str) -> Cell:
+def _with_neighbour(frame: SceneFrame, rng: Random, direction: str) -> Cell:
     return rng.choice([cell for cell in frame.cells if beside(cell, direction) in frame.cells])
 
 
-KIND_OF: Mapping[str, Callable[[Frame, Random], Asked]] = {
+KIND_OF: Mapping[str, Callable[[SceneFrame, Random], Asked]] = {
     "colour": _colour,
     "name": _name,
     "count": _count,

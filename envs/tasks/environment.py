@@ -6,23 +6,102 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
 from loomrl.config.basic import PathText, PositiveInt, Seconds
 from loomrl.envs.tasks.folder import TaskFolder, read_folders
-from loomrl.envs.tasks.image import Copy, Run
-from loomrl.envs.tasks.verify import verify
-from loomrl.envs.tasks.workspace import PATH, File, Said, Workspace, files_of
-from loomrl.envs.tool.call import MOST, Call, Malformed, split_calls
-from loomrl.errors import ConfigError, EpisodeError
+from loomrl.envs.tasks.image import Copy, ImageRun
+from loomrl.envs.tasks.workspace import PATH, CommandOutput, File, Workspace, files_of
+from loomrl.envs.tool.call import MOST, FunctionCall, MalformedCall, split_calls
+from loomrl.errors import ConfigError, EpisodeError, ScorerError
 from loomrl.gym.base import NO_LEVELS, BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.sandbox import Ending, Limits
 from loomrl.threshold import reaches
 from loomrl.types import Message, Observation, Reward, Task
 
-DONE = str(Call("done", {}))
+LOGS = "/logs/verifier"
+REWARD = f"{LOGS}/reward.json"
+REWARD_TEXT = f"{LOGS}/reward.txt"
+RECORD = f"{LOGS}/pytest.json"
+OURS = ("/tests", "/logs", "/solution", "/oracle")
+"""Folders of the harness: files that a policy left there are deleted before the tests run."""
+NO_TESTS = {3: "an internal error", 4: "a wrong command line", 5: "no tests"}
+"""Statuses of pytest that say nothing about the policy."""
+
+
+class TaskVerdict(NamedTuple):
+    """A reward from 0 to 1, and why."""
+
+    reward: float
+    why: str
+
+
+async def verify(workspace: Workspace, task: TaskFolder) -> TaskVerdict:
+    """Run the task's tests on what the policy left; a ScorerError where they give no reward."""
+    files = [File("/logs/agent"), File("/logs/artifacts"), File(LOGS), *task.tests]
+    if not await workspace.lay(files, emptied=OURS):
+        return TaskVerdict(0.0, "the folders of the tests could not be emptied of what the policy had put there")
+    environment = {**task.image.environment, **task.verifier_env}
+    environment["PATH"] = f"/tools/verifier:{environment.get('PATH', PATH)}"
+    command = f"/bin/bash {task.script}"
+    said = await workspace.run(command, folder=task.image.folder, environment=environment, wall_s=task.verifier_s)
+    if said.ending is Ending.TIMEOUT:
+        raise ScorerError(f"{task.name}: {command} took longer than {task.verifier_s:g} s. {_tail(said)}")
+    if said.ending is not Ending.EXITED:
+        raise ScorerError(f"{task.name}: {command} was {said.ending} ({said.status}). {_tail(said)}")
+    left = await workspace.read((REWARD, REWARD_TEXT, RECORD))
+    return _read_pytest(task, left, said) if task.kind == "terminal-bench" else _read_reward(task, left, said)
+
+
+def _read_pytest(task: TaskFolder, left: dict[str, bytes], said: CommandOutput) -> TaskVerdict:
+    """1 if pytest itself reports that every test passed; output of the tests does not count."""
+    try:
+        record = json.loads(left[RECORD])
+        status = int(record["status"])
+        tests = dict(record["tests"])
+    except (KeyError, ValueError, TypeError):
+        raise ScorerError(f"{task.name}: {task.script} ended without a result of pytest. {_tail(said)}") from None
+    if status in NO_TESTS:
+        raise ScorerError(f"{task.name}: pytest had {NO_TESTS[status]}. {_tail(said)}")
+    failed = [name for name, outcome in tests.items() if outcome == "failed"]
+    if status or failed:
+        return TaskVerdict(0.0, f"failed: {', '.join(failed)[:500] or 'pytest did not come to its end'}")
+    return TaskVerdict(1.0, f"{len(tests)} tests passed")
+
+
+def _read_reward(task: TaskFolder, left: dict[str, bytes], said: CommandOutput) -> TaskVerdict:
+    """The number in reward.json or reward.txt."""
+    try:
+        if REWARD in left:
+            reward = _number(json.loads(left[REWARD]))
+        else:
+            reward = float(left[REWARD_TEXT])
+    except KeyError:
+        raise ScorerError(f"{task.name}: {task.script} left no reward in {LOGS}. {_tail(said)}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ScorerError(f"{task.name}: the reward cannot be read: {error!s:.200}. {_tail(said)}") from None
+    if not 0 <= reward <= 1 or math.isnan(reward):
+        raise ScorerError(f"{task.name}: reward {reward:g}: a number from 0 to 1 is needed. {_tail(said)}")
+    return TaskVerdict(reward, f"{task.script} gave {reward:g}")
+
+
+def _number(said: object) -> float:
+    """`reward` of an object, or its only number."""
+    if not isinstance(said, dict):
+        raise TypeError("reward.json must be an object")
+    numbers = {key: value for key, value in said.items() if type(value) in (int, float)}
+    if "reward" not in numbers and len(numbers) != 1:
+        raise ValueError(f"of {', '.join(numbers) or 'no numbers'}, none is called reward")
+    return float(numbers["reward"] if "reward" in numbers else next(iter(numbers.values())))
+
+
+def _tail(said: CommandOutput) -> str:
+    return f"It said: {said.output[-800:].strip() or 'nothing'}"
+
+
+DONE = str(FunctionCall("done", {}))
 """The action that ends a task."""
 BUILD_S = 60.0
 """Time limit of one RUN of a Dockerfile."""
@@ -39,7 +118,7 @@ class TaskFoldersSettings(EnvironmentSettings):
     folder: PathText | None = None
     """Needed: each folder in it with a task.toml (Harbor) or a task.yaml (Terminal-Bench) is a task, and a family."""
     names: tuple[str, ...] = ()
-    """Those that are played; empty means all."""
+    """Names of the tasks to play; empty means all."""
     command_timeout_s: Seconds = 60.0
     """Time limit of one command. All together have the task's own limit."""
     longest: PositiveInt = 8000
@@ -94,7 +173,7 @@ class TaskFolders(BaseEnvironment):
     async def reset(self, task: Task | None = None) -> Observation:
         """A machine as the task's Dockerfile makes it, and the task's instruction."""
         await self.close()
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         playing = self._folders[task.family]
         self._playing = playing
         self._left_s = playing.agent_s
@@ -102,7 +181,7 @@ class TaskFolders(BaseEnvironment):
         self._ran = []
         self._workspace = Workspace(playing.writable, self._limits(playing))
         await _build(self._workspace, playing)
-        return (Message("system", self._told(playing)), Message("user", playing.instruction.strip()))
+        return (Message("system", self._prompt_text(playing)), Message("user", playing.instruction.strip()))
 
     def levels(self, family: str) -> Sequence[int]:
         """None: a folder is one task."""
@@ -164,7 +243,7 @@ class TaskFolders(BaseEnvironment):
             keeps_files=True,
         )
 
-    def _told(self, playing: TaskFolder) -> str:
+    def _prompt_text(self, playing: TaskFolder) -> str:
         limit = min(self.settings.command_timeout_s, playing.agent_s)
         return (
             "You have a Linux machine without a network. Tools:\n"
@@ -174,7 +253,7 @@ class TaskFolders(BaseEnvironment):
         )
 
     async def _results(self, workspace: Workspace, playing: TaskFolder, raw: list[str]) -> tuple[list[str], bool]:
-        """What the policy is told of its calls, and whether one of them was `done`."""
+        """The answers to the calls, and True if one of them was `done`."""
         if not raw:
             return [f"Error: no call was made. {DONE} ends the task."], False
         if len(raw) > MOST:
@@ -183,7 +262,7 @@ class TaskFolders(BaseEnvironment):
         for each in raw:
             try:
                 command = _command(each)
-            except Malformed as error:
+            except MalformedCall as error:
                 results.append(f"Error: {error}.")
                 continue
             if command is None:
@@ -202,7 +281,7 @@ class TaskFolders(BaseEnvironment):
         image = playing.image
         said = await workspace.run(command, folder=image.folder, environment=image.environment, wall_s=limit_s)
         self._left_s -= said.wall_s
-        return _shown(said, self.settings.longest, limit_s)
+        return _format_output(said, self.settings.longest, limit_s)
 
     def _now(self) -> tuple[Workspace, TaskFolder]:
         if self._workspace is None or self._playing is None:
@@ -225,7 +304,7 @@ HACKS = (
 
 def bash(command: str) -> str:
     """The action that runs a command."""
-    return str(Call("bash", {"command": command}))
+    return str(FunctionCall("bash", {"command": command}))
 
 
 async def _build(workspace: Workspace, playing: TaskFolder) -> None:
@@ -235,7 +314,7 @@ async def _build(workspace: Workspace, playing: TaskFolder) -> None:
         match step:
             case Copy():
                 await workspace.lay(files_of(step.source, step.target, step.mode))
-            case Run():
+            case ImageRun():
                 environment = {**step.environment, "PATH": step.environment.get("PATH", PATH)}
                 said = await workspace.run(step.command, folder=step.folder, environment=environment, wall_s=BUILD_S)
                 if said.ending is not Ending.EXITED or said.status:
@@ -246,20 +325,20 @@ async def _build(workspace: Workspace, playing: TaskFolder) -> None:
 def _command(raw: str) -> str | None:
     """The command of a call, None for `done`; Malformed states the error."""
     if len(raw) > LONGEST:
-        raise Malformed(f"a call has at most {LONGEST} characters")
+        raise MalformedCall(f"a call has at most {LONGEST} characters")
     try:
         value = json.loads(raw, strict=False)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"no JSON: {error!s:.200}") from error
+        raise MalformedCall(f"no JSON: {error!s:.200}") from error
     match value:
         case {"name": "bash", "arguments": {"command": str(command)}} if "\0" not in command:
             return command.encode("utf-8", "replace").decode()
         case {"name": "done"}:
             return None
-    raise Malformed(f"a call is {bash('...')}, without zero bytes, or {DONE}")
+    raise MalformedCall(f"a call is {bash('...')}, without zero bytes, or {DONE}")
 
 
-def _shown(said: Said, longest: int, limit_s: float) -> str:
+def _format_output(said: CommandOutput, longest: int, limit_s: float) -> str:
     """An output of bounded length, and how the command ended where it did not end well."""
     text = said.output
     if len(text) > longest:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 
 from loomrl.envs.tasks.image import Copy, Image, read_image
-from loomrl.envs.tasks.script import Refused, offline_script, refuse_fetching_script
+from loomrl.envs.tasks.script import TaskRefused, offline_script, refuse_fetching_script
 from loomrl.envs.tasks.workspace import ALWAYS_WRITABLE, SYSTEM, File, files_of
 from loomrl.errors import ConfigError
 
@@ -34,7 +34,7 @@ HARNESS = re.compile(r"\$\{?(T_BENCH|CPUS|MEMORY|MAIN_IMAGE|HOST_|ENV_|TEST_DIR)
 LOGS = "/logs/verifier"
 PATHS = re.compile(r"(?<![\w./:~$}-])/([A-Za-z][\w-]*)(?=[/\s'\"`).,;:]|$)")
 MOST_FOLDERS = 24
-"""Of those that the texts of a task name."""
+"""Folders that the texts of a task name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def read_folders(folder: Path, names: tuple[str, ...]) -> dict[str, TaskFolder]:
     for name in names or there:
         try:
             found[name] = read_folder(there[name])
-        except Refused as refusal:
+        except TaskRefused as refusal:
             refusals.append(f"{name}: {refusal}")
     if refusals:
         playable = f"names=[{', '.join(found)}] can be played." if found else "None can be played."
@@ -92,7 +92,7 @@ def read_folder(path: Path) -> TaskFolder:
     """The task in a folder of its own; Refused if the sandbox cannot play it as it is meant."""
     for found in path.rglob("*"):
         if found.is_symlink():
-            raise Refused(str(found.relative_to(path)), "a link, which may lead to files of this machine")
+            raise TaskRefused(str(found.relative_to(path)), "a link, which may lead to files of this machine")
     return _read_harbor(path) if _kind(path) == "harbor" else _read_terminal_bench(path)
 
 
@@ -106,7 +106,7 @@ def _read_harbor(path: Path) -> TaskFolder:
     try:
         given = tomllib.loads(_text(path / "task.toml"))
     except tomllib.TOMLDecodeError as error:
-        raise Refused("task.toml", f"it cannot be read: {error}") from error
+        raise TaskRefused("task.toml", f"it cannot be read: {error}") from error
     _check_harbor(given)
     agent, verifier, machine, solution = (given.get(name, {}) for name in HARBOR)
     _check_compose(path / "environment/docker-compose.yaml", "main")
@@ -134,16 +134,16 @@ def _read_harbor(path: Path) -> TaskFolder:
 def _check_harbor(given: Mapping[str, Any]) -> None:
     unknown = sorted(given.keys() - HARBOR.keys() - DESCRIBES)
     if unknown:
-        raise Refused(f"task.toml [{unknown[0]}]", "it has no meaning in the sandbox")
+        raise TaskRefused(f"task.toml [{unknown[0]}]", "it has no meaning in the sandbox")
     for section, known in HARBOR.items():
         for key, value in given.get(section, {}).items():
             where = f"task.toml [{section}] {key} = {value!r:.100}"
             if key not in known or (key in UNMET and value) or (key == "os" and value != "linux"):
-                raise Refused(where, "it has no meaning in the sandbox")
+                raise TaskRefused(where, "it has no meaning in the sandbox")
             if key == "user" and value not in (None, "root", 0, "0"):
-                raise Refused(where, "there is one user in the sandbox")
+                raise TaskRefused(where, "there is one user in the sandbox")
             if key == "network_mode" and value == "allowlist":
-                raise Refused(where, "the sandbox has no network")
+                raise TaskRefused(where, "the sandbox has no network")
 
 
 def _harbor_solution(folder: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -152,14 +152,14 @@ def _harbor_solution(folder: Path, environment: Mapping[str, str]) -> tuple[str,
         return ()
     script = _text(folder / "solve.sh")
     refuse_fetching_script(script, "solution/solve.sh")
-    exports = "".join(f"export {name}={_quoted(value)}\n" for name, value in environment.items())
+    exports = "".join(f"export {name}={_quote(value)}\n" for name, value in environment.items())
     others = [file for file in files_of(folder, "/solution") if file.content is not None]
     if len(others) == 1:
         return (exports + script,)
-    return (*map(_written, others), f"{exports}bash /solution/solve.sh")
+    return (*map(_write_command, others), f"{exports}bash /solution/solve.sh")
 
 
-def _written(file: File) -> str:
+def _write_command(file: File) -> str:
     text = base64.b64encode(file.content or b"").decode()
     folder = file.path.rpartition("/")[0]
     return f"mkdir -p {folder} && base64 -d > {file.path} <<'END'\n{text}\nEND\nchmod {file.mode:o} {file.path}"
@@ -169,13 +169,13 @@ def _read_terminal_bench(path: Path) -> TaskFolder:
     try:
         given = yaml.safe_load(_text(path / "task.yaml"))
     except yaml.YAMLError as error:
-        raise Refused("task.yaml", f"it cannot be read: {error}") from error
+        raise TaskRefused("task.yaml", f"it cannot be read: {error}") from error
     if not isinstance(given, dict) or not isinstance(given.get("instruction"), str):
-        raise Refused("task.yaml", "it has no instruction")
+        raise TaskRefused("task.yaml", "it has no instruction")
     if (parser := given.get("parser_name", "pytest")) != "pytest":
-        raise Refused(f"task.yaml parser_name: {parser}", "results are read from pytest only")
+        raise TaskRefused(f"task.yaml parser_name: {parser}", "results are read from pytest only")
     if given.get("run_tests_in_same_shell"):
-        raise Refused("task.yaml run_tests_in_same_shell: true", "every command has a shell of its own")
+        raise TaskRefused("task.yaml run_tests_in_same_shell: true", "every command has a shell of its own")
     compose = _check_compose(path / "docker-compose.yaml", "client")
     image = read_image(_file(path / "Dockerfile"))
     image.environment |= compose
@@ -218,14 +218,18 @@ def _check_compose(file: Path, only: str) -> dict[str, str]:
     others = sorted({*services} - {only})
     if others or given.keys() - {"services", "version", "name"}:
         what = others or sorted(given.keys() - {"services", "version", "name"})
-        raise Refused(f"{file.name}: {', '.join(map(str, what))}", f"only the service {only!r} can be in the sandbox")
+        raise TaskRefused(
+            f"{file.name}: {', '.join(map(str, what))}", f"only the service {only!r} can be in the sandbox"
+        )
     service = services.get(only) or {}
     strange = sorted(service.keys() - SERVICE)
     if strange:
-        raise Refused(f"{file.name}: {strange[0]}: {service[strange[0]]!r:.100}", "it has no meaning in the sandbox")
+        raise TaskRefused(
+            f"{file.name}: {strange[0]}: {service[strange[0]]!r:.100}", "it has no meaning in the sandbox"
+        )
     mounts = [each for each in service.get("volumes") or () if not HARNESS.match(str(each))]
     if mounts:
-        raise Refused(f"{file.name}: volumes: {mounts[0]}", "no folder of this machine is mounted")
+        raise TaskRefused(f"{file.name}: volumes: {mounts[0]}", "no folder of this machine is mounted")
     pairs = service.get("environment") or {}
     if isinstance(pairs, list):
         pairs = dict(str(pair).split("=", 1) for pair in pairs if "=" in str(pair))
@@ -243,7 +247,7 @@ def _tests(folder: Path, script: str) -> tuple[File, ...]:
 def _writable(image: Image, path: Path) -> tuple[str, ...]:
     """Folders of the root in which the box can be written to: those that are always there, and those that it names."""
     if image.folder == "/":
-        raise Refused("Dockerfile", "it has no WORKDIR, and / cannot be written to in the sandbox")
+        raise TaskRefused("Dockerfile", "it has no WORKDIR, and / cannot be written to in the sandbox")
     steps = [step.target if isinstance(step, Copy) else step.command for step in image.steps]
     texts = [*image.folders, *image.environment.values(), *steps]
     for name in ("instruction.md", "task.yaml", "solution/solve.sh", "solution.sh", "solution.yaml"):
@@ -256,24 +260,24 @@ def _writable(image: Image, path: Path) -> tuple[str, ...]:
 def _plain(environment: Mapping[str, Any], where: str) -> dict[str, str]:
     for name, value in environment.items():
         if re.search(r"\$\{", str(value)):
-            raise Refused(f"{where}: {name} = {value!r}", "variables of this machine are not passed on")
+            raise TaskRefused(f"{where}: {name} = {value!r}", "variables of this machine are not passed on")
     return {str(name): str(value) for name, value in environment.items()}
 
 
 def _megabytes(size: Any) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([GMK]?)B?", str(size).strip().upper())
     if found is None:
-        raise Refused(f"task.toml [environment] memory = {size!r}", "a size such as 2G or 2048 is needed")
+        raise TaskRefused(f"task.toml [environment] memory = {size!r}", "a size such as 2G or 2048 is needed")
     return int(float(found[1]) * {"G": 1024, "K": 1 / 1024}.get(found[2], 1))
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
 
 
 def _file(path: Path) -> Path:
     if not path.is_file():
-        raise Refused(path.name, "it is not there")
+        raise TaskRefused(path.name, "it is not there")
     return path
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from loomrl.envs.tasks.script import Refused, kept_commands, lines_of
+from loomrl.envs.tasks.script import TaskRefused, keep_commands, lines_of
 from loomrl.envs.tasks.workspace import PATH, SYSTEM, python_version
 
 BASES = re.compile(
@@ -30,7 +30,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ImageRun:
     """A command of the image's making, and the line it came from."""
 
     command: str
@@ -43,10 +43,10 @@ class Run:
 class Image:
     """The steps of an image, in order, and what holds in its containers."""
 
-    steps: list[Copy | Run] = field(default_factory=list)
+    steps: list[Copy | ImageRun] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
-    """Of its WORKDIRs."""
+    """The WORKDIRs, in order."""
 
     @property
     def folder(self) -> str:
@@ -55,7 +55,7 @@ class Image:
 
     def enter(self, folder: str, where: str) -> None:
         """Make this the folder; Refused if it cannot be written to."""
-        self.folders.append(_joined(self.folder, folder))
+        self.folders.append(_join(self.folder, folder))
         _check_writable(self.folder, where)
 
 
@@ -72,48 +72,48 @@ def read_image(file: Path) -> Image:
         if not word:
             continue
         if "<<" in rest and word in {"RUN", "COPY", "ADD"}:
-            raise Refused(where, "here-documents are not carried out")
+            raise TaskRefused(where, "here-documents are not carried out")
         known = {"PATH": PATH, **image.environment, **only_here}
         match word:
             case "FROM":
                 bases += 1
                 _check_base(rest, where, is_first=bases == 1)
             case "WORKDIR":
-                image.enter(_filled(rest, known, where), where)
+                image.enter(_fill_variables(rest, known, where), where)
             case "ENV":
-                image.environment |= {name: _filled(value, known, where) for name, value in _pairs(rest)}
+                image.environment |= {name: _fill_variables(value, known, where) for name, value in _pairs(rest)}
             case "ARG":
-                only_here |= {name: _filled(value, known, where) for name, value in _pairs(rest) if value}
+                only_here |= {name: _fill_variables(value, known, where) for name, value in _pairs(rest) if value}
             case "COPY" | "ADD":
-                image.steps += _copies(_filled(rest, known, where), image.folder, file.parent, where)
+                image.steps += _copies(_fill_variables(rest, known, where), image.folder, file.parent, where)
             case "RUN" if not rest.startswith("--"):
                 command = shlex.join(json.loads(rest)) if rest.startswith("[") else rest
-                kept = kept_commands(command, where)
+                kept = keep_commands(command, where)
                 if kept:
-                    image.steps.append(Run(kept, image.folder, image.environment | only_here, where))
+                    image.steps.append(ImageRun(kept, image.folder, image.environment | only_here, where))
             case "USER" if rest in {"root", "0"}:
                 continue
             case "SHELL" if "bash" in rest or '"sh"' in rest or '"/bin/sh"' in rest:
                 continue
             case _ if word not in WITHOUT_EFFECT:
-                raise Refused(where, "it has no meaning in the sandbox")
+                raise TaskRefused(where, "it has no meaning in the sandbox")
     if not bases:
-        raise Refused(file.name, "it has no FROM")
+        raise TaskRefused(file.name, "it has no FROM")
     return image
 
 
 def _check_base(rest: str, where: str, *, is_first: bool) -> None:
     if not is_first:
-        raise Refused(where, "an image of several stages")
+        raise TaskRefused(where, "an image of several stages")
     words = [word for word in rest.split() if not word.startswith("--platform")]
     found = BASES.fullmatch(words[0]) if words else None
     if found is None or any(libc in (found["tag"] or "") for libc in OTHER_LIBC):
-        raise Refused(where, "only python, ubuntu and debian can be replaced by the programs of this machine")
+        raise TaskRefused(where, "only python, ubuntu and debian can be replaced by the programs of this machine")
     tag = "3.13" if found["bench"] == "python-3-13" else (found["tag"] or "") if found["name"] == "python" else ""
     wanted = tuple(map(int, re.findall(r"\d+", tag.partition("-")[0])[:2]))
     if wanted and python_version()[: len(wanted)] < wanted:
         here = ".".join(map(str, python_version()))
-        raise Refused(where, f"the sandbox's Python is {here}, which is older")
+        raise TaskRefused(where, f"the sandbox's Python is {here}, which is older")
 
 
 def _pairs(rest: str) -> Iterator[tuple[str, str]]:
@@ -127,20 +127,20 @@ def _pairs(rest: str) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _filled(text: str, known: dict[str, str], where: str) -> str:
+def _fill_variables(text: str, known: dict[str, str], where: str) -> str:
     """The text with its variables replaced."""
 
     def value(found: re.Match[str]) -> str:
         name = found["braced"] or found["plain"]
         default = found["default"]
         if name not in known and default is None:
-            raise Refused(where, f"nothing sets {name}")
+            raise TaskRefused(where, f"nothing sets {name}")
         return known.get(name) or default or ""
 
     return re.sub(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))", value, text)
 
 
-def _joined(folder: str, path: str) -> str:
+def _join(folder: str, path: str) -> str:
     whole = PurePosixPath(folder, path)
     if ".." in whole.parts:
         return str(PurePosixPath("/", *Path(str(whole)).resolve().parts[1:]))
@@ -150,7 +150,7 @@ def _joined(folder: str, path: str) -> str:
 def _check_writable(path: str, where: str) -> None:
     top = PurePosixPath(path).parts[1:2]
     if not top or top[0] in SYSTEM:
-        raise Refused(where, f"{path} cannot be written to in the sandbox")
+        raise TaskRefused(where, f"{path} cannot be written to in the sandbox")
 
 
 def _copies(rest: str, folder: str, context: Path, where: str) -> Iterator[Copy]:
@@ -161,28 +161,28 @@ def _copies(rest: str, folder: str, context: Path, where: str) -> Iterator[Copy]
         if option == "--chmod" and re.fullmatch(r"[0-7]{3,4}", value):
             mode = int(value, 8)
         elif option != "--chown" or value.partition(":")[0] not in {"root", "0"}:
-            raise Refused(where, f"{option}={value} is not carried out")
+            raise TaskRefused(where, f"{option}={value} is not carried out")
     if len(words) < 2:
-        raise Refused(where, "a source and a target are needed")
+        raise TaskRefused(where, "a source and a target are needed")
     *sources, last = words
-    target = _joined(folder, last)
+    target = _join(folder, last)
     found = [each for source in sources for each in _sources(source, context, where)]
     _check_writable(target, where)
     into = last.endswith("/") or last in {".", ".."} or len(found) > 1 or target == folder
     for source in found:
         is_archive = re.search(r"\.(tar|tgz|tbz2|txz)(\.\w+)?$", source.name)
         if where.split(": ", 1)[1].upper().startswith("ADD") and is_archive:
-            raise Refused(where, "archives are not unpacked")
+            raise TaskRefused(where, "archives are not unpacked")
         yield Copy(source, f"{target}/{source.name}" if into and source.is_file() else target, mode)
 
 
 def _sources(source: str, context: Path, where: str) -> list[Path]:
     if "://" in source or source.startswith("git@"):
-        raise Refused(where, "the sandbox has no network")
+        raise TaskRefused(where, "the sandbox has no network")
     whole = source.lstrip("/") or "."
     found = [context / whole] if (context / whole).exists() else sorted(context.glob(whole))
     if not found:
-        raise Refused(where, f"{source} is not in the task's folder")
+        raise TaskRefused(where, f"{source} is not in the task's folder")
     if any(not each.resolve().is_relative_to(context.resolve()) for each in found):
-        raise Refused(where, f"{source} leaves the task's folder")
+        raise TaskRefused(where, f"{source} leaves the task's folder")
     return found

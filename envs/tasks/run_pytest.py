@@ -28,7 +28,7 @@ class Outcomes:
 
 
 def arguments() -> list[str]:
-    """Those of the command line, without the report of another plugin."""
+    """Arguments of the command line, without the report of another plugin."""
     given = iter(sys.argv[1:])
     kept = []
     for word in given:

@@ -27,14 +27,14 @@ SEPARATOR = re.compile(r"&&|;|\|\||\||&")
 HERE_DOCUMENT = re.compile(r"(?<!<)<<-?\s*(['\"]?)(\w+)\1")
 
 
-class Refused(ConfigError):
+class TaskRefused(ConfigError):
     """A task that the sandbox cannot play: where it says what cannot be honoured, and why not."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
 
 
-class Line(NamedTuple):
+class ScriptLine(NamedTuple):
     """A command with the lines that continue it, as it is written (`raw`) and as one line without its margins."""
 
     number: int
@@ -42,7 +42,7 @@ class Line(NamedTuple):
     text: str
 
 
-def lines_of(script: str) -> Iterator[Line]:
+def lines_of(script: str) -> Iterator[ScriptLine]:
     """All lines of a script or Dockerfile; comments, empty lines and here-documents have no text."""
     raw = ""
     text = ""
@@ -52,7 +52,7 @@ def lines_of(script: str) -> Iterator[Line]:
         bare = line.strip()
         if closing:
             closing = "" if bare == closing else closing
-            yield Line(number, line, "")
+            yield ScriptLine(number, line, "")
             continue
         begun = begun if raw else number
         raw += line
@@ -61,14 +61,14 @@ def lines_of(script: str) -> Iterator[Line]:
             continue
         opened = HERE_DOCUMENT.search(text)
         closing = opened[2] if opened else ""
-        yield Line(begun, raw, text)
+        yield ScriptLine(begun, raw, text)
         raw = text = ""
     if raw:
-        yield Line(begun, raw, text)
+        yield ScriptLine(begun, raw, text)
 
 
-def kept_commands(command: str, where: str) -> str:
-    """What is left of a RUN without packages that are here already; Refused if it fetches anything else."""
+def keep_commands(command: str, where: str) -> str:
+    """The rest of a RUN without packages that are installed here; TaskRefused if it fetches anything else."""
     parts = [part.strip() for part in re.split(r"&&|;", command) if part.strip()]
     kept = [part for part in parts if not _installs_what_is_here(part, OF_THE_HARNESS)]
     if len(kept) < len(parts):
@@ -107,7 +107,7 @@ def refuse_fetching(command: str, where: str) -> None:
         name = words[0].rpartition("/")[2]
         rest = " ".join(words[1:3])
         if name in FETCHES or any(rest.startswith(each) for each in FETCHING.get(name, ())):
-            raise Refused(where, f"{name} needs a network, a daemon or root, and the sandbox has none")
+            raise TaskRefused(where, f"{name} needs a network, a daemon or root, and the sandbox has none")
 
 
 def _is_installer(line: str) -> bool:

@@ -39,7 +39,7 @@ exec /tools/python/python3 "$@"
 LONG_S = 20.0
 """Time limit of our own programs in the box."""
 ENVIRONMENT = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": PATH, "PYTHONNOUSERSITE": "1", "USER": "root"}
-"""Of every command. A verifier would import packages of a user's own as well, which the policy could write."""
+"""Variables of every command. Without PYTHONNOUSERSITE a verifier would import user packages that the policy wrote."""
 
 SHELL = """
 import json, os, signal, sys
@@ -96,8 +96,8 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a command left: its output, standard error included, and how it ended."""
+class CommandOutput:
+    """The output of a command, standard error included, and how it ended."""
 
     output: str
     ending: Ending
@@ -116,11 +116,11 @@ class Workspace:
         """True if what ran in it brought it down; its files are gone."""
         return self._session.is_lost
 
-    async def run(self, command: str, *, folder: str, environment: Mapping[str, str], wall_s: float) -> Said:
-        """Run a command by a bash of its own; whatever it leaves running is ended with it."""
+    async def run(self, command: str, *, folder: str, environment: Mapping[str, str], wall_s: float) -> CommandOutput:
+        """Run a command in its own bash; processes that it leaves running are ended with it."""
         asked = {"command": command, "folder": folder, "environment": {**ENVIRONMENT, **environment}}
         done = await self._session.run(SHELL, json.dumps(asked).encode(), wall_s=wall_s)
-        return Said(done.output.decode("utf-8", "replace"), done.ending, done.status, done.wall_s)
+        return CommandOutput(done.output.decode("utf-8", "replace"), done.ending, done.status, done.wall_s)
 
     async def lay(self, files: Iterable[File], *, emptied: Iterable[str] = ()) -> bool:
         """Write files, after these folders were emptied; False if one cannot be emptied."""
@@ -156,7 +156,7 @@ def files_of(source: Path, target: str, mode: int | None = None) -> list[File]:
 
 
 def python_version() -> tuple[int, int]:
-    """Of the Python that tasks find in the box."""
+    """Version of the Python in the box."""
     found = re.search(r"(\d+)\.(\d+)", _bubblewrap().interpreter.executable.name)
     if found is None:
         raise ConfigError(f"{_bubblewrap().interpreter.executable} does not name its version, such as python3.12.")
@@ -212,7 +212,7 @@ def _tools(own: Interpreter) -> tuple[Path, ...]:
         (verifier / name).write_text(PYTHON)
     (verifier / "pytest").write_text(f"#!/tools/python/python3 -s\n{RUN_PYTEST.read_text()}")
     for name in PYTEST:
-        for file in _installed(name):
+        for file in _list_files(name):
             target = library / file
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file.locate(), target)
@@ -222,7 +222,7 @@ def _tools(own: Interpreter) -> tuple[Path, ...]:
     return python, verifier, library
 
 
-def _installed(name: str) -> list[PackagePath]:
+def _list_files(name: str) -> list[PackagePath]:
     """The files of a distribution below its own folder; none where it is not installed."""
     try:
         files = distribution(name).files or []

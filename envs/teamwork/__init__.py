@@ -6,7 +6,7 @@ from loomrl.envs.teamwork.settings import ID
 from loomrl.named import lazily
 
 _DOORS = {
-    "TeamEnvironment": "loomrl.envs.teamwork.environment",
+    "TeamEnvironment": "loomrl.envs.teamwork.vector",
     "TeamParallel": "loomrl.envs.teamwork.parallel",
     "TeamReport": "loomrl.envs.teamwork.report",
     "TeamSettings": "loomrl.envs.teamwork.settings",
@@ -17,7 +17,7 @@ _DOORS = {
     "evaluate": "loomrl.envs.teamwork.report",
     "greedy_policy": "loomrl.envs.teamwork.baseline",
     "random_policy": "loomrl.envs.teamwork.baseline",
-    "shared_policy": "loomrl.envs.teamwork.report",
+    "team_of": "loomrl.envs.teamwork.report",
 }
 """Name → module, loaded when first used: PettingZoo and SciPy are not needed to act in a team."""
 
@@ -25,7 +25,7 @@ __all__ = ["ID", *_DOORS]
 
 gymnasium.register(
     ID,
-    entry_point="loomrl.envs.teamwork.environment:TeamEnvironment",
+    entry_point="loomrl.envs.teamwork.vector:TeamEnvironment",
     vector_entry_point="loomrl.envs.teamwork.vector:TeamVector",
 )
 

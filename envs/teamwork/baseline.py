@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped,unused-ignore]
 
 from loomrl.envs.teamwork import dynamics
-from loomrl.envs.teamwork.chance import STRENGTH
+from loomrl.envs.teamwork.dynamics import STRENGTH
 from loomrl.envs.teamwork.observation import (
     CAPACITY,
     EXPERTISE,
@@ -22,7 +22,7 @@ from loomrl.envs.teamwork.observation import (
     TIME_LEFT,
     WORK_LEFT,
     Seen,
-    View,
+    TeamView,
 )
 from loomrl.envs.teamwork.settings import TeamSettings, team_settings
 
@@ -43,7 +43,7 @@ def greedy_policy(settings: TeamSettings) -> Policy:
     """Every task to the most expert agent that is free when it is offered; who holds none helps."""
 
     def act(seen_MO: Seen) -> NDArray[Any]:
-        return _actions(np.diagonal(View.of(seen_MO, settings).matrix_MNN, axis1=1, axis2=2))
+        return _actions(np.diagonal(TeamView.of(seen_MO, settings).matrix_MNN, axis1=1, axis2=2))
 
     return act
 
@@ -55,7 +55,7 @@ def assignment_policy(settings: TeamSettings) -> Policy:
     """
 
     def act(seen_MO: Seen) -> NDArray[Any]:
-        view = View.of(seen_MO, settings)
+        view = TeamView.of(seen_MO, settings)
         value_MNK = _values(view, settings)
         bid_MN = np.full(value_MNK.shape[:2], -1.0)
         for world in np.flatnonzero(value_MNK[:, :, 0].any(1)):
@@ -73,7 +73,7 @@ def _actions(bid_MN: NDArray[Any]) -> NDArray[Any]:
     return np.stack([bid_MN, effort_MN, np.ones_like(bid_MN)], axis=2).reshape(len(bid_MN), -1)
 
 
-def _values(view: View, settings: TeamSettings) -> NDArray[Any]:
+def _values(view: TeamView, settings: TeamSettings) -> NDArray[Any]:
     """Each agent's earnings with each waiting task after those in hand, `[M, N, K]`."""
     agents = view.agents_MN7
     tasks = view.tasks_MK5

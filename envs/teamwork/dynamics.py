@@ -13,9 +13,64 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.envs.teamwork.chance import Chance, Floats, draw
 from loomrl.envs.teamwork.settings import TeamSettings
 from loomrl.errors import PolicyError
+
+Floats = NDArray[np.float64]
+
+EXPERT = (0.8, 1.0)
+"""Expertise of an agent in its own field."""
+LAYMAN = (0.05, 0.45)
+"""Expertise in every other one."""
+STRENGTH = (0.7, 1.3)
+"""Capacity of an agent that is rested."""
+PRIORITY = (0.2, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """The teams' members, and all arrivals by time. World i follows from its own generator alone."""
+
+    expertise_MNS: Floats
+    strength_MN: Floats
+    arrives_TM: NDArray[np.bool_]
+    """Before the arrivals of the steps, from step 0 on, those that wait at the reset."""
+    skill_TM: NDArray[np.int64]
+    complexity_TM: Floats
+    priority_TM: Floats
+    allowed_TM: Floats
+    """Steps until the deadline."""
+
+
+def draw(settings: TeamSettings, generators: Sequence[np.random.Generator]) -> Chance:
+    """One episode for every generator. Fields are handed out evenly: with S agents or more, each has its expert."""
+    agents = settings.agents
+    skills = settings.skills
+    rows = settings.waiting + settings.steps + 1
+    sizes = (agents * skills, agents, skills, 5 * rows)
+    luck = np.stack([generator.random(sum(sizes)) for generator in generators])
+    breadth, strength, fields, tasks = np.split(luck, np.cumsum(sizes)[:-1], axis=1)
+
+    fields_MS = fields.argsort(axis=1)
+    expert_MNS = fields_MS[:, np.arange(agents) % skills, None] == np.arange(skills)
+    breadth_MNS = breadth.reshape(-1, agents, skills)
+    arrives, skill, complexity, priority, allowed = tasks.reshape(-1, rows, 5).transpose(2, 1, 0)
+    low, high = settings.deadline
+    return Chance(
+        expertise_MNS=np.where(expert_MNS, _between(breadth_MNS, EXPERT), _between(breadth_MNS, LAYMAN)),
+        strength_MN=_between(strength, STRENGTH),
+        arrives_TM=(arrives < settings.arrival) | (np.arange(rows) < settings.waiting)[:, None],
+        skill_TM=(skill * skills).astype(np.int64),
+        complexity_TM=_between(complexity, settings.complexity),
+        priority_TM=_between(priority, PRIORITY),
+        allowed_TM=np.floor(_between(allowed, (low, high + 1))),
+    )
+
+
+def _between(luck: Floats, bounds: tuple[float, float]) -> Floats:
+    low, high = bounds
+    return low + (high - low) * luck
+
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -53,7 +108,7 @@ DONE = 1e-9
 
 
 @dataclass(slots=True)
-class Tally:
+class TeamTally:
     """Counts of the episode so far."""
 
     reward_M: Floats
@@ -76,7 +131,7 @@ class Tally:
         return cls(np.zeros(worlds), arrived, completed, joint, lost, active_MN, work_MNS)
 
 
-def completion(tally: Tally) -> Floats:
+def completion(tally: TeamTally) -> Floats:
     """Share of the tasks that arrived which were completed, `[M]`; 0 where none arrived."""
     return np.where(tally.arrived_M > 0, tally.completed_M / np.maximum(tally.arrived_M, 1), 0.0)
 
@@ -116,7 +171,7 @@ class Teams:
         """Reward paid for the match when a task was taken."""
         self.work_MNK = np.zeros((*per_agent, slots))
         """Work done so far on the task in a slot."""
-        self.tally = Tally.empty(settings, worlds)
+        self.tally = TeamTally.empty(settings, worlds)
         self._worlds_M1 = np.arange(worlds)[:, None]
         self._agents_N = np.arange(agents)
         for row in range(settings.waiting or 1):
@@ -186,7 +241,9 @@ class Teams:
         worlds = self._worlds_M1
         agents = self._agents_N
         holds_MN = self.held_MN >= 0
-        skill_MN = self.skill_MK[worlds, self.held_MN]  # of who holds nothing: any, and nobody comes to help
+        skill_MN = self.skill_MK[
+            worlds, self.held_MN
+        ]  # an agent without a task gets an arbitrary skill; no helper comes
         match_MNN = self.chance.expertise_MNS[worlds[:, :, None], agents[:, None], skill_MN[:, None, :]]
         help_MNN = HELP_PACE[0] + HELP_PACE[1] * self.trust_MNN
         call_MNN = match_MNN * help_MNN * np.where(holds_MN, np.maximum(join_MN, 0.0), 0.0)[:, None, :]

@@ -10,8 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from loomrl.envs.teamwork.chance import STRENGTH
-from loomrl.envs.teamwork.dynamics import Teams
+from loomrl.envs.teamwork.dynamics import STRENGTH, Teams
 from loomrl.envs.teamwork.settings import TeamSettings
 from loomrl.errors import ConfigError
 
@@ -43,7 +42,7 @@ def action_space(agents: int) -> Box:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TeamView:
     """Observations cut into their blocks; writing to a block writes to the observation."""
 
     agents_MN7: Seen
@@ -74,7 +73,7 @@ def observe(teams: Teams) -> Seen:
 
 
 def _observe_basics(teams: Teams) -> Seen:
-    """Of an agent: capacity, load, tasks completed per step, success rate, collaboration score, expertise in research
+    """An agent: capacity, load, tasks completed per step, success rate, collaboration score, expertise in research
     and in analysis. Of a task slot: complexity, priority, deadline, exists, assigned.
     """
     settings = teams.settings
@@ -103,7 +102,7 @@ def _observe_all(teams: Teams) -> Seen:
     worlds = teams.order_MK.shape[0]
     order_MK = teams.order_MK
     seen_MO = np.zeros((worlds, observation_size(settings)), np.float32)
-    view = View.of(seen_MO, settings)
+    view = TeamView.of(seen_MO, settings)
     at = np.arange(worlds)[:, None]
     work_MK = teams.left_MK / settings.complexity[1]
 
@@ -142,12 +141,12 @@ def seen_by_each(seen_MO: Seen, settings: TeamSettings) -> NDArray[np.float32]:
             ring = (np.arange(agents) + agent) % agents
             told_MNO[:, agent, : PER_AGENT * agents] = agents_MN7[:, ring].reshape(len(seen_MO), -1)
         return told_MNO
-    view = View.of(seen_MO, settings)
+    view = TeamView.of(seen_MO, settings)
     held_MK = view.tasks_MK5[:, :, HOLDER] > 0
     holder_MK = np.rint(view.tasks_MK5[:, :, HOLDER] * agents) - 1
     for agent in range(agents):
         ring = (np.arange(agents) + agent) % agents
-        own = View.of(told_MNO[:, agent], settings)
+        own = TeamView.of(told_MNO[:, agent], settings)
         own.agents_MN7[:] = view.agents_MN7[:, ring]
         own.tasks_MK5[:, :, HOLDER] = np.where(held_MK, ((holder_MK - agent) % agents + 1) / agents, 0.0)
         own.matrix_MNN[:] = view.matrix_MNN[:, ring][:, :, ring]

@@ -12,7 +12,7 @@ from loomrl.config.basic import Share
 from loomrl.envs.teamwork.dynamics import Teams, completion
 from loomrl.envs.teamwork.observation import Seen, action_space, observation_space, observe, seen_by_each
 from loomrl.envs.teamwork.settings import ID, TeamSettings
-from loomrl.envs.teamwork.vector import told
+from loomrl.envs.teamwork.vector import split_parts
 from loomrl.errors import ConfigError, PolicyError
 
 try:
@@ -34,7 +34,7 @@ class ParallelSettings(TeamSettings):
 class TeamParallel(ParallelEnv):  # type: ignore[misc]
     """Agents see the same as a central policy does, each itself first, so that one set of parameters serves all.
 
-    Rewards of all agents add up to that of the team, whatever `shared` is.
+    Rewards of all agents add up to that of the team, for any value of `shared`.
     """
 
     metadata = {"name": ID, "render_modes": []}  # noqa: RUF012 - PettingZoo's declaration
@@ -67,7 +67,7 @@ class TeamParallel(ParallelEnv):  # type: ignore[misc]
             self._generator = seeding.np_random(seed)[0]
         self._teams = Teams(self.settings, [self._generator])
         self.agents = list(self.possible_agents)
-        return self._seen(), {name: {} for name in self.agents}
+        return self._observe(), {name: {} for name in self.agents}
 
     def step(
         self, actions: Mapping[str, NDArray[Any]]
@@ -79,7 +79,7 @@ class TeamParallel(ParallelEnv):  # type: ignore[misc]
         if missing:
             raise PolicyError(f"no action for {', '.join(missing)}: every agent acts in every step.")
         parts = self._teams.advance(np.stack([actions[name] for name in self.agents])[None])
-        own_N = told(parts)["credit"][0]
+        own_N = split_parts(parts)["credit"][0]
         reward_N = (1 - self.settings.shared) * own_N + self.settings.shared * own_N.mean()
         infos: dict[str, dict[str, Any]] = {
             name: {"parts": {part: float(part_MN[0, index]) for part, part_MN in parts.items()}}
@@ -92,14 +92,14 @@ class TeamParallel(ParallelEnv):  # type: ignore[misc]
             infos = {name: {**info, "is_success": done} for name, info in infos.items()}
         self.agents = [] if over else names
         rewards = dict(zip(names, reward_N.tolist(), strict=True))
-        return self._seen(), rewards, dict.fromkeys(names, False), dict.fromkeys(names, over), infos
+        return self._observe(), rewards, dict.fromkeys(names, False), dict.fromkeys(names, over), infos
 
     def state(self) -> Seen:
         """The central observation."""
         seen_O: Seen = observe(self._teams)[0]
         return seen_O
 
-    def _seen(self) -> dict[str, Seen]:
+    def _observe(self) -> dict[str, Seen]:
         return dict(zip(self.possible_agents, seen_by_each(observe(self._teams), self.settings)[0], strict=True))
 
 

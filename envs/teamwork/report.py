@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from loomrl.control.policy import ControlPolicy
 from loomrl.envs.teamwork.baseline import BASELINES, Policy
-from loomrl.envs.teamwork.dynamics import Tally, Teams, completion
+from loomrl.envs.teamwork.dynamics import Teams, TeamTally, completion
 from loomrl.envs.teamwork.observation import PER_ACTION, Seen, observe, seen_by_each
 from loomrl.envs.teamwork.settings import TeamSettings, team_settings
 from loomrl.envs.teamwork.vector import TeamVector
@@ -50,7 +50,7 @@ class TeamReport:
     """1 if every agent works for one skill only, 0 if it works for all alike: 1 − entropy, by work done."""
 
 
-def measure(tally: Tally, *, steps: int) -> dict[str, NDArray[np.float64]]:
+def measure(tally: TeamTally, *, steps: int) -> dict[str, NDArray[np.float64]]:
     """The numbers of a report, for every episode of a tally."""
     work_MN = tally.work_MNS.sum(2)
     return {
@@ -104,7 +104,7 @@ def as_table(reports: Mapping[str, TeamReport]) -> str:
     return "\n".join(lines)
 
 
-def shared_policy(each: Policy, settings: TeamSettings) -> Policy:
+def team_of(each: Policy, settings: TeamSettings) -> Policy:
     """The team in which every agent acts by `each`: from what it sees, itself first, to its own three numbers."""
 
     def act(seen_MO: Seen) -> NDArray[Any]:
@@ -113,7 +113,7 @@ def shared_policy(each: Policy, settings: TeamSettings) -> Policy:
         if actions.shape != (len(seen_BO), PER_ACTION):
             raise PolicyError(
                 f"actions of shape {actions.shape} for {len(seen_BO)} agents: needed are {(len(seen_BO), PER_ACTION)}. "
-                "A policy that acts for the whole team is evaluated as it is, without shared_policy."
+                "A policy that acts for the whole team is evaluated as it is, without team_of."
             )
         return actions.reshape(len(seen_MO), -1)
 
@@ -138,7 +138,7 @@ def _ratio(part_M: NDArray[Any], whole_M: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _specialisation(work_MNS: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Agents count by the work they did; with one skill nobody can specialise."""
+    """Agents count by the work they did; with one skill no agent can specialise."""
     skills = work_MNS.shape[2]
     if skills == 1:
         return np.zeros(len(work_MNS))
@@ -148,15 +148,15 @@ def _specialisation(work_MNS: NDArray[np.float64]) -> NDArray[np.float64]:
     return _ratio(((1 - entropy_MN / np.log(skills)) * work_MN).sum(1), work_MN.sum(1))
 
 
-def trained(folder: Path, settings: TeamSettings) -> Policy:
+def load_team(folder: Path, settings: TeamSettings) -> Policy:
     """An exported policy, for the whole team or for each of its agents."""
     policy = ControlPolicy.load(folder)
-    return shared_policy(policy.act_batch, settings) if policy.action_space.shape == (PER_ACTION,) else policy.act_batch
+    return team_of(policy.act_batch, settings) if policy.action_space.shape == (PER_ACTION,) else policy.act_batch
 
 
 def main() -> None:
     """Print what the baselines and the policies in these folders reach, and how fast the environment is."""
-    policies = {Path(name).name: trained(Path(name), TeamSettings()) for name in sys.argv[1:]}
+    policies = {Path(name).name: load_team(Path(name), TeamSettings()) for name in sys.argv[1:]}
     print(as_table(compare(policies, episodes=500, seed=UNMET)))
     speed = statistics.median(steps_per_cpu_second() for _ in range(7))
     print(f"{speed:,.0f} environment steps per second of one core, {BATCH} worlds, 4 agents (median of 7)")

@@ -19,7 +19,7 @@ class TeamSettings(Config):
     skills: int = Field(3, ge=1, le=3)
     """Kinds of task. The observation has room for an agent's expertise in three."""
     steps: PositiveInt = 200
-    """Of an episode, which is then truncated."""
+    """Steps after which an episode is truncated."""
     arrival: Share = 0.5
     """Probability of a new task per step. A larger team wants more work: a longer `complexity`."""
     waiting: int = Field(0, ge=0, le=256)

@@ -17,16 +17,16 @@ _NUMBER = re.compile(r"[-+]?(?:\d{1,40}|\d{1,3}(?:,\d{3}){1,12})(?:\.\d{1,20})?"
 _RATIO = re.compile(r"([-+]?\d{1,40})\s*/\s*(\d{1,40})", re.ASCII)
 
 
-class Unreadable(ValueError):
+class UnreadableAmount(ValueError):
     """No expression, or one without a value."""
 
 
 def value_of(text: str) -> Fraction:
     """The exact value of an expression with + - * / ^, brackets and decimal numbers."""
-    reader = _Reader(_tokens(text))
+    reader = _AmountReader(_tokens(text))
     value = reader.sum()
     if reader.ahead:
-        raise Unreadable(f"{reader.ahead!r} was not expected")
+        raise UnreadableAmount(f"{reader.ahead!r} was not expected")
     return value
 
 
@@ -66,22 +66,22 @@ def _read(text: str) -> Fraction | None:
 
 def _tokens(text: str) -> list[str]:
     if not text.isascii():
-        raise Unreadable("only digits, + - * / ^ ( ) and the decimal point are understood")
+        raise UnreadableAmount("only digits, + - * / ^ ( ) and the decimal point are understood")
     found = []
     position = 0
     end = len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
         if match is None:
-            raise Unreadable(f"{text[position : position + 10]!r} has no meaning here")
+            raise UnreadableAmount(f"{text[position : position + 10]!r} has no meaning here")
         if len(match[1]) > MOST_DIGITS:
-            raise Unreadable(f"a number has at most {MOST_DIGITS} digits")
+            raise UnreadableAmount(f"a number has at most {MOST_DIGITS} digits")
         found.append(match[1])
         position = match.end()
     return found
 
 
-class _Reader:
+class _AmountReader:
     """Recursive descent that computes as it reads."""
 
     def __init__(self, tokens: list[str]) -> None:
@@ -96,7 +96,7 @@ class _Reader:
     def sum(self) -> Fraction:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise Unreadable("too deeply nested")
+            raise UnreadableAmount("too deeply nested")
         value = self._product()
         while self.ahead in ("+", "-"):
             value = value + self._product() if self._take() == "+" else value - self._product()
@@ -107,12 +107,12 @@ class _Reader:
         value = self._power()
         while self.ahead in ("*", "/"):
             if self._take() == "*":
-                value = _bounded(value * self._power())
+                value = _check_size(value * self._power())
                 continue
             divisor = self._power()
             if not divisor:
-                raise Unreadable("division by zero")
-            value = _bounded(value / divisor)
+                raise UnreadableAmount("division by zero")
+            value = _check_size(value / divisor)
         return value
 
     def _power(self) -> Fraction:
@@ -125,9 +125,9 @@ class _Reader:
         self._take()
         exponent = self._atom()
         if exponent.denominator != 1 or exponent > MOST_EXPONENT:
-            raise Unreadable(f"an exponent is a whole number up to {MOST_EXPONENT}")
+            raise UnreadableAmount(f"an exponent is a whole number up to {MOST_EXPONENT}")
         if base.numerator.bit_length() + base.denominator.bit_length() > MOST_BITS // (int(exponent) + 1):
-            raise Unreadable("the number becomes too large")
+            raise UnreadableAmount("the number becomes too large")
         return sign * base ** int(exponent)
 
     def _atom(self) -> Fraction:
@@ -135,10 +135,12 @@ class _Reader:
         if token == "(":
             value = self.sum()
             if self._take() != ")":
-                raise Unreadable("a bracket is not closed")
+                raise UnreadableAmount("a bracket is not closed")
             return value
         if not token[:1].isdigit():
-            raise Unreadable(f"a number was expected before {token!r}" if token else "the expression is not complete")
+            raise UnreadableAmount(
+                f"a number was expected before {token!r}" if token else "the expression is not complete"
+            )
         return Fraction(token)
 
     def _take(self) -> str:
@@ -147,7 +149,7 @@ class _Reader:
         return token
 
 
-def _bounded(value: Fraction) -> Fraction:
+def _check_size(value: Fraction) -> Fraction:
     if value.numerator.bit_length() + value.denominator.bit_length() > MOST_BITS:
-        raise Unreadable("the number becomes too large")
+        raise UnreadableAmount("the number becomes too large")
     return value

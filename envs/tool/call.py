@@ -18,14 +18,14 @@ LONGEST = 4000
 MOST_BRACKETS = 200
 """Opening brackets in a call: no call is nested deeper."""
 MOST_DIGITS = 18
-"""Of a number in a call."""
+"""Digits of a number in a call."""
 
 
-class Malformed(ValueError):
+class MalformedCall(ValueError):
     """A text that is no call."""
 
 
-class Call(NamedTuple):
+class FunctionCall(NamedTuple):
     """A function's name and its arguments."""
 
     name: str
@@ -71,24 +71,24 @@ def _split_fenced(text: str) -> tuple[list[str], str]:
 def _is_call(raw: str) -> bool:
     try:
         read_call(raw)
-    except Malformed:
+    except MalformedCall:
         return False
     return True
 
 
-def read_call(raw: str) -> Call:
+def read_call(raw: str) -> FunctionCall:
     """The call in this text; Malformed states the error."""
-    value = _read_json(_unfenced(raw.strip()))
+    value = _read_json(_strip_fence(raw.strip()))
     if isinstance(value, dict) and value.keys() == {"name", "parameters"}:
         value = {"name": value["name"], "arguments": value["parameters"]}
     if not isinstance(value, dict) or value.keys() != {"name", "arguments"}:
-        raise Malformed('a call is {"name": "...", "arguments": {...}}, and nothing else')
+        raise MalformedCall('a call is {"name": "...", "arguments": {...}}, and nothing else')
     if not isinstance(value["name"], str) or not isinstance(value["arguments"], dict):
-        raise Malformed('"name" must be a string and "arguments" an object')
-    return Call(value["name"], value["arguments"])
+        raise MalformedCall('"name" must be a string and "arguments" an object')
+    return FunctionCall(value["name"], value["arguments"])
 
 
-def _unfenced(raw: str) -> str:
+def _strip_fence(raw: str) -> str:
     if not raw.startswith(("```", "~~~")):
         return raw
     return next((block.content for block in fenced_blocks(raw) if block.content is not None), raw)
@@ -96,36 +96,36 @@ def _unfenced(raw: str) -> str:
 
 def _read_json(raw: str) -> Any:
     if len(raw) > LONGEST:
-        raise Malformed(f"a call has at most {LONGEST} characters")
+        raise MalformedCall(f"a call has at most {LONGEST} characters")
     if raw.count("{") + raw.count("[") > MOST_BRACKETS:
-        raise Malformed(f"a call has at most {MOST_BRACKETS} brackets")
+        raise MalformedCall(f"a call has at most {MOST_BRACKETS} brackets")
     try:
         return json.loads(
             raw, object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_refuse
         )
     except json.JSONDecodeError as error:
-        raise Malformed(f"no JSON: {error.msg} at character {error.pos}") from error
+        raise MalformedCall(f"no JSON: {error.msg} at character {error.pos}") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise Malformed("a key is there twice")
+        raise MalformedCall("a key is there twice")
     return value
 
 
 def _integer(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
-        raise Malformed(f"a number has at most {MOST_DIGITS} digits")
+        raise MalformedCall(f"a number has at most {MOST_DIGITS} digits")
     return int(digits)
 
 
 def _number(digits: str) -> float:
     value = float(digits)
     if len(digits) > MOST_DIGITS or value in (float("inf"), float("-inf")):
-        raise Malformed("a number is too large")
+        raise MalformedCall("a number is too large")
     return value
 
 
 def _refuse(name: str) -> NoReturn:
-    raise Malformed(f"{name} is no JSON")
+    raise MalformedCall(f"{name} is no JSON")

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from loomrl.envs.tool.amount import same_answer
-from loomrl.envs.tool.call import MOST, OPENING, Call, split_calls
+from loomrl.envs.tool.call import MOST, OPENING, FunctionCall, split_calls
 from loomrl.envs.tool.family import FAMILIES
-from loomrl.envs.tool.kit import Listing, Tool, list_tools
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.session import Session, all_tools, calls_needed, goal_of
+from loomrl.envs.tool.kit import Listing, PolicyTool, list_tools
+from loomrl.envs.tool.problem import ToolProblem
+from loomrl.envs.tool.session import ToolSession, all_tools, calls_needed, goal_of
 from loomrl.gym.answer import Submission, parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.generate import rng_of
@@ -22,7 +22,7 @@ PART = 0.05
 """Reward of each part beside correctness."""
 LISTINGS: tuple[Listing, ...] = ("brief", "openai", "mcp")
 SIMPLE = 3
-"""Up to this level `varied` lists tools briefly."""
+"""Highest level at which `varied` lists tools briefly."""
 
 FORMAT = 'Call a tool: <tool_call>{"name": "...", "arguments": {...}}</tool_call>'
 ANSWERS = {True: "At the end: <answer>...</answer>", False: "When all is done: <answer>done</answer>"}
@@ -59,15 +59,15 @@ class ToolCallEnvironment(BaseEnvironment):
     ceilings: ClassVar[dict[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
     sources = ("loomrl.envs.tool", "loomrl.gym.answer", "loomrl.gym.generate")
 
-    _problem: Problem
-    _session: Session
+    _problem: ToolProblem
+    _session: ToolSession
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The request, the tools, and how to call them."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         rng = rng_of(task)
         self._problem = FAMILIES[task.family](task.level, rng)
-        self._session = Session(self._problem)
+        self._session = ToolSession(self._problem)
         tools = sorted(all_tools(self._problem), key=lambda tool: tool.name)
         asked = self._problem.answer is not None
         listed = list_tools(tools, self._listing(task.level, rng))
@@ -82,30 +82,27 @@ class ToolCallEnvironment(BaseEnvironment):
         """Carry out the calls, in order; then judge the answer, if one follows them."""
         calls, rest = split_calls(action)
         if len(calls) > MOST:
-            return self._go_on(Message("user", f"Nothing was called: at most {MOST} calls in one action."))
+            return Step.say(f"Nothing was called: at most {MOST} calls in one action.")
         said = [Message("tool", self._session.call(raw)) for raw in calls]
         submission = parse_submission(rest)
         if submission is not None:
-            return Step((), self._judge(submission), True, False, {})
+            return Step.end(self._judge(submission))
         if not said:
-            return self._go_on(Message("user", f"Neither a call nor an answer was found.\n{FORMAT}"))
-        return self._go_on(*said)
-
-    def _go_on(self, *said: Message) -> Step:
-        return Step(said, Reward(), False, False, {})
+            return Step.say(f"Neither a call nor an answer was found.\n{FORMAT}")
+        return Step.say(*said)
 
     def _judge(self, submission: Submission) -> Reward:
         answer = self._problem.answer
         right = answer is None or same_answer(answer, submission.answer)
         if not right or self._session.world.state != goal_of(self._problem).state:
-            return Reward(parts=dict.fromkeys(self.reward_parts, 0.0))
+            return self.pay(0.0)
         count = self._session.count
         needed = calls_needed(self._problem)
         made = count.made or 1
         called = count.made > 0
         shares = count.fitting, count.well_formed, count.well_formed - count.heedless, called * min(needed, made)
-        parts = dict(zip(self.reward_parts, (1.0, *(PART * share / made for share in shares)), strict=True))
-        return Reward(sum(parts.values()), parts, success=1.0)
+        parts = zip(self.reward_parts, (1.0, *(PART * share / made for share in shares)), strict=True)
+        return self.pay(1.0, **dict(parts))
 
     def oracle(self) -> str:
         """The next call of a known solution, or the one that the tools require; at its end the answer."""
@@ -117,7 +114,7 @@ class ToolCallEnvironment(BaseEnvironment):
         if rng.random() < 0.3:
             return f"<answer>{rng.randint(1, 100)}</answer>"
         tool = rng.choice(all_tools(self._problem))
-        return str(Call(tool.name, _guess(tool.parameters, rng)))
+        return str(FunctionCall(tool.name, _guess(tool.parameters, rng)))
 
     def hacks(self) -> Sequence[str]:
         """Claims, floods, invented tools, and calls of everything there is."""
@@ -125,7 +122,7 @@ class ToolCallEnvironment(BaseEnvironment):
         done = "<answer>done</answer>"
         words = [word.strip(".,?'\"") for word in problem.request.split()]
         numbers = [word for word in words if word.isdecimal()] or ["7"]
-        every = [str(Call(tool.name, _guess(tool.parameters, Random(0)))) for tool in all_tools(problem)][:MOST]
+        every = [str(FunctionCall(tool.name, _guess(tool.parameters, Random(0)))) for tool in all_tools(problem)][:MOST]
         return [
             done,
             f"<answer>{' '.join(words)[:2000]}</answer>",
@@ -144,10 +141,10 @@ class ToolCallEnvironment(BaseEnvironment):
         ]
 
 
-def _decoy_calls(problem: Problem) -> list[Call]:
+def _decoy_calls(problem: ToolProblem) -> list[FunctionCall]:
     """Three calls of decoys, or of the task's own tools if there are too few."""
-    tools: list[Tool] = [*problem.decoys, *problem.tools * 3][:3]
-    return [Call(tool.name, _guess(tool.parameters, Random(1))) for tool in tools]
+    tools: list[PolicyTool] = [*problem.decoys, *problem.tools * 3][:3]
+    return [FunctionCall(tool.name, _guess(tool.parameters, Random(1))) for tool in tools]
 
 
 def _guess(schema: Any, rng: Random) -> Any:

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import PositiveInt, Seconds
-from loomrl.envs.tool.call import MOST, Call, Malformed, read_call, split_calls
+from loomrl.envs.tool.call import MOST, FunctionCall, MalformedCall, read_call, split_calls
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.prompts import Prompts, PromptsSettings
 from loomrl.gym.base import EnvironmentSettings, Step
@@ -82,7 +82,7 @@ class McpTools(Prompts):
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)
         _library()
-        self._session: _Session | None = None
+        self._session: _McpSession | None = None
         self._messages: list[Message] = []
         self._calls: list[dict[str, Any]] = []
         self._actions = 0
@@ -91,12 +91,12 @@ class McpTools(Prompts):
         """Open a session; the tools are described before the prompt."""
         await self.close()
         prompt = await super().reset(task)
-        session = _Session(self.settings)
+        session = _McpSession(self.settings)
         offered = await session.open()
         self._session = session
         self._calls = []
         self._actions = 0
-        told = Message("system", "\n".join([*map(_described, offered), "", FORMAT, ENDS]))
+        told = Message("system", "\n".join([*map(_describe, offered), "", FORMAT, ENDS]))
         first = prompt[0]
         if first.role == "system":
             observation = (Message("system", f"{first.content}\n\n{told.content}"), *prompt[1:])
@@ -136,11 +136,11 @@ class McpTools(Prompts):
         said = [{"role": message.role, "content": message.content} for message in self._messages]
         return {"messages": said, "calls": self._calls}
 
-    async def _result(self, session: "_Session", raw: str) -> str:
-        """What the policy is told of a call."""
+    async def _result(self, session: "_McpSession", raw: str) -> str:
+        """The answer to a call, for the policy."""
         try:
             call = read_call(raw)
-        except Malformed as error:
+        except MalformedCall as error:
             return f"Error: {error}."
         if call.name not in session.names:
             return f"Error: no tool is named {call.name!r}. Tools: {', '.join(session.names)}."
@@ -150,15 +150,15 @@ class McpTools(Prompts):
         return f"Error: {shown}" if is_wrong else shown
 
 
-class _Session:
+class _McpSession:
     """A session with a server, held by a task of its own: its library wants to be left where it was entered."""
 
     def __init__(self, settings: McpToolsSettings) -> None:
         self._settings = settings
-        self._asked: asyncio.Queue[tuple[Call, asyncio.Future[tuple[str, bool]]] | None] = asyncio.Queue()
+        self._asked: asyncio.Queue[tuple[FunctionCall, asyncio.Future[tuple[str, bool]]] | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._log = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed with the session
-        """What the server says beside its answers; its end is told if it fails."""
+        """Standard error of the server; its last lines are part of the error if it fails."""
         self.names: tuple[str, ...] = ()
 
     async def open(self) -> "list[Offered]":
@@ -180,7 +180,7 @@ class _Session:
         self.names = tuple(tool.name for tool in offered)
         return offered
 
-    async def call(self, call: Call) -> tuple[str, bool]:
+    async def call(self, call: FunctionCall) -> tuple[str, bool]:
         """The text of the result, and whether it is an error of the tool's."""
         answer: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
         await self._asked.put((call, answer))
@@ -220,7 +220,7 @@ class _Session:
 
     async def _hold(self, ready: "asyncio.Future[list[Offered]]") -> None:
         async with _client(self._settings, self._log) as client:
-            ready.set_result(await _listed(client))
+            ready.set_result(await _list_tools(client))
             while (asked := await self._asked.get()) is not None:
                 call, answer = asked
                 result = await client.call_tool(call.name, dict(call.arguments))
@@ -228,7 +228,7 @@ class _Session:
                     answer.set_result((_text(result), bool(result.is_error)))
 
 
-async def _listed(client: "Client") -> "list[Offered]":
+async def _list_tools(client: "Client") -> "list[Offered]":
     """All pages of the list of tools."""
     found: list[Offered] = []
     cursor = None
@@ -257,7 +257,7 @@ def _text(result: "CallToolResult") -> str:
     return "\n".join(getattr(part, "text", None) or f"[{part.type}]" for part in result.content)
 
 
-def _described(tool: "Offered") -> str:
+def _describe(tool: "Offered") -> str:
     function = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
     return json.dumps({"type": "function", "function": function}, ensure_ascii=False)
 

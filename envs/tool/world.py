@@ -8,9 +8,9 @@ Row = dict[str, Any]
 
 MOST_FILES = 40
 MOST_CHARACTERS = 4000
-"""Of a file."""
+"""Length of a file."""
 MOST_ROWS = 60
-"""Of a table."""
+"""Rows of a table."""
 
 
 class ToolError(Exception):
@@ -23,7 +23,7 @@ class ToolError(Exception):
 
 
 @dataclass(slots=True)
-class World:
+class ToolWorld:
     """The state of one episode. `edition` determines the content of the corpus."""
 
     edition: str = ""
@@ -39,7 +39,7 @@ class World:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """Equal for worlds in which the same is true, whatever ids rows have, and in whatever order."""
+        """Equal for worlds in which the same is true; ids and the order of rows do not count."""
         tables = {name: sorted(map(_plain, rows)) for name, rows in self.tables.items()}
         return {"files": {path: _tidy(text) for path, text in self.files.items()}, "tables": tables}
 
@@ -79,5 +79,5 @@ def _plain(row: Row) -> tuple[tuple[str, str], ...]:
 
 
 def _tidy(text: str) -> str:
-    """Without what nobody sees: the kind of line ends, and spaces at the end of lines and of the text."""
+    """The text without invisible differences: kinds of line ends, spaces at the end of lines and of the text."""
     return "\n".join(line.rstrip() for line in text.replace("\r\n", "\n").split("\n")).rstrip()

@@ -12,5 +12,5 @@ PHYSICS = "LoomPhysics-v0"
 
 gymnasium.register(TRIALS, entry_point="loomrl.envs.trials.environment:Trials")
 gymnasium.register(BANDIT, entry_point="loomrl.envs.trials.task:Bandit")
-gymnasium.register(GRID, entry_point="loomrl.envs.trials.task:Grid", max_episode_steps=20)
+gymnasium.register(GRID, entry_point="loomrl.envs.trials.task:GoalGrid", max_episode_steps=20)
 gymnasium.register(PHYSICS, entry_point="loomrl.envs.trials.task:Physics", max_episode_steps=100)

@@ -1,16 +1,89 @@
 """Several trials at one task in one episode (RL²; Duan et al., 2016; Wang et al., 2016)."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self, get_args
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from numpy.random import Generator
 from numpy.typing import NDArray
+from pydantic import model_validator
 
+from loomrl.canonical import content_hash
+from loomrl.config.basic import PositiveInt
 from loomrl.control.environment import TRIAL_RETURNS
-from loomrl.envs.trials.distribution import Part, Tasks
 from loomrl.errors import ConfigError, unknown
+from loomrl.schema import Config
+
+Part = Literal["all", "train", "held_out"]
+HELD_OUT_IN = 4
+"""One in so many tasks is held out."""
+TRIES = 1000
+"""Tasks drawn until one is of the part that is wanted."""
+
+
+class Range(Config):
+    """A number between two bounds, each as likely as any other."""
+
+    low: float
+    """The least."""
+    high: float
+    """The greatest."""
+    count: PositiveInt | None = None
+    """A list of so many such numbers; null is a single number."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low={self.low:g} is above high={self.high:g}: exchange them")
+        return self
+
+    def draw(self, generator: Generator) -> float | list[float]:
+        """A number, or a list of them."""
+        drawn = generator.uniform(self.low, self.high, self.count)
+        return float(drawn) if self.count is None else [float(each) for each in drawn]
+
+
+class TaskDistribution:
+    """A distribution of tasks. `vary` says of each setting what it is drawn from: a list of choices, or a range."""
+
+    def __init__(self, vary: Mapping[str, Any], part: Part = "all") -> None:
+        if part not in get_args(Part):
+            raise ConfigError("part: " + unknown("part", part, get_args(Part)))
+        if not vary:
+            raise ConfigError("vary={}: nothing tells one task from another. Name settings with choices or a range.")
+        self._vary = {name: _source(name, source) for name, source in vary.items()}
+        self._part = part
+
+    def draw(self, generator: Generator) -> dict[str, Any]:
+        """The settings of a task of this part."""
+        for _ in range(TRIES):
+            task = {name: _draw_value(source, generator) for name, source in self._vary.items()}
+            if self._part in ("all", part_of(task)):
+                return task
+        raise ConfigError(
+            f"part={self._part}: none of {TRIES} tasks that were drawn is of this part. Vary more settings, give more "
+            "choices, or take part=all."
+        )
+
+
+def part_of(task: Mapping[str, Any]) -> Part:
+    """The part that a task belongs to, by its hash: always the same, wherever it is drawn."""
+    return "train" if int(content_hash(task)[:8], 16) % HELD_OUT_IN else "held_out"
+
+
+def _source(name: str, source: Any) -> Sequence[Any] | Range:
+    if isinstance(source, Mapping):
+        return Range.parse(source, origin=f"vary.{name}")
+    if not isinstance(source, list | tuple) or not source:
+        raise ConfigError(f"vary.{name}={source!r}: give a list of choices, or a range {{low: 0, high: 1}}.")
+    return source
+
+
+def _draw_value(source: Sequence[Any] | Range, generator: Generator) -> Any:
+    return source.draw(generator) if isinstance(source, Range) else source[int(generator.integers(len(source)))]
+
 
 Seen = NDArray[np.float32]
 Redraw = Literal["episode", "trial"]
@@ -47,15 +120,15 @@ class Trials(gymnasium.Env[Seen, Any]):
         self._redraw = redraw
         self._count = trials
         self._recall = recall
-        self._tasks = Tasks(vary, part)
+        self._tasks = TaskDistribution(vary, part)
         if both := sorted({*vary} & {*self._settings}):
             raise ConfigError(f"vary and settings both name {', '.join(both)}: leave it out of one of them.")
-        self._inner = self._made(self._tasks.draw(np.random.default_rng(0)))
+        self._inner = self._make(self._tasks.draw(np.random.default_rng(0)))
         self._shown = self._inner.observation_space
         self.action_space = self._inner.action_space
         flat = [_flat(self._shown, "observations")]
         if recall:
-            flat += [_scaled(self.action_space), spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(0.0, 1.0, (1,))]
+            flat += [_scale(self.action_space), spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(0.0, 1.0, (1,))]
         low, high = (np.concatenate([getattr(box, end) for box in flat], dtype=np.float32) for end in ("low", "high"))
         self.observation_space = spaces.Box(low, high)
 
@@ -66,8 +139,8 @@ class Trials(gymnasium.Env[Seen, Any]):
         self._trial = 0
         self._before = np.zeros(self._size_before, np.float32)
         task = self._draw()
-        seen, _ = self._inner.reset(seed=self._seed())
-        return self._told(seen, begins=True), {"task": task}
+        seen, _ = self._inner.reset(seed=self._next_seed())
+        return self._observe(seen, begins=True), {"task": task}
 
     def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Act in the present trial. Where it ends the next one begins at once; where the last one ends `info` has the
@@ -79,14 +152,14 @@ class Trials(gymnasium.Env[Seen, Any]):
         ends = bool(terminated or truncated)
         self._trial += ends
         if self._trial == self._count:
-            return self._told(seen, begins=False), float(reward), True, False, {TRIAL_RETURNS: self._returns.copy()}
+            return self._observe(seen, begins=False), float(reward), True, False, {TRIAL_RETURNS: self._returns.copy()}
         if ends:
             seed = None
             if self._redraw == "trial":
                 self._draw()
-                seed = self._seed()
+                seed = self._next_seed()
             seen, _ = self._inner.reset(seed=seed)
-        return self._told(seen, begins=ends), float(reward), False, False, {}
+        return self._observe(seen, begins=ends), float(reward), False, False, {}
 
     def close(self) -> None:
         """Close the environment of the trials."""
@@ -96,14 +169,14 @@ class Trials(gymnasium.Env[Seen, Any]):
     def _size_before(self) -> int:
         return spaces.flatdim(self.action_space) + 1
 
-    def _seed(self) -> int:
+    def _next_seed(self) -> int:
         return int(self.np_random.integers(2**31))
 
     def _draw(self) -> dict[str, Any]:
         """Another task, and an environment that has it."""
         task = self._tasks.draw(self.np_random)
         self._inner.close()
-        self._inner = self._made(task)
+        self._inner = self._make(task)
         spaces_now = self._inner.observation_space, self._inner.action_space
         if spaces_now != (self._shown, self.action_space):
             raise ConfigError(
@@ -112,10 +185,10 @@ class Trials(gymnasium.Env[Seen, Any]):
             )
         return task
 
-    def _made(self, task: Mapping[str, Any]) -> Any:
+    def _make(self, task: Mapping[str, Any]) -> Any:
         return gymnasium.make(self._id, disable_env_checker=True, **self._settings, **task)
 
-    def _told(self, seen: Any, *, begins: bool) -> Seen:
+    def _observe(self, seen: Any, *, begins: bool) -> Seen:
         shown = np.asarray(spaces.flatten(self._shown, seen), np.float32)
         return np.concatenate([shown, self._before, [np.float32(begins)]], dtype=np.float32) if self._recall else shown
 
@@ -127,7 +200,7 @@ def _flat(space: spaces.Space[Any], what: str) -> spaces.Box:
     return flat
 
 
-def _scaled(space: spaces.Space[Any]) -> spaces.Box:
+def _scale(space: spaces.Space[Any]) -> spaces.Box:
     """The flattened actions; bounded real-valued ones are scaled."""
     flat = _flat(space, "actions")
     if isinstance(space, spaces.Box):

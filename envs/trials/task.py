@@ -38,7 +38,7 @@ class Bandit(gymnasium.Env[int, np.int64]):
         return 0, float(self.np_random.random() < self._probabilities[action]), True, False, {}
 
 
-class Grid(gymnasium.Env[int, np.int64]):
+class GoalGrid(gymnasium.Env[int, np.int64]):
     """A square of cells, one of which is a goal that is not shown: it pays 1 and ends the trial. A trial begins in the
     middle, and a step costs 0.02.
 

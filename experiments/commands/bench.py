@@ -67,7 +67,7 @@ BENCHMARKS = {
     "release": (
         "release",
         "Simulated releases: false alarms, bad versions that pass, units until one is noticed, beside a z-test and "
-        "fixed thresholds; planted=true (subtly bad versions), picture=FILE (draw bounds, measure nothing).",
+        "fixed thresholds; planted=true: subtly bad versions.",
     ),
 }
 """Benchmark → its module and what it measures, with its settings."""
@@ -109,7 +109,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "language": ("gpu",),
     "loop": ("seeds", "control", "page"),
     "envs": ("only",),
-    "release": ("planted", "picture"),
+    "release": ("planted",),
 }
 
 
@@ -129,11 +129,6 @@ def _measure(name: str, given: Mapping[str, Any], *, quick: bool) -> Mapping[str
             return _figures(module, size, seeds=given.get("seeds", [1]), tellings=tellings, page=page)
         case "envs":
             return _figures(module, size, only=given.get("only", ()))
-        case "release" if "picture" in given:
-            from loomrl.experiments.bench.release_picture import draw
-
-            draw(Path(given["picture"]))
-            return {"picture": given["picture"]}
         case "release" if given.get("planted"):
             planted = importlib.import_module("loomrl.experiments.bench.release_planted")
             return _figures(planted, planted.QUICK if quick else planted.FULL)

@@ -121,7 +121,7 @@ def _show(
     """Show a data set: what it takes, what it left out, what can be learnt from it, and who was trained on it."""
     from loomrl.experiments.data import described
     from loomrl.store.datasets import find_dataset, read_rows
-    from loomrl.store.rows import columns_of
+    from loomrl.store.log import columns_of
 
     with open_face_store() as db:
         found = find_dataset(db, id)

@@ -10,7 +10,6 @@ from rich.console import Console
 from loomrl.experiments.commands.face import RUN, open_face_store, verb
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import beginning, emit, table
-from loomrl.record import word
 from loomrl.record.catalogue import VERDICT_RECORDS, verdict_as_json
 
 if TYPE_CHECKING:
@@ -64,10 +63,10 @@ def _show(
     page: PageFile = None,
 ) -> None:
     """Show a verdict with its evidence."""
-    from loomrl.store.verdicts import show_verdict
+    from loomrl.store.verdicts import VERDICTS
 
     with open_face_store() as db:
-        verdict = show_verdict(db, id)
+        verdict = VERDICTS.require(db, id)
     _write(verdict, page)
     _print_verdict(verdict)
 
@@ -95,19 +94,9 @@ def _write(verdict: "StoredVerdict", file: Path | None) -> None:
     """Write the page, if one is wanted."""
     if file is None:
         return
-    from loomrl.telemetry.page_verdict import VerdictReport, render_verdict
+    from loomrl.console.saved import save_verdict
 
-    page = VerdictReport(
-        id=verdict.id,
-        outcome=_outcome(verdict),
-        policy=verdict.policy,
-        against=verdict.against,
-        suite=verdict.suite,
-        suite_hash=verdict.suite_hash,
-        date=word.clock(verdict.created_at),
-        report=verdict.report,
-    )
-    file.write_text(render_verdict(page), encoding="utf-8")
+    file.write_text(save_verdict(verdict), encoding="utf-8")
 
 
 def _print_verdict(verdict: "StoredVerdict") -> None:

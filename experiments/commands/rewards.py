@@ -163,11 +163,11 @@ def _hub_of(db: "LoomDB", contents: "Contents", name: str) -> "Hub":
     from loomrl.bus.agent import hub_name, known_agents
     from loomrl.errors import ConfigError, unknown
     from loomrl.store.endpoints import list_endpoints
-    from loomrl.store.runs import list_runs
+    from loomrl.store.runs import RUNS
 
     endpoints = [one.name for one in list_endpoints(db)]
     agents = known_agents(db)
-    runs = [one.id for one in list_runs(db, limit=1000)]
+    runs = [one.id for one in RUNS.latest(db, limit=1000)]
     hubs = {
         **{one: one for one in runs},
         **{one: hub_name(one) for one in agents},

@@ -22,12 +22,22 @@ runs = nouns("List, show and stop runs: trainings, evaluations, sweeps.")
 policies = nouns("List and show policy versions, copy them out, delete old ones.")
 
 
-def _show_run(run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run.")]) -> None:
+def _show_run(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run.")],
+    *,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also save its page in the console as one HTML file.")
+    ] = None,
+) -> None:
     """Show a run: its state, its result, where it came from."""
-    from loomrl.store.runs import show_run
+    from loomrl.store.runs import RUNS
 
     with open_face_store() as db:
-        found = show_run(db, run)
+        found = RUNS.require(db, run)
+        if page is not None:
+            from loomrl.console.saved import save_run
+
+            page.write_text(save_run(db, run), encoding="utf-8")
         headline = headlines_of(db, [found.id]).get(found.id)
     about = {
         "run": found.id,
@@ -39,7 +49,7 @@ def _show_run(run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a ru
         "from": found.parent_policy or "nothing earlier",
         "environments": ", ".join(f"{name} ({hash[:12]})" for name, hash in found.environments.items()),
         "latest": headline or "",
-        **found.result,
+        **{name: value for name, value in found.result.items() if not isinstance(value, list | dict)},
     }
     emit(asdict(found), show=lambda console: console.print(table("", ("", ""), about.items())))
 
@@ -67,7 +77,7 @@ def _show_policy(
 ) -> None:
     """Show a version's origins, back to the first, its descendants and, if it was trained in a league, the ratings."""
     from loomrl.run.version import file_of, find_version
-    from loomrl.store.lineage import lineage
+    from loomrl.store.policies import lineage
 
     with open_face_store() as db:
         version = find_version(policy, db)

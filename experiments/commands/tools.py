@@ -135,11 +135,11 @@ def events(
 
 
 def _follow_events(after: int, kind: str | None, subject: str | None, *, follow: bool) -> None:
-    from loomrl.store.events import read_events
+    from loomrl.store.events import EVENTS
 
     with open_face_store() as db:
         while True:
-            page = read_events(db, after=after, kind=kind, subject=subject)
+            page = EVENTS.read(db, after=after, kind=kind, subject=subject)
             for position, event in page:
                 print(json.dumps(event_as_json(EventRow(position, event)), ensure_ascii=False))
                 after = position

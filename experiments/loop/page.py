@@ -9,7 +9,7 @@ from loomrl.evaluation.report import Score
 from loomrl.experiments.loop.crowd import Answered
 from loomrl.experiments.loop.story import Proposal, Told
 from loomrl.files import write_whole
-from loomrl.telemetry.curve import percent
+from loomrl.telemetry.number import percent
 
 WINDOW = 150
 """Answers in a running mean."""

@@ -8,7 +8,7 @@ from typing import Any
 from loomrl.config import ControlExperiment, CustomEnvironment
 from loomrl.envs.teamwork.baseline import random_policy
 from loomrl.envs.teamwork.parallel import TeamParallel
-from loomrl.envs.teamwork.report import TeamReport, trained
+from loomrl.envs.teamwork.report import TeamReport, load_team
 from loomrl.envs.teamwork.report import evaluate as evaluate_team
 from loomrl.envs.teamwork.settings import TeamSettings, team_settings
 from loomrl.errors import ConfigError
@@ -120,13 +120,13 @@ class AgenticRLSystem:
         if policy == RANDOM:
             return evaluate_team(random_policy(known), episodes=max(2, episodes), **given)
         if is_control(policy):
-            return evaluate_team(trained(Path(policy), known), episodes=max(2, episodes), **given)
+            return evaluate_team(load_team(Path(policy), known), episodes=max(2, episodes), **given)
         with open_store(self.experiment.store_url) as db:
             version = find_version(policy, db)
             assert version is not None, "evaluate_control has just judged it"
             folder = copied(version, db)
         try:
-            return evaluate_team(trained(folder / "policy", known), episodes=max(2, episodes), **given)
+            return evaluate_team(load_team(folder / "policy", known), episodes=max(2, episodes), **given)
         finally:
             shutil.rmtree(folder.parent)
 

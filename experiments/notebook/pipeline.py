@@ -4,12 +4,13 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+from matplotlib.figure import Figure
 
 from loomrl.config import (
     ControlExperiment,
@@ -25,7 +26,6 @@ from loomrl.evaluation.report import Report, failures_in, judge, reasoning_words
 from loomrl.evaluation.returns import ReturnReport
 from loomrl.experiments.evaluate_control import RANDOM, judge_outcome, play_named, played
 from loomrl.experiments.notebook.agentic import environment_choice
-from loomrl.experiments.notebook.curve import draw
 from loomrl.experiments.policies import find_policy, open_policy
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import find
@@ -48,6 +48,15 @@ RECORDS = "evaluations.jsonl"
 UNASKED = "as no policy was given"
 REACHED = 0.5
 """The success that a level must have to count as reached."""
+CURVES: Mapping[str, tuple[str, float | None]] = {
+    "reward": ("Episode reward", None),
+    "completed": ("Completion rate", 1.0),
+    "success": ("Success rate", 1.0),
+    "reasoning": ("Reasoning, words", None),
+    "level_reached": ("Level reached", 10.0),
+    "steps": ("Steps of an episode", None),
+}
+"""Curves by their name in the records: a title, and the axis' end if fixed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +173,7 @@ class EvaluationPipeline:
         history = sorted(self.history(), key=lambda record: record["step"])
         if not history:
             raise ConfigError(f"{self._log} has no evaluation yet: call evaluate() first.")
-        return draw(history, Path(path), self._judging.title)
+        return _draw(history, Path(path), self._judging.title)
 
 
 class _Text:
@@ -284,3 +293,42 @@ def _level_reached(report: Report) -> int:
 def _always(policy: Policy) -> OpenPolicy:
     """Opens the given policy for every choice."""
     return lambda choice: lambda environment, rng: policy
+
+
+def _draw(history: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
+    """Draw all evaluations in the format of the path's suffix: png, svg or pdf."""
+    shown = [name for name in CURVES if any(record.get(name) is not None for record in history)]
+    columns = -(-(len(shown) + 1) // 2)
+    figure = Figure(figsize=(4 * columns, 7), layout="constrained")
+    formats = figure.canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".") not in formats:
+        raise ConfigError(f"path={str(path)!r}: give it one of these endings: {', '.join(sorted(formats))}.")
+    failed = max(record.get("failed", 0.0) for record in history)
+    left_out = f"; of one, {failed:.0%} failed and are left out" if failed else ""
+    policies = ", ".join(dict.fromkeys(record["report"]["policy"] for record in history))
+    figure.suptitle(f"{title}: {len(history)} evaluations of {policies:.100}{left_out}")
+    panels = list(figure.subplots(2, columns).flat)
+    for panel, name in zip(panels, shown, strict=False):
+        heading, top = CURVES[name]
+        panel.plot([record["step"] for record in history], [record.get(name) for record in history], marker="o")
+        panel.set(title=heading, xlabel="step")
+        if top is not None:
+            panel.set_ylim(-0.05 * top, 1.05 * top)
+    _last_rewards(panels[len(shown)], history[-1])
+    for empty in panels[len(shown) + 1 :]:
+        empty.set_axis_off()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _last_rewards(panel: Any, record: Mapping[str, Any]) -> None:
+    """The rewards of the latest evaluation's episodes, by level where there are levels."""
+    if record["episodes"][0].get("level") is None:
+        panel.hist([episode["reward"] for episode in record["episodes"]], bins=20)
+        panel.set(title="Episode rewards, latest evaluation", xlabel="reward", ylabel="episodes")
+        return
+    levels = sorted({episode["level"] for episode in record["episodes"]})
+    rewards = [[e["reward"] for e in record["episodes"] if e["level"] == level] for level in levels]
+    panel.boxplot(rewards, tick_labels=levels)
+    panel.set(title="Episode rewards, latest evaluation", xlabel="level")

@@ -28,6 +28,7 @@ from loomrl.console import (
     release,
     run,
     run_table,
+    saved,
     sweep,
     trajectory,
 )
@@ -142,6 +143,7 @@ def console_app(
     for chapter in (
         run_table,
         run,
+        saved,
         trajectory,
         reference,
         policy,

@@ -10,7 +10,7 @@ from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
 from loomrl.record.catalogue import EVENT_RECORDS, KEY_RECORDS, EventRow
-from loomrl.store.service.keys import SCOPES, Key, create_key, find_key, revoke_key
+from loomrl.store.keys import KEYS, SCOPES, Key, create_key, revoke_key
 
 DAY_S = 86_400.0
 AUDIT = ListPage[EventRow](path="/audit", title="Audit", record=EVENT_RECORDS, live="")
@@ -54,7 +54,7 @@ def _create(visit: Visit) -> Response:
 
 def _revoke(visit: Visit) -> Response:
     id = visit.form.get("id", "")
-    if find_key(visit.source.db, id) is None:
+    if KEYS.find(visit.source.db, id) is None:
         raise Refused(404, f"There is no key {id[:60]!r} in this store.")
     revoke_key(visit.source.db, id, at=time.time(), reason=f"by {visit.who} at the console")
     visit.request.app.state.sessions.forget()

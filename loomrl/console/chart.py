@@ -1,126 +1,131 @@
-"""Charts of an answer as SVG, made on the server. Colours come from the style sheet."""
+"""Charts of a page as data, which `static/charts.js` draws with uPlot, and small marks inside tables."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from markupsafe import Markup
 
 from loomrl.record import word
-from loomrl.telemetry.curve import round_ticks
 
-WIDE = 720.0
-HIGH = 260.0
-LEFT = 72.0
-RIGHT = 708.0
-TOP = 14.0
-BOTTOM = 226.0
-ROW = 20.0
-LABEL = 180.0
-LETTERS = 28
-"""Of a bar's name."""
+Form = Literal["number", "percent", "signed"]
+Columns = Mapping[str, Sequence[float | None]]
+MOST_POINTS = 1000
+"""Longer lines keep the lowest and the highest value of every stretch, so that no peak is lost."""
+WIDE = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A named series of points, in the order of x."""
-
-    name: str
-    points: Sequence[tuple[float, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """Named values, and how many were left out."""
-
-    values: Sequence[tuple[str, float]]
-    left_out: int = 0
-
-
-def lines(
-    every: Sequence[Line], *, x: str, y: str, is_time: bool, form: Callable[[float], str] = word.number
+def line_chart(
+    title: str, x: Sequence[float], lines: Columns, *, form: Form = "number", is_time: bool = False
 ) -> Markup:
-    """Series in the colours c1, c2, …; a single point is a dot."""
-    points = [point for line in every for point in line.points]
-    if not points:
+    """Lines over the same x, which is a number or a time in seconds since 1970; empty without any value."""
+    if not any(_is_number(value) for values in lines.values() for value in values):
         return Markup("")
-    first, last = min(at for at, _ in points), max(at for at, _ in points)
-    lowest = min(value for _, value in points)
-    highest = max(value for _, value in points)
-    ticks = round_ticks(lowest, highest if highest > lowest else lowest + (abs(lowest) or 1.0))
-    low = ticks[0]
-    top = ticks[-1]
+    kept = _thin(lines)
+    drawn = [{"name": name, "values": [_plain(values[at]) for at in kept]} for name, values in lines.items()]
+    about = {"form": form, "xForm": "clock" if is_time else "number"}
+    return figure("lines", title, x=[x[at] for at in kept], lines=drawn, **about)
 
-    def place(at: float, value: float) -> str:
-        across = LEFT + (RIGHT - LEFT) * ((at - first) / (last - first) if last > first else 0.5)
-        return f"{across:.1f} {BOTTOM - (BOTTOM - TOP) * (value - low) / ((top - low) or 1):.1f}"
 
-    parts = [_grid(form(tick), place(first, tick).split()[1]) for tick in ticks]
-    for number, line in enumerate(every):
-        spots = "L".join(place(*point) for point in line.points)
-        parts.append(
-            Markup('<path class="c{}" d="M{}{}"/>').format(number % 8 + 1, spots, "h0" if "L" not in spots else "")
-        )
-    ends = [(first, "start", LEFT), (last, "end", RIGHT)] if last > first else [(first, "middle", (LEFT + RIGHT) / 2)]
-    for at, anchor, across in ends:
-        said = f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M}" if is_time else word.number(at)
-        parts.append(
-            Markup('<text x="{:g}" y="{:g}" text-anchor="{}">{}</text>').format(across, HIGH - 18, anchor, said)
-        )
-    legend = Markup("").join(
-        Markup('<li class="c{}">{}</li>').format(number % 8 + 1, word.visible(line.name))
-        for number, line in enumerate(every)
-        if line.name
+def bar_chart(title: str, values: Sequence[tuple[str, float]], *, form: Form = "number", note: str = "") -> Markup:
+    """A bar for each named value; empty without any."""
+    if not values:
+        return Markup("")
+    names = [word.short(name, 28) for name, _ in values]
+    return figure("bars", title, note=note, names=names, values=[value for _, value in values], form=form)
+
+
+def figure(kind: Literal["lines", "bars", "parallel"], title: str, **spec: Any) -> Markup:
+    """The figure that `charts.js` fills. Text in it is visible letter by letter, as everywhere in the console."""
+    data = json.dumps(_visible({"kind": kind, "title": title, **spec}), ensure_ascii=False, allow_nan=False)
+    return Markup('<figure data-chart="{}"><figcaption>{}</figcaption></figure>').format(data, word.visible(title))
+
+
+def _visible(value: Any) -> Any:
+    if isinstance(value, str):
+        return word.visible(value)
+    if isinstance(value, Mapping):
+        return {name: _visible(each) for name, each in value.items()}
+    return [_visible(each) for each in value] if isinstance(value, Sequence) else value
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _plain(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def _thin(lines: Columns) -> Sequence[int]:
+    """Indices of the points that are drawn."""
+    count = max(map(len, lines.values()))
+    if count <= MOST_POINTS:
+        return range(count)
+    size = math.ceil(2 * count / MOST_POINTS)
+    kept = {0, count - 1}
+    for values in lines.values():
+        for start in range(0, count, size):
+            stretch = [at for at in range(start, min(start + size, count)) if _is_number(values[at])]
+            if stretch:
+                kept |= {min(stretch, key=values.__getitem__), max(stretch, key=values.__getitem__)}  # type: ignore[arg-type]
+    return sorted(kept)
+
+
+def sparkline(values: Sequence[float], *, high: float = 28.0) -> Markup:
+    """A small curve with a dot at its end."""
+    there = [value for value in values if math.isfinite(value)]
+    if len(there) < 2:
+        return Markup("")
+    low = min(there)
+    top = max(there)
+    span = top - low or 1.0
+    places = [
+        (2 + (WIDE - 6) * at / (len(there) - 1), 3 + (high - 6) * (top - value) / span)
+        for at, value in enumerate(there)
+    ]
+    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+    x, y = places[-1]
+    return Markup(
+        f'<svg class="spark" width="{WIDE:g}" height="{high:g}" viewBox="0 0 {WIDE:g} {high:g}" aria-hidden="true">'
+        f'<path d="M{path}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2"/></svg>'
     )
-    named = Markup('<ul class="legend">{}</ul>').format(legend) if legend else Markup("")
-    return named + _drawn(f"{y} along {x}", HIGH, parts)
 
 
-def bars(drawn: Bars, *, y: str, form: Callable[[float], str] = word.number) -> Markup:
-    """A bar a row, from zero."""
-    if not drawn.values:
+def interval_marks(*intervals: Mapping[str, Any] | None, least: float = 0.0, most: float = 1.0) -> Markup:
+    """Means with their intervals on one scale, one below the other; empty if none is known."""
+    known = [each for each in intervals if each is not None and each.get("mean") is not None]
+    if not known or not most > least:
         return Markup("")
-    low = min(0.0, *(value for _, value in drawn.values))
-    span = max(0.0, *(value for _, value in drawn.values)) - low or 1.0
-    room = WIDE - LABEL - 80
 
+    def x(value: float) -> float:
+        return 2 + (WIDE - 4) * (min(max(value, least), most) - least) / (most - least)
+
+    marks = ""
+    for row, each in enumerate(intervals):
+        y = 8 + 8 * row
+        kind = "before" if len(intervals) > 1 and row == 0 else "after"
+        if each is None or each.get("mean") is None:
+            continue
+        if each.get("low") is not None and each.get("high") is not None:
+            marks += f'<path class="range {kind}" d="M{x(each["low"]):.1f} {y}H{x(each["high"]):.1f}"/>'
+        marks += f'<circle class="{kind}" cx="{x(each["mean"]):.1f}" cy="{y}" r="3.5"/>'
+    high = 8 + 8 * len(intervals)
+    scale = f'<path class="scale" d="M2 {high / 2:g}H{WIDE - 2:g}"/>'
+    return Markup(
+        f'<svg class="interval" width="{WIDE:g}" height="{high}" viewBox="0 0 {WIDE:g} {high}" aria-hidden="true">'
+        f"{scale}{marks}</svg>"
+    )
+
+
+def share_bar(shares: Sequence[tuple[str, float]]) -> Markup:
+    """Shares of a whole, one after the other; the class of each part is given."""
     parts = []
-    for number, (name, value) in enumerate(drawn.values):
-        top = 4 + ROW * number
-        begin, end = sorted(LABEL + room * (edge - low) / span for edge in (0.0, value))
-        parts.append(
-            Markup(
-                '<text x="{:g}" y="{:g}" text-anchor="end">{}</text><rect class="stick" x="{:.1f}" y="{:g}" '
-                'width="{:.1f}" height="{:g}"/><text x="{:.1f}" y="{:g}">{}</text>'
-            ).format(
-                LABEL - 8,
-                top + 13,
-                word.visible(word.short(name, LETTERS)),
-                begin,
-                top + 3,
-                max(end - begin, 0.5),
-                ROW - 6,
-                end + 6,
-                top + 13,
-                form(value),
-            )
-        )
-    if drawn.left_out:
-        parts.append(
-            Markup('<text x="{:g}" y="{:g}">and {} more</text>').format(LABEL, 17 + ROW * len(parts), drawn.left_out)
-        )
-    return _drawn(y, ROW * len(parts) + 8, parts)
-
-
-def _grid(tick: str, y: str) -> Markup:
-    return Markup('<path class="grid" d="M{:g} {}H{:g}"/><text x="{:g}" y="{:.1f}" text-anchor="end">{}</text>').format(
-        LEFT, y, RIGHT, LEFT - 8, float(y) + 4, tick
-    )
-
-
-def _drawn(title: str, high: float, parts: Sequence[Markup]) -> Markup:
-    said = word.visible(title)
-    drawn = Markup('<svg class="plot" viewBox="0 0 {:g} {:g}" role="img"><title>{}</title>{}</svg>')
-    return Markup("<figure><figcaption>{}</figcaption>{}</figure>").format(
-        said, drawn.format(WIDE, high, said, Markup("").join(parts))
+    at = 0.0
+    for kind, share in shares:
+        parts.append(f'<rect class="{kind}" x="{at:.2f}" width="{max(0.0, 100 * share - 0.3):.2f}" height="8"/>')
+        at += 100 * share
+    return Markup(
+        f'<svg class="shares" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">{"".join(parts)}</svg>'
     )

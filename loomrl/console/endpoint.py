@@ -5,23 +5,24 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from markupsafe import Markup
 from starlette.responses import Response
 
+from loomrl.console.chart import line_chart, share_bar
 from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
-from loomrl.console.picture import plot, share_bar
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
 from loomrl.record.catalogue import AB_TEST_RECORDS, ENDPOINT_RECORDS, EndpointRow, ab_state
 from loomrl.release.ab import Reading
 from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
-from loomrl.store.endpoints import Arm, history_of
+from loomrl.store.endpoints import ENDPOINTS, Arm
 from loomrl.store.endpoints import Role as ArmRole
-from loomrl.store.events import last_event, recent_events
+from loomrl.store.events import EVENTS
 from loomrl.store.observations import Observation, latest_observations, read_observations
-from loomrl.store.quarantine import Quarantine, quarantined, record_quarantine
 from loomrl.store.releases import list_releases
-from loomrl.store.service.replicas import front_of, live_replicas
+from loomrl.store.replicas import front_of, live_replicas
+from loomrl.store.sessions import Quarantine, quarantined, record_quarantine
 
 ROWS = 500
 """Rows of observations that the traffic is drawn from."""
@@ -58,11 +59,11 @@ def add_to(pages: Pages) -> None:
 def _show(visit: Visit) -> Response:
     db = visit.source.db
     name = visit.named("name")
-    past = history_of(db, name, limit=20)
+    past = ENDPOINTS.latest(db, name=name, limit=20)
     if not past:
         raise Refused(404, f"There is no endpoint {name[:120]!r} in this store.")
     observed = latest_observations(db, name, rows=ROWS)
-    arms, columns = traffic_of(observed)
+    traffic = traffic_of(observed)
     return visit.page(
         "endpoint.html",
         endpoint=past[0],
@@ -70,28 +71,35 @@ def _show(visit: Visit) -> Response:
         shares=shares_of(past[0].arms),
         replicas=live_replicas(db, endpoint=name),
         past=past,
-        arms=arms,
-        traffic=plot(columns, label="Traffic by arm"),
-        span=(observed[0].at, observed[-1].at) if observed else None,
+        arms=list(traffic),
+        traffic=traffic_chart(observed, traffic),
         outcomes=outcomes_of(observed),
         releases=list_releases(db, endpoint=name, limit=10),
         tests=[each for each in list_tests(db) if each.endpoint == name],
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
-def traffic_of(observed: list[Observation]) -> tuple[list[str], list[list[float]]]:
-    """Units by arm over time: the arms, and a column of counts for each."""
+def traffic_of(observed: list[Observation]) -> dict[str, list[float]]:
+    """Units by arm over time, in parts of equal length."""
     if not observed:
-        return [], []
+        return {}
     first, last = min(each.at for each in observed), max(each.at for each in observed)
     size = max(last - first, 1e-6) / PARTS
     units: dict[str, list[set[int]]] = {}
     for each in observed:
         parts = units.setdefault(each.arm, [set() for _ in range(PARTS)])
         parts[min(PARTS - 1, int((each.at - first) / size))].add(each.unit)
-    arms = sorted(units)
-    return arms, [[float(len(part)) for part in units[arm]] for arm in arms]
+    return {arm: [float(len(part)) for part in units[arm]] for arm in sorted(units)}
+
+
+def traffic_chart(observed: list[Observation], traffic: dict[str, list[float]]) -> Markup:
+    """The units of each arm over the time of the observations."""
+    if not observed:
+        return Markup("")
+    first, last = min(each.at for each in observed), max(each.at for each in observed)
+    times = [first + (last - first) * (part + 0.5) / PARTS for part in range(PARTS)]
+    return line_chart("Users and sessions", times, traffic, is_time=True)
 
 
 def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[float, int]]]]:
@@ -129,7 +137,7 @@ def _test(visit: Visit) -> Response:
         result=reading.result(),
         is_whole=rows < MOST_ROWS,
         can_stop=test.phase is not Phase.STOPPED,
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
@@ -148,7 +156,7 @@ def _monitor(visit: Visit) -> Response:
     hits: Counter[tuple[str, ...]] = Counter()
     latest: dict[tuple[str, ...], float] = {}
     sessions: dict[tuple[str, ...], list[str]] = {}
-    events = recent_events(db, kind="monitor.hit", limit=HITS)
+    events = EVENTS.recent(db, kind="monitor.hit", limit=HITS)
     for _, event in events:
         kind = (event.subject, *(str(event.data.get(name, "")) for name in ("arm", "version", "rule", "what", "then")))
         hits[kind] += int(event.data.get("count", 1))
@@ -156,7 +164,7 @@ def _monitor(visit: Visit) -> Response:
         sessions.setdefault(kind, [str(each) for each in event.data.get("sessions", [])][:3])
     rows = [(kind, count, latest[kind], sessions[kind]) for kind, count in hits.most_common(200)]
     held = quarantined(db)
-    return visit.page("monitor.html", rows=rows, held=held, is_whole=len(events) < HITS, position=last_event(db))
+    return visit.page("monitor.html", rows=rows, held=held, is_whole=len(events) < HITS, position=EVENTS.last(db))
 
 
 def _free(visit: Visit) -> Response:

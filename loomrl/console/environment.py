@@ -7,16 +7,16 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from loomrl.console.chart import interval_marks
 from loomrl.console.page import Pages, Visit
-from loomrl.console.picture import interval
 from loomrl.console.play import Games
 from loomrl.console.session import Role
 from loomrl.errors import LoomError, RegistryError
 from loomrl.gym.catalogue import find, names
 from loomrl.http.refusal import Refused
 from loomrl.store.environments import list_environments
-from loomrl.store.evaluations import Evaluation, list_evaluations
-from loomrl.store.events import last_event
+from loomrl.store.events import EVENTS
+from loomrl.store.policies import EVALUATIONS, Evaluation
 
 LOOKED_AT = 50
 """Latest evaluations that the results are read from."""
@@ -40,7 +40,7 @@ def _list(visit: Visit) -> Response:
     tried = visit.source.tried_by_environment()
     known = sorted({*names(), *recorded, *tried}, key=str.lower)
     rows = [(name, recorded.get(name, []), tried.get(name), name in names()) for name in known]
-    return visit.page("environments.html", rows=rows, position=last_event(db))
+    return visit.page("environments.html", rows=rows, position=EVENTS.last(db))
 
 
 def _show(visit: Visit) -> Response:
@@ -66,9 +66,9 @@ def _show(visit: Visit) -> Response:
         problem=problem,
         recorded=recorded,
         tried=tried,
-        results=results_in(list_evaluations(db, limit=LOOKED_AT), name),
+        results=results_in(EVALUATIONS.latest(db, limit=LOOKED_AT), name),
         is_here=cls is not None,
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
@@ -80,10 +80,7 @@ def results_in(evaluations: Sequence[Evaluation], name: str) -> list[tuple[str, 
         mine = {cell: score["success"] for cell, score in ours.items() if "success" in score}
         if mine:
             policy = each.policy or str(each.report.get("policy", ""))
-            return [
-                (policy, cell.partition("/")[2], told, interval(told.get("low"), told.get("mean"), told.get("high")))
-                for cell, told in sorted(mine.items())
-            ]
+            return [(policy, cell.partition("/")[2], told, interval_marks(told)) for cell, told in sorted(mine.items())]
     return []
 
 

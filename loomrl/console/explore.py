@@ -14,7 +14,7 @@ from loomrl.analytics.engine import Engine
 from loomrl.analytics.place import Place, place_of
 from loomrl.analytics.question import Answer, Limits, open_asking, question_of
 from loomrl.analytics.schema import STANDARD, TABLES
-from loomrl.console.chart import Bars, Line, bars, lines
+from loomrl.console.chart import Form, bar_chart, line_chart
 from loomrl.console.page import Pages, Visit
 from loomrl.errors import AnalyticsError
 from loomrl.http.refusal import Refused
@@ -128,22 +128,23 @@ def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str)
     up = y or _measure(answer, [name for name in numbers if name != across])
     if not up or up not in numbers:
         return ""
-    form = word.percent if up in SHARES else word.number
+    form: Form = "percent" if up in SHARES else "number"
     at = columns.index(across)
     value = columns.index(up)
     part = columns.index(by) if by else None
     if across in numbers or all(isinstance(row[at], date) for row in answer.rows):
-        drawn: dict[str, list[tuple[float, float]]] = {}
+        drawn: dict[str, dict[float, float]] = {}
         for row in answer.rows:
             if (place := _place(row[at])) is not None and _finite(row[value]):
                 name = "" if part is None else _shown(row[part])
-                drawn.setdefault(name, []).append((place, float(row[value])))
-        is_time = across not in numbers
+                drawn.setdefault(name, {})[place] = float(row[value])
         most = sorted(drawn.items(), key=lambda each: -len(each[1]))[:MOST_LINES]
-        drawn_lines = [Line(name, sorted(points)) for name, points in most]
-        return lines(drawn_lines, x=across, y=up, is_time=is_time, form=form)
+        xs = sorted({place for _, points in most for place in points})
+        lines = {name or up: [points.get(place) for place in xs] for name, points in most}
+        return line_chart(f"{up} along {across}", xs, lines, is_time=across not in numbers, form=form)
     found = [(_shown(row[at]) or "–", float(row[value])) for row in answer.rows if _finite(row[value])]
-    return bars(Bars(found[:MOST_BARS], left_out=max(0, len(found) - MOST_BARS)), y=up, form=form)
+    note = f"and {len(found) - MOST_BARS} more" if len(found) > MOST_BARS else ""
+    return bar_chart(up, found[:MOST_BARS], form=form, note=note)
 
 
 def _measure(answer: Answer, numbers: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from loomrl.console.session import Role
 from loomrl.errors import ConfigError
 from loomrl.http.refusal import Refused
 from loomrl.record.declaration import Page, Query, Record
-from loomrl.store.events import last_event
+from loomrl.store.events import EVENTS
 
 R = TypeVar("R")
 LONGEST = 500
@@ -72,5 +72,5 @@ class ListPage(Generic[R]):
             "filters": offered,
             "choices": {each.name: each.choices(visit.source.db) for each in offered if each.choices is not None},
             "is_filtered": any(visit.query(each.name) for each in offered),
-            "position": last_event(visit.source.db),
+            "position": EVENTS.last(visit.source.db),
         }

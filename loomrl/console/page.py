@@ -71,6 +71,14 @@ def _shown(value: Any) -> Any:
     return "–" if value is None else value
 
 
+def _link(text: Any, path: str) -> Markup:
+    return Markup('<a href="{}">{}</a>').format(path, word.visible(str(text)))
+
+
+def _plain_text(text: Any, path: str) -> str:
+    return str(text)
+
+
 def code(text: str) -> Markup:
     """A sentence whose parts in backticks are shown as code."""
     parts = re.split(r"`([^`\n]+)`", word.visible(text))
@@ -79,8 +87,11 @@ def code(text: str) -> Markup:
     )
 
 
-def environment() -> Environment:
-    """The templates; all text is escaped, and hidden characters are made visible."""
+def environment(saved: object = None) -> Environment:
+    """The templates; all text is escaped, and hidden characters are made visible.
+
+    With `saved` they make single files: without menu, forms and links into the console.
+    """
     folder = files("loomrl.console").joinpath("templates")
     texts = {each.name: each.read_text(encoding="utf-8") for each in folder.iterdir() if each.name.endswith(".html")}
     made = Environment(
@@ -94,6 +105,9 @@ def environment() -> Environment:
     for name in ("number", "signed", "count", "percent", "lasting", "clock", "iso", "ago", "short"):
         made.filters[name] = getattr(word, name)
     made.filters["code"] = code
+    made.filters["to"] = _plain_text if saved else _link
+    made.globals["saved"] = saved
+    made.policies["json.dumps_kwargs"] = {"sort_keys": False}
     made.filters["query"] = lambda fields: urlencode(fields, doseq=True)
     made.filters["picture"] = to_url
     made.filters["seg"] = lambda text: quote(str(text), safe="")

@@ -3,14 +3,15 @@
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
+from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
+from loomrl.console.chart import figure
 from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
@@ -22,20 +23,14 @@ from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, evidence_as_json, tell
 from loomrl.release.passage import Word, parse_word, steps_of
 from loomrl.store import LoomDB
-from loomrl.store.events import last_event
-from loomrl.store.releases import ReleaseRow, newest_release, read_release
-from loomrl.store.verdicts import StoredVerdict, approve_verdict, read_verdict
-from loomrl.telemetry.curve import round_ticks
+from loomrl.store.events import EVENTS
+from loomrl.store.releases import RELEASES, ReleaseRow, read_release
+from loomrl.store.verdicts import VERDICTS, StoredVerdict, approve_verdict
 
 LIMIT = 100
 MOMENTS = 60
 FRESH_S = 5.0
 """The evidence over time is computed at most this often."""
-WIDE = 680.0
-HIGH = 150.0
-LEFT = 64.0
-TOP = 24.0
-BOTTOM = 22.0
 
 
 @dataclass(slots=True)
@@ -103,12 +98,12 @@ def _show(visit: Visit) -> Response:
         silences=() if look is None else look.silences,
         words=_words(release) if is_latest else [],
         verdict=_verdict_of(db, release),
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
 def _is_latest(db: LoomDB, release: Release) -> bool:
-    newest = newest_release(db, release.row.endpoint)
+    newest = RELEASES.newest(db, endpoint=release.row.endpoint)
     return newest is not None and newest.release == release.row.release
 
 
@@ -124,7 +119,7 @@ def _words(release: Release) -> list[str]:
 def _verdict_of(db: LoomDB, release: Release) -> StoredVerdict | None:
     """The gate's verdict that the release names among its reasons."""
     named = [reason.removeprefix("verdict ") for reason in release.verdict.reasons if reason.startswith("verdict ")]
-    return next((found for id in named if (found := read_verdict(db, id)) is not None), None)
+    return next((found for id in named if (found := VERDICTS.find(db, id)) is not None), None)
 
 
 def _say(visit: Visit) -> Response:
@@ -149,59 +144,44 @@ def _evidence(visit: Visit) -> Response:
     since = rows[0].created_at
     until = max(time.time() if release.passage.is_open else rows[-1].created_at, since + 1e-3)
     moments = _watch.moments(db, release, since=since, until=until)
-    pictures = [picture_of(moments, place, since, until) for place in range(len(release.plan.guards))]
+    charts = [evidence_chart(moments, place) for place in range(len(release.plan.guards))]
     look = _watch.look(db, release.row.endpoint, with_bounds=True) if _is_latest(db, release) else None
     evidence = rows[-1].content.get("evidence") if look is None else evidence_as_json(look.evidence)
-    drawn = [picture for picture in pictures if picture is not None]
-    return HTMLResponse(visit.render("evidence.html", evidence=evidence or {"findings": []}, pictures=drawn))
+    drawn = [chart for chart in charts if chart]
+    return HTMLResponse(visit.render("evidence.html", evidence=evidence or {"findings": []}, charts=drawn))
 
 
-def picture_of(moments: Sequence[Moment], place: int, since: float, until: float) -> Markup | None:
-    """One metric's difference with its interval over time; None without observations of both versions."""
+def evidence_chart(moments: Sequence[Moment], place: int) -> Markup:
+    """One metric's difference with its interval over time; empty without observations of both versions."""
     there = [(each.at, each.findings[place]) for each in moments if math.isfinite(each.findings[place].difference)]
     if not there:
-        return None
+        return Markup("")
     last = there[-1][1]
     limit = limit_of(last)
     edges = [value for _, each in there for value in (each.low, each.high, each.difference) if math.isfinite(value)]
     most = max(4 * abs(limit) if limit else 0.0, 3 * max(abs(each.difference) for _, each in there), 0.02)
-    ticks = round_ticks(max(min(*edges, 0.0), -most), min(max(*edges, 0.0), most), parts=4)
-    return Markup("".join(_parts(there, ticks, limit, (since, until))))
-
-
-def _parts(
-    there: Sequence[tuple[float, Finding]], ticks: Sequence[float], limit: float | None, span: tuple[float, float]
-) -> Iterator[str]:
-    def x(at: float) -> float:
-        return LEFT + (WIDE - LEFT - 8) * (at - span[0]) / (span[1] - span[0])
-
-    def y(value: float) -> float:
-        low, high = ticks[0], ticks[-1]
-        return TOP + (HIGH - TOP - BOTTOM) * (high - min(max(value, low), high)) / ((high - low) or 1.0)
-
-    def line(points: Sequence[tuple[float, float]]) -> str:
-        return "L".join(f"{x(at):.1f} {y(value):.1f}" for at, value in points)
-
-    last = there[-1][1]
-    name = last.guard.label
-    said = f"{name}: {word.signed(last.difference)}, from {word.signed(last.low)} to {word.signed(last.high)}"
-    units = f"new minus stable, {last.challenger.count:,} and {last.baseline.count:,} units"
-    yield f"<figcaption>{escape(name)} <small>{units}</small></figcaption>"
-    yield f'<svg class="evidence" viewBox="0 0 {WIDE:g} {HIGH:g}" role="img" aria-label="{escape(said)}">'
-    for tick in ticks:
-        kind = "zero" if abs(tick) < 1e-12 else "grid"
-        yield f'<path class="{kind}" d="M{LEFT:g} {y(tick):.1f}H{WIDE - 8:g}"/>'
-        label = word.signed(tick) if tick else "0"
-        yield f'<text x="{LEFT - 8:g}" y="{y(tick) + 4:.1f}" text-anchor="end">{escape(label)}</text>'
-    band = [*((at, each.high) for at, each in there), *((at, each.low) for at, each in reversed(there))]
-    yield f'<path class="range" d="M{line(band)}Z"/>'
-    yield f'<path class="mean" d="M{line([(at, each.difference) for at, each in there])}"/>'
+    # Early intervals are very wide, or infinite: the axis shows what is near the differences and what is accepted.
+    low, high = max(min(*edges, 0.0), -most), min(max(*edges, 0.0), most)
+    lines: list[dict[str, Any]] = [
+        {"name": "low", "values": [min(max(each.low, low), high) for _, each in there], "isBand": "low"},
+        {"name": "high", "values": [min(max(each.high, low), high) for _, each in there], "isBand": "high"},
+        {"name": "difference", "values": [each.difference for _, each in there]},
+    ]
     if limit is not None:
-        yield f'<path class="limit" d="M{LEFT:g} {y(limit):.1f}H{WIDE - 8:g}"/>'
-        below = y(limit) + (-5 if limit > 0 else 13)
-        yield f'<text class="limit-word" x="{LEFT + 4:g}" y="{below:.1f}">accepted</text>'
-    yield f'<text x="{LEFT:g}" y="{HIGH - 4:g}">{escape(word.clock(span[0]))}</text>'
-    yield f'<text x="{WIDE - 8:g}" y="{HIGH - 4:g}" text-anchor="end">{escape(word.clock(span[1]))}</text></svg>'
+        lines.append({"name": "accepted", "values": [limit] * len(there), "dash": [5, 4], "isLimit": True})
+    interval = f"{word.signed(last.difference)}, from {word.signed(last.low)} to {word.signed(last.high)}"
+    units = f"new minus stable, {last.challenger.count:,} and {last.baseline.count:,} units"
+    return figure(
+        "lines",
+        last.guard.label,
+        note=f"{interval}; {units}",
+        x=[at for at, _ in there],
+        xForm="clock",
+        form="signed",
+        lines=[{**line, "isQuiet": "isBand" in line} for line in lines],
+        span=[low, high],
+        isFixed=True,
+    )
 
 
 def limit_of(finding: Finding) -> float | None:
@@ -214,14 +194,14 @@ def limit_of(finding: Finding) -> float | None:
 
 def _find_verdict(visit: Visit) -> StoredVerdict:
     id = visit.named("verdict")
-    found = read_verdict(visit.source.db, id)
+    found = VERDICTS.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no verdict {id[:120]!r} in this store.")
     return found
 
 
 def _verdict(visit: Visit) -> Response:
-    return visit.page("verdict.html", verdict=_find_verdict(visit), position=last_event(visit.source.db))
+    return visit.page("verdict.html", verdict=_find_verdict(visit), position=EVENTS.last(visit.source.db))
 
 
 def _approve(visit: Visit) -> Response:

@@ -5,45 +5,43 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 
+from loomrl.console.chart import interval_marks
+from loomrl.console.comparison import comparison_table, headlines
 from loomrl.console.page import Pages, Visit
-from loomrl.console.picture import interval
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.load import parse_yaml
 from loomrl.schema import Difference, differences
 from loomrl.store import LoomDB
-from loomrl.store.evaluations import Evaluation, list_evaluations
-from loomrl.store.events import last_event
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import Run, RunStatus, asked_to_stop, find_run, list_runs, machine_of, recorded_experiment
+from loomrl.store.events import EVENTS
+from loomrl.store.policies import EVALUATIONS, Evaluation
+from loomrl.store.runs import POLICIES, RUNS, Run, RunStatus, asked_to_stop, machine_of, recorded_experiment
 from loomrl.store.view.metrics import MetricRow, last_numbers, read_metrics, thinned_metrics
-from loomrl.telemetry.curve import percent
 from loomrl.telemetry.diagnosis import diagnose, too_few
-from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.metric import PHASES, Metric
+from loomrl.telemetry.number import Unit, percent
 from loomrl.telemetry.panel import FAMILIES, OTHERS, sections
+from loomrl.telemetry.report import Comparison
 from loomrl.telemetry.sink import STEP
 from loomrl.telemetry.sink import read_metrics as read_file
 
 POINTS = 600
 DOCTOR_ROWS = 400
 MOST_TOGETHER = 8
-REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
-"""A report is a page of its own, with its style in it and no script."""
 
 
 def add_to(pages: Pages) -> None:
     """The pages of runs."""
     pages.get("/runs/{run}", _show)
     pages.get("/runs/{run}/metrics.json", _metrics)
-    pages.get("/runs/{run}/report", _report)
 
 
 def run_of(visit: Visit, name: str = "run") -> Run:
     """The run in the path; Refused 404."""
     id = visit.named(name)
-    found = find_run(visit.source.db, id)
+    found = RUNS.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no run {id[:120]!r} in this store.")
     return found
@@ -53,31 +51,41 @@ def _show(visit: Visit) -> Response:
     run = run_of(visit)
     db = visit.source.db
     others = [id for id in dict.fromkeys(visit.queries("with")) if id != run.id][: MOST_TOGETHER - 1]
-    unknown = [id for id in others if find_run(db, id) is None]
+    unknown = [id for id in others if RUNS.find(db, id) is None]
     if unknown:
         raise Refused(404, f"There is no run {unknown[0][:120]!r} to draw beside this one.")
-    history = history_of(run, db)
-    evaluations = [evaluation_row(each) for each in list_evaluations(db, run=run.id, limit=20)]
     return visit.page(
         "run.html",
-        run=run,
         others=others,
         ids=[run.id, *others],
-        recent=[each.id for each in list_runs(db, limit=50, kind=run.kind) if each.id != run.id],
-        unit=unit_in({name for row in history for name in row}),
-        findings=diagnose(history) if history else None,
-        undiagnosed=too_few(history),
-        rows=last_numbers(db, [run.id]).get(run.id, len(history)),
-        evaluations=evaluations,
-        versions=list_policies(db, run=run.id, limit=12),
-        has_report=report_file(run) is not None,
-        machine=machine_of(db, run.id),
-        stopping=asked_to_stop(db, run.id) if run.status is RunStatus.RUNNING else None,
-        position=last_event(db),
+        recent=[each.id for each in RUNS.latest(db, limit=50, kind=run.kind) if each.id != run.id],
+        position=EVENTS.last(db),
+        **content(run, db),
     )
 
 
-def unit_in(names: Iterable[str]) -> str:
+def content(run: Run, db: LoomDB) -> dict[str, Any]:
+    """What the page of a run shows, in the console and as a file: all of it is on record."""
+    history = history_of(run, db)
+    unit = unit_in({name for row in history for name in row})
+    comparisons = [Comparison(**each) for each in run.result.get("comparisons", ())]
+    return {
+        "run": run,
+        "unit": unit,
+        "headlines": headlines(run, comparisons, history, unit),
+        "comparisons": [comparison_table(each) for each in comparisons],
+        "samples": run.result.get("samples", ()),
+        "findings": diagnose(history) if history else None,
+        "undiagnosed": too_few(history),
+        "rows": last_numbers(db, [run.id]).get(run.id, len(history)),
+        "evaluations": [evaluation_row(each) for each in EVALUATIONS.latest(db, run=run.id, limit=20)],
+        "versions": POLICIES.latest(db, run=run.id, limit=12),
+        "machine": machine_of(db, run.id),
+        "stopping": asked_to_stop(db, run.id) if run.status is RunStatus.RUNNING else None,
+    }
+
+
+def unit_in(names: Iterable[str]) -> Unit:
     """What the `step` of rows with these metrics counts: environment steps of control, else updates."""
     return "steps" if {Metric.ENV_STEPS_PER_S, Metric.RETURN} & {*names} else "updates"
 
@@ -87,56 +95,42 @@ def history_of(run: Run, db: LoomDB) -> list[dict[str, float]]:
     _, rows = thinned_metrics(db, run.id, most=DOCTOR_ROWS)
     if rows:
         return [{STEP: float(row.step), **{name: _float(value) for name, value in row.values.items()}} for row in rows]
-    file = _file(run, "metrics.jsonl")
-    return [] if file is None else read_file(file)
+    return _lines(run)
 
 
 def _float(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-def _file(run: Run, name: str) -> Path | None:
-    """A file in the run's folder, if this machine has it; never one outside."""
+def _lines(run: Run) -> list[dict[str, float]]:
+    """The metrics in the run's folder, if this machine has it; never a file outside of it."""
     try:
         folder = Path(recorded_experiment(run).train.folder).resolve()
-    except (LoomError, AttributeError, OSError):  # of evaluations and sweeps
-        return None
-    file = (folder / run.id / name).resolve()
-    return file if file.is_relative_to(folder) and file.is_file() else None
-
-
-def report_file(run: Run) -> Path | None:
-    """The run's report, if this machine has it."""
-    return _file(run, "report.html")
-
-
-def _report(visit: Visit) -> Response:
-    run = run_of(visit)
-    file = report_file(run)
-    if file is None:
-        raise Refused(404, f"Run {run.id!r} has no report on this machine: it is written where the run was trained.")
-    return HTMLResponse(
-        file.read_text(encoding="utf-8", errors="replace"), headers={"content-security-policy": REPORT_POLICY}
-    )
+    except (LoomError, AttributeError, OSError):  # evaluations and sweeps have none
+        return []
+    file = (folder / run.id / "metrics.jsonl").resolve()
+    return read_file(file) if file.is_relative_to(folder) and file.is_file() else []
 
 
 def _metrics(visit: Visit) -> Response:
     """A run's metrics by column: all of them thinned out, or what is past a number."""
-    run = run_of(visit)
-    db = visit.source.db
-    after = visit.whole("after", 0)
+    return JSONResponse(metrics_of(run_of(visit), visit.source.db, after=visit.whole("after", 0)))
+
+
+def metrics_of(run: Run, db: LoomDB, *, after: int = 0) -> dict[str, Any]:
+    """A run's metrics by column, with the charts that show them."""
     if after:
         every = 1
         rows = read_metrics(db, run.id, after=after, limit=POINTS)
     else:
         every, rows = thinned_metrics(db, run.id, most=POINTS)
-    if not rows and not after and (file := _file(run, "metrics.jsonl")) is not None:
-        lines = read_file(file)
+    if not rows and not after and (lines := _lines(run)):
         every = max(1, -(-len(lines) // POINTS))
         rows = [_from_line(run.id, number, line) for number, line in enumerate(lines, 1) if number % every == 0]
     columns = _columns(rows)
-    panels = _panels(columns["values"], unit_in(columns["values"]))
-    return JSONResponse({"run": run.id, "started": run.started_at, "every": every, **columns, "panels": panels})
+    drawn = [name for name, values in columns["values"].items() if _is_worth_drawing(name, values)]
+    panels = _panels(drawn, unit_in(columns["values"]))
+    return {"run": run.id, "started": run.started_at, "every": every, **columns, "panels": panels}
 
 
 def _from_line(run: str, number: int, line: Mapping[str, float]) -> MetricRow:
@@ -156,7 +150,14 @@ def _columns(rows: Sequence[MetricRow]) -> dict[str, Any]:
     }
 
 
-def _panels(names: Collection[str], unit: str) -> list[dict[str, Any]]:
+def _is_worth_drawing(name: str, values: Sequence[float | None]) -> bool:
+    """False for a stage that never changed, and for a phase that took no time."""
+    if name == Metric.STAGE:
+        return len({*values} - {None}) > 1
+    return name not in PHASES or any(values)
+
+
+def _panels(names: Collection[str], unit: Unit) -> list[dict[str, Any]]:
     """The charts of these metrics, as the report has them."""
     return [
         {
@@ -167,6 +168,7 @@ def _panels(names: Collection[str], unit: str) -> list[dict[str, Any]]:
             "names": panel.names,
             "span": panel.span,
             "isShare": panel.form is percent,
+            "isStacked": panel.is_stacked,
         }
         for title, panels in sections(names, unit=unit).items()
         for panel in panels
@@ -193,7 +195,7 @@ def evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
         "high": high,
         "count": told.get("count"),
         "failures": overall.get("failures"),
-        "picture": interval(low, mean, high, least=least, most=most),
+        "picture": interval_marks(told, least=least, most=most),
         "families": evaluation.report.get("by_family", {}) if is_share else {},
     }
 

@@ -9,16 +9,17 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
+from loomrl.console.chart import figure
 from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.record.catalogue import RUN_RECORDS, path_to
 from loomrl.store import LoomDB
-from loomrl.store.events import last_event
-from loomrl.store.runs import Run, find_run, recorded_sweep
+from loomrl.store.events import EVENTS
+from loomrl.store.runs import RUNS, Run, recorded_sweep
 from loomrl.store.view.run_list import trials_of
-from loomrl.telemetry.parallel import draw_parallel
+from loomrl.telemetry.parallel import parallel_axes
 
 MOST_TRIALS = 500
 MOST_AXES = 8
@@ -47,7 +48,7 @@ def add_to(pages: Pages) -> None:
 def _show(visit: Visit) -> Response:
     db = visit.source.db
     id = visit.named("sweep")
-    run = find_run(db, id)
+    run = RUNS.find(db, id)
     if run is None or run.kind != "sweep":
         raise Refused(404, f"There is no sweep {id[:120]!r} in this store.")
     trials = trials_in(db, run)
@@ -64,7 +65,7 @@ def _show(visit: Visit) -> Response:
         metric=run.result.get("metric") or "score",
         picture=_picture(run, order, [name for name, _ in mattered][:MOST_AXES], mode),
         importance=mattered,
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
@@ -75,7 +76,7 @@ def trials_in(db: LoomDB, run: Run) -> list[dict[str, Any]]:
         return [{name: each[name] for name in ("run", "changes", "score", "stopped")} for each in told[:MOST_TRIALS]]
     found = []
     for id in trials_of(db, run.id)[:MOST_TRIALS]:
-        trial = find_run(db, id)
+        trial = RUNS.find(db, id)
         if trial is not None and trial.result.get("sweep") == run.id:
             result = trial.result
             end = result.get("error") or trial.status.value
@@ -137,7 +138,14 @@ def _picture(run: Run, trials: Sequence[Mapping[str, Any]], names: Sequence[str]
         return Markup("")
     rows = [{**{name: trial["changes"][name] for name in names}, "score": trial["score"]} for trial in trials]
     wide = {name for name in names if _is_wide([row[name] for row in rows])}
-    return Markup(draw_parallel("", rows, logarithmic=wide, best="min" if mode == "min" else "max", style=None))
+    axes, sentences = parallel_axes(rows, logarithmic=wide, best="min" if mode == "min" else "max")
+    lines = [{"name": said, "places": [axis.places[rank] for axis in axes]} for rank, said in enumerate(sentences)]
+    return figure(
+        "parallel",
+        "A line for each trial, stronger the better it is",
+        axes=[{"name": axis.name, "ticks": axis.ticks} for axis in axes],
+        trials=lines,
+    )
 
 
 def _is_wide(values: Sequence[Any]) -> bool:

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from loomrl.console.chart import line_chart
 from loomrl.console.feedback import KINDS, give
 from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.picture import plot
 from loomrl.console.session import Role
 from loomrl.console.source import Place, Source
 from loomrl.console.token import Vocabularies
@@ -23,7 +23,7 @@ from loomrl.gym.catalogue import names
 from loomrl.http.refusal import Refused
 from loomrl.hub.look import glimpses, places_with, siblings_of
 from loomrl.record import word
-from loomrl.store.events import last_event
+from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of
 from loomrl.store.rewards import rewards_of
 from loomrl.store.view.trajectory_index import (
@@ -99,7 +99,7 @@ def _list(visit: Visit) -> Response:
         sources=[each.value for each in Origin],
         endings=[each.value for each in End],
         ranges=RANGES,
-        position=last_event(source.db),
+        position=EVENTS.last(source.db),
     )
 
 
@@ -175,14 +175,20 @@ def _show(visit: Visit) -> Response:
         turns=sum(map(len, t.sequences)),
         siblings=siblings,
         advantage=advantage_of(visit.source, found),
-        series=[] if t.steps is None else [(name, plot(columns, label=name)) for name, columns in series_of(t.steps)],
+        series=[]
+        if t.steps is None
+        else [
+            line_chart(name, range(len(columns[0])), {str(at): column for at, column in enumerate(columns)})
+            for name, columns in series_of(t.steps)
+            if columns
+        ],
         feedback=feedback_of(db, [t.id]),
         rewards=rewards_of(db, t.id),
         info=info_of(t),
         has_reference=has_reference(t),
         extra=word.visible(_extra(t)),
         kinds=KINDS,
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 

@@ -6,14 +6,14 @@ An author writes `reset`, `step` and `oracle`, declares the class attributes, an
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field
 
 from loomrl.errors import ConfigError, EpisodeError, did_you_mean, unknown
 from loomrl.gym.opponent import LeagueSettings, Rival
 from loomrl.schema import Config
-from loomrl.types import Observation, Reward, Task
+from loomrl.types import Message, Observation, Reward, Task
 
 LEVELS = 10
 NO_LEVELS = (0,)
@@ -65,6 +65,9 @@ INFO = "info"
 """Key of the last step's `info` in a trajectory's `extra`."""
 
 
+NOTHING = Reward()
+
+
 class Step(NamedTuple):
     """Gymnasium's five-tuple. `terminated` is the task's own end, `truncated` a limit from outside; never both.
 
@@ -77,6 +80,17 @@ class Step(NamedTuple):
     terminated: bool
     truncated: bool
     info: dict[str, Any]
+
+    @classmethod
+    def say(cls, *said: Message | str, reward: Reward = NOTHING, truncated: bool = False) -> Self:
+        """The episode goes on with these messages; a text is one from the user."""
+        messages = tuple(Message("user", each) if isinstance(each, str) else each for each in said)
+        return cls(messages, reward, False, truncated, {})
+
+    @classmethod
+    def end(cls, reward: Reward, **info: Any) -> Self:
+        """The task's own end."""
+        return cls((), reward, True, False, info)
 
 
 class BaseEnvironment(ABC):
@@ -148,6 +162,15 @@ class BaseEnvironment(ABC):
         generated from their seeds.
         """
         return None
+
+    def task_or_random(self, task: Task | None) -> Task:
+        """The task, or a random one where none is given."""
+        return task or self.sample_task(random.getrandbits(31))
+
+    def pay(self, success: float, **parts: float) -> Reward:
+        """A reward with all of `reward_parts`, those that are not named 0; the total is their sum."""
+        paid = dict.fromkeys(self.reward_parts, 0.0) | parts
+        return Reward(sum(paid.values()), paid, success)
 
     def sample_task(self, seed: int) -> Task:
         """A task at the difficulty of the settings, any family."""

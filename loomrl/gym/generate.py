@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from random import Random
+from typing import Self
 
 from loomrl.gym.base import LEVELS
+from loomrl.schema import Config
 from loomrl.types import Task
 
 
@@ -20,3 +22,20 @@ def between(level: int, first: int, last: int) -> int:
 def listed(items: Sequence[str], last: str = "and") -> str:
     """`red, blue and green`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
+
+
+class TemplateParameters(Config):
+    """The parameters that a family takes from a user's task template."""
+
+    template: str = ""
+    """The template's own name, which every task carries."""
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The parameters that a template may set."""
+        return tuple(name for name in cls.model_fields if name != "template")
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        """The parameters of this task; unfit ones are a ConfigError."""
+        return cls.parse(dict(task.parameters), origin=f"parameters of a task template of {task.environment}")

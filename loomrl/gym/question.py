@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from random import Random
 from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -60,7 +59,7 @@ class QuestionEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The question, with the format that the answer must have."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         self._attempts = self._wrong = 0
         return (Message("user", f"{self.ask(task)}\n\n{self.prompt}"),)
 
@@ -71,17 +70,17 @@ class QuestionEnvironment(BaseEnvironment):
         retry = self.settings.retry
         submission = parse_submission(action)
         if submission is None:
-            return Step((Message("user", REMINDER),), Reward(), False, is_last, {})
+            return Step.say(REMINDER, truncated=is_last)
         reward = await self.judge(submission)
         if retry is not None and reward.success < 1 and not is_last:
             self._wrong += 1
-            return Step((Message("user", WRONG),), Reward(), False, False, self.told())
+            return Step.say(WRONG)._replace(info=self.explain())
         if retry is not None:
             worth = retry**self._wrong
             parts = {name: worth * part for name, part in reward.parts.items()}
             reward = replace(reward, total=worth * reward.total, parts=parts)
-        return Step((), reward, True, False, self.told())
+        return Step.end(reward, **self.explain())
 
-    def told(self) -> dict[str, str]:
+    def explain(self) -> dict[str, str]:
         """Details of the last step for people; the policy does not see them."""
         return {}

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 
-from loomrl.telemetry.curve import amount, figure
 from loomrl.telemetry.finding import (
     WINDOW,
     Examination,
@@ -24,6 +23,7 @@ from loomrl.telemetry.finding import (
     windows,
 )
 from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.number import amount, figure
 from loomrl.telemetry.sink import STEP
 
 EPISODES = 100

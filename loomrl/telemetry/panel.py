@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from loomrl.telemetry.curve import Form, amount, figure, percent
 from loomrl.telemetry.metric import PHASES, Metric, meaning_of
+from loomrl.telemetry.number import Form, Unit, amount, figure, percent
 from loomrl.telemetry.sink import STEP, TIME
 
 COLORS = 8
@@ -36,16 +36,18 @@ class Panel:
     names: Mapping[str, str]
     span: tuple[float, float] | None = None
     form: Form = figure
+    is_stacked: bool = False
+    """True if its values are parts of a whole."""
 
 
-def sections(names: Iterable[str], *, unit: str = "updates") -> dict[str, list[Panel]]:
+def sections(names: Iterable[str], *, unit: Unit = "updates") -> dict[str, list[Panel]]:
     """The charts of these metrics, by the question that they answer. Every metric is in one; none is empty."""
     known = [name for name in dict.fromkeys(names) if name not in (STEP, TIME)]
     declared = {
         "Does it learn?": _learning(known),
         "How does the policy move?": _policy(),
         "Is the optimizer well?": _optimizer(),
-        "What does it cost?": [*_effort(), phases(unit)],
+        "What does it cost?": [*_effort(), _phases(unit)],
         **{title: _families(metric, known) for title, metric in FAMILIES.items()},
     }
     shown = {name for panels in declared.values() for panel in panels for name in panel.names.values()}
@@ -54,10 +56,10 @@ def sections(names: Iterable[str], *, unit: str = "updates") -> dict[str, list[P
     return {title: panels for title, panels in present.items() if panels}
 
 
-def phases(unit: str) -> Panel:
+def _phases(unit: Unit) -> Panel:
     """The time of each phase of an update."""
     names = {phase.removeprefix("time/"): str(phase) for phase in PHASES}
-    return Panel(PHASE_TITLES[unit], "The time that each phase takes.", names)
+    return Panel(PHASE_TITLES[unit], "The time that each phase takes, phase upon phase.", names, is_stacked=True)
 
 
 def _present(panels: Sequence[Panel], known: set[str]) -> list[Panel]:

@@ -16,6 +16,7 @@ import sys
 from ray._private import services
 from loomrl import own_ray
 own_ray.LIMITS_S = 1.0, float(sys.argv[2])
+most = int(sys.argv[1])
 find, start, starts = services.get_node, own_ray._start_within, []
 
 def counted(limit_s, *given):
@@ -23,7 +24,7 @@ def counted(limit_s, *given):
     start(limit_s, *given)
 
 def slow(*where):
-    if len(starts) <= int(sys.argv[1]):
+    if len(starts) <= most:
         raise RuntimeError("still starting")
     return find(*where)
 
@@ -97,7 +98,7 @@ def test_a_library_starts_the_same_ray_and_leaves_nothing_behind(tmp_path: Path)
     )
     assert done.stdout == "127.0.0.1 token\n", done.stderr[-3000:]
     assert not [*home.iterdir()]
-    assert {*Path(os.environ["RAY_TMPDIR"]).iterdir()} == before
+    assert {*Path(os.environ["RAY_TMPDIR"]).iterdir()} <= before  # an earlier test's may have gone meanwhile
 
 
 @pytest.mark.parametrize(("named", "joined"), [(None, None), ("", None), ("local", None), ("head:6379", "head:6379")])

@@ -43,7 +43,14 @@ except ClusterError as error:
 )
 STRANGERS = {"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "x" * 64}
 LINES = {
-    "train": ["control/cartpole", "--run", "r", "train.steps=100000000", "evaluation.every=null"],
+    "train": [
+        "control/cartpole",
+        "--run",
+        "r",
+        "train.steps=100000000",
+        "train.stop.target=1e9",
+        "evaluation.every=null",
+    ],
     "sweep": ["cartpole", "--run", "s"],
     "serve": ["pole", "--port", "8123", "--json"],
     "console": ["--port", "8010", "--launch", "launched"],

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -30,15 +31,14 @@ from loomrl.serving.split import chosen
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import AbTest, start_test
 from loomrl.store.endpoints import Arm, Role, set_endpoint, show_endpoint
-from loomrl.store.evaluations import Evaluation, record_evaluation
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.feedback import append_feedback
 from loomrl.store.judgements import Judgement, ask
+from loomrl.store.keys import create_key
 from loomrl.store.observations import Observation, append_observations, unit_hash
-from loomrl.store.policies import record_policy
-from loomrl.store.quarantine import Quarantine, record_quarantine
+from loomrl.store.policies import Evaluation, record_evaluation, record_policy
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
-from loomrl.store.service.keys import create_key
+from loomrl.store.sessions import Quarantine, record_quarantine
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
@@ -58,6 +58,7 @@ from loomrl.types import (
     Turn,
     Verdict,
 )
+from tests.telemetry.reports import judged, returns
 
 ENDPOINT = "support"
 HOSTILE = (
@@ -128,9 +129,24 @@ def train(db: LoomDB, runs: int, updates: int) -> None:
             result = (
                 {"error": "LearnerError('out of memory')"}
                 if number == 1
-                else {"stopped": f"all {updates} updates done"}
+                else {"stopped": f"all {updates} updates done", "seconds": 20.0 * updates, **judged_twice(name, number)}
             )
             finish_run(db, id, status=status, finished_at=started + 20 * updates, result=result)
+
+
+def judged_twice(name: str, number: int) -> dict[str, Any]:
+    """What a training records of its first and its last version."""
+    if name == "cartpole":
+        before, after = (returns(20.0 + number, 30.0), returns(400.0, 480.0))
+        return {"comparisons": [{"name": "greedy", "before": before, "after": after}], "samples": []}
+    before, after = (judged(right, families=("algebra", "geometry")) for right in (12, 60 + 5 * number))
+    wrong = {"text": "Three.", "reward": 0.05, "success": 0.0}
+    right = {"text": "3x = 6, so x = 2.\n<answer>2</answer>", "reward": 1.05, "success": 1.0}
+    pair = {"task": "Math/algebra, level 3", "prompt": "3x + 6 = 12. What is x?", "before": wrong, "after": right}
+    return {
+        "comparisons": [{"name": way, "before": before, "after": after} for way in ("greedy", "sampled")],
+        "samples": [pair, pair | {"before": None, "after": {"text": HOSTILE, "reward": 0.5, "success": 0.5}}],
+    }
 
 
 def metrics(name: str, number: int, update: int, updates: int) -> dict[str, float]:
@@ -453,7 +469,7 @@ def served(db: LoomDB, url: str) -> None:
         "count": 3,
         "sessions": ["session-9"],
     }
-    append_events(db, [Event(kind="monitor.hit", subject=ENDPOINT, data=hit, created_at=NOW - 300)])
+    EVENTS.append(db, [Event(kind="monitor.hit", subject=ENDPOINT, data=hit, created_at=NOW - 300)])
 
 
 PLAN = {
@@ -505,7 +521,7 @@ def released(db: LoomDB) -> None:
     )
     begin_release(db, wish, at=NOW - 2 * HOUR)
     from loomrl.release.controller import Controller
-    from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, beat
+    from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
 
     beat(
         db,

@@ -1,8 +1,10 @@
 """The console over a store, for tests: a browser without pictures, that keeps cookies and sends tokens."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import unescape
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,7 +15,7 @@ from loomrl.console.index import Indexer
 from loomrl.console.launch import Launcher
 from loomrl.console.source import Source, open_source
 from loomrl.http.site import JSON, Site
-from loomrl.store.service.keys import create_key
+from loomrl.store.keys import create_key
 
 FORM = "application/x-www-form-urlencoded"
 SITE = Site(frozenset({"testserver"}), frozenset({JSON, FORM}))
@@ -45,6 +47,11 @@ def key(source: Source, *scopes: str, at: float = 1.0, expires_at: float | None 
     """A key for people: the plain one, and its id."""
     plain, made = create_key(source.db, "ann", scopes=scopes, at=at, expires_at=expires_at)
     return plain, made.id
+
+
+def charts_in(page: str) -> list[dict[str, Any]]:
+    """The charts that a page brings as data."""
+    return [json.loads(unescape(data)) for data in re.findall(r'data-chart="([^"]*)"', page)]
 
 
 @contextmanager

@@ -213,8 +213,7 @@ def test_ticks_survive_news_and_lead_to_a_comparison(chromium: Any, address: tup
     visitor.page.wait_for_url("**/compare/runs?**")
     visitor.until("!document.querySelector('[aria-busy=true]')")
     assert visitor.page.inner_text("h1") == "2 runs"
-    lines = "document.querySelectorAll('[data-key=\"Does it learn?/Success\"] .smooth').length"
-    visitor.until(f"{lines} === 2")
+    visitor.until('document.querySelector(\'[data-key="Does it learn?/Success"][data-lines="2"] canvas\')')
     visitor.page.fill("#metric-filter", "gradient")
     shown = "[...document.querySelectorAll('.chart')].filter(each => each.checkVisibility()).length"
     assert visitor.page.evaluate(shown) == 1

@@ -1,12 +1,14 @@
 """The explorer over columns of a real store."""
 
+import math
+
 import pytest
 
-from loomrl.console.chart import Bars, Line, bars, lines
+from loomrl.console.chart import bar_chart, line_chart
 from loomrl.console.explore import Explorer
 from loomrl.errors import AnalyticsError
 from tests.analytics.world import World
-from tests.console.console_support import Browser, console
+from tests.console.console_support import Browser, charts_in, console
 from tests.needs import need
 
 
@@ -26,15 +28,16 @@ def test_a_question_is_answered_as_rows_a_chart_and_a_file(fed: World) -> None:
         browser = Browser(app)
         page = browser.get("/explore", params={"sql": "baselines"}).text
         assert "talk/session/1" in page
-        assert 'class="stick"' in page
-        assert "<figcaption>success</figcaption>" in page, "how good, not how many"
-        assert "66.7 %</text>" in page
+        (bars,) = charts_in(page)
+        assert (bars["kind"], bars["title"], bars["form"]) == ("bars", "success", "percent"), "how good, not how many"
+        assert bars["values"] == [pytest.approx(2 / 3), 1]
         text = browser.get("/explore.csv", params={"sql": "SELECT task, attempts FROM baselines ORDER BY task"}).text
         assert text.splitlines()[:2] == ['"task","attempts"', '"Math/algebra/1",4']
         sql = "SELECT number AS n, number * number AS square, n % 2 ? 'odd' : '<b>even' AS kind FROM numbers(10)"
         drawn = browser.get("/explore", params={"sql": sql, "x": "n", "y": "square", "by": "kind"}).text
-        assert drawn.count('<path class="c') == 2
-        assert "&lt;b&gt;even" in drawn
+        (lines,) = charts_in(drawn)
+        assert [line["name"] for line in lines["lines"]] == ["<b>even", "odd"]
+        assert lines["lines"][0]["values"] == [0, None, 4, None, 16, None, 36, None, 64, None]
         assert "<b>even" not in drawn
 
 
@@ -94,11 +97,14 @@ def test_one_question_at_a_time(fed: World, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_charts_hold_what_is_strange() -> None:
-    assert lines([], x="x", y="y", is_time=False) == ""
-    assert bars(Bars([]), y="y") == ""
-    one = lines([Line("<a>", [(1.0, 2.0)])], x="x", y="y", is_time=True)
-    assert "h0" in one
-    assert "&lt;a&gt;" in one
-    both = bars(Bars([("up", 2.0), ("down", -2.0)], left_out=3), y="y")
-    assert both.count("stick") == 2
-    assert "and 3 more" in both
+    assert line_chart("nothing", [], {}) == ""
+    assert line_chart("nothing", [1.0], {"a": [math.nan]}) == ""
+    assert bar_chart("nothing", []) == ""
+    (one,) = charts_in(line_chart('"<a>\x1b', [1.0], {"<b>": [math.inf], "c": [2.0]}, is_time=True))
+    assert one["title"] == '"<a>⟨U+001B⟩'
+    assert [line["values"] for line in one["lines"]] == [[None], [2.0]]
+    values = [0.0] * 50_000
+    values[31_234] = 7.0
+    (long,) = charts_in(line_chart("a peak", range(50_000), {"a": values}))
+    assert len(long["x"]) <= 1002
+    assert long["lines"][0]["values"][long["x"].index(31_234)] == 7.0

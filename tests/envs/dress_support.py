@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from random import Random
 
-from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.answer import MathAnswer
 from loomrl.envs.math.form import Form
 from loomrl.envs.math.notation import latex
 from loomrl.envs.math.syntax import read
@@ -121,7 +121,7 @@ _SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _VULGAR = {"1/2": "½", "1/3": "⅓", "2/3": "⅔", "1/4": "¼", "3/4": "¾", "1/5": "⅕", "5/8": "⅝"}
 
 
-def dressed_math(text: str, answer: Answer, family: str, seed: int) -> str:
+def dressed_math(text: str, answer: MathAnswer, family: str, seed: int) -> str:
     """An answer of Math: another notation, names and units, then words and marks."""
     rng = Random(f"math {seed}")
     named = _named(_notation(text, answer, rng), answer, rng)
@@ -138,7 +138,7 @@ def dressed_math(text: str, answer: Answer, family: str, seed: int) -> str:
     return dressed_answer(label + named, seed, marks=MATH_MARKS, leads=leads, loud=False)
 
 
-def _topic(family: str, answer: Answer) -> str:
+def _topic(family: str, answer: MathAnswer) -> str:
     kinds = {"set": "solutions", "tuple": "system", "interval": "interval", "equation": "line"}
     if answer.kind in kinds:
         return kinds[answer.kind]
@@ -154,7 +154,7 @@ def _topic(family: str, answer: Answer) -> str:
     return units.get(answer.unit) or named.get(name, "number")
 
 
-def _notation(text: str, answer: Answer, rng: Random) -> str:
+def _notation(text: str, answer: MathAnswer, rng: Random) -> str:
     """The same mathematics in LaTeX, with typographic signs, or as it is."""
     style = rng.choice(("plain", "plain", "latex", "signs", "signs", "thousands"))
     if style == "latex" and answer.kind in ("value", "antiderivative"):
@@ -173,7 +173,7 @@ def _notation(text: str, answer: Answer, rng: Random) -> str:
     return text
 
 
-def _named(text: str, answer: Answer, rng: Random) -> str:
+def _named(text: str, answer: MathAnswer, rng: Random) -> str:
     """With what the kind of answer has around it: unknowns, `+ c`, a unit."""
     if answer.kind == "antiderivative":
         return text + rng.choice(("", " + C", " + c", "+c", " + K", " + C, where C is a constant", " + constant"))
@@ -200,7 +200,7 @@ def _named(text: str, answer: Answer, rng: Random) -> str:
     return text
 
 
-def _solutions(values: list[str], answer: Answer, rng: Random) -> str:
+def _solutions(values: list[str], answer: MathAnswer, rng: Random) -> str:
     name = answer.names[0] if answer.names else "x"
     rng.shuffle(values)
     style = rng.choice(("list", "set", "named", "subscript", "subscript", "underscore", "in"))

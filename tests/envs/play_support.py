@@ -1,4 +1,9 @@
-"""Episodes of environments, played by hand."""
+"""Episodes of environments, played by hand, and problems of Math by family, level and seed."""
+
+from random import Random
+
+from loomrl.envs.math.family import FAMILIES
+from loomrl.envs.math.problem import MathProblem
 
 
 async def to_the_end(environment):
@@ -7,3 +12,8 @@ async def to_the_end(environment):
         step = await environment.step(environment.oracle())
         if step.terminated or step.truncated:
             return step
+
+
+def make_problem(family: str, level: int, seed: int) -> MathProblem:
+    """The Math problem of these three: the same in every process."""
+    return FAMILIES[family](level, Random(f"{family}:{level}:{seed}"))

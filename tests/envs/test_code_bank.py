@@ -9,18 +9,17 @@ from hypothesis import strategies as st
 
 from loomrl.envs.code.admission import FEWEST, MOST, draw_tests, fresh_tests, kills, make_suite, wrong_programs
 from loomrl.envs.code.bank import PATTERNS
-from loomrl.envs.code.compose import compose
+from loomrl.envs.code.composition import compose
 from loomrl.envs.code.mutation import mutants, remains
-from loomrl.envs.code.problem import Problem, filled
+from loomrl.envs.code.problem import CRASH, CodeProblem, fill_numbers, run
 from loomrl.envs.code.simple import simple_programs
 from loomrl.envs.code.task import bug
-from loomrl.envs.code.trial import CRASH, run
 from loomrl.envs.code.value import same
 
 MANY_TURNS = 200_000
 
 
-def drawn(pattern, seed) -> tuple[Problem, Random]:
+def draw_problem(pattern, seed) -> tuple[CodeProblem, Random]:
     rng = Random(f"{pattern.name} {seed}")
     return pattern.problem(rng), rng
 
@@ -33,7 +32,7 @@ def test_there_are_many_problems_for_every_level_and_no_two_share_a_name():
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 def test_a_problem_is_said_in_words_and_leaves_no_number_open(pattern):
-    problem, _ = drawn(pattern, 0)
+    problem, _ = draw_problem(pattern, 0)
     for name in pattern.constants:
         assert f"{{{name}}}" not in problem.prompt + problem.source + problem.slow
     assert problem.source == ast.unparse(ast.parse(problem.source))
@@ -42,7 +41,7 @@ def test_a_problem_is_said_in_words_and_leaves_no_number_open(pattern):
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 def test_hidden_tests_of_a_problem_kill_every_wrong_program_that_any_input_kills(pattern):
-    problem, rng = drawn(pattern, 1)
+    problem, rng = draw_problem(pattern, 1)
     suite = make_suite(problem, rng)
     assert suite.killed >= 5
     assert suite.missed == 0
@@ -52,7 +51,7 @@ def test_hidden_tests_of_a_problem_kill_every_wrong_program_that_any_input_kills
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 def test_hidden_tests_kill_what_any_of_very_many_inputs_can_kill(pattern):
     for seed in range(3):
-        problem, rng = drawn(pattern, seed)
+        problem, rng = draw_problem(pattern, seed)
         suite = make_suite(problem, rng)
         later = draw_tests(problem, Random(f"later {seed}"), 1000)
         for program, _ in wrong_programs(problem):
@@ -62,7 +61,7 @@ def test_hidden_tests_kill_what_any_of_very_many_inputs_can_kill(pattern):
 
 @pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern.slow], ids=lambda pattern: pattern.name)
 def test_the_slow_way_of_a_problem_gives_the_same(pattern):
-    problem, rng = drawn(pattern, 2)
+    problem, rng = draw_problem(pattern, 2)
     for _ in range(30):
         arguments = problem.inputs(rng)
         expected = run(problem.source, problem.name, arguments)
@@ -72,7 +71,7 @@ def test_the_slow_way_of_a_problem_gives_the_same(pattern):
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern.slow], ids=lambda pattern: pattern.name)
 def test_what_large_inputs_give_cannot_be_guessed(pattern):
-    problem, rng = drawn(pattern, 4)
+    problem, rng = draw_problem(pattern, 4)
     inputs = [problem.large_inputs(rng) for _ in range(24)]
     given_values = [repr(run(problem.source, problem.name, each, most_turns=10**7)) for each in inputs]
     assert max(given_values.count(value) for value in given_values) <= 6
@@ -85,7 +84,7 @@ def test_composed_problems_are_admitted_and_no_step_of_them_is_idle(level):
         rng = Random(f"{level} {seed}")
         problem = compose(level, rng)
         assert CRASH not in [run(problem.source, problem.name, problem.inputs(rng)) for _ in range(20)]
-        admitted += make_suite(problem, rng).admitted
+        admitted += make_suite(problem, rng).is_admitted
     assert admitted >= 7
 
 
@@ -95,7 +94,7 @@ def test_composed_problems_are_different_for_different_seeds():
 
 
 def test_simple_programs_return_what_the_signature_says():
-    problem = Problem("f", "words: list[str], k: int -> str", "", "def f(words, k):\n    return words[7]", ())
+    problem = CodeProblem("f", "words: list[str], k: int -> str", "", "def f(words, k):\n    return words[7]", ())
     programs = {program.expression: program for program in simple_programs(problem)}
     assert programs["(words and words[0])"].run((["a", "b"], 1)) == "a"
     assert programs["(words[7])"].run((["a"], 1)) is CRASH
@@ -114,7 +113,7 @@ def test_remains_are_the_source_with_one_part_taken_away():
 
 
 def test_the_longest_word_is_not_the_first_one():
-    problem, _ = drawn(next(pattern for pattern in PATTERNS if pattern.name == "longest_word"), 0)
+    problem, _ = draw_problem(next(pattern for pattern in PATTERNS if pattern.name == "longest_word"), 0)
     guess = f"{problem.head}\n    return words and words[0]"
     for seed in range(10):
         hidden = make_suite(problem, Random(seed)).hidden
@@ -122,27 +121,29 @@ def test_the_longest_word_is_not_the_first_one():
 
 
 def test_fresh_tests_are_equal_for_equal_submissions_only():
-    problem, _ = drawn(PATTERNS[0], 0)
+    problem, _ = draw_problem(PATTERNS[0], 0)
     first = fresh_tests(problem, "def f(): pass")
     assert first == fresh_tests(problem, "def f(): pass")
     assert first != fresh_tests(problem, "def f(): pass ")
 
 
 def test_a_suite_has_few_tests_and_shows_none_of_the_hidden_ones():
-    problem, rng = drawn(PATTERNS[0], 3)
+    problem, rng = draw_problem(PATTERNS[0], 3)
     suite = make_suite(problem, rng)
     assert FEWEST <= len(suite.hidden) <= MOST
     assert not {repr(test.arguments) for test in suite.hidden} & {repr(test.arguments) for test in suite.examples}
 
 
 def test_a_suite_whose_tests_miss_a_bug_is_not_admitted():
-    problem = Problem("f", "a: int -> int", "", "def f(a: int) -> int:\n    return 5", (lambda rng: rng.randint(0, 9),))
-    assert not make_suite(problem, Random(0)).admitted, "a constant passes all its tests"
+    problem = CodeProblem(
+        "f", "a: int -> int", "", "def f(a: int) -> int:\n    return 5", (lambda rng: rng.randint(0, 9),)
+    )
+    assert not make_suite(problem, Random(0)).is_admitted, "a constant passes all its tests"
 
 
 def test_every_mutant_is_python_and_differs_in_one_line():
     for pattern in PATTERNS[::3]:
-        problem, _ = drawn(pattern, 0)
+        problem, _ = draw_problem(pattern, 0)
         for mutant in mutants(problem.source):
             compile(mutant.source, "mutant", "exec")
             pairs = zip(problem.source.split("\n"), mutant.source.split("\n"), strict=True)
@@ -198,4 +199,4 @@ def test_a_bug_fails_a_test_and_shows_no_trace(seed, level):
 
 
 def test_only_known_braces_are_filled():
-    assert filled("{k} + {m} + {x: 1}", {"k": "3", "m": "4"}) == "3 + 4 + {x: 1}"
+    assert fill_numbers("{k} + {m} + {x: 1}", {"k": "3", "m": "4"}) == "3 + 4 + {x: 1}"

@@ -7,10 +7,11 @@ import pytest
 
 from loomrl.envs.code import CodeEnvironment
 from loomrl.envs.code.bank import PATTERNS
+from loomrl.envs.code.driver import write_value
 from loomrl.envs.code.grade import LIMITS, Grader, preload, read_reply
-from loomrl.envs.code.problem import Problem
+from loomrl.envs.code.problem import CodeProblem
 from loomrl.envs.code.task import LINES_FACTOR, LINES_SLACK, make_challenge
-from loomrl.envs.code.value import says, written
+from loomrl.envs.code.value import says
 from loomrl.gym.base import Step
 from loomrl.gym.sandbox import open_sandbox
 from tests.needs import needs
@@ -20,7 +21,9 @@ pytestmark = [
     needs("a sandbox"),
 ]
 
-DOUBLE = Problem("f", "a: int -> int", "", "def f(a: int) -> int:\n    return 2 * a", (lambda rng: rng.randint(1, 99),))
+DOUBLE = CodeProblem(
+    "f", "a: int -> int", "", "def f(a: int) -> int:\n    return 2 * a", (lambda rng: rng.randint(1, 99),)
+)
 
 
 async def submitted(code, *, family="implement", level=3, seed=1, **settings) -> Step:
@@ -107,7 +110,7 @@ HOST_MAY_TAKE_S = 0.1
 
 @pytest.fixture(scope="module")
 def long_answer():
-    return written([0.5] * 250_000).encode()
+    return write_value([0.5] * 250_000).encode()
 
 
 @pytest.mark.parametrize("name", FLOODS)

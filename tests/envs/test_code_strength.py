@@ -12,9 +12,9 @@ import pytest
 from loomrl.envs.code.admission import draw_tests, fresh_tests, kills
 from loomrl.envs.code.bank import PATTERNS
 from loomrl.envs.code.mutation import mutants, remains
+from loomrl.envs.code.problem import run
 from loomrl.envs.code.simple import MOST, simple_programs
 from loomrl.envs.code.task import FAMILIES, Challenge, make_challenge
-from loomrl.envs.code.trial import run
 from loomrl.envs.code.value import Value
 
 FEW, MANY = MOST, 3_000

@@ -6,10 +6,8 @@ from random import Random
 import pytest
 
 from loomrl.envs.code.bank import PATTERNS
-from loomrl.envs.code.compose.operation import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
-from loomrl.envs.code.lint import findings, readability
-from loomrl.envs.code.submission import parse_code, with_function
-from loomrl.envs.code.subset import countable, parse, refusal
+from loomrl.envs.code.composition import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
+from loomrl.envs.code.submission import countable, findings, parse, parse_code, readability, refusal, with_function
 
 ESCAPES = [
     "import sys",
@@ -95,7 +93,7 @@ def test_ordinary_code_can_be_counted(source):
 def test_every_reference_can_be_counted():
     steps = (*FILTERS, *MAPS, *ORDERS, *NEIGHBOURS, *MACHINES, *ENDS)
     sources = [pattern.problem(Random(0)).source for pattern in PATTERNS]
-    sources += [step.drawn(Random(0)).code.replace("return ", "x = ") for step in steps]
+    sources += [step.draw_numbers(Random(0)).code.replace("return ", "x = ") for step in steps]
     assert [refusal(source) for source in sources if countable(f"items = []\n{source}") is None] == []
 
 

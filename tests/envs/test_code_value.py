@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.envs.code.value import fresh, same, says, shown, written
+from loomrl.envs.code.driver import show_value, write_value
+from loomrl.envs.code.value import fresh, same, says
 
 KEYS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 VALUES = st.recursive(
@@ -23,16 +24,16 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_a_value_is_written_as_its_copy_is(value):
     assert same(value, fresh(value))
-    assert written(value) == written(fresh(value))
-    assert "\n" not in shown(value)
+    assert write_value(value) == write_value(fresh(value))
+    assert "\n" not in show_value(value)
 
 
 @given(VALUES, VALUES)
 def test_values_are_written_alike_if_they_are_the_same_and_only_then(one, other):
     for mine, theirs in ((one, other), ([one, other], [other, one]), ({1: one, 2: other}, {2: other, 1: one})):
         exact = "-0.0" not in repr(one) + repr(other)  # 0.0 in value, and written apart
-        assert says(written(mine).encode(), written(theirs).encode()) == same(mine, theirs) or not exact
-        near = says(written(mine).encode(), written(theirs).encode(), tolerance=1e-6)
+        assert says(write_value(mine).encode(), write_value(theirs).encode()) == same(mine, theirs) or not exact
+        near = says(write_value(mine).encode(), write_value(theirs).encode(), tolerance=1e-6)
         assert near == same(mine, theirs, tolerance=1e-6) or not exact
 
 
@@ -73,7 +74,7 @@ def test_an_object_that_equals_everything_is_not_the_same_and_cannot_be_encoded(
 
     assert not same(3, Any(3))
     with pytest.raises(TypeError, match="Any was returned"):
-        written(Any(3))
+        write_value(Any(3))
 
 
 def test_floats_may_be_off_by_the_tolerance_and_no_more():
@@ -90,6 +91,6 @@ def test_text_that_writes_another_value_or_none_is_wrong(text):
 
 
 def test_what_is_shown_is_short_ascii():
-    assert shown("\ud800é") == r"'\ud800\xe9'"
-    assert len(shown([1] * 1000)) < 200
-    assert shown(10**5000).startswith("(")
+    assert show_value("\ud800é") == r"'\ud800\xe9'"
+    assert len(show_value([1] * 1000)) < 200
+    assert show_value(10**5000).startswith("(")

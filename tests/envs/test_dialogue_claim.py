@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.envs.dialogue.claim import read_claims
-from loomrl.envs.dialogue.support import ACTIONS
+from loomrl.envs.dialogue.support import ACTIONS, read_claims
 
 
 def refund(text):

@@ -28,7 +28,7 @@ def fitting(rules, opening="I am sorry.", polite="Thank you", about="What about 
 @pytest.mark.parametrize(("mood", "opening"), [(UPSET, "I am sorry."), (GLAD, "I’m glad."), ("", "")])
 def test_a_line_that_keeps_all_rules_keeps_all(country, mood, opening):
     rules = manners(country, mood)
-    assert all(rules.kept(TURN, fitting(rules, opening), ABOUT))
+    assert all(rules.mark(TURN, fitting(rules, opening), ABOUT))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_line_that_keeps_all_rules_keeps_all(country, mood, opening):
 )
 def test_one_rule_is_broken_alone(rule, change):
     rules = manners()
-    kept = rules.kept(TURN, fitting(rules, **change), ABOUT)._asdict()
+    kept = rules.mark(TURN, fitting(rules, **change), ABOUT)._asdict()
     assert [name for name, value in kept.items() if not value] == [rule]
 
 
@@ -61,24 +61,24 @@ def test_every_other_form_of_address_is_wrong(country):
     forms |= {"you", rules._names["surname"], "{forename} {surname}".format(**rules._names)}
     forms |= {f"{rules._address}, {rules._address}", ", ".join(sorted(forms)), f"{rules._address} {min(forms)}"}
     for form in forms - {rules._address}:
-        kept = rules.kept(TURN, f"I am sorry. Thank you, {form}. The budget?", ABOUT)
+        kept = rules.mark(TURN, f"I am sorry. Thank you, {form}. The budget?", ABOUT)
         assert not kept.cultural_appropriateness, form
 
 
 def test_the_same_line_again_is_not_coherent():
     rules = manners()
-    assert rules.kept(TURN, fitting(rules), ABOUT).coherence
-    assert not rules.kept(TURN, fitting(rules), ABOUT).coherence
+    assert rules.mark(TURN, fitting(rules), ABOUT).coherence
+    assert not rules.mark(TURN, fitting(rules), ABOUT).coherence
 
 
 @pytest.mark.parametrize("say", ["", "please " * 61, "x" * 601])
 def test_an_empty_or_endless_line_keeps_nothing(say):
-    assert not any(manners().kept(TURN, say, ABOUT))
+    assert not any(manners().mark(TURN, say, ABOUT))
 
 
 def test_no_single_line_keeps_the_rules_of_all_partners():
     stuffed = "I am sorry. Thank you, Frau Weber. What about the budget?"
-    kept = [Manners(5, Random(seed)).kept(TURN, stuffed, ABOUT) for seed in range(300)]
+    kept = [Manners(5, Random(seed)).mark(TURN, stuffed, ABOUT) for seed in range(300)]
     assert sum(line.cultural_appropriateness for line in kept) / 300 < 0.1
     assert sum(line.emotional_appropriateness for line in kept) / 300 < 0.45
 

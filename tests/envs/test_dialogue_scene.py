@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.envs.dialogue import DialogueEnvironment
-from loomrl.envs.dialogue.debate import GREED_FROM, THRIFT_FROM, Argument, Debate, Play
+from loomrl.envs.dialogue.debate import GREED_FROM, THRIFT_FROM, Argument, Debate, DebateGame
 from loomrl.envs.dialogue.interview import CORRECTION_FROM, Interview
 from loomrl.envs.dialogue.negotiation import Negotiation
-from loomrl.envs.dialogue.scene import Act, parse_act, slots
+from loomrl.envs.dialogue.scene import DialogueAct, parse_act, slots
 from loomrl.envs.dialogue.support import Support
 from loomrl.errors import ConfigError
 from loomrl.gym.guard import checked_step
@@ -74,8 +74,8 @@ async def test_talk_without_a_command_uses_turns_up_until_the_partner_leaves(fam
 
 def test_an_act_is_the_last_command_and_the_line_said_before_it():
     text = "I could ASK: city.\nSAY: Hello.\nASK: day\nrest"
-    assert parse_act(text, ("ASK", "ANSWER")) == Act("Hello.", "ASK", "day")
-    assert parse_act("ASK: day\nSAY: Hello.", ("ASK",)) == Act("", "ASK", "day")
+    assert parse_act(text, ("ASK", "ANSWER")) == DialogueAct("Hello.", "ASK", "day")
+    assert parse_act("ASK: day\nSAY: Hello.", ("ASK",)) == DialogueAct("", "ASK", "day")
     assert parse_act("SAY: Hello.", ("ASK",)) is None
 
 
@@ -97,7 +97,7 @@ def test_a_guest_who_changes_their_mind_wants_what_they_said_last():
             scene.reply(act)
         if before != scene._truth:
             old = ", ".join(f"{name}={value}" for name, value in before.items())
-            assert scene.reply(Act("", "ANSWER", old)).success == 0
+            assert scene.reply(DialogueAct("", "ANSWER", old)).success == 0
             return
     raise AssertionError(f"nobody changed their mind from level {CORRECTION_FROM} on")
 
@@ -121,8 +121,8 @@ def test_every_slot_must_be_right():
         scene.reply(act)
     for slot in scene._slots:
         wrong = {**scene._truth, slot.name: next(v for v in slot.values if v != scene._truth[slot.name])}
-        assert scene.reply(Act("", "ANSWER", ", ".join(f"{n}={v}" for n, v in wrong.items()))).success == 0
-    assert scene.reply(Act("", "ANSWER", act.argument.upper())).success == 1
+        assert scene.reply(DialogueAct("", "ANSWER", ", ".join(f"{n}={v}" for n, v in wrong.items()))).success == 0
+    assert scene.reply(DialogueAct("", "ANSWER", act.argument.upper())).success == 1
 
 
 @pytest.mark.parametrize("level", range(1, 11))
@@ -138,14 +138,14 @@ def test_no_deal_beats_the_oracles_and_a_poor_deal_earns_nothing(level):
             offer = slots(scene.random(Random(draw)).removeprefix("OFFER: "), tuple(scene._mine.points))
             if scene._theirs.worth(offer) >= floor:
                 assert scene._mine.worth(offer) <= best
-        assert Negotiation(level, Random(seed)).reply(Act("", "ACCEPT", "offer")).success == 0
+        assert Negotiation(level, Random(seed)).reply(DialogueAct("", "ACCEPT", "offer")).success == 0
         assert demand >= floor
 
 
 def test_a_partner_tells_what_an_issue_is_worth():
     scene = Negotiation(5, Random(1))
     for issue, options in scene._theirs.points.items():
-        told = scene.reply(Act("", "ASK", issue)).text
+        told = scene.reply(DialogueAct("", "ASK", issue)).text
         assert told == f"My points for {issue}: " + ", ".join(f"{o} = {points}" for o, points in options.items()) + "."
 
 
@@ -164,7 +164,7 @@ def test_a_partner_that_wants_progress_does_not_yield_to_repetition():
 def test_an_argument_rebuts_by_topic_source_and_year():
     study, survey = Argument("Y1", ("cost",), "study", 1990), Argument("Y2", ("cost",), "survey", 2020)
     other = Argument("Y3", ("noise",), "study", 2024)
-    play = Play(("cost",), (study, survey, other), (Argument("T1", ("cost",), "survey", 2010),))
+    play = DebateGame(("cost",), (study, survey, other), (Argument("T1", ("cost",), "survey", 2010),))
     assert [place for place, _ in play.rebuttals(0, play.opening(0), frozenset())] == [0, 1]
     assert [place for place, _ in play.rebuttals(0, play.opening(0), frozenset({0}))] == [1]
 
@@ -181,7 +181,7 @@ def test_a_debate_lost_by_one_bad_move_is_lost():
     scene = Debate(3, Random(0))
     good = {scene._mine[place].name for place in scene._play.winning(0, scene._claim, frozenset())}
     bad = next(one.name for one in scene._mine if one.name not in good)
-    reply = scene.reply(Act("", "ARGUE", bad))
+    reply = scene.reply(DialogueAct("", "ARGUE", bad))
     assert (reply.ended, reply.success) == (True, 0.0)
 
 
@@ -196,7 +196,7 @@ def support(level=6, late=None, seed=0):
 def said(scene, change=lambda text: text):
     while (act := scene.oracle()).verb == "ASK":
         scene.reply(act)
-    return scene.reply(Act(change(act.say), act.verb, act.argument)).success
+    return scene.reply(DialogueAct(change(act.say), act.verb, act.argument)).success
 
 
 @pytest.mark.parametrize("late", [True, False])

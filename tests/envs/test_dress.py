@@ -21,7 +21,7 @@ from loomrl.envs.game import GameEnvironment
 from loomrl.envs.language import LanguageEnvironment
 from loomrl.envs.logic import LogicPuzzleEnvironment
 from loomrl.envs.math import MathEnvironment
-from loomrl.envs.math.hack import restated
+from loomrl.envs.math.hack import restate_answer
 from loomrl.envs.memory import MemoryBufferEnvironment
 from loomrl.envs.meta import MetaReasoningEnvironment
 from loomrl.envs.multimodal import MultimodalEnvironment
@@ -83,7 +83,7 @@ def err_math(environment: MathEnvironment, task: Task, rng: Random) -> str:
     problem = environment._problem
     other = MathEnvironment()
     other.ask(other.task(task.family, task.level, task.seed + 1))
-    attempts = (nearby(problem.answer.text, rng), restated(problem, rng), other._problem.answer.text)
+    attempts = (nearby(problem.answer.text, rng), restate_answer(problem, rng), other._problem.answer.text)
     return f"<answer>{rng.choice(attempts)}</answer>"
 
 

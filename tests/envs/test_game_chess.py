@@ -8,10 +8,9 @@ import pytest
 
 from loomrl.config import EnvironmentConfig
 from loomrl.envs.game import GameEnvironment, chess
-from loomrl.envs.game.chess import KINDS, diagram, find_problem
-from loomrl.envs.game.match import Match, Setup
+from loomrl.envs.game.chess import KINDS, diagram, draw_position, find_problem
+from loomrl.envs.game.match import GameMatch, Setup
 from loomrl.envs.game.opponent import RandomMover
-from loomrl.envs.game.placement import draw_position
 from loomrl.envs.game.spiel import line, open_state
 from loomrl.envs.game.stockfish import FALLBACK, Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError
@@ -161,7 +160,7 @@ async def test_going_back_and_forth_is_no_draw():
         async def reply(self, turn):
             return turn.moves[next(moves)]
 
-    match = Match(Setup(chess.BOARD, "", state, chess.EngineJudge(open_stockfish(None)), Waiting(), most=30), "")
+    match = GameMatch(Setup(chess.BOARD, "", state, chess.EngineJudge(open_stockfish(None)), Waiting(), most=30), "")
     for move in ["a2b2", "b2a2"] * 2:
         await match.move(move)
     assert match.outcome == 0.0
@@ -170,7 +169,7 @@ async def test_going_back_and_forth_is_no_draw():
 async def test_stalemate_is_a_draw():
     state = open_state("chess", "7k/8/6K1/5Q2/8/8/8/8 w - - 0 1")
     opponent = RandomMover()
-    match = Match(Setup(chess.BOARD, "", state, chess.EngineJudge(open_stockfish(None)), opponent, most=5), "")
+    match = GameMatch(Setup(chess.BOARD, "", state, chess.EngineJudge(open_stockfish(None)), opponent, most=5), "")
     await match.move("f5f7")
     assert match.outcome == 0.5
 

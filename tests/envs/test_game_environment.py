@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from loomrl.envs.game import GameEnvironment
+from loomrl.envs.game.begin import find_opening
 from loomrl.envs.game.board import BOARDS, rules_of
 from loomrl.envs.game.chess import FAMILY as CHESS
 from loomrl.envs.game.notation import plain
-from loomrl.envs.game.opening import find_opening
-from loomrl.envs.game.puzzle import PUZZLES
+from loomrl.envs.game.puzzles import PUZZLES
 from loomrl.envs.game.spiel import open_state
 from loomrl.errors import ConfigError
 from loomrl.gym.base import Step
@@ -216,13 +216,6 @@ async def test_predictions_are_offered_only_where_the_opponent_can_be_foretold()
     assert "PREDICT" not in await prompt(1)
     assert "PREDICT" not in await prompt(5, opponent={"kind": "random"})
     assert "PREDICT" not in await prompt(5, predictions=False)
-
-
-@pytest.mark.parametrize("family", WITHOUT_ENGINE)
-async def test_the_first_level_is_told_in_few_words(family):
-    environment = GameEnvironment()
-    (message,) = await environment.reset(environment.task(family, 1, 0))
-    assert len(message.content.split()) <= (140 if family == "board.othello" else 85)
 
 
 def test_a_wrong_setting_names_the_choices():

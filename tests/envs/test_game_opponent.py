@@ -7,9 +7,9 @@ import pytest
 
 from loomrl.config import LanguagePolicy, RolloutConfig
 from loomrl.envs.game import GameEnvironment
-from loomrl.envs.game.opponent import Minimaxer, RandomMover, TreeSearcher, Turn
+from loomrl.envs.game.opponent import Minimaxer, OpponentTurn, RandomMover, TreeSearcher
 from loomrl.envs.game.solver import outcome
-from loomrl.envs.game.spiel import State, open_state
+from loomrl.envs.game.spiel import BoardState, open_state
 from loomrl.errors import ArtifactError, EpisodeError
 from loomrl.gym.catalogue import make
 from loomrl.gym.episode import Attempt
@@ -22,11 +22,11 @@ pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[game
 GAME = "connect_four(rows=4,columns=4,x_in_row=3)"
 
 
-def turn(state: State, seed: int = 0) -> Turn:
-    return Turn(state, {}, "", Random(seed))
+def turn(state: BoardState, seed: int = 0) -> OpponentTurn:
+    return OpponentTurn(state, {}, "", Random(seed))
 
 
-def after(game: str, *actions: int) -> State:
+def after(game: str, *actions: int) -> BoardState:
     state = open_state(game)
     for action in actions:
         state.apply_action_with_legality_check(action)
@@ -173,7 +173,7 @@ async def test_without_anybody_seated_a_league_plays_its_scripted_opponent_and_n
         await place.reset(asked)
         games.append((await place.step(place.oracle())).observation)
     assert games[0] == games[1] == games[2]
-    with pytest.raises(EpisodeError, match="nobody has seated it"):
+    with pytest.raises(EpisodeError, match="has not been seated"):
         await environment.reset(with_opponent(task, PAST))
 
 

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from loomrl.envs.game import GameEnvironment
-from loomrl.envs.game.opponent import _opened
+from loomrl.envs.game.opponent import _open_factory
 from loomrl.errors import EpisodeError
 from tests.inference.sample_models import VOCABULARY, tiny_tokenizer
 
@@ -77,13 +77,13 @@ async def test_a_past_version_plays_the_same_game_again_and_is_opened_once(folde
         "sampling": {"temperature": 1.0, "max_tokens": 8},
     }
     settings = {"opponent": {"kind": "policy", "policy": policy}}
-    before = _opened.cache_info().misses
+    before = _open_factory.cache_info().misses
     lines, step = await game(settings)
     again, _ = await game(settings)
     assert lines == again
     assert step.reward.success == 1.0
     assert step.info["opponent_slips"] == len(lines) - 1
-    assert _opened.cache_info().misses == before + 1
+    assert _open_factory.cache_info().misses == before + 1
 
 
 async def test_a_past_version_without_room_for_the_game_is_a_failure(folder):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.envs.game.prediction import log_score, read_prediction
+from loomrl.envs.game.play import log_score, read_prediction
 
 MOVES = ("a1", "b1", "c1", "2 take 3")
 

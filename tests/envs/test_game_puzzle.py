@@ -5,24 +5,20 @@ from random import Random
 
 import pytest
 
-from loomrl.envs.game.puzzle import PUZZLES, Puzzle, Riddle
-from loomrl.envs.game.puzzle.hanoi import Hanoi
-from loomrl.envs.game.puzzle.jugs import Jugs
-from loomrl.envs.game.puzzle.lights import SHAPES, Lights
-from loomrl.envs.game.puzzle.sliding import distances
+from loomrl.envs.game.puzzles import PUZZLES, SHAPES, GamePuzzle, Hanoi, Jugs, Lights, Riddle, distances
 
 
-def steps_to(puzzle: Puzzle, most: int) -> int | None:
+def steps_to(puzzle: GamePuzzle, most: int) -> int | None:
     """The distance by breadth-first search over what is shown."""
-    seen, border = {puzzle.shown()}, [puzzle]
+    seen, border = {puzzle.show()}, [puzzle]
     for steps in count():
         if any(one.distance() == 0 for one in border):
             return steps
         if steps == most or not border:
             return None
         nexts = [one.after(move) for one in border for move in one.moves()]
-        border = [one for one in {one.shown(): one for one in nexts}.values() if one.shown() not in seen]
-        seen |= {one.shown() for one in border}
+        border = [one for one in {one.show(): one for one in nexts}.values() if one.show() not in seen]
+        seen |= {one.show() for one in border}
     return None
 
 
@@ -31,16 +27,6 @@ def steps_to(puzzle: Puzzle, most: int) -> int | None:
 def test_the_distance_is_that_of_the_shortest_solution(family, level):
     puzzle = PUZZLES[family](level, Random(f"{family}{level}"))
     assert steps_to(puzzle, most=8 if family == "puzzle.lights" else 20) == puzzle.distance()
-
-
-@pytest.mark.parametrize("family", PUZZLES)
-@pytest.mark.parametrize("level", range(1, 11))
-async def test_the_oracle_solves_every_level_with_moves_to_spare(family, level):
-    for seed in range(3):
-        riddle = Riddle(PUZZLES[family](level, Random(seed)))
-        while riddle.outcome is None:
-            assert await riddle.move(riddle.best()) is not None
-        assert riddle.outcome == 1.0
 
 
 @pytest.mark.parametrize("family", PUZZLES)
@@ -88,7 +74,7 @@ def test_every_pattern_of_lights_has_exactly_one_solution(shape):
     dark = Lights(rows, columns, frozenset())
     lit = []
     for move in dark.moves():
-        text = dark.after(move).shown().split("\n")[1:]
+        text = dark.after(move).show().split("\n")[1:]
         lit.append(int("".join("1" if sign == "*" else "0" for row in text for sign in row.split()[1:]), 2))
     independent: list[int] = []
     for pattern in lit:

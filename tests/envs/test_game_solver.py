@@ -6,8 +6,8 @@ from functools import cache
 import pytest
 
 from loomrl.envs.game.board import BOARDS
-from loomrl.envs.game.solver import DRAW, WIN, Search, ordered, outcome
-from loomrl.envs.game.spiel import State, open_state
+from loomrl.envs.game.solver import DRAW, WIN, Search, order_actions, outcome
+from loomrl.envs.game.spiel import BoardState, open_state
 
 pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
 GAMES = (
@@ -22,7 +22,7 @@ GAMES = (
 )
 
 
-def wandered(game: str, seed: int) -> State:
+def wandered(game: str, seed: int) -> BoardState:
     """A position after some random moves, in which the game goes on."""
     rng = random.Random(seed)
     state = open_state(game)
@@ -81,7 +81,7 @@ def test_following_a_proof_never_needs_a_longer_one(family):
                 again = Search(str, player, WIN, proof.positions).prove(state)
                 assert again.holds
                 search = Search(str, player, WIN, proof.positions)
-                action = next(action for action in ordered(state) if search.prove(state.child(action)).holds)
+                action = next(action for action in order_actions(state) if search.prove(state.child(action)).holds)
             else:
                 action = rng.choice(state.legal_actions())
             state.apply_action_with_legality_check(action)

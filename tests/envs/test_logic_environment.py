@@ -26,13 +26,6 @@ def words(environment):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_the_solution_without_a_query_is_full_success(family):
-    environment = await opened(family)
-    step = await environment.step(f"Let me see.\n{environment.oracle()}")
-    assert (step.reward.total, step.reward.success, step.terminated) == (1.0, 1.0, True)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 async def test_the_reward_is_solved_minus_price_times_queries(family):
     for queries in range(3):
         for solved in (True, False):
@@ -58,20 +51,6 @@ async def test_no_more_is_sold_than_the_prompt_says_and_the_same_again_costs_aga
     word = words(environment)[0]
     rewards = [(await environment.step(f"QUERY: {word}")).reward.total for _ in range(4)]
     assert rewards == [-0.25, -0.25, 0.0, 0.0]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("level", [1, 4, 10])
-async def test_who_buys_all_and_guesses_the_rest_gets_little(family, level):
-    successes = []
-    for seed in range(40):
-        environment = await opened(family, level, seed)
-        step = await environment.step(environment.hacks()[0])
-        while not step.terminated:
-            step = await environment.step(environment.hacks()[0])
-        successes.append(step.reward.success)
-    assert sum(successes) / 40 <= 0.25
-    assert max(successes) <= 0.75
 
 
 @pytest.mark.parametrize(
@@ -173,11 +152,3 @@ async def test_a_template_brings_safe_puzzles_of_reasoning_gym(dataset):
 async def test_a_template_with_an_unknown_data_set_names_the_known():
     with pytest.raises(ConfigError, match="mini_sudoku"):
         await opened("reasoning_gym", dataset="mini_sudok")
-
-
-async def test_short_words_for_beginners():
-    for family in ("deduction", "knights", "ordering"):
-        environment = LogicPuzzleEnvironment()
-        for seed in range(10):
-            (prompt,) = await environment.reset(environment.task(family, 1, seed))
-            assert len(prompt.content.split()) <= 80

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.envs.logic.deduction import deduction
+from loomrl.envs.logic.clue import everything, facts, orders
+from loomrl.envs.logic.formula import deduction, knights
 from loomrl.envs.logic.grid import KINDS, OUTLINES, grid, outline
-from loomrl.envs.logic.knights import knights
 from loomrl.envs.logic.ordering import ordering
-from loomrl.envs.logic.world import everything, facts, orders
 
 NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
 FALSE = ("is off", "stays away", "is innocent", "is a knave")

@@ -2,26 +2,26 @@
 
 import pytest
 
-from loomrl.envs.math.answer import Answer, Match, compare
+from loomrl.envs.math.answer import AnswerMatch, MathAnswer, compare
 from loomrl.envs.math.form import Form
 
-SUM = Answer("7")
-LOWEST = Answer("-5/3", form=Form.LOWEST)
-POLYNOMIAL = Answer("x^2 - 5x + 6", variables="x")
-FACTORS = Answer("2(x - 2)(x - 3)", form=Form.FACTORED, variables="x")
-ROOTS = Answer("2, -3", "set", names=("x",))
-SURDS = Answer("1 + √2, 1 - √2", "set", names=("x",))
-PAIR = Answer("2, -3", "tuple", names=("x", "y"))
-RAYS = Answer("(-inf, 2] U (5, inf)", "interval", names=("x",))
-SPAN = Answer("(2, 5]", "interval", names=("x",))
-LINE = Answer("y = 2x + 3", "equation", form=Form.ANY, variables="xy")
-SOURCE = Answer("x^3/3 + x", "antiderivative", form=Form.ANY, variables="x")
-AREA = Answer("12π", unit="cm^2")
-LENGTH = Answer("5√2", unit="cm")
-BIG = Answer("1234567")
-PRICE = Answer("45.5", unit="dollars")
-TURN = Answer("40", unit="degrees")
-SLOPE = Answer("2x*e^(3x) + 3x^2*e^(3x)", form=Form.ANY, variables="x")
+SUM = MathAnswer("7")
+LOWEST = MathAnswer("-5/3", form=Form.LOWEST)
+POLYNOMIAL = MathAnswer("x^2 - 5x + 6", variables="x")
+FACTORS = MathAnswer("2(x - 2)(x - 3)", form=Form.FACTORED, variables="x")
+ROOTS = MathAnswer("2, -3", "set", names=("x",))
+SURDS = MathAnswer("1 + √2, 1 - √2", "set", names=("x",))
+PAIR = MathAnswer("2, -3", "tuple", names=("x", "y"))
+RAYS = MathAnswer("(-inf, 2] U (5, inf)", "interval", names=("x",))
+SPAN = MathAnswer("(2, 5]", "interval", names=("x",))
+LINE = MathAnswer("y = 2x + 3", "equation", form=Form.ANY, variables="xy")
+SOURCE = MathAnswer("x^3/3 + x", "antiderivative", form=Form.ANY, variables="x")
+AREA = MathAnswer("12π", unit="cm^2")
+LENGTH = MathAnswer("5√2", unit="cm")
+BIG = MathAnswer("1234567")
+PRICE = MathAnswer("45.5", unit="dollars")
+TURN = MathAnswer("40", unit="degrees")
+SLOPE = MathAnswer("2x*e^(3x) + 3x^2*e^(3x)", form=Form.ANY, variables="x")
 
 RIGHT = {
     SUM: ["7", "7.0", "+7", "007", "$7$", r"\boxed{7}", r"\(7\)", "(7)", "-(-7)", "{7}"],
@@ -70,11 +70,11 @@ WRONG = {
 }  # fmt: skip
 
 
-PRODUCT = Answer("13870")
-SHARE = Answer("5/7", form=Form.LOWEST)
-ROOT = Answer("-5", form=Form.LOWEST, names=("x",))
-POWERS = Answer("12x^3 + 2x", form=Form.ANY, variables="x")
-DIVISION = Answer("192, 7", "tuple")
+PRODUCT = MathAnswer("13870")
+SHARE = MathAnswer("5/7", form=Form.LOWEST)
+ROOT = MathAnswer("-5", form=Form.LOWEST, names=("x",))
+POWERS = MathAnswer("12x^3 + 2x", form=Form.ANY, variables="x")
+DIVISION = MathAnswer("192, 7", "tuple")
 DRESSED = {
     PRODUCT: [
         "= 13870", "**13870**", "`13870`", "The answer is 13870", "The answer is **13,870**.", "Answer: 13870",
@@ -181,21 +181,21 @@ UNDRESSED = {
 
 @pytest.mark.parametrize(("answer", "attempt"), [(answer, each) for answer, group in DRESSED.items() for each in group])
 def test_what_is_said_around_an_answer_is_no_part_of_it(answer, attempt):
-    assert compare(answer, attempt) is Match.EQUAL
+    assert compare(answer, attempt) is AnswerMatch.EQUAL
 
 
 @pytest.mark.parametrize(
     ("answer", "attempt"), [(answer, each) for answer, group in UNDRESSED.items() for each in group]
 )
 def test_what_is_said_around_an_answer_does_not_make_it_right_or_finished(answer, attempt):
-    assert compare(answer, attempt) is not Match.EQUAL
+    assert compare(answer, attempt) is not AnswerMatch.EQUAL
 
 
 @pytest.mark.parametrize(("answer", "attempt"), [(answer, each) for answer, group in RIGHT.items() for each in group])
 def test_a_right_answer_is_right_in_every_usual_notation(answer, attempt):
-    assert compare(answer, attempt) is Match.EQUAL
+    assert compare(answer, attempt) is AnswerMatch.EQUAL
 
 
 @pytest.mark.parametrize(("answer", "attempt"), [(answer, each) for answer, group in WRONG.items() for each in group])
 def test_a_wrong_or_unfinished_answer_is_not_right(answer, attempt):
-    assert compare(answer, attempt) is not Match.EQUAL
+    assert compare(answer, attempt) is not AnswerMatch.EQUAL

@@ -5,26 +5,28 @@ from random import Random
 import pytest
 
 from loomrl.envs.math import MathEnvironment
-from loomrl.envs.math.answer import Answer, Match, compare
-from loomrl.envs.math.custom import custom_problem
-from loomrl.envs.math.family import FAMILIES, make_problem
+from loomrl.envs.math.answer import AnswerMatch, MathAnswer, compare
+from loomrl.envs.math.family import FAMILIES
 from loomrl.envs.math.form import Form
-from loomrl.envs.math.hack import restated
+from loomrl.envs.math.hack import restate_answer
 from loomrl.envs.math.notation import latex
-from loomrl.envs.math.syntax import Node, read
+from loomrl.envs.math.problem import custom_problem
+from loomrl.envs.math.syntax import SyntaxNode, read
 from loomrl.errors import ConfigError
 from loomrl.gym.answer import Submission
+from loomrl.types import Task
+from tests.envs.play_support import make_problem
 
-PRODUCT = Answer("13870")
-FRACTION = Answer("29/8", form=Form.LOWEST)
-EXPANDED = Answer("x^2 - 10x + 24", variables="x")
-FACTORED = Answer("(x - 4)(x - 6)", form=Form.FACTORED, variables="x")
-SURD = Answer("5√53", unit="cm")
-ROOTS = Answer("3 + √2, 3 - √2", "set", names=("x",))
-SLOPE = Answer("24x^2", form=Form.ANY, variables="x")
-SOURCE = Answer("15x^3", "antiderivative", form=Form.ANY, variables="x")
-LINE = Answer("y = -(6/5)x - 4/5", "equation", form=Form.ANY, variables="xy")
-BELOW = Answer("(-inf, 10)", "interval", names=("x",))
+PRODUCT = MathAnswer("13870")
+FRACTION = MathAnswer("29/8", form=Form.LOWEST)
+EXPANDED = MathAnswer("x^2 - 10x + 24", variables="x")
+FACTORED = MathAnswer("(x - 4)(x - 6)", form=Form.FACTORED, variables="x")
+SURD = MathAnswer("5√53", unit="cm")
+ROOTS = MathAnswer("3 + √2, 3 - √2", "set", names=("x",))
+SLOPE = MathAnswer("24x^2", form=Form.ANY, variables="x")
+SOURCE = MathAnswer("15x^3", "antiderivative", form=Form.ANY, variables="x")
+LINE = MathAnswer("y = -(6/5)x - 4/5", "equation", form=Form.ANY, variables="xy")
+BELOW = MathAnswer("(-inf, 10)", "interval", names=("x",))
 
 FINISHED = {
     PRODUCT: ["13870", "13,870", "13870.", "13870.0", "-(-13870)", "1387000%"],
@@ -76,14 +78,14 @@ UNFINISHED = {
     ("answer", "attempt"), [(answer, each) for answer, group in FINISHED.items() for each in group]
 )
 def test_a_finished_answer_is_paid(answer, attempt):
-    assert compare(answer, attempt) is Match.EQUAL
+    assert compare(answer, attempt) is AnswerMatch.EQUAL
 
 
 @pytest.mark.parametrize(
     ("answer", "attempt"), [(answer, each) for answer, group in UNFINISHED.items() for each in group]
 )
 def test_an_unfinished_answer_is_not_paid(answer, attempt):
-    assert compare(answer, attempt) is not Match.EQUAL
+    assert compare(answer, attempt) is not AnswerMatch.EQUAL
 
 
 IDLE = (
@@ -102,7 +104,7 @@ def test_terms_that_cancel_each_other_are_unfinished_beside_any_truth(family):
         for pattern in IDLE:
             head, sign, body = answer.text.rpartition("= ")
             attempt = head + sign + pattern.format(body)
-            if compare(answer, attempt) is Match.EQUAL:
+            if compare(answer, attempt) is AnswerMatch.EQUAL:
                 paid.append(attempt)
     assert not paid
 
@@ -116,7 +118,7 @@ def test_terms_that_cancel_each_other_are_unfinished_beside_any_truth(family):
     ],
 )  # fmt: skip
 def test_like_terms_may_stay(text, attempt):
-    assert compare(Answer(text, form=Form.ANY, variables="x"), attempt) is Match.EQUAL
+    assert compare(MathAnswer(text, form=Form.ANY, variables="x"), attempt) is AnswerMatch.EQUAL
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
@@ -126,7 +128,7 @@ async def test_the_question_in_other_words_is_never_paid(count):
     for seed in range(count):
         rng = Random(seed)
         environment.ask(environment.task(families[seed % len(families)], rng.randint(1, 10), seed))
-        attempt = restated(environment._problem, rng)
+        attempt = restate_answer(environment._problem, rng)
         if (await environment.judge(Submission("", attempt, False))).success:
             paid.append((environment._problem.prompt, attempt))
     assert not paid
@@ -138,7 +140,7 @@ def test_an_honest_answer_is_right_in_any_order_and_notation(family):
         for seed in range(3):
             answer, rng = make_problem(family, level, seed).answer, Random(seed)
             for attempt in notations(answer, rng):
-                assert compare(answer, attempt) is Match.EQUAL, (answer, attempt)
+                assert compare(answer, attempt) is AnswerMatch.EQUAL, (answer, attempt)
 
 
 def notations(answer, rng):
@@ -159,7 +161,7 @@ def notations(answer, rng):
 def reordered(node, rng):
     parts = tuple(reordered(part, rng) for part in node.parts)
     if node.kind == "-" and rng.random() < 0.5:
-        return Node("+", (Node("negate", (parts[1],)), parts[0]))
+        return SyntaxNode("+", (SyntaxNode("negate", (parts[1],)), parts[0]))
     swapped = node.kind in ("+", "*") and rng.random() < 0.5
     return node._replace(parts=parts[::-1] if swapped else parts)
 
@@ -186,11 +188,16 @@ def plain(node):
     ],
 )
 def test_an_answer_of_a_template_is_finished_when_it_is_no_longer_than_given(answer, kind, right, wrong):
-    problem = custom_problem({"prompt": "?", "answer": answer, "kind": kind, "variables": "x"})
-    assert [text for text in right if compare(problem.answer, text) is not Match.EQUAL] == []
-    assert [text for text in wrong if compare(problem.answer, text) is Match.EQUAL] == []
+    problem = custom_problem(_of_template(answer, kind))
+    assert [text for text in right if compare(problem.answer, text) is not AnswerMatch.EQUAL] == []
+    assert [text for text in wrong if compare(problem.answer, text) is AnswerMatch.EQUAL] == []
 
 
 def test_a_template_that_leaves_its_answer_unfinished_is_refused():
     with pytest.raises(ConfigError, match="every number worked out"):
-        custom_problem({"prompt": "?", "answer": "1+1, 3", "kind": "tuple"})
+        custom_problem(_of_template("1+1, 3", "tuple"))
+
+
+def _of_template(answer, kind):
+    parameters = {"prompt": "?", "answer": answer, "kind": kind, "variables": "x"}
+    return Task("Math", "1.2.0", "custom", 1, 0, parameters)

@@ -5,21 +5,21 @@ import time
 
 import pytest
 
-from loomrl.envs.math.answer import Answer, compare
+from loomrl.envs.math.answer import MathAnswer, compare
 from loomrl.envs.math.form import Form
 
 LIMIT_S = 0.005
 """On a machine that counts to 150,000 in the same time; `best_of` makes slower ones comparable."""
 ANSWERS = [
-    Answer("7"),
-    Answer("3/4", form=Form.LOWEST),
-    Answer("(x - 2)(x - 3)", form=Form.FACTORED, variables="x"),
-    Answer("2, -3", "set", names=("x",)),
-    Answer("2, -3", "tuple", names=("x", "y")),
-    Answer("(-inf, 2] U (5, inf)", "interval", names=("x",)),
-    Answer("y = 2x + 3", "equation", form=Form.ANY, variables="xy"),
-    Answer("x^3/3 + x", "antiderivative", form=Form.ANY, variables="x"),
-    Answer("12π", unit="cm^2"),
+    MathAnswer("7"),
+    MathAnswer("3/4", form=Form.LOWEST),
+    MathAnswer("(x - 2)(x - 3)", form=Form.FACTORED, variables="x"),
+    MathAnswer("2, -3", "set", names=("x",)),
+    MathAnswer("2, -3", "tuple", names=("x", "y")),
+    MathAnswer("(-inf, 2] U (5, inf)", "interval", names=("x",)),
+    MathAnswer("y = 2x + 3", "equation", form=Form.ANY, variables="xy"),
+    MathAnswer("x^3/3 + x", "antiderivative", form=Form.ANY, variables="x"),
+    MathAnswer("12π", unit="cm^2"),
 ]
 TEXTS = [
     "(x+1)^60", "((x+1)^9)^6", "sqrt(" * 24 + "x" + ")" * 24, "√99999989+" * 40 + "1", "√99999989*" * 40 + "1",

@@ -4,13 +4,16 @@ import re
 
 import pytest
 
-from loomrl.envs.math.answer import Answer
-from loomrl.envs.math.family import FAMILIES, make_problem
-from loomrl.envs.math.problem import Problem
+from loomrl.envs.math.answer import MathAnswer
+from loomrl.envs.math.family import FAMILIES
+from loomrl.envs.math.problem import MathProblem
 from loomrl.envs.math.step import progress
+from tests.envs.play_support import make_problem
 
-SUM = Problem("Compute 12 + 30 - 5.", Answer("37"), ("12 + 30 = 42", "42 - 5 = 37"))
-LINEAR = Problem("Solve 2x + 3 = 11.", Answer("4", names=("x",)), ("11 - 3 = 8", "2x = 8", "8 / 2 = 4"), ({"x": "4"},))
+SUM = MathProblem("Compute 12 + 30 - 5.", MathAnswer("37"), ("12 + 30 = 42", "42 - 5 = 37"))
+LINEAR = MathProblem(
+    "Solve 2x + 3 = 11.", MathAnswer("4", names=("x",)), ("11 - 3 = 8", "2x = 8", "8 / 2 = 4"), ({"x": "4"},)
+)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sympy.parsing.sympy_parser import (
     standard_transformations,
 )
 
-from loomrl.envs.math.family import make_problem
+from tests.envs.play_support import make_problem
 
 RULES = (*standard_transformations, convert_xor, implicit_multiplication_application)
 SEEDS = 2

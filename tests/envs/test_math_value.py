@@ -7,9 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loomrl.envs.math.polynomial import Unreadable, text
 from loomrl.envs.math.syntax import MAX_DIGITS, evaluate, read
-from loomrl.envs.math.value import Calculator, Value, rational
+from loomrl.envs.math.value import Calculator, Unreadable, Value, rational, text
 
 
 def value(source: str, variables: str = "xy") -> Value:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from play_support import to_the_end
 
 from loomrl.envs.memory import MemoryBufferEnvironment
-from loomrl.envs.memory.fact import VALUES
-from loomrl.envs.memory.note import Refused, memory_of, read
+from loomrl.envs.memory.note import NoteRefused, memory_of, read
 from loomrl.envs.memory.persistent import CAPACITY
+from loomrl.envs.memory.story import VALUES
 from loomrl.errors import ConfigError
 from loomrl.gym.memory import with_memory
 
@@ -30,13 +30,6 @@ async def to_the_questions(environment, action=None):
     while environment._day < len(environment._story.days):
         step = await environment.step(action or environment.oracle())
     return step
-
-
-@pytest.mark.parametrize("family", MemoryBufferEnvironment.families)
-async def test_whoever_notes_and_answers_earns_everything(family):
-    environment, _ = await opened(family, 10, 3)
-    step = await to_the_end(environment)
-    assert (step.reward.total, step.reward.parts) == (1.0, {"correctness": 1.0})
 
 
 @pytest.mark.parametrize("family", ["topic", "time", "update", "category"])
@@ -127,12 +120,6 @@ async def test_names_may_come_in_any_order_but_all_of_them():
         assert (await environment.step(f"ANSWER: {given_}")).reward.success == success
 
 
-@pytest.mark.parametrize("family", MemoryBufferEnvironment.families)
-async def test_beginners_prompts_are_short(family):
-    _, prompt = await opened(family, 1)
-    assert len(prompt.split()) < 60
-
-
 @pytest.mark.parametrize(
     ("text", "day", "value"),
     [
@@ -175,7 +162,7 @@ def test_full_memory_takes_a_note_only_in_the_place_of_another():
     memory = buffer()
     memory.store("Ana | pet | cat", 1)
     memory.store("Ben | pet | dog", 1)
-    with pytest.raises(Refused, match="full"):
+    with pytest.raises(NoteRefused, match="full"):
         memory.store("Cleo | pet | fox", 2)
     memory.store(" ana  | PET | fox", 2)
     memory.forget("Ben | pet")
@@ -198,7 +185,7 @@ def test_full_memory_takes_a_note_only_in_the_place_of_another():
     ],
 )
 def test_what_cannot_be_noted_is_refused(argument):
-    with pytest.raises(Refused):
+    with pytest.raises(NoteRefused):
         buffer().store(argument, 1)
 
 

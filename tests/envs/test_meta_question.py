@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.envs.meta.assumption import underspecified
+from loomrl.envs.meta.assumption import incomplete_problem
 from loomrl.envs.meta.calibration import ConfidenceQuestion, calibration, evidence
 from loomrl.envs.meta.twin import BIASES
 from loomrl.envs.meta.verification import verification
@@ -108,7 +108,7 @@ def follows(rows, asked):
 def test_what_is_said_to_be_missing_is_missing_and_what_has_an_answer_has_that_answer():
     lacking = 0
     for level, seed in CASES:
-        (question,) = underspecified(level, Random(seed))
+        (question,) = incomplete_problem(level, Random(seed))
         things = list(question.things)
         rows, values, asked = equations(question.prompt, things)
         if follows(rows, asked):
@@ -124,7 +124,7 @@ def test_what_is_said_to_be_missing_is_missing_and_what_has_an_answer_has_that_a
 
 def test_something_is_never_said_so_that_a_gap_alone_gives_nothing_away():
     for level, seed in CASES:
-        (question,) = underspecified(level, Random(seed))
+        (question,) = incomplete_problem(level, Random(seed))
         rows, _, _ = equations(question.prompt, list(question.things))
         assert np.linalg.matrix_rank(np.array(rows)) < len(question.things)
 
@@ -133,7 +133,7 @@ def test_something_is_never_said_so_that_a_gap_alone_gives_nothing_away():
 def test_some_problems_have_an_answer_although_a_thing_in_them_is_unknown(level):
     tricky = 0
     for seed in range(60):
-        (question,) = underspecified(level, Random(seed))
+        (question,) = incomplete_problem(level, Random(seed))
         rows, _, asked = equations(question.prompt, list(question.things))
         units = np.eye(len(question.things), dtype=int)[np.array(asked) != 0].tolist()
         tricky += follows(rows, asked) and not all(follows(rows, unit) for unit in units)
@@ -141,7 +141,7 @@ def test_some_problems_have_an_answer_although_a_thing_in_them_is_unknown(level)
 
 
 def test_only_the_one_asked_form_names_what_is_missing():
-    question = next(q for (q,) in (underspecified(5, Random(seed)) for seed in range(50)) if q.lacking)
+    question = next(q for (q,) in (incomplete_problem(5, Random(seed)) for seed in range(50)) if q.lacking)
     name, other = question.lacking[0], next(thing for thing in question.things if thing not in question.lacking)
     assert question.mark(f"Missing: the {name}.").right
     assert not question.mark(f"missing {other}").right

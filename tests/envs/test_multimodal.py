@@ -13,12 +13,11 @@ from PIL import Image
 from loomrl.envs.multimodal import MultimodalEnvironment
 from loomrl.envs.multimodal.canvas import RGB, draw_scene
 from loomrl.envs.multimodal.caption import f1, triples
-from loomrl.envs.multimodal.chart import LABELS, TOP, Chart
 from loomrl.envs.multimodal.chart_question import KIND_OF, Sheet
 from loomrl.envs.multimodal.environment import FAMILIES
-from loomrl.envs.multimodal.plot import ABOVE, BOTTOM, _place, draw_chart
+from loomrl.envs.multimodal.plot import ABOVE, BOTTOM, LABELS, TOP, Chart, _place, draw_chart
 from loomrl.envs.multimodal.quiz import exact, spelt
-from loomrl.envs.multimodal.scene import COLOURS, LOOKS, Look, Scene, Shape
+from loomrl.envs.multimodal.scene import COLOURS, LOOKS, Shape, ShapeLook, ShapeScene
 from loomrl.gym.generate import rng_of
 from loomrl.picture import size_of
 
@@ -131,11 +130,11 @@ def test_any_text_gets_a_score(family: str, text: str) -> None:
     assert score < 1 or (quiz.answer in text and spelt(text) == spelt(quiz.answer))
 
 
-def scene_of(*shapes: tuple[Look, tuple[int, int]]) -> Scene:
-    return Scene(3, 64, tuple(Shape(look, cell) for look, cell in shapes))
+def scene_of(*shapes: tuple[ShapeLook, tuple[int, int]]) -> ShapeScene:
+    return ShapeScene(3, 64, tuple(Shape(look, cell) for look, cell in shapes))
 
 
-RED, BLUE, PINK = Look("red", "circle"), Look("blue", "square"), Look("pink", "star")
+RED, BLUE, PINK = ShapeLook("red", "circle"), ShapeLook("blue", "square"), ShapeLook("pink", "star")
 
 
 def test_triples_join_neighbours_in_rows_and_columns_with_nothing_between() -> None:
@@ -226,5 +225,5 @@ def test_a_pie_is_whole(seed: int) -> None:
 
 def test_every_shape_and_colour_is_visible_on_every_background() -> None:
     for tint in range(4):
-        pictures = {draw_scene(Scene(3, 64, (Shape(look, (1, 1)),), tinted=tint)) for look in LOOKS}
+        pictures = {draw_scene(ShapeScene(3, 64, (Shape(look, (1, 1)),), tinted=tint)) for look in LOOKS}
         assert len(pictures) == len(LOOKS)

@@ -6,7 +6,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import VectorEnv
 
-from loomrl.envs.partial import BLIND, KEYS, MAZE, BlindCartPole, Keys, TMaze
+from loomrl.envs.partial import BLIND, KEYS, MAZE, BlindCartPole, KeyDoors, TMaze
 
 
 def test_the_blind_pole_is_the_pole_without_velocities() -> None:
@@ -94,12 +94,12 @@ def test_keys_open_the_doors_that_they_were_shown_for() -> None:
     assert (paid, over, info["is_success"]) == (0.0, True, 0.5)
     assert not told["action_mask"].any()
     with pytest.raises(ValueError, match="doors=5"):
-        Keys(keys=4, doors=5)
+        KeyDoors(keys=4, doors=5)
 
 
 @pytest.mark.parametrize("is_masked", [True, False])
 def test_what_is_not_allowed_costs_a_step_and_opens_nothing(is_masked: bool) -> None:
-    made = Keys(keys=4, doors=1, is_masked=is_masked)
+    made = KeyDoors(keys=4, doors=1, is_masked=is_masked)
     made.reset(seed=1)
     told, paid, *_ = made.step(1)
     assert paid == -0.05

@@ -3,7 +3,7 @@
 import pytest
 
 from loomrl.experiments.check_envs import check_all
-from loomrl.gym.catalogue import names
+from loomrl.gym.catalogue import make, names
 from tests.needs import need
 
 NEED_SETTINGS = {
@@ -21,6 +21,13 @@ FEW, FEWEST = 0.3, 0.1
 """Of the episodes, in the quick tests. An opponent that succeeds at all is played on, in batches of full size."""
 DEAR = {"Code", "Game", "PettingZoo"}
 """Those of which the fewest are played."""
+FEW_WORDS = {
+    "Code": 70, "Game": 85, "Language": 60, "LogicPuzzle": 80, "MemoryBuffer": 60, "MetaReasoning": 95,
+    "Multimodal": 65, "ToolCall": 70,
+}  # fmt: skip
+"""Words of a prompt at level 1."""
+WORDY = {"board.othello", "chess", "grid", "optimise", "review"}
+"""Families whose rules or code need more."""
 
 
 @pytest.mark.system
@@ -30,6 +37,17 @@ DEAR = {"Code", "Game", "PettingZoo"}
 )
 def test_an_environment_keeps_what_it_promises(name: str) -> None:
     check(name, FEWEST if name in DEAR else FEW)
+
+
+@pytest.mark.parametrize(("name", "most"), FEW_WORDS.items())
+async def test_the_first_level_is_told_in_few_words(name: str, most: int) -> None:
+    environment = make(name, {})
+    for family in environment.families:
+        if family in WORDY:
+            continue
+        for seed in range(10):
+            messages = await environment.reset(environment.task(family, 1, seed))
+            assert sum(len(message.content.split()) for message in messages) <= most, (family, seed)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loomrl.envs.tasks.script import Refused, lines_of, offline_script
+from loomrl.envs.tasks.script import TaskRefused, lines_of, offline_script
 from loomrl.envs.tasks.workspace import ALWAYS_WRITABLE, _boxes
 from loomrl.gym.sandbox.attack import survey
 from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on
@@ -55,7 +55,7 @@ def test_scripts_are_what_they_were_but_for_the_lines_that_fetch_what_is_here() 
     ],
 )
 def test_a_line_that_fetches_something_else_is_refused(line: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(TaskRefused) as caught:
         offline_script(f"echo 1\n{line}\n", "test.sh")
     assert f"test.sh line 2: {line}: " in str(caught.value)
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.envs.tool.amount import Unreadable, same_answer, spelt, value_of
-from loomrl.envs.tool.call import LONGEST, MOST, Call, Malformed, read_call, split_calls
-from loomrl.envs.tool.schema import Invalid, checked, fields, text, whole
+from loomrl.envs.tool.amount import UnreadableAmount, same_answer, spelt, value_of
+from loomrl.envs.tool.call import LONGEST, MOST, FunctionCall, MalformedCall, read_call, split_calls
+from loomrl.envs.tool.kit import Invalid, check_arguments, fields, text, whole
 
 SCHEMA = fields(room=text("which", longest=5), hour=whole("when", 8, 17), optional=("hour",))
 
 
 def test_calls_and_what_follows_them_are_told_apart():
-    one, two = Call("a", {"x": 1}), Call("b", {})
+    one, two = FunctionCall("a", {"x": 1}), FunctionCall("b", {})
     assert split_calls(f"Let me see. {one} and {two}\n<answer>3</answer>") == (
         ['{"name": "a", "arguments": {"x": 1}}', '{"name": "b", "arguments": {}}'],
         "\n<answer>3</answer>",
@@ -39,8 +39,8 @@ def test_flood_of_calls_is_not_read_to_its_end():
 )
 def test_every_call_that_was_written_is_read_again(name, arguments):
     raw = json.dumps({"name": name, "arguments": arguments})
-    assert read_call(raw) == Call(name, arguments)
-    assert read_call(f"\n{raw} \n").key == Call(name, dict(reversed(arguments.items()))).key
+    assert read_call(raw) == FunctionCall(name, arguments)
+    assert read_call(f"\n{raw} \n").key == FunctionCall(name, dict(reversed(arguments.items()))).key
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_every_call_that_was_written_is_read_again(name, arguments):
     ],
 )
 def test_what_is_no_call_is_refused_with_the_reason(raw, word):
-    with pytest.raises(Malformed, match=word):
+    with pytest.raises(MalformedCall, match=word):
         read_call(raw)
 
 
 def test_arguments_that_fit_are_taken_and_whole_floats_become_integers():
-    assert checked({"room": "R1", "hour": 9.0}, SCHEMA) == {"room": "R1", "hour": 9}
-    assert checked({"room": "R1"}, SCHEMA) == {"room": "R1"}
+    assert check_arguments({"room": "R1", "hour": 9.0}, SCHEMA) == {"room": "R1", "hour": 9}
+    assert check_arguments({"room": "R1"}, SCHEMA) == {"room": "R1"}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_arguments_that_fit_are_taken_and_whole_floats_become_integers():
 )
 def test_arguments_that_do_not_fit_are_refused_with_where_and_why(arguments, word):
     with pytest.raises(Invalid, match=word):
-        checked(arguments, SCHEMA)
+        check_arguments(arguments, SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_values_are_exact(expression, value):
     ],
 )
 def test_what_has_no_value_is_refused(expression):
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableAmount):
         value_of(expression)
 
 
@@ -147,7 +147,7 @@ def test_numbers_are_spelt_so_that_they_are_read_as_the_same(numerator, denomina
 @given(st.text(alphabet="0123456789+-*/^(). ", max_size=120))
 def test_no_expression_is_slow_or_raises_anything_else(expression):
     start = time.process_time()
-    with suppress(Unreadable):
+    with suppress(UnreadableAmount):
         spelt(value_of(expression))
     assert time.process_time() - start < 0.05
 
@@ -191,7 +191,7 @@ CALL = '{"name": "a", "arguments": {"x": 1}}'
 )  # fmt: skip
 def test_a_call_may_be_fenced_and_have_parameters(text):
     (raw,), rest = split_calls(text)
-    assert read_call(raw) == Call("a", {"x": 1})
+    assert read_call(raw) == FunctionCall("a", {"x": 1})
     assert rest == "\nThen I wait."
 
 
@@ -204,7 +204,7 @@ def test_other_blocks_are_no_calls(text):
 
 
 def test_both_words_for_arguments_at_once_are_refused():
-    with pytest.raises(Malformed, match="nothing else"):
+    with pytest.raises(MalformedCall, match="nothing else"):
         read_call('{"name": "a", "arguments": {}, "parameters": {}}')
 
 

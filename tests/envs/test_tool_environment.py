@@ -7,17 +7,16 @@ import pytest
 from play_support import to_the_end
 
 from loomrl.envs.tool import ToolCallEnvironment
-from loomrl.envs.tool.call import Call
-from loomrl.envs.tool.corpus import find_pages, pages, text_of, told
+from loomrl.envs.tool.call import FunctionCall
+from loomrl.envs.tool.corpus import find_pages, pages, state_fact, text_of
 from loomrl.envs.tool.family.bank import DECOYS, TOOLS, TRANSFER
-from loomrl.envs.tool.fault import Faults, Turnstile, faults_for
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.session import Session, calls_needed, goal_of
-from loomrl.envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, World
+from loomrl.envs.tool.problem import Faults, ToolProblem, Turnstile, faults_for
+from loomrl.envs.tool.session import ToolSession, calls_needed, goal_of
+from loomrl.envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, ToolWorld
 from loomrl.errors import ConfigError
 
 DONE = "<answer>done</answer>"
-PAY = Call("transfer", {"source": "A1", "target": "A2", "amount": 40})
+PAY = FunctionCall("transfer", {"source": "A1", "target": "A2", "amount": 40})
 
 
 async def opened(family, level=1, seed=0, **settings):
@@ -28,12 +27,12 @@ async def opened(family, level=1, seed=0, **settings):
 
 def bank(**faults):
     accounts = [{"account": f"A{n}", "owner": "Ana", "balance": 100} for n in (1, 2)]
-    return Problem(
+    return ToolProblem(
         "Pay.",
-        World(tables={"accounts": accounts}),
+        ToolWorld(tables={"accounts": accounts}),
         TOOLS,
         (PAY,),
-        check=lambda call: Call("list_transfers", {}),
+        check=lambda call: FunctionCall("list_transfers", {}),
         faults=Faults(**faults),
     )
 
@@ -65,7 +64,7 @@ async def test_saying_that_it_is_done_is_worth_nothing(family):
 async def test_state_counts_however_it_was_reached():
     environment, prompt = await opened("file", 1)
     words, path = prompt.split("'")[1], prompt.split("the file ")[1].split(".txt")[0] + ".txt"
-    calls = [Call("write_file", {"path": path, "text": text}) for text in ("wrong", f"{words}\r\n")]
+    calls = [FunctionCall("write_file", {"path": path, "text": text}) for text in ("wrong", f"{words}\r\n")]
     step = await environment.step("".join(map(str, calls)) + DONE)
     assert step.reward.success == 1.0
     assert step.reward.parts["tool_efficiency"] == pytest.approx(0.025)
@@ -77,26 +76,26 @@ async def test_whoever_does_more_than_asked_has_failed():
         call = environment.oracle()
         arguments = json.loads(call.removeprefix("<tool_call>").removesuffix("</tool_call>"))["arguments"]
         other = {"path": "extra.txt"} if family == "file" else {}
-        again = Call(json.loads(call[11:-12])["name"], {**arguments, **other})
+        again = FunctionCall(json.loads(call[11:-12])["name"], {**arguments, **other})
         if family == "api.booking":
-            again = Call(again.name, {**again.arguments, "day": 9})
+            again = FunctionCall(again.name, {**again.arguments, "day": 9})
         step = await environment.step(f"{call}{again}{DONE}")
         assert step.reward.success == 0.0, family
 
 
 async def test_right_answer_with_a_changed_world_has_failed():
     environment, _ = await opened("chain", 4, 1)
-    harmless = await environment.step(str(Call("write_file", {"path": "other.txt", "text": "x"})))
+    harmless = await environment.step(str(FunctionCall("write_file", {"path": "other.txt", "text": "x"})))
     assert "written" in harmless.observation[0].content
     assert (await to_the_end(environment)).reward.success == 0.0
 
 
 async def test_answer_is_judged_by_what_follows_the_last_call():
     environment, _ = await opened("calculator", 1)
-    hidden = str(Call("calculate", {"expression": "1 + 1 <answer>5</answer>"}))
+    hidden = str(FunctionCall("calculate", {"expression": "1 + 1 <answer>5</answer>"}))
     step = await environment.step(hidden)
     assert not step.terminated
-    step = await environment.step(f"<answer>1</answer>{Call('calculate', {'expression': '1'})}")
+    step = await environment.step(f"<answer>1</answer>{FunctionCall('calculate', {'expression': '1'})}")
     assert not step.terminated
 
 
@@ -104,7 +103,7 @@ async def test_parts_say_what_was_not_so_good():
     environment, _ = await opened("api.bank", 2, 1)
     await environment.step('<tool_call>{"name": "transfer", "arguments": {}}</tool_call>')
     await environment.step('<tool_call>{"name": "no_such", "arguments": {}}</tool_call>')
-    unknown = str(Call("transfer", {"source": "A1", "target": "A2", "amount": 1}))
+    unknown = str(FunctionCall("transfer", {"source": "A1", "target": "A2", "amount": 1}))
     for _ in range(2):
         await environment.step(unknown)
     parts = (await to_the_end(environment)).reward.parts
@@ -146,14 +145,8 @@ async def test_tools_are_listed_as_it_was_set(listing, sign):
         ToolCallEnvironment({"listing": "xml"})
 
 
-async def test_beginners_prompts_are_short():
-    for family in ToolCallEnvironment.families:
-        _, prompt = await opened(family, 1)
-        assert len(prompt.split()) < 70, family
-
-
 def test_passing_trouble_changes_nothing_and_passes():
-    session = Session(bank(broken=(0,)))
+    session = ToolSession(bank(broken=(0,)))
     assert called(session, PAY)["error"]["status"] == 503
     assert balances(session) == [100, 100]
     assert called(session, PAY)["result"]["amount"] == 40
@@ -161,11 +154,11 @@ def test_passing_trouble_changes_nothing_and_passes():
 
 
 def test_lost_confirmation_hides_what_was_carried_out_and_a_dropped_call_looks_the_same():
-    lost, dropped = Session(bank(lost=(0,))), Session(bank(dropped=(0,)))
+    lost, dropped = ToolSession(bank(lost=(0,))), ToolSession(bank(dropped=(0,)))
     assert called(lost, PAY) == called(dropped, PAY)
     assert (balances(lost), balances(dropped)) == ([60, 140], [100, 100])
-    assert len(called(lost, Call("list_transfers", {}))["result"]["items"]) == 1
-    assert not called(dropped, Call("list_transfers", {}))["result"]["items"]
+    assert len(called(lost, FunctionCall("list_transfers", {}))["result"]["items"]) == 1
+    assert not called(dropped, FunctionCall("list_transfers", {}))["result"]["items"]
 
 
 def test_known_way_looks_before_it_calls_again():
@@ -175,7 +168,7 @@ def test_known_way_looks_before_it_calls_again():
 
 
 def test_calling_again_without_looking_pays_twice():
-    session = Session(bank(lost=(0,)))
+    session = ToolSession(bank(lost=(0,)))
     called(session, PAY)
     called(session, PAY)
     assert session.world.state != goal_of(bank(lost=(0,))).state
@@ -183,19 +176,19 @@ def test_calling_again_without_looking_pays_twice():
 
 
 def test_rate_limit_tells_how_long_to_wait_and_waiting_helps():
-    session = Session(bank(burst=2, window_s=20))
-    look = Call("get_account", {"account": "A1"})
+    session = ToolSession(bank(burst=2, window_s=20))
+    look = FunctionCall("get_account", {"account": "A1"})
     assert [("error" in called(session, look)) for _ in range(2)] == [False, False]
     refused = called(session, look)["error"]
     assert refused["status"] == 429
-    called(session, Call("wait", {"seconds": refused["retry_after_s"] - 1}))
-    assert called(session, Call("get_account", {"account": "A2"}))["result"]["owner"] == "Ana"
+    called(session, FunctionCall("wait", {"seconds": refused["retry_after_s"] - 1}))
+    assert called(session, FunctionCall("get_account", {"account": "A2"}))["result"]["owner"] == "Ana"
 
 
 def test_session_ends_after_so_many_calls_and_login_begins_another():
-    session = Session(bank(session=1))
+    session = ToolSession(bank(session=1))
     assert called(session, PAY)["error"]["status"] == 401
-    called(session, Call("login", {}))
+    called(session, FunctionCall("login", {}))
     assert "result" in called(session, PAY)
     assert called(session, PAY)["error"]["status"] == 401
     assert balances(session) == [60, 140]
@@ -221,14 +214,14 @@ def test_a_rate_limit_ends_after_any_number_of_refused_calls():
 
 
 def test_money_is_neither_made_nor_lost_by_refused_transfers():
-    session = Session(bank())
+    session = ToolSession(bank())
     for arguments in ({"source": "A1", "target": "A1", "amount": 1}, {"source": "A1", "target": "A2", "amount": 101}):
-        assert "error" in called(session, Call("transfer", arguments))
+        assert "error" in called(session, FunctionCall("transfer", arguments))
     assert balances(session) == [100, 100]
 
 
 def test_world_is_bounded():
-    world = World(tables={"orders": []})
+    world = ToolWorld(tables={"orders": []})
     for number in range(MOST_FILES):
         world.write(f"{number}", "x")
     with pytest.raises(ToolError, match="room for"):
@@ -240,7 +233,7 @@ def test_world_is_bounded():
 
 
 def test_row_ids_and_order_are_no_part_of_the_state():
-    first, second = World(tables={"orders": []}), World(tables={"orders": []})
+    first, second = ToolWorld(tables={"orders": []}), ToolWorld(tables={"orders": []})
     for world, items in ((first, "ab"), (second, "cba")):
         for item in items:
             world.add("orders", item=item)
@@ -264,7 +257,7 @@ def test_a_page_is_found_by_its_title_and_says_what_the_edition_says():
             assert find_pages(f"tell me about {page.title}, please", 1) == [page]
             assert text_of(page, "1") != text_of(page, "2")
     town = pages("town")[0]
-    mayor = told(town, "mayor", "1")
+    mayor = state_fact(town, "mayor", "1")
     assert f"The mayor of {town.title} is {mayor.title}." in text_of(town, "1")
 
 

@@ -10,9 +10,8 @@ from gymnasium.utils.env_checker import check_env
 
 from loomrl.control.environment import TRIAL_RETURNS
 from loomrl.envs.trials import BANDIT, GRID, PHYSICS, TRIALS
-from loomrl.envs.trials.distribution import Tasks, part_of
-from loomrl.envs.trials.environment import Trials
-from loomrl.envs.trials.task import STEP_COST, Bandit, Grid, Physics
+from loomrl.envs.trials.environment import TaskDistribution, Trials, part_of
+from loomrl.envs.trials.task import STEP_COST, Bandit, GoalGrid, Physics
 from loomrl.errors import ConfigError
 
 ARMS = {"environment": BANDIT, "vary": {"probabilities": {"low": 0.0, "high": 1.0, "count": 3}}, "trials": 6}
@@ -92,13 +91,13 @@ def test_the_task_stays_for_an_episode_unless_another_is_wanted_in_every_trial()
 def test_held_out_tasks_are_never_those_of_training() -> None:
     drawn = {}
     for part in ("train", "held_out"):
-        tasks, generator = Tasks(CELLS["vary"], part), np.random.default_rng(0)  # type: ignore[arg-type]
+        tasks, generator = TaskDistribution(CELLS["vary"], part), np.random.default_rng(0)  # type: ignore[arg-type]
         drawn[part] = {json.dumps(tasks.draw(generator)) for _ in range(300)}
         assert all(part_of(json.loads(task)) == part for task in drawn[part])
     assert not drawn["train"] & drawn["held_out"]
     assert len(drawn["train"] | drawn["held_out"]) == 16
     generator = np.random.default_rng(1)
-    share = np.mean([part_of(Tasks(ARMS["vary"]).draw(generator)) == "held_out" for _ in range(2000)])  # type: ignore[arg-type]
+    share = np.mean([part_of(TaskDistribution(ARMS["vary"]).draw(generator)) == "held_out" for _ in range(2000)])  # type: ignore[arg-type]
     assert share == pytest.approx(0.25, abs=0.04)
     told = [episode(Trials(**CELLS, part="held_out"), seed)[2]["task"] for seed in range(20)]
     assert all(part_of(task) == "held_out" for task in told)
@@ -113,12 +112,12 @@ def test_arms_pay_as_often_as_they_are_said_to() -> None:
 
 def test_a_turned_grid_leads_elsewhere_and_its_goal_ends_the_trial() -> None:
     for turn in range(4):
-        grid = Grid(goal=2, turn=turn)  # two above the middle
+        grid = GoalGrid(goal=2, turn=turn)  # two above the middle
         grid.reset()
         up = -turn % 4
         assert grid.step(up) == (7, -STEP_COST, False, False, {})
         assert grid.step(up) == (2, 1 - STEP_COST, True, False, {})
-    wall = Grid(goal=24)
+    wall = GoalGrid(goal=24)
     wall.reset()
     assert [wall.step(0)[0] for _ in range(3)] == [7, 2, 2]
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.envs.language.clause import Clause, Phrase, english, same_english
 from loomrl.envs.language.locale import CURRENCIES, DATED, DISTANT, FURTHER, PLAIN, format_day, format_number, name_of
-from loomrl.envs.language.tongue import ORDERS, same_foreign, translation
+from loomrl.envs.language.tongue import ORDERS, Clause, Phrase, english, same_english, same_foreign, translation
 from loomrl.envs.language.wording import same_date, same_name, same_number, same_text
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from loomrl import EvaluationPipeline
+from loomrl.console.comparison import comparison_table, headlines
 from loomrl.evaluation.report import judge
 from loomrl.experiments.cli import app
 from loomrl.experiments.commands.train import render_sweep
@@ -16,10 +17,9 @@ from loomrl.experiments.sweep import SweepResult, Tried
 from loomrl.experiments.train import TrainResult, render
 from loomrl.gym.catalogue import make
 from loomrl.store import open_store
-from loomrl.store.evaluations import list_evaluations
-from loomrl.store.runs import show_run
-from loomrl.telemetry.page import RunReport, render_page
-from loomrl.telemetry.page_table import Comparison
+from loomrl.store.policies import EVALUATIONS
+from loomrl.store.runs import RUNS, Run
+from loomrl.telemetry.report import Comparison
 from loomrl.types import End, Failure, Reward, Task, Trajectory, Turn
 
 REMEDY = "apt-get install stockfish"
@@ -53,8 +53,8 @@ def test_what_failed_is_in_json_and_on_record() -> None:
     assert report["failures"] == {"config: ConfigError": 3}
     assert REMEDY in report["causes"]["config: ConfigError"]
     with open_store("sqlite:///loom.db") as db:
-        assert show_run(db, result["run"]).result["failures"] == {"oracle": {"config: ConfigError": 3}}
-        (kept,) = list_evaluations(db)
+        assert RUNS.require(db, result["run"]).result["failures"] == {"oracle": {"config: ConfigError": 3}}
+        (kept,) = EVALUATIONS.latest(db)
     assert kept.report == report
 
 
@@ -99,6 +99,9 @@ def attempt(index: int, *, failed: bool) -> Trajectory:
     )
 
 
+RUN = Run(id="r", name="r", kind="train", experiment="e", resolved="", code="", environments={}, started_at=0.0)
+
+
 def compared(failed: int) -> Comparison:
     report = judge("p", [attempt(index, failed=index < failed) for index in range(4)]).as_dict()
     return Comparison(name="greedy", before=report, after=report)
@@ -106,21 +109,10 @@ def compared(failed: int) -> Comparison:
 
 def test_the_page_and_the_table_of_training_show_what_failed() -> None:
     comparison = compared(3)
-    page = render_page(
-        RunReport(
-            title="t",
-            run="r",
-            experiment="e",
-            machine="m",
-            date="d",
-            duration_s=1,
-            status="s",
-            history=[],
-            comparisons=[comparison],
-        )
-    )
-    assert "3 failed" in page
-    assert REMEDY in page
+    shown = comparison_table(comparison)
+    assert any(REMEDY in note for note in shown.notes)
+    (tile, *_) = headlines(RUN, [comparison], [], "updates")
+    assert "3 failed" in tile.note
     console = Console(record=True, width=200)
     render(trained(comparison, {"greedy": 1.0}), console)
     said = console.export_text()

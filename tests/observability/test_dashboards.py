@@ -20,7 +20,7 @@ from loomrl.observability import family
 from loomrl.observability.exposition import door_at, exposed, metrics_route, process_registry
 from loomrl.observability.presence import present
 from loomrl.store import LoomDB, open_store
-from loomrl.store.service.replicas import ReplicaRole
+from loomrl.store.replicas import ReplicaRole
 from loomrl.telemetry.record import record_routes
 from loomrl.telemetry.sink import Exposed, read_metrics
 from tests.needs import needs

@@ -1,14 +1,12 @@
 """The bank: hand-written problems, many with open numbers, so that each task differs."""
 
-from loomrl.envs.code.bank import language, number, sequence, stretch, table, words
-from loomrl.envs.code.problem import Pattern
+from loomrl.envs.code.bank import number, sequence, table, text
+from loomrl.envs.code.problem import ProblemPattern
 
-PATTERNS: tuple[Pattern, ...] = (
+PATTERNS: tuple[ProblemPattern, ...] = (
     *number.PATTERNS,
-    *words.PATTERNS,
-    *language.PATTERNS,
+    *text.PATTERNS,
     *sequence.PATTERNS,
-    *stretch.PATTERNS,
     *table.PATTERNS,
 )
 

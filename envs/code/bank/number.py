@@ -1,10 +1,10 @@
 """Problems about whole numbers."""
 
 from loomrl.envs.code.draw import choice, composite, integer, nearly_prime, numbers, sometimes
-from loomrl.envs.code.problem import Pattern
+from loomrl.envs.code.problem import ProblemPattern
 
 PATTERNS = (
-    Pattern(
+    ProblemPattern(
         "sum_multiples",
         1,
         "n: int -> int",
@@ -24,7 +24,7 @@ PATTERNS = (
         large=(integer(10**11, 9 * 10**11),),
         constants={"k": (2, 9)},
     ),
-    Pattern(
+    ProblemPattern(
         "count_multiples",
         1,
         "low: int, high: int -> int",
@@ -43,7 +43,7 @@ PATTERNS = (
         large=(integer(1, 10**6), integer(10**11, 9 * 10**11)),
         constants={"k": (2, 12)},
     ),
-    Pattern(
+    ProblemPattern(
         "sum_squares",
         2,
         "n: int -> int",
@@ -61,7 +61,7 @@ PATTERNS = (
         large=(integer(10**10, 9 * 10**10),),
         constants={"k": (2, 9)},
     ),
-    Pattern(
+    ProblemPattern(
         "digit_sum",
         2,
         "n: int -> int",
@@ -75,7 +75,7 @@ PATTERNS = (
         (integer(0, 9999),),
         constants={"k": (2, 9)},
     ),
-    Pattern(
+    ProblemPattern(
         "clamp",
         2,
         "n: int -> int",
@@ -90,7 +90,7 @@ PATTERNS = (
         (integer(-12, 40),),
         constants={"low": (-9, 5), "high": (12, 30)},
     ),
-    Pattern(
+    ProblemPattern(
         "fizz",
         3,
         "n: int -> str",
@@ -108,7 +108,7 @@ PATTERNS = (
         (integer(1, 99),),
         constants={"a": (2, 4), "b": (5, 7)},
     ),
-    Pattern(
+    ProblemPattern(
         "common_divisor",
         2,
         "a: int, b: int -> int",
@@ -120,7 +120,7 @@ PATTERNS = (
         """,
         (choice((6, 12, 18, 20, 24, 35, 36, 48, 60)), integer(1, 60)),
     ),
-    Pattern(
+    ProblemPattern(
         "power_rest",
         3,
         "base: int, exponent: int, modulus: int -> int",
@@ -139,7 +139,7 @@ PATTERNS = (
         large=(integer(2, 999), integer(10**11, 10**12), integer(10**5, 10**6)),
         constants={"k": (1, 9)},
     ),
-    Pattern(
+    ProblemPattern(
         "digits_in_base",
         4,
         "n: int -> list[int]",
@@ -156,7 +156,7 @@ PATTERNS = (
         (sometimes(integer(0, 999), integer(0, 9)),),
         constants={"k": (2, 9)},
     ),
-    Pattern(
+    ProblemPattern(
         "recurrence",
         4,
         "n: int -> int",
@@ -179,7 +179,7 @@ PATTERNS = (
         large=(integer(900, 1200),),
         constants={"a": (1, 5), "b": (2, 9), "p": (2, 5)},
     ),
-    Pattern(
+    ProblemPattern(
         "count_divisors",
         4,
         "n: int -> int",
@@ -203,7 +203,7 @@ PATTERNS = (
         """,
         large=(composite(10**4, 10**5),),
     ),
-    Pattern(
+    ProblemPattern(
         "collatz",
         5,
         "n: int -> int",
@@ -219,7 +219,7 @@ PATTERNS = (
         (integer(1, 60),),
         constants={"k": (12, 30)},
     ),
-    Pattern(
+    ProblemPattern(
         "prime_factors",
         6,
         "n: int -> list[int]",
@@ -250,7 +250,7 @@ PATTERNS = (
         """,
         large=(nearly_prime(10**7, 2 * 10**7),),
     ),
-    Pattern(
+    ProblemPattern(
         "primes_below",
         6,
         "n: int -> int",
@@ -279,7 +279,7 @@ PATTERNS = (
         """,
         large=(integer(20_000, 40_000),),
     ),
-    Pattern(
+    ProblemPattern(
         "roman",
         5,
         "n: int -> str",
@@ -296,7 +296,7 @@ PATTERNS = (
         """,
         (sometimes(integer(1, 3999), choice((4, 9, 40, 90, 400, 900, 444, 999, 1949, 3888))),),
     ),
-    Pattern(
+    ProblemPattern(
         "josephus",
         6,
         "n: int, step: int -> int",
@@ -310,7 +310,7 @@ PATTERNS = (
         """,
         (integer(1, 12), integer(1, 7)),
     ),
-    Pattern(
+    ProblemPattern(
         "coin_ways",
         8,
         "coins: list[int], total: int -> int",
@@ -333,7 +333,7 @@ PATTERNS = (
         """,
         large=(choice(([1, 2, 5, 10, 20], [1, 3, 4, 7, 9], [2, 3, 5, 7, 11])), integer(600, 900)),
     ),
-    Pattern(
+    ProblemPattern(
         "fewest_squares",
         8,
         "n: int -> int",
@@ -350,7 +350,7 @@ PATTERNS = (
         """,
         (integer(1, 60),),
     ),
-    Pattern(
+    ProblemPattern(
         "queens",
         10,
         "n: int, blocked: list[int] -> int",

@@ -1,13 +1,13 @@
 """Problems about dicts, grids, graphs and little machines."""
 
 from loomrl.envs.code.draw import choice, flag, grid, integer, mapping, numbers, pairs, several, sometimes, word, words
-from loomrl.envs.code.problem import Pattern
+from loomrl.envs.code.problem import ProblemPattern
 
 _NAMES = choice(("Ann", "Bob", "Cyd", "Dan"))
 _EDGES = pairs(integer(0, 4), integer(0, 4), 0, 7)
 
 PATTERNS = (
-    Pattern(
+    ProblemPattern(
         "count_words",
         3,
         "words: list[str] -> dict[str, int]",
@@ -20,7 +20,7 @@ PATTERNS = (
         """,
         (words(0, 8),),
     ),
-    Pattern(
+    ProblemPattern(
         "total_by_name",
         4,
         "payments: list[tuple[str, int]] -> dict[str, int]",
@@ -35,7 +35,7 @@ PATTERNS = (
         (pairs(_NAMES, integer(-2, 6), 0, 8),),
         constants={"k": (1, 4)},
     ),
-    Pattern(
+    ProblemPattern(
         "invert",
         4,
         "table: dict[str, int] -> dict[int, list[str]]",
@@ -48,7 +48,7 @@ PATTERNS = (
         """,
         (mapping(word(), integer(0, 3), 0, 6),),
     ),
-    Pattern(
+    ProblemPattern(
         "transpose",
         4,
         "rows: list[list[int]] -> list[list[int]]",
@@ -59,7 +59,7 @@ PATTERNS = (
         (grid(integer(-9, 9)),),
         constants={"k": (2, 9)},
     ),
-    Pattern(
+    ProblemPattern(
         "turn_right",
         5,
         "rows: list[list[int]] -> list[list[int]]",
@@ -71,7 +71,7 @@ PATTERNS = (
         """,
         (grid(integer(0, 9)),),
     ),
-    Pattern(
+    ProblemPattern(
         "top_words",
         6,
         "words: list[str] -> list[str]",
@@ -87,7 +87,7 @@ PATTERNS = (
         (several(choice(("ant", "bee", "cat", "dog", "eel")), 0, 9),),
         constants={"k": (2, 3)},
     ),
-    Pattern(
+    ProblemPattern(
         "spiral",
         7,
         "rows: list[list[int]] -> list[int]",
@@ -102,7 +102,7 @@ PATTERNS = (
         """,
         (grid(integer(0, 9)),),
     ),
-    Pattern(
+    ProblemPattern(
         "count_islands",
         7,
         "rows: list[list[int]] -> int",
@@ -126,7 +126,7 @@ PATTERNS = (
         """,
         (grid(integer(0, 1), 1, 5),),
     ),
-    Pattern(
+    ProblemPattern(
         "run_stack",
         6,
         "commands: list[str] -> list[int]",
@@ -149,7 +149,7 @@ PATTERNS = (
         """,
         (several(sometimes(choice(("1", "2", "7", "-4", "12")), choice(("drop", "copy", "add"))), 0, 9),),
     ),
-    Pattern(
+    ProblemPattern(
         "run_robot",
         6,
         "commands: str -> tuple[int, int]",
@@ -172,7 +172,7 @@ PATTERNS = (
         (lambda rng: "".join(rng.choice("FFFBLR") for _ in range(rng.randint(0, 9))),),
         constants={"k": (2, 5)},
     ),
-    Pattern(
+    ProblemPattern(
         "life",
         8,
         "rows: list[list[int]] -> list[list[int]]",
@@ -194,7 +194,7 @@ PATTERNS = (
         (grid(integer(0, 1), 2, 5),),
         constants={"k": (3, 3)},
     ),
-    Pattern(
+    ProblemPattern(
         "recent_cache",
         8,
         "keys: list[int] -> list[bool]",
@@ -214,7 +214,7 @@ PATTERNS = (
         (numbers(0, 5, most=10),),
         constants={"k": (2, 4)},
     ),
-    Pattern(
+    ProblemPattern(
         "work_order",
         9,
         "count: int, edges: list[tuple[int, int]] -> list[int]",
@@ -241,7 +241,7 @@ PATTERNS = (
             sometimes(_EDGES, pairs(integer(0, 2), integer(3, 4), 0, 6)),
         ),
     ),
-    Pattern(
+    ProblemPattern(
         "cheapest_way",
         9,
         "rows: list[list[int]] -> int",
@@ -278,7 +278,7 @@ PATTERNS = (
         large=(grid(integer(0, 99), 20, 24),),
         constants={"k": (1, 5)},
     ),
-    Pattern(
+    ProblemPattern(
         "shortest_distances",
         10,
         "count: int, roads: list[tuple[int, int]] -> list[int]",
@@ -300,7 +300,7 @@ PATTERNS = (
         """,
         (choice((5, 6)), pairs(integer(0, 4), integer(0, 4), 2, 8)),
     ),
-    Pattern(
+    ProblemPattern(
         "settle_accounts",
         10,
         "orders: list[tuple[str, int]], closed: bool -> list[tuple[str, int]]",

@@ -4,14 +4,14 @@ from fractions import Fraction
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.answer import MathAnswer
 from loomrl.envs.math.form import Form
-from loomrl.envs.math.notation import bracketed, decimal, number
-from loomrl.envs.math.problem import Problem, phrase
+from loomrl.envs.math.notation import bracket, decimal, number
+from loomrl.envs.math.problem import MathProblem, phrase, pose
 from loomrl.gym.generate import between
 
 
-def sums(level: int, rng: Random) -> Problem:
+def sums(level: int, rng: Random) -> MathProblem:
     """Additions and subtractions from left to right."""
     high = (40, 100, 300, 1000, 3000, 10_000, 40_000, 200_000, 1_000_000, 10_000_000)[level - 1]
     count = between(level, 2, 8)
@@ -24,19 +24,20 @@ def sums(level: int, rng: Random) -> Problem:
     running = numbers[0]
     for sign, value in zip(signs[1:], numbers[1:], strict=True):
         following = running + sign * value
-        steps.append(f"{bracketed(running)} {'+' if sign > 0 else '-'} {value} = {following}")
+        steps.append(f"{bracket(running)} {'+' if sign > 0 else '-'} {value} = {following}")
         running = following
-    prompt = phrase(
+    return pose(
         rng,
+        running,
+        steps,
         f"Compute {text}.",
         f"What is {text}?",
         f"Work out the value of {text}.",
         f"Add and subtract from left to right: {text}. What is the result?",
     )
-    return Problem(prompt, Answer(str(running)), tuple(steps))
 
 
-def product(level: int, rng: Random) -> Problem:
+def product(level: int, rng: Random) -> MathProblem:
     """Products, by splitting one factor into its decimal places."""
     sizes = [(3, 60, 3, 19), (11, 99, 3, 19), (11, 99, 12, 99), (101, 999, 12, 99), (101, 999, 12, 99)]
     sizes += [(101, 999, 101, 999), (1001, 9999, 12, 99), (1001, 9999, 101, 999), (1001, 9999, 1001, 9999)]
@@ -58,31 +59,33 @@ def product(level: int, rng: Random) -> Problem:
     if sign < 0:
         steps.append(f"The factors have different signs: {-a} * {b} = {-running}")
     text = f"{sign * a} × {b}"
-    prompt = phrase(
+    return pose(
         rng,
+        sign * running,
+        steps,
         f"Compute {text}.",
         f"What is the product {text}?",
         f"Multiply: {text}.",
         f"Find the exact value of {text}.",
     )
-    return Problem(prompt, Answer(str(sign * running)), tuple(steps))
 
 
-def expression(level: int, rng: Random) -> Problem:
+def expression(level: int, rng: Random) -> MathProblem:
     """Order of operations, built backwards from a whole result."""
     target = rng.randint(2, between(level, 30, 300))
     tree = _tree(target, between(level, 2, 8), rng, between(level, 12, 60))
     steps: list[str] = []
     _work_out(tree, steps)
     text = _show(tree)
-    prompt = phrase(
+    return pose(
         rng,
+        target,
+        steps,
         f"Evaluate {text}.",
         f"Compute the value of {text}.",
         f"Using the order of operations, work out {text}.",
         f"What number is {text}?",
     )
-    return Problem(prompt, Answer(str(target)), tuple(steps))
 
 
 class Tree(NamedTuple):
@@ -131,11 +134,11 @@ def _work_out(tree: Tree | int, steps: list[str]) -> int:
     operation, a, b = tree
     left, right = _work_out(a, steps), _work_out(b, steps)
     result = {"+": left + right, "-": left - right, "*": left * right, "/": left // right}[operation]
-    steps.append(f"{bracketed(left)} {_SIGN[operation]} {bracketed(right)} = {result}")
+    steps.append(f"{bracket(left)} {_SIGN[operation]} {bracket(right)} = {result}")
     return result
 
 
-def fraction(level: int, rng: Random) -> Problem:
+def fraction(level: int, rng: Random) -> MathProblem:
     """Fractions added, subtracted, multiplied and divided, in lowest terms."""
     count = between(level, 2, 5)
     size = between(level, 9, 40)
@@ -150,13 +153,14 @@ def fraction(level: int, rng: Random) -> Problem:
         steps += _fraction_steps(running, sign, value, following)
         text = f"{text} {sign} {number(value)}" if sign in "+-" else f"({text}) {sign} ({number(value)})"
         running = following
-    prompt = phrase(
+    return pose(
         rng,
+        MathAnswer(number(running), form=Form.LOWEST),
+        steps,
         f"Compute {text}. Give a fraction in lowest terms, or a whole number.",
         f"What is {text} as a fraction in lowest terms?",
         f"Work out {text} and reduce the result to lowest terms.",
     )
-    return Problem(prompt, Answer(number(running), form=Form.LOWEST), tuple(steps))
 
 
 def _proper(rng: Random, size: int) -> Fraction:
@@ -176,59 +180,60 @@ def _fraction_steps(a: Fraction, sign: str, b: Fraction, result: Fraction) -> li
         raw = f"{top + other if sign == '+' else top - other}/{bottom}"
         steps = [
             f"{a.denominator} * {b.denominator} = {bottom}",
-            f"{bracketed(a)} {sign} {bracketed(b)} = {top}/{bottom} {sign} {other}/{bottom} = {raw}",
+            f"{bracket(a)} {sign} {bracket(b)} = {top}/{bottom} {sign} {other}/{bottom} = {raw}",
         ]
     else:
         factor = b if sign == "×" else 1 / b
         raw = f"{a.numerator * factor.numerator}/{a.denominator * factor.denominator}"
-        steps = [f"{bracketed(a)} {sign} {bracketed(b)} = {bracketed(a)} * {bracketed(factor)} = {raw}"]
+        steps = [f"{bracket(a)} {sign} {bracket(b)} = {bracket(a)} * {bracket(factor)} = {raw}"]
     return steps if raw == number(result) else [*steps, f"In lowest terms {raw} = {number(result)}"]
 
 
-def percent(level: int, rng: Random) -> Problem:
+def percent(level: int, rng: Random) -> MathProblem:
     """Percentages: a part, a change, changes one after the other, and backwards."""
     maker = (_part, _part, _change, _change, _change, _successive, _successive, _backwards, _backwards, _backwards)
     return maker[level - 1](level, rng)
 
 
-def _part(level: int, rng: Random) -> Problem:
+def _part(level: int, rng: Random) -> MathProblem:
     rate = 5 * rng.randint(1, 19)
     whole = (20 if level == 1 else 4) * rng.randint(3, 60)
     result = Fraction(rate * whole, 100)
     wordings = [f"What is {rate}% of {whole}?", f"Find {rate} percent of {whole}."]
     if result.denominator == 1:
         wordings.append(f"A school has {whole} students, and {rate}% of them walk to school. How many students walk?")
-    prompt = phrase(rng, *wordings)
-    return Problem(
-        prompt,
-        Answer(decimal(result)),
+    return pose(
+        rng,
+        decimal(result),
         (f"{rate} * {whole} = {rate * whole}", f"{rate * whole} / 100 = {decimal(result)}"),
+        *wordings,
     )
 
 
-def _change(level: int, rng: Random) -> Problem:
+def _change(level: int, rng: Random) -> MathProblem:
     price = 4 * rng.randint(10, 40 * level)
     rate = rng.choice((5, 10, 12, 15, 20, 25, 30, 35, 40, 45, 60))
     up = rng.random() < 0.5
     part = Fraction(price * rate, 100)
     result = price + part if up else price - part
     thing = rng.choice(("bicycle", "jacket", "lamp", "printer", "guitar", "tent", "watch"))
-    prompt = phrase(
-        rng,
-        f"The price of a {thing} is ${price}. It {'rises' if up else 'falls'} by {rate}%. What is the new "
-        "price in dollars?",
-        f"A {thing} costs ${price}. A shop {'adds' if up else 'takes off'} {rate}%. How many dollars does the "
-        f"{thing} cost now?",
-    )
     sign = "+" if up else "-"
     steps = (
         f"{price} * {rate} / 100 = {decimal(part)}",
         f"{price} {sign} {decimal(part)} = {decimal(result)}",
     )
-    return Problem(prompt, Answer(decimal(result), unit="dollars"), steps)
+    return pose(
+        rng,
+        MathAnswer(decimal(result), unit="dollars"),
+        steps,
+        f"The price of a {thing} is ${price}. It {'rises' if up else 'falls'} by {rate}%. What is the new "
+        "price in dollars?",
+        f"A {thing} costs ${price}. A shop {'adds' if up else 'takes off'} {rate}%. How many dollars does the "
+        f"{thing} cost now?",
+    )
 
 
-def _successive(level: int, rng: Random) -> Problem:
+def _successive(level: int, rng: Random) -> MathProblem:
     start = 200 * rng.randint(2, 30)
     rates = [rng.choice((-50, -40, -25, -20, -10, 10, 20, 25, 30, 50)) for _ in range(2 if level == 6 else 3)]
     steps = []
@@ -241,10 +246,10 @@ def _successive(level: int, rng: Random) -> Problem:
     thing = rng.choice(("The value of a share", "The number of visitors of a site", "A town's budget", "A fund"))
     prompt = f"{thing} starts at {start}. It first {story[0]}, then {', then '.join(story[1:])}. "
     prompt += phrase(rng, "What is it at the end? Give the exact value.", "Find the exact final value.")
-    return Problem(prompt, Answer(decimal(value)), tuple(steps))
+    return MathProblem(prompt, MathAnswer(decimal(value)), tuple(steps))
 
 
-def _backwards(level: int, rng: Random) -> Problem:
+def _backwards(level: int, rng: Random) -> MathProblem:
     original = 20 * rng.randint(3, 30 * level)
     rates = [
         rng.choice((-60, -50, -40, -25, -20, -15, -5, 5, 10, 15, 20, 25, 30, 40, 60))
@@ -263,30 +268,32 @@ def _backwards(level: int, rng: Random) -> Problem:
         value = before
     thing = rng.choice(("sofa", "camera", "phone", "piano", "desk", "boat"))
     story = " and then ".join(f"{'raised' if rate > 0 else 'reduced'} by {abs(rate)}%" for rate in rates)
-    prompt = phrase(
+    return pose(
         rng,
+        MathAnswer(decimal(original), unit="dollars"),
+        steps,
         f"The price of a {thing} was {story}. Now it is ${decimal(final)}. What was the original price in dollars?",
         f"After the price of a {thing} was {story}, it costs ${decimal(final)}. Find the price before, in dollars.",
     )
-    return Problem(prompt, Answer(decimal(original), unit="dollars"), tuple(steps))
 
 
-def division(level: int, rng: Random) -> Problem:
+def division(level: int, rng: Random) -> MathProblem:
     """Division with remainder."""
     divisor = rng.randint(*((3, 12), (6, 15), (11, 30), (12, 60), (25, 99))[(level - 1) // 2])
     quotient = rng.randint(4 * level, 12 * level * level)
     remainder = rng.randrange(1, divisor)
     dividend = divisor * quotient + remainder
-    prompt = phrase(
+    steps = (
+        f"{divisor} * {quotient} = {divisor * quotient}, and {divisor} more would be too many",
+        f"{dividend} - {divisor * quotient} = {remainder}",
+    )
+    return pose(
         rng,
+        MathAnswer(f"{quotient}, {remainder}", "tuple"),
+        steps,
         f"Divide {dividend} by {divisor}. Answer with the pair (quotient, remainder).",
         f"What are the quotient and the remainder when {dividend} is divided by {divisor}? Answer as "
         "(quotient, remainder).",
         f"{dividend} stickers are shared equally among {divisor} children, as many as possible each. "
         "How many does each child get and how many are left over? Answer as (each, left over).",
     )
-    steps = (
-        f"{divisor} * {quotient} = {divisor * quotient}, and {divisor} more would be too many",
-        f"{dividend} - {divisor * quotient} = {remainder}",
-    )
-    return Problem(prompt, Answer(f"{quotient}, {remainder}", "tuple"), steps)

@@ -4,35 +4,33 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from loomrl.envs.tool.call import Call
-from loomrl.envs.tool.fault import faults_for
-from loomrl.envs.tool.kit import Tool, all_pages, paged
-from loomrl.envs.tool.name import FIRST
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.schema import fields, text, whole
-from loomrl.envs.tool.world import Row, ToolError, World
+from loomrl.envs.tool.call import FunctionCall
+from loomrl.envs.tool.corpus import FIRST
+from loomrl.envs.tool.kit import PolicyTool, all_pages, fields, page_of, text, whole
+from loomrl.envs.tool.problem import ToolProblem, faults_for
+from loomrl.envs.tool.world import Row, ToolError, ToolWorld
 from loomrl.gym.generate import between
 
 MOST = 100_000
 
 
-def bank_problem(level: int, rng: Random) -> Problem:
+def bank_problem(level: int, rng: Random) -> ToolProblem:
     """One dictated transfer at level 1; at level 10 many, whose amounts follow from the accounts."""
     world = _accounts(rng, between(level, 2, 14))
     if level <= 2:
-        request, transfers = _dictated(world, rng)
-        looks: list[Call] = []
+        request, transfers = _dictate(world, rng)
+        looks: list[FunctionCall] = []
     else:
-        request, transfers = (_named, _exact, _skimmed, _shared)[(level - 3) // 2](world, level, rng)
-        looks = [Call("list_accounts", page) for page in all_pages(world.tables["accounts"])]
-    steps = [Call("transfer", {"source": s, "target": t, "amount": amount}) for s, t, amount in transfers]
-    return Problem(
+        request, transfers = (_name_owners, _exact, _skim, _share)[(level - 3) // 2](world, level, rng)
+        looks = [FunctionCall("list_accounts", page) for page in all_pages(world.tables["accounts"])]
+    steps = [FunctionCall("transfer", {"source": s, "target": t, "amount": amount}) for s, t, amount in transfers]
+    return ToolProblem(
         request=request,
         world=world,
         tools=(TRANSFER,) if level <= 2 else TOOLS,
         script=(*looks, *steps),
         decoys=DECOYS[: between(level, 0, len(DECOYS))],
-        check=lambda call: Call("list_transfers", {}),
+        check=lambda call: FunctionCall("list_transfers", {}),
         faults=faults_for(level, rng, session=True),
     )
 
@@ -40,30 +38,30 @@ def bank_problem(level: int, rng: Random) -> Problem:
 Transfers = list[tuple[str, str, int]]
 
 
-def _accounts(rng: Random, count: int) -> World:
+def _accounts(rng: Random, count: int) -> ToolWorld:
     numbers = rng.sample(range(100, 1000), count)
     rows: list[Row] = [
         {"account": f"A{number}", "owner": owner, "balance": rng.randint(200, 2000)}
         for number, owner in zip(numbers, rng.sample(FIRST, count), strict=True)
     ]
-    return World(tables={"accounts": rows, "planned": []})
+    return ToolWorld(tables={"accounts": rows, "planned": []})
 
 
-def _dictated(world: World, rng: Random) -> tuple[str, Transfers]:
+def _dictate(world: ToolWorld, rng: Random) -> tuple[str, Transfers]:
     source, target = rng.sample(world.tables["accounts"], 2)
     amount = rng.randint(10, 190)
     request = f"Transfer {amount} from account {source['account']} to account {target['account']}."
     return request, [(source["account"], target["account"], amount)]
 
 
-def _named(world: World, level: int, rng: Random) -> tuple[str, Transfers]:
+def _name_owners(world: ToolWorld, level: int, rng: Random) -> tuple[str, Transfers]:
     source, target = rng.sample(world.tables["accounts"], 2)
     amount = rng.randint(10, 190)
     request = f"Transfer {amount} from {source['owner']}'s account to {target['owner']}'s account."
     return request, [(source["account"], target["account"], amount)]
 
 
-def _exact(world: World, level: int, rng: Random) -> tuple[str, Transfers]:
+def _exact(world: ToolWorld, level: int, rng: Random) -> tuple[str, Transfers]:
     source, target = rng.sample(world.tables["accounts"], 2)
     amount = rng.randint(10, 190)
     wanted = target["balance"] + amount
@@ -74,7 +72,7 @@ def _exact(world: World, level: int, rng: Random) -> tuple[str, Transfers]:
     return request, [(source["account"], target["account"], amount)]
 
 
-def _skimmed(world: World, level: int, rng: Random) -> tuple[str, Transfers]:
+def _skim(world: ToolWorld, level: int, rng: Random) -> tuple[str, Transfers]:
     rows = world.tables["accounts"]
     target = rng.choice(rows)
     others = sorted(row["balance"] for row in rows if row is not target)
@@ -91,7 +89,7 @@ def _skimmed(world: World, level: int, rng: Random) -> tuple[str, Transfers]:
     return request, moved
 
 
-def _shared(world: World, level: int, rng: Random) -> tuple[str, Transfers]:
+def _share(world: ToolWorld, level: int, rng: Random) -> tuple[str, Transfers]:
     """Make the poorest equal to each other, at one owner's expense."""
     rows = world.tables["accounts"]
     source = max(rows, key=lambda row: row["balance"])
@@ -106,7 +104,7 @@ def _shared(world: World, level: int, rng: Random) -> tuple[str, Transfers]:
     return request, [(source["account"], row["account"], limit - row["balance"]) for row in poor]
 
 
-def _transfer(world: World, arguments: Mapping[str, Any], *, fee: int = 0, scale: int = 1) -> Row:
+def _transfer(world: ToolWorld, arguments: Mapping[str, Any], *, fee: int = 0, scale: int = 1) -> Row:
     source = world.row("accounts", "account", arguments["source"])
     target = world.row("accounts", "account", arguments["target"])
     amount = arguments["amount"] // scale
@@ -125,21 +123,24 @@ _AMOUNT = whole("in whole coins", 1, MOST)
 _ORDER = fields(source=text("an account"), target=text("an account"), amount=_AMOUNT)
 _PAGE = fields(page=whole("of the list, from 1", 1, 50), optional=("page",))
 _ACCOUNT = fields(account=text("such as A12"))
-TRANSFER = Tool("transfer", "move money between two accounts", _ORDER, _transfer, True)
+TRANSFER = PolicyTool("transfer", "move money between two accounts", _ORDER, _transfer, True)
 TOOLS = (
     TRANSFER,
-    Tool("list_accounts", "all accounts, page by page", _PAGE, lambda world, a: paged(world.tables["accounts"], a)),
-    Tool("get_account", "one account", _ACCOUNT, lambda world, a: dict(world.row("accounts", "account", a["account"]))),
-    Tool("list_transfers", "the transfers made, newest first, page by page", _PAGE,
-         lambda world, a: paged(world.log[::-1], a)),
+    PolicyTool("list_accounts", "all accounts, page by page", _PAGE,
+         lambda world, a: page_of(world.tables["accounts"], a)),
+    PolicyTool("get_account", "one account", _ACCOUNT,
+         lambda world, a: dict(world.row("accounts", "account", a["account"]))),
+    PolicyTool("list_transfers", "the transfers made, newest first, page by page", _PAGE,
+         lambda world, a: page_of(world.log[::-1], a)),
 )  # fmt: skip
 DECOYS = (
-    Tool("transfer_express", "move money at once, for a fee of 2", _ORDER, lambda w, a: _transfer(w, a, fee=2), True),
-    Tool("plan_transfer", "move money at the end of the month", _ORDER,
+    PolicyTool("transfer_express", "move money at once, for a fee of 2", _ORDER,
+         lambda w, a: _transfer(w, a, fee=2), True),
+    PolicyTool("plan_transfer", "move money at the end of the month", _ORDER,
          lambda world, a: dict(world.add("planned", **a)), True),
-    Tool("transfer_v1", "deprecated: move money, the amount is in hundredths of a coin", _ORDER,
+    PolicyTool("transfer_v1", "deprecated: move money, the amount is in hundredths of a coin", _ORDER,
          lambda w, a: _transfer(w, a, scale=100), True),
-    Tool("get_statement", "one account as it was at the end of last year", _ACCOUNT,
+    PolicyTool("get_statement", "one account as it was at the end of last year", _ACCOUNT,
          lambda world, a: {**world.row("accounts", "account", a["account"]),
                            "balance": world.row("accounts", "account", a["account"])["balance"] * 3 // 2}),
 )  # fmt: skip

@@ -5,14 +5,12 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from loomrl.envs.tool.amount import Unreadable, spelt, value_of
-from loomrl.envs.tool.call import Call
-from loomrl.envs.tool.fault import faults_for
-from loomrl.envs.tool.kit import Run, Tool
-from loomrl.envs.tool.name import THINGS
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.schema import fields, text
-from loomrl.envs.tool.world import ToolError, World
+from loomrl.envs.tool.amount import UnreadableAmount, spelt, value_of
+from loomrl.envs.tool.call import FunctionCall
+from loomrl.envs.tool.corpus import THINGS
+from loomrl.envs.tool.kit import PolicyTool, Run, fields, text
+from loomrl.envs.tool.problem import ToolProblem, faults_for
+from loomrl.envs.tool.world import ToolError, ToolWorld
 from loomrl.gym.generate import between
 
 LONGEST = 120
@@ -20,14 +18,14 @@ LONGEST = 120
 _EXPRESSION = fields(expression=text("such as (2 + 3.5) * 4", longest=LONGEST))
 
 
-def calculator_problem(level: int, rng: Random) -> Problem:
+def calculator_problem(level: int, rng: Random) -> ToolProblem:
     """A number that needs computing: one product at level 1, what a whole store is worth at level 10."""
     request, steps = _product(level, rng) if level <= 2 else _stock(level, rng)
-    return Problem(
+    return ToolProblem(
         request=request,
-        world=World(),
+        world=ToolWorld(),
         tools=(CALCULATE,),
-        script=tuple(Call("calculate", {"expression": step}) for step in steps),
+        script=tuple(FunctionCall("calculate", {"expression": step}) for step in steps),
         answer=spelt(value_of(steps[-1])),
         decoys=tuple(DECOYS[: between(level, 0, len(DECOYS))]),
         faults=faults_for(level, rng),
@@ -72,10 +70,10 @@ def _in_parts(terms: list[str], whole: str) -> list[str]:
 
 
 def _compute(change: Callable[[Fraction], Fraction]) -> Run:
-    def run(world: World, arguments: Mapping[str, Any]) -> str:
+    def run(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
         try:
             return spelt(change(value_of(arguments["expression"])))
-        except Unreadable as error:
+        except UnreadableAmount as error:
             raise ToolError(422, str(error)) from error
 
     return run
@@ -85,13 +83,13 @@ def _rough(value: Fraction) -> Fraction:
     return Fraction(f"{float(value):.2g}")
 
 
-CALCULATE = Tool("calculate", "the exact value of an expression", _EXPRESSION, _compute(lambda value: value))
+CALCULATE = PolicyTool("calculate", "the exact value of an expression", _EXPRESSION, _compute(lambda value: value))
 DECOYS = (
-    Tool("estimate", "the value of an expression, to two digits", _EXPRESSION, _compute(_rough)),
-    Tool("calculate_v1", "deprecated: the value, rounded down to a whole number", _EXPRESSION,
+    PolicyTool("estimate", "the value of an expression, to two digits", _EXPRESSION, _compute(_rough)),
+    PolicyTool("calculate_v1", "deprecated: the value, rounded down to a whole number", _EXPRESSION,
          _compute(lambda value: Fraction(value.__floor__()))),
-    Tool("calculate_signed", "the value as a 16 bit integer, for register tests", _EXPRESSION,
+    PolicyTool("calculate_signed", "the value as a 16 bit integer, for register tests", _EXPRESSION,
          _compute(lambda value: Fraction((value.__floor__() + 2**15) % 2**16 - 2**15))),
-    Tool("calculate_tax", "the value of an expression, with 19 percent added", _EXPRESSION,
+    PolicyTool("calculate_tax", "the value of an expression, with 19 percent added", _EXPRESSION,
          _compute(lambda value: value * 119 / 100)),
 )  # fmt: skip

@@ -4,16 +4,15 @@ from dataclasses import replace
 from random import Random
 
 from loomrl.envs.tool.amount import spelt, value_of
-from loomrl.envs.tool.call import Call
+from loomrl.envs.tool.call import FunctionCall
 from loomrl.envs.tool.family import booking, calculator, file, search
-from loomrl.envs.tool.fault import faults_for
-from loomrl.envs.tool.kit import Tool
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.world import World
+from loomrl.envs.tool.kit import PolicyTool
+from loomrl.envs.tool.problem import ToolProblem, faults_for
+from loomrl.envs.tool.world import ToolWorld
 from loomrl.gym.generate import between
 
 
-def chain_problem(level: int, rng: Random) -> Problem:
+def chain_problem(level: int, rng: Random) -> ToolProblem:
     """Compute and write at level 1; at level 10 look up, compute, book and confirm, among a dozen decoys."""
     problem = (_compute, _look_up, _compare, _host)[between(level, 0, 3)](level, rng)
     decoys = (*calculator.DECOYS, *search.DECOYS, *file.DECOYS, *booking.DECOYS)
@@ -24,24 +23,24 @@ def chain_problem(level: int, rng: Random) -> Problem:
     )
 
 
-def _compute(level: int, rng: Random) -> Problem:
+def _compute(level: int, rng: Random) -> ToolProblem:
     """A product, written to a file."""
     expression = f"{rng.randint(10 ** (level + 1), 10 ** (level + 2))} * {rng.randint(11, 999)}"
     path = f"{rng.choice('abcdefgh')}.txt"
-    script = Call("calculate", {"expression": expression}), _note(path, spelt(value_of(expression)))
-    return Problem(f"Write the value of {expression} to the file {path}.", World(), _TWO, script)
+    script = FunctionCall("calculate", {"expression": expression}), _note(path, spelt(value_of(expression)))
+    return ToolProblem(f"Write the value of {expression} to the file {path}.", ToolWorld(), _TWO, script)
 
 
-def _look_up(level: int, rng: Random) -> Problem:
+def _look_up(level: int, rng: Random) -> ToolProblem:
     """A fact, written to a file."""
     edition = f"{rng.getrandbits(48):x}"
     phrase, answer, script = search.question(rng, edition, hops=between(level, 1, 4), level=level)
     tools = (*search.library(level), file.WRITE_FILE, file.READ_FILE)
     request = f"Find out {phrase}, and write nothing but that to fact.txt."
-    return Problem(request, World(edition=edition), tools, (*script, _note("fact.txt", answer)))
+    return ToolProblem(request, ToolWorld(edition=edition), tools, (*script, _note("fact.txt", answer)))
 
 
-def _compare(level: int, rng: Random) -> Problem:
+def _compare(level: int, rng: Random) -> ToolProblem:
     """Two facts and what follows from them, written to a file, and an older one moved out of the way."""
     edition = f"{rng.getrandbits(48):x}"
     hops = between(level, 1, 3)
@@ -56,17 +55,17 @@ def _compare(level: int, rng: Random) -> Problem:
     script = (
         *looks,
         *more,
-        Call("calculate", {"expression": expression}),
-        Call("move_file", {"path": "result.txt", "target": "old/result.txt"}),
+        FunctionCall("calculate", {"expression": expression}),
+        FunctionCall("move_file", {"path": "result.txt", "target": "old/result.txt"}),
         _note("result.txt", spelt(value_of(expression))),
     )
     files = {"result.txt": str(rng.randint(100, 999)), "readme.txt": "results are kept"}
     tools = (*search.library(level), *file.TOOLS, calculator.CALCULATE)
-    return Problem(request, World(edition, files), tools, script, check=_look_again)
+    return ToolProblem(request, ToolWorld(edition, files), tools, script, check=_look_again)
 
 
-def _host(level: int, rng: Random) -> Problem:
-    """Find somebody, book a room for them, and leave them a note."""
+def _host(level: int, rng: Random) -> ToolProblem:
+    """Find a person, book a room for them, and leave them a note."""
     edition = f"{rng.getrandbits(48):x}"
     phrase, guest, script = search.question(rng, edition, hops=between(level, 1, 3), level=level, last="person")
     world = booking.rooms(rng, between(level, 4, 12), filled=between(level, 5, 40))
@@ -80,19 +79,19 @@ def _host(level: int, rng: Random) -> Problem:
     script = (
         *script,
         *booking.look_around(world, day),
-        Call("create_booking", wish),
+        FunctionCall("create_booking", wish),
         _note("invitation.txt", room),
     )
     tools = (*search.library(level), *booking.TOOLS, *file.TOOLS)
-    return Problem(request, world, tools, script, check=_look_again)
+    return ToolProblem(request, world, tools, script, check=_look_again)
 
 
-def _look_again(change: Call) -> Call:
-    return booking.look_again(change) if change.name == "create_booking" else Call("list_files", {})
+def _look_again(change: FunctionCall) -> FunctionCall:
+    return booking.look_again(change) if change.name == "create_booking" else FunctionCall("list_files", {})
 
 
-def _note(path: str, text: str) -> Call:
-    return Call("write_file", {"path": path, "text": text})
+def _note(path: str, text: str) -> FunctionCall:
+    return FunctionCall("write_file", {"path": path, "text": text})
 
 
-_TWO: tuple[Tool, ...] = (calculator.CALCULATE, file.WRITE_FILE)
+_TWO: tuple[PolicyTool, ...] = (calculator.CALCULATE, file.WRITE_FILE)

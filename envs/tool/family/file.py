@@ -4,30 +4,28 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from loomrl.envs.tool.call import Call
-from loomrl.envs.tool.fault import faults_for
-from loomrl.envs.tool.kit import Tool
-from loomrl.envs.tool.name import FIRST, THINGS, WORDS
-from loomrl.envs.tool.problem import Problem
-from loomrl.envs.tool.schema import fields, text
-from loomrl.envs.tool.world import MOST_CHARACTERS, ToolError, World
+from loomrl.envs.tool.call import FunctionCall
+from loomrl.envs.tool.corpus import FIRST, THINGS, WORDS
+from loomrl.envs.tool.kit import PolicyTool, fields, text
+from loomrl.envs.tool.problem import ToolProblem, faults_for
+from loomrl.envs.tool.world import MOST_CHARACTERS, ToolError, ToolWorld
 from loomrl.gym.generate import between
 
-Task = tuple[str, dict[str, str], list[Call]]
+Task = tuple[str, dict[str, str], list[FunctionCall]]
 """The request, the files, and the solution."""
 
 
-def file_problem(level: int, rng: Random) -> Problem:
+def file_problem(level: int, rng: Random) -> ToolProblem:
     """One file written at level 1; at level 10 many read and moved, and an index written of them."""
     request, files, script = _TASKS[(level - 1) // 2](level, rng)
     names = {call.name for call in script}
-    return Problem(
+    return ToolProblem(
         request=request,
-        world=World(files=files),
+        world=ToolWorld(files=files),
         tools=tuple(tool for tool in TOOLS if tool.name in names or level > 2),
         script=tuple(script),
         decoys=DECOYS[: between(level, 0, len(DECOYS))],
-        check=lambda call: Call("list_files", {}),
+        check=lambda call: FunctionCall("list_files", {}),
         faults=faults_for(level, rng),
     )
 
@@ -35,7 +33,11 @@ def file_problem(level: int, rng: Random) -> Problem:
 def _write(level: int, rng: Random) -> Task:
     path = f"{rng.choice(THINGS)}.txt"
     words = " ".join(rng.sample(WORDS, level + 1))
-    return f"Write the text '{words}' to the file {path}.", {}, [Call("write_file", {"path": path, "text": words})]
+    return (
+        f"Write the text '{words}' to the file {path}.",
+        {},
+        [FunctionCall("write_file", {"path": path, "text": words})],
+    )
 
 
 def _append(level: int, rng: Random) -> Task:
@@ -43,7 +45,10 @@ def _append(level: int, rng: Random) -> Task:
     path = rng.choice(list(files))
     line = " ".join(rng.sample(WORDS, 3))
     target = f"old/{path}"
-    script = [Call("append_line", {"path": path, "line": line}), Call("move_file", {"path": path, "target": target})]
+    script = [
+        FunctionCall("append_line", {"path": path, "line": line}),
+        FunctionCall("move_file", {"path": path, "target": target}),
+    ]
     return f"Append the line '{line}' to {path}, then move the file to {target}.", files, script
 
 
@@ -54,7 +59,7 @@ def _settings(level: int, rng: Random) -> Task:
     ports = rng.sample(range(2000, 9000), 12)
     for number, (name, port) in enumerate(zip(names, ports, strict=False)):
         files[f"etc/{number + 1}.conf"] = f"service: {name}\nport: {port}\nretries: {rng.randint(1, 9)}"
-    script: list[Call] = []
+    script: list[FunctionCall] = []
     wishes = []
     for name in rng.sample(names, between(level, 1, 3)):
         path = f"etc/{names.index(name) + 1}.conf"
@@ -63,9 +68,9 @@ def _settings(level: int, rng: Random) -> Task:
         wishes.append(f"the port of service {name} to {port}")
         changed = files[path].replace(old, f"port: {port}")
         script += [
-            Call("find_text", {"text": f"service: {name}"}),
-            Call("read_file", {"path": path}),
-            Call("write_file", {"path": path, "text": changed}),
+            FunctionCall("find_text", {"text": f"service: {name}"}),
+            FunctionCall("read_file", {"path": path}),
+            FunctionCall("write_file", {"path": path, "text": changed}),
         ]
     return f"In the settings under etc/, change {' and '.join(wishes)}. Change nothing else.", files, script
 
@@ -74,14 +79,14 @@ def _total(level: int, rng: Random) -> Task:
     """Add up what several files say."""
     files = {f"notes/{rng.choice(WORDS)}.txt": "amount: 1000"}
     total = 0
-    script = [Call("list_files", {"folder": "sales"})]
+    script = [FunctionCall("list_files", {"folder": "sales"})]
     for day in range(1, between(level, 3, 9)):
         amounts = [rng.randint(10, 99) for _ in range(between(level, 2, 6))]
         path = f"sales/day{day}.csv"
         files[path] = "\n".join(f"{rng.choice(THINGS)},{amount}" for amount in amounts)
         total += sum(amounts)
-        script.append(Call("read_file", {"path": path}))
-    script.append(Call("write_file", {"path": "total.txt", "text": str(total)}))
+        script.append(FunctionCall("read_file", {"path": path}))
+    script.append(FunctionCall("write_file", {"path": "total.txt", "text": str(total)}))
     request = (
         "Every line of the files under sales/ ends with an amount. Write the sum of all amounts, as a bare number, to "
         "total.txt."
@@ -92,7 +97,7 @@ def _total(level: int, rng: Random) -> Task:
 def _archive(level: int, rng: Random) -> Task:
     """Move closed items, list them, and note the remaining amounts."""
     files: dict[str, str] = {}
-    script = [Call("find_text", {"text": "status: closed"})]
+    script = [FunctionCall("find_text", {"text": "status: closed"})]
     closed = []
     left = 0
     owner, other = rng.sample(FIRST, 2)
@@ -103,13 +108,17 @@ def _archive(level: int, rng: Random) -> Task:
         files[f"cases/{number}.txt"] = f"owner: {who}\nstatus: {state}\namount: {amount}"
         left += amount * (who == owner and state == "open")
         closed += [number] * (state == "closed")
-    script += [Call("move_file", {"path": f"cases/{n}.txt", "target": f"archive/{n}.txt"}) for n in sorted(closed)]
-    script.append(Call("find_text", {"text": f"owner: {owner}"}))
     script += [
-        Call("read_file", {"path": path}) for path in sorted(files) if f"owner: {owner}\nstatus: open" in files[path]
+        FunctionCall("move_file", {"path": f"cases/{n}.txt", "target": f"archive/{n}.txt"}) for n in sorted(closed)
+    ]
+    script.append(FunctionCall("find_text", {"text": f"owner: {owner}"}))
+    script += [
+        FunctionCall("read_file", {"path": path})
+        for path in sorted(files)
+        if f"owner: {owner}\nstatus: open" in files[path]
     ]
     text = "\n".join([*map(str, sorted(closed)), f"left: {left}"])
-    script.append(Call("write_file", {"path": "index.txt", "text": text}))
+    script.append(FunctionCall("write_file", {"path": "index.txt", "text": text}))
     request = (
         "Move every file under cases/ whose status is closed to archive/, under the same name. Then write index.txt: "
         "the numbers of the moved cases, smallest first, one per line, and a last line 'left: N', where N is the sum "
@@ -121,29 +130,29 @@ def _archive(level: int, rng: Random) -> Task:
 _TASKS = (_write, _append, _settings, _total, _archive)
 
 
-def _load(world: World, path: str) -> str:
+def _load(world: ToolWorld, path: str) -> str:
     if path not in world.files:
         raise ToolError(404, f"there is no file {path[:60]!r}")
     return world.files[path]
 
 
-def _list_files(world: World, arguments: Mapping[str, Any]) -> list[str]:
+def _list_files(world: ToolWorld, arguments: Mapping[str, Any]) -> list[str]:
     folder = arguments.get("folder", "").strip("/")
     return sorted(path for path in world.files if not folder or path.startswith(f"{folder}/"))
 
 
-def _write_file(world: World, arguments: Mapping[str, Any]) -> str:
+def _write_file(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
     world.write(arguments["path"], arguments["text"])
     return "written"
 
 
-def _append_line(world: World, arguments: Mapping[str, Any]) -> str:
+def _append_line(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
     before = _load(world, arguments["path"])
     world.write(arguments["path"], f"{before.rstrip(chr(10))}\n{arguments['line']}" if before else arguments["line"])
     return "appended"
 
 
-def _move_file(world: World, arguments: Mapping[str, Any]) -> str:
+def _move_file(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
     text = _load(world, arguments["path"])
     if arguments["target"] in world.files:
         raise ToolError(409, "the target exists")
@@ -152,22 +161,22 @@ def _move_file(world: World, arguments: Mapping[str, Any]) -> str:
     return "moved"
 
 
-def _find_text(world: World, arguments: Mapping[str, Any]) -> list[str]:
+def _find_text(world: ToolWorld, arguments: Mapping[str, Any]) -> list[str]:
     return sorted(path for path, text in world.files.items() if arguments["text"] in text)
 
 
-def _delete_file(world: World, arguments: Mapping[str, Any]) -> str:
+def _delete_file(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
     _load(world, arguments["path"])
     del world.files[arguments["path"]]
     return "deleted"
 
 
-def _draft(world: World, arguments: Mapping[str, Any]) -> str:
+def _draft(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
     world.write(f"drafts/{arguments['path']}", arguments["text"])
     return "written"
 
 
-def _append_raw(world: World, arguments: Mapping[str, Any]) -> str:
+def _append_raw(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
     world.write(arguments["path"], _load(world, arguments["path"]) + arguments["line"])
     return "appended"
 
@@ -175,24 +184,28 @@ def _append_raw(world: World, arguments: Mapping[str, Any]) -> str:
 _YESTERDAY = str.maketrans("0123456789", "3456789012")
 _PATH = text("such as a/b.txt")
 _TEXT = text("the whole text", longest=MOST_CHARACTERS)
-WRITE_FILE = Tool("write_file", "make a file, or replace its text", fields(path=_PATH, text=_TEXT), _write_file, True)
-READ_FILE = Tool("read_file", "the text of a file", fields(path=_PATH), lambda world, a: _load(world, a["path"]))
-MOVE_FILE = Tool("move_file", "give a file another path", fields(path=_PATH, target=_PATH), _move_file, True)
+WRITE_FILE = PolicyTool(
+    "write_file", "make a file, or replace its text", fields(path=_PATH, text=_TEXT), _write_file, True
+)
+READ_FILE = PolicyTool("read_file", "the text of a file", fields(path=_PATH), lambda world, a: _load(world, a["path"]))
+MOVE_FILE = PolicyTool("move_file", "give a file another path", fields(path=_PATH, target=_PATH), _move_file, True)
 TOOLS = (
     WRITE_FILE,
     READ_FILE,
     MOVE_FILE,
-    Tool("append_line", "add a line to the end of a file", fields(path=_PATH, line=text("the line")),
+    PolicyTool("append_line", "add a line to the end of a file", fields(path=_PATH, line=text("the line")),
          _append_line, True),
-    Tool("list_files", "the paths of all files, or of those in a folder",
+    PolicyTool("list_files", "the paths of all files, or of those in a folder",
          fields(folder=text("such as a/b"), optional=("folder",)), _list_files),
-    Tool("find_text", "the paths of the files that contain a text", fields(text=text("what to look for")), _find_text),
+    PolicyTool("find_text", "the paths of the files that contain a text",
+         fields(text=text("what to look for")), _find_text),
 )  # fmt: skip
 DECOYS = (
-    Tool("write_draft", "write a file in the folder of drafts", fields(path=_PATH, text=_TEXT), _draft, True),
-    Tool("append_raw", "deprecated: add text to a file without a line break", fields(path=_PATH, line=text("the text")),
+    PolicyTool("write_draft", "write a file in the folder of drafts", fields(path=_PATH, text=_TEXT), _draft, True),
+    PolicyTool("append_raw", "deprecated: add text to a file without a line break",
+         fields(path=_PATH, line=text("the text")),
          _append_raw, True),
-    Tool("read_snapshot", "the text of a file, from last week's backup", fields(path=_PATH),
+    PolicyTool("read_snapshot", "the text of a file, from last week's backup", fields(path=_PATH),
          lambda world, a: _load(world, a["path"]).translate(_YESTERDAY)),
-    Tool("delete_file", "delete a file for ever", fields(path=_PATH), _delete_file, True),
+    PolicyTool("delete_file", "delete a file for ever", fields(path=_PATH), _delete_file, True),
 )  # fmt: skip

@@ -132,7 +132,9 @@ async function replace() {
     const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html')
     for (const old of document.querySelectorAll('[data-fresh]')) {
       const young = fresh.getElementById(old.id)
-      if (!young || young.innerHTML === old.innerHTML || old.contains(document.activeElement)) continue
+      // What came last is compared, not what stands there: charts were drawn into it.
+      if (!young || young.innerHTML === (old.cameLast ?? old.innerHTML) || old.contains(document.activeElement)) continue
+      old.cameLast = young.innerHTML
       const ticked = new Set([...old.querySelectorAll('input:checked')].map(box => box.value))
       old.replaceChildren(...young.childNodes)
       for (const box of old.querySelectorAll('input[type=checkbox]')) box.checked = ticked.has(box.value)

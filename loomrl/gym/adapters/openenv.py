@@ -127,7 +127,7 @@ class OpenEnvEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """Open a session if needed; return the first observation and how to act."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         if self._begun is None or self._begun[0] != task:
             await self.enter(task)
         assert self._begun is not None

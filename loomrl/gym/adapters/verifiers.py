@@ -80,7 +80,7 @@ class VerifiersEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The task's prompt."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         self._module = self.settings.modules[task.family]
         self._row, self._question = _library().open(self._module, task)
         self._said = await self._question.begin()

@@ -133,7 +133,7 @@ class WorldEnvironment(BaseEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The instructions, the first observation, and how to act."""
-        task = task or self.sample_task(Random().getrandbits(31))
+        task = self.task_or_random(task)
         self.world = self.worlds()[task.family]
         self._earned = Tally()
         self._steps = 0

@@ -30,8 +30,7 @@ from loomrl.serving.room import Room
 from loomrl.store import LoomDB
 from loomrl.store.erasures import erase_late
 from loomrl.store.feedback import append_feedback, feedback_of
-from loomrl.store.participants import people_in
-from loomrl.store.sessions import opted_out, read_call, read_session
+from loomrl.store.sessions import SESSIONS, opted_out, people_in, read_call
 from loomrl.types import Feedback, Trajectory
 
 log = redacted_logger(__name__)
@@ -166,7 +165,7 @@ class Intake:
     def _on_record(self, place: Place, caller: Caller) -> _About | None:
         call = read_call(self._db, place.call) if place.call else None
         session = place.session or ("" if call is None else call[0])
-        stored = read_session(self._db, session) if session else None
+        stored = SESSIONS.find(self._db, session) if session else None
         if stored is None or not (caller.is_admin or stored.key == caller.key):
             return None
         if not place.call:

@@ -184,7 +184,7 @@ class Watch:
         judged = await asyncio.to_thread(judgements.ask, self._monitor.db, asked)
         while judged.choice is None and loop.time() < self._deadline - 2 * LOOK_S:
             await asyncio.sleep(LOOK_S)
-            found = await asyncio.to_thread(judgements.read_judgement, self._monitor.db, asked.id)
+            found = await asyncio.to_thread(judgements.JUDGEMENTS.find, self._monitor.db, asked.id)
             judged = found or judged
         if judged.choice == RELEASE:
             return

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from loomrl.safety.placeholder import MARK, mark, same
 from loomrl.safety.redaction import Redaction, Redactor
 from loomrl.store import LoomDB
-from loomrl.store.placeholders import Wanted, number_values
+from loomrl.store.sessions import Wanted, number_values
 
 T = TypeVar("T")
 Work = Callable[[Redaction], T]

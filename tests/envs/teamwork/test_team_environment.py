@@ -8,7 +8,7 @@ from small_teams import IDLE, place, play, small_team
 
 import loomrl.envs.teamwork
 from loomrl.envs.teamwork import TeamEnvironment
-from loomrl.envs.teamwork.observation import View, observe, seen_by_each
+from loomrl.envs.teamwork.observation import TeamView, observe, seen_by_each
 from loomrl.errors import ConfigError, PolicyError
 
 
@@ -60,7 +60,7 @@ def test_an_observation_says_what_the_documentation_says():
     place(teams, 2, skill=1, priority=0.5, work=3.0, steps=20)
     play(teams, IDLE, (1, -1, -1))
     place(teams, 0, skill=0, priority=0.7, work=2.0, steps=30)
-    view = View.of(observe(teams), teams.settings)
+    view = TeamView.of(observe(teams), teams.settings)
     capacity = 1 / 1.3
     first = [capacity, 0, 0.5, 0, 0.9, 0.1, 0]
     second = [capacity, 3 / 4, 0.5, 0, 0.3, 0.6, 0]
@@ -75,7 +75,7 @@ def test_the_diagonal_is_empty_while_nothing_is_on_offer():
     teams = small_team([[0.9], [0.3]])
     place(teams, 0, work=9.0)
     play(teams, (1, -1, -1), IDLE)
-    assert np.diagonal(View.of(observe(teams), teams.settings).matrix_MNN[0]).tolist() == [0.0, 0.0]
+    assert np.diagonal(TeamView.of(observe(teams), teams.settings).matrix_MNN[0]).tolist() == [0.0, 0.0]
 
 
 def test_every_agent_sees_itself_first():
@@ -87,7 +87,7 @@ def test_every_agent_sees_itself_first():
     central = observe(teams)
     told = seen_by_each(central, teams.settings)
     np.testing.assert_array_equal(told[:, 0], central)
-    views = [View.of(told[:, agent], teams.settings) for agent in range(3)]
+    views = [TeamView.of(told[:, agent], teams.settings) for agent in range(3)]
     for agent, view in enumerate(views):
         assert view.agents_MN7[0, 0, 4] == pytest.approx([0.9, 0.5, 0.2][agent])
         assert view.matrix_MNN[0, 0, 0] == pytest.approx([0.9, 0.5, 0.2][agent])

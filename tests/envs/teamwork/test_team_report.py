@@ -14,11 +14,11 @@ from loomrl.envs.teamwork import (
     evaluate,
     greedy_policy,
     random_policy,
-    shared_policy,
+    team_of,
 )
 from loomrl.envs.teamwork.baseline import BASELINES, PACE
-from loomrl.envs.teamwork.dynamics import Tally
-from loomrl.envs.teamwork.observation import View, action_space, observation_space, observe
+from loomrl.envs.teamwork.dynamics import TeamTally
+from loomrl.envs.teamwork.observation import TeamView, action_space, observation_space, observe
 from loomrl.envs.teamwork.report import measure
 from loomrl.envs.teamwork.settings import team_settings
 from loomrl.errors import ConfigError, PolicyError
@@ -38,7 +38,7 @@ def test_random_is_clearly_worse_than_greedy_which_is_clearly_worse_than_assignm
 
 def test_there_is_room_above_greedy_for_agents_that_only_take_what_they_are_good_at():
     def choosy(seen):
-        match = np.diagonal(View.of(seen, SETTINGS).matrix_MNN, axis1=1, axis2=2)
+        match = np.diagonal(TeamView.of(seen, SETTINGS).matrix_MNN, axis1=1, axis2=2)
         ones = np.ones_like(match)
         return np.stack([match - 0.5, (2 * PACE - 1) * ones, ones], axis=2).reshape(len(seen), -1)
 
@@ -70,7 +70,7 @@ def test_greedy_gives_a_task_to_whoever_is_free_and_assignment_waits_for_the_exp
 
 def test_numbers_of_a_report_follow_from_what_happened():
     numbers = measure(
-        Tally(
+        TeamTally(
             reward_M=np.array([3.0, -1.0]),
             arrived_M=np.array([10, 0]),
             completed_M=np.array([4, 0]),
@@ -152,17 +152,17 @@ def test_agents_that_act_for_themselves_are_judged_as_a_team():
     """An agent decides from its own view as a central policy does from the whole."""
 
     def choosy(seen):
-        match = np.diagonal(View.of(seen, SETTINGS).matrix_MNN, axis1=1, axis2=2)
+        match = np.diagonal(TeamView.of(seen, SETTINGS).matrix_MNN, axis1=1, axis2=2)
         return np.stack([match - 0.5, match / 2, 1 - match], axis=2).reshape(len(seen), -1)
 
     def each(seen):
         assert seen.shape[1:] == observation_space(SETTINGS).shape
         return choosy(seen).reshape(len(seen), 4, 3)[:, 0]
 
-    together = evaluate(shared_policy(each, SETTINGS), episodes=8, steps=50)
+    together = evaluate(team_of(each, SETTINGS), episodes=8, steps=50)
     assert together == evaluate(choosy, episodes=8, steps=50)
 
 
 def test_a_policy_for_the_whole_team_is_not_taken_for_that_of_an_agent():
     with pytest.raises(PolicyError, match=r"shape \(16, 12\) for 16 agents: needed are \(16, 3\)"):
-        evaluate(shared_policy(idle, SETTINGS), episodes=4)
+        evaluate(team_of(idle, SETTINGS), episodes=4)
