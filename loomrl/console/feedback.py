@@ -7,24 +7,24 @@ from typing import Any
 
 from starlette.responses import Response
 
+from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.console.source import Place
 from loomrl.errors import StoreError
 from loomrl.http.refusal import Refused
+from loomrl.record.catalogue import DATASET_RECORDS, FEEDBACK_RECORDS, REWARD_RECORDS, TRAINING_RECORDS
 from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.serving.dialect.openai import message_of
 from loomrl.serving.feedback.intake import MOST_STARS, EndpointHubs, FeedbackEntry, FeedbackIntake, read_feedback_body
 from loomrl.serving.refusal import Refusal
 from loomrl.serving.request import Caller
 from loomrl.store.endpoints import list_endpoints
-from loomrl.store.events import EVENTS
-from loomrl.store.feedback import FEEDBACK, append_feedback, feedback_of
+from loomrl.store.feedback import append_feedback, feedback_of
 from loomrl.store.judgements import answer, waiting
 from loomrl.store.view.trajectory_index import TrajectoryFilter, page_of
 from loomrl.types import Feedback
 
-PAGE = 30
 TO_RATE = 8
 LOOKED_AT = 200
 STARS = tuple(f"stars {count}" for count in range(1, MOST_STARS + 1))
@@ -33,24 +33,37 @@ SERVED = "endpoint-"
 
 
 def add_to(pages: Pages) -> None:
-    """The inbox."""
+    """The inbox, and what comes of feedback."""
     pages.get("/feedback", _inbox)
+    ListPage(path="/rewards", title="Rewards", record=REWARD_RECORDS, live="reward").add_to(pages)
+    ListPage(path="/datasets", title="Data sets", record=DATASET_RECORDS, live="dataset").add_to(pages)
+    ListPage(path="/trainings", title="Trainings of the loop", record=TRAINING_RECORDS, live="job").add_to(pages)
     pages.post("/feedback/answer", _answer, role=Role.RATER)
     pages.post("/feedback/choose", _choose, role=Role.RATER)
 
 
 def _inbox(visit: Visit) -> Response:
     db = visit.source.db
-    before = visit.whole("before", 0) or None
-    given = FEEDBACK.recent(db, before=before, limit=PAGE)
+    page = GIVEN.read(visit)
     return visit.page(
         "feedback.html",
         questions=waiting(db, now=time.time(), limit=20),
         to_rate=_to_rate(visit),
-        given=[one for _, one in given],
-        next=given[-1][0] if len(given) == PAGE else None,
-        position=EVENTS.last(db),
+        rows=page.rows,
+        next=page.next,
+        **GIVEN.context(visit),
     )
+
+
+def _opinion(visit: Visit, row: Feedback) -> Any:
+    """A thumb, stars, or a number."""
+    parts: Any = visit.templates.get_template("parts.html").module
+    return parts.opinion(row.kind, row.value)
+
+
+GIVEN = ListPage[Feedback](
+    path="/feedback", title="Feedback", record=FEEDBACK_RECORDS, live="feedback,judgement", cells={"value": _opinion}
+)
 
 
 def _to_rate(visit: Visit) -> list[tuple[Place, list[tuple[str, str]]]]:
