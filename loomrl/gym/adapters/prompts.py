@@ -116,7 +116,7 @@ class Prompts(BaseEnvironment):
         """The function's reward; a ScorerError if it has none."""
         column = self.settings.answer
         info = {"answer": str(self._row[column])} if column else {}
-        return Step((), self._reward_for(await self._score(action)), True, False, info)
+        return Step.end(self._reward_for(await self._score(action)), **info)
 
     def oracle(self) -> str:
         """The row's good answer, if a column has one."""
