@@ -13,7 +13,7 @@ from loomrl.feedback.reward.pipeline import Pipeline, Trails, as_event
 from loomrl.gym import chat_server as judge_server
 from loomrl.types import End, Failure
 from tests.feedback.support import served
-from tests.gym.rubric_support import ScriptedJudge, by_words, completion, scripted
+from tests.gym.rubric_support import ScriptedJudge, by_words, completion, serve_judge
 from tests.gym.test_rubric import calibrated
 
 pytestmark = pytest.mark.system
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedJudge]:
     monkeypatch.setattr(judge_server, "PAUSE_S", 0.01)
-    with scripted(by_words({"kind": ("please", "thanks"), "short": ("brief",)})) as found:
+    with serve_judge(by_words({"kind": ("please", "thanks"), "short": ("brief",)})) as found:
         yield found
 
 
