@@ -68,6 +68,7 @@ class TextEpisodes:
     ) -> tuple[str, dict[str, Any]]:
         """Begin the task of `seed`, or of one drawn from `rng`; options may name `task`, or `family` and `level`."""
         task = self._task(int(rng.integers(2**31)) if seed is None else seed, options or {})
+        # A seed promises the same episode, so nothing may be left from earlier ones.
         if seed is not None:
             self._memories.load_state_dict({})
         task = self._memories.attach(task)

@@ -125,7 +125,8 @@ class OpenEnvEnvironment(BaseEnvironment):
         if self._begun is None or self._begun[0] != task:
             await self.enter(task)
         assert self._begun is not None
-        (_, answer), self._begun = self._begun, None
+        answer = self._begun[1]
+        self._begun = None
         self._earned = Tally()
         self._unread = 0
         if self._take(answer)["done"]:
