@@ -293,8 +293,8 @@ def test_agents_end_with_the_process_that_plays_them(tmp_path: Path) -> None:
     agent = script(tmp_path, text)
     program = f"""
 import asyncio
-from tests.gym.test_harness import harness, played
-asyncio.run(played(harness({agent!r})))
+from tests.gym.test_harness import harness, play
+asyncio.run(play(harness({agent!r})))
 """
     host = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     try:
