@@ -17,18 +17,18 @@ from rich.console import Console
 from loomrl.experiments.commands.face import Limit, Who, face, nouns, open_face_store
 from loomrl.experiments.commands.listing import add_list, read_list, render_list
 from loomrl.experiments.commands.output import emit
-from loomrl.record.catalogue import FEEDBACK, QUESTIONS
+from loomrl.record.catalogue import FEEDBACK_RECORDS, QUESTION_RECORDS
 
 app = nouns("Feedback on served answers, and questions that wait for a person.")
-add_list(app, FEEDBACK)
+add_list(app, FEEDBACK_RECORDS)
 Trajectory = Annotated[str, typer.Argument(help="Id of a session, which is its trajectory's too.")]
 
 
 @app.command()
-def questions(limit: Limit = QUESTIONS.limit) -> None:
+def questions(limit: Limit = QUESTION_RECORDS.limit) -> None:
     """List the questions that wait for a person's answer, oldest first."""
-    listing = read_list(QUESTIONS, {}, limit=limit)
-    emit(listing.as_json, show=lambda console: render_list(QUESTIONS, listing, console))
+    listing = read_list(QUESTION_RECORDS, {}, limit=limit)
+    emit(listing.as_json, show=lambda console: render_list(QUESTION_RECORDS, listing, console))
 
 
 @app.command()
