@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from loomrl.envs.logic.clue import Clue, choose, everything, facts
 from loomrl.envs.logic.puzzle import NAMES, WordPuzzle, sentence
-from loomrl.gym.generate import between, listed
+from loomrl.gym.generate import between, listed, words
 
 
 class FactTheme(NamedTuple):
@@ -102,7 +102,7 @@ SIZES = {
     "exactly": 2, "at least": 3, "at most": 3, "even": 3,
 }  # fmt: skip
 COUNTED = ("exactly", "at least", "at most", "even")
-NUMBERS = ("no", "one", "two", "three", "four", "five")
+NUMBERS = words("no one two three four five")
 TIERS = (
     ("fact", "both", "exactly", "if"),
     ("both", "exactly", "if", "or", "rule"),
@@ -117,7 +117,7 @@ def tier(level: int) -> tuple[str, ...]:
     return TIERS[(level - 1) * len(TIERS) // 10]
 
 
-COLOURS = ("red", "blue", "green", "white", "black", "pink", "grey", "brown", "gold", "violet", "orange", "cyan")
+COLOURS = words("red blue green white black pink grey brown gold violet orange cyan")
 THEMES = (
     FactTheme("lamps", COLOURS, "is on", "is off", "are on"),
     FactTheme("guests", NAMES, "comes", "stays away", "come"),

@@ -7,7 +7,9 @@ from itertools import count, islice, takewhile
 from random import Random
 from typing import Protocol
 
-NAMES = ("Anna", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jan", "Kira", "Leo", "Mia", "Nils")
+from loomrl.gym.generate import words
+
+NAMES = words("Anna Ben Cara Dan Eva Finn Gina Hugo Ida Jan Kira Leo Mia Nils")
 
 
 class LogicPuzzle(Protocol):

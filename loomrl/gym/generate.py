@@ -19,6 +19,11 @@ def between(level: int, first: int, last: int) -> int:
     return first + (last - first) * (level - 1) // (LEVELS - 1)
 
 
+def words(text: str) -> tuple[str, ...]:
+    """The words of a list that is written as a text."""
+    return tuple(text.split())
+
+
 def listed(items: Sequence[str], last: str = "and") -> str:
     """`red, blue and green`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"

@@ -9,7 +9,6 @@ from loomrl.envs.math.form import Form
 from loomrl.envs.math.notation import (
     Number,
     bracket,
-    listing,
     multiply,
     number,
     polynomial,
@@ -19,7 +18,7 @@ from loomrl.envs.math.notation import (
     value_at,
 )
 from loomrl.envs.math.problem import MathProblem, nonzero, phrase, pose
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, listed
 
 
 def linear(level: int, rng: Random) -> MathProblem:
@@ -193,7 +192,7 @@ def system(level: int, rng: Random) -> MathProblem:
     equations = [f"{_row(row, names)} = {number(right)}" for row, right in zip(rows, rights, strict=True)]
     steps = _eliminate(rows, rights, names, values)
     prompt = phrase(
-        rng, f"Solve the system {listing(equations)}.", f"Find {listing(names)} such that {listing(equations)}."
+        rng, f"Solve the system {listed(equations)}.", f"Find {listed(names)} such that {listed(equations)}."
     )
     prompt += f" Answer as ({', '.join(names)})."
     if bottom > 1:
