@@ -91,6 +91,7 @@ def custom_problem(task: Task) -> MathProblem:
         answer = MathAnswer(
             text, kind=given.kind, form=form, names=given.unknowns, variables=given.variables, unit=given.unit
         )
+        # an answer that our own reader refuses would make the task unsolvable
         if compare(answer, text) is AnswerMatch.EQUAL:
             return MathProblem(given.prompt, answer, ())
     raise ConfigError(

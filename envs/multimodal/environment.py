@@ -60,6 +60,7 @@ class MultimodalEnvironment(QuestionEnvironment):
         """The question and its picture."""
         (message,) = await super().reset(task)
         picture = self._quiz.draw()
+        # the score on black pictures is what the question alone gives away
         if self.settings.blind:
             picture = black(*size_of(picture))
         return (message._replace(images=(picture,)),)

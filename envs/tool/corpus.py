@@ -102,6 +102,7 @@ def find_pages(query: str, most: int) -> list[CorpusPage]:
     if not words:
         return []
     phrase = " OR ".join(f'"{word}"' for word in words)
+    # rowid breaks ties of rank, so that equal queries have equal answers
     rows = _index().execute(
         "SELECT title, kind FROM page WHERE page MATCH ? ORDER BY rank, rowid LIMIT ?", (phrase, most)
     )

@@ -11,6 +11,7 @@ from loomrl.types import Task
 
 def rng_of(task: Task) -> Random:
     """Randomness that follows from family, level and seed alone."""
+    # a text seeds alike in every process; hash() of one would not
     return Random(f"{task.family}:{task.level}:{task.seed}")
 
 
