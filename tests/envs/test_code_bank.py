@@ -204,7 +204,8 @@ def test_only_known_braces_are_filled():
     assert fill_numbers("{k} + {m} + {x: 1}", {"k": "3", "m": "4"}) == "3 + 4 + {x: 1}"
 
 
-FEW, MANY = MOST_SIMPLE, 3_000
+FEW = MOST_SIMPLE
+MANY = 3_000
 """Simple programs of a task; admission tries the few."""
 PAIRS = 40
 """Programs with two bugs."""

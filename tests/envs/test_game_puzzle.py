@@ -19,7 +19,8 @@ from loomrl.envs.game.spiel import BoardState, open_state
 
 def steps_to(puzzle: GamePuzzle, most: int) -> int | None:
     """The distance by breadth-first search over what is shown."""
-    seen, border = {puzzle.show()}, [puzzle]
+    seen = {puzzle.show()}
+    border = [puzzle]
     for steps in count():
         if any(one.distance() == 0 for one in border):
             return steps
@@ -111,7 +112,7 @@ GAMES = (
 )
 
 
-def wandered(game: str, seed: int) -> BoardState:
+def wander(game: str, seed: int) -> BoardState:
     """A position after some random moves, in which the game goes on."""
     rng = random.Random(seed)
     state = open_state(game)
@@ -137,7 +138,7 @@ def test_a_proof_agrees_with_exhaustive_search(game):
 
     compared = 0
     for seed in range(40):
-        state = wandered(game, seed)
+        state = wander(game, seed)
         if len(state.legal_actions()) > 6:
             continue
         value = exhaustive(tuple(state.history()), state.current_player())
@@ -185,7 +186,7 @@ def test_a_proof_that_would_need_more_positions_is_no_verdict():
 
 def test_a_verdict_does_not_depend_on_what_was_asked_before():
     for seed in range(5):
-        state = wandered("hex(board_size=4)", seed)
+        state = wander("hex(board_size=4)", seed)
         fresh = Search(str, state.current_player(), WIN, 200).prove(state)
         Search(str, state.current_player(), WIN, 1000).prove(open_state("hex(board_size=4)"))
         assert Search(str, state.current_player(), WIN, 200).prove(state) == fresh
@@ -230,9 +231,9 @@ def test_no_prediction_earns_more_than_the_true_chances(true, told):
     chances = {move: weight / sum(true) for move, weight in zip(MOVES, true, strict=True)}
     other = {move: weight / sum(told) for move, weight in zip(MOVES, told, strict=True)}
 
-    def expected(prediction):
+    def mean_score(prediction):
         return sum(chance * log_score(prediction, MOVES, move) for move, chance in chances.items())
 
     if min(chances.values()) > 1 / len(MOVES) ** 2 and min(other.values()) > 1 / len(MOVES) ** 2:
-        assert expected(other) <= expected(chances) + 1e-9
-    assert math.isfinite(expected(other))
+        assert mean_score(other) <= mean_score(chances) + 1e-9
+    assert math.isfinite(mean_score(other))

@@ -46,7 +46,8 @@ def holds(sentence, true):
     if found := re.fullmatch(r"Of (.+), an (even|odd) number .*\.", sentence):
         return number_of(found[1]) % 2 == ("even", "odd").index(found[2])
     if found := re.fullmatch(r"(Exactly|At least|At most) (\w+) of (.+ and \w+) (?:is|are|comes?)\b.*\.", sentence):
-        count, wanted = number_of(found[3]), NUMBERS[found[2]]
+        count = number_of(found[3])
+        wanted = NUMBERS[found[2]]
         return {"Exactly": count == wanted, "At least": count >= wanted, "At most": count <= wanted}[found[1]]
     assert re.fullmatch(r"\w+ (?:is|comes|stays)[a-z ]*\.", sentence), sentence
     return literal(sentence.rstrip("."))
@@ -129,7 +130,8 @@ def apply(predicate, world):
 def test_sentences_about_places_leave_one_order_and_none_can_be_left_out(level, seed):
     puzzle = ordering(level, Random(seed), 1)
     _, *sentences, _ = puzzle.story.split("\n")
-    names, places = puzzle.solution.split(", "), range(1, len(puzzle.shape[0]) + 1)
+    names = puzzle.solution.split(", ")
+    places = range(1, len(puzzle.shape[0]) + 1)
     truth = dict(zip(names, places, strict=True))
     worlds = [dict(zip(names, order, strict=True)) for order in permutations(places)]
     assert_unique_and_minimal([rule(text, PLACES) for text in sentences], worlds, truth, apply)
@@ -152,7 +154,8 @@ def test_sentences_about_houses_leave_one_grid_and_none_can_be_left_out(level, s
 @pytest.mark.parametrize("level", [8, 9, 10])
 def test_large_grids_have_one_solution_too(level):
     house, clues = outline(level, 3)
-    size, kinds = len(house[0]), len(house)
+    size = len(house[0])
+    kinds = len(house)
     words = [KINDS[kind][:size] for kind in list(KINDS)[:kinds]]
     flat = [word.lower() for row in words for word in row]
     kind_of = {word.lower(): number for number, row in enumerate(words) for word in row}
@@ -207,7 +210,7 @@ def test_every_order_is_one_world(count):
 
 @pytest.mark.parametrize("make", [deduction, knights, ordering])
 def test_higher_levels_have_more_to_combine_and_tell_less_as_it_is(make):
-    def told(level):
+    def count_plain(level):
         return sum(
             len(re.findall(r"\n\w+ (?:is|comes|stays|came)[a-z ]*\d?\.", make(level, Random(seed), 1).story))
             for seed in range(30)
@@ -216,14 +219,14 @@ def test_higher_levels_have_more_to_combine_and_tell_less_as_it_is(make):
     def clues(level):
         return sum(make(level, Random(seed), 1).story.count("\n") for seed in range(30))
 
-    assert told(9) + told(10) < (told(1) + told(2)) / 4
+    assert count_plain(9) + count_plain(10) < (count_plain(1) + count_plain(2)) / 4
     assert clues(10) > 1.5 * clues(1)
 
 
 FAMILIES = LogicPuzzleEnvironment.families
 
 
-async def opened(family="ordering", level=5, seed=0, **parameters) -> LogicPuzzleEnvironment:
+async def open_task(family="ordering", level=5, seed=0, **parameters) -> LogicPuzzleEnvironment:
     environment = LogicPuzzleEnvironment()
     await environment.reset(replace(environment.task(family, level, seed), parameters=parameters))
     return environment
@@ -237,7 +240,7 @@ def words(environment):
 async def test_the_reward_is_solved_minus_price_times_queries(family):
     for queries in range(3):
         for solved in (True, False):
-            environment = await opened(family)
+            environment = await open_task(family)
             bought = [await environment.step(f"QUERY: {word}") for word in words(environment)[:queries]]
             wrong = f"SOLVE: {environment.random_action(Random(1)).removeprefix('SOLVE: ')}"
             last = await environment.step(environment.oracle() if solved else wrong)
@@ -246,14 +249,14 @@ async def test_the_reward_is_solved_minus_price_times_queries(family):
 
 
 async def test_a_fact_is_true_and_says_where_the_word_belongs():
-    environment = await opened("ordering", 5)
+    environment = await open_task("ordering", 5)
     first, *_, last = words(environment)
     assert (await environment.step(f"QUERY: {last}")).observation[0].content.endswith("in place 5.")
     assert (await environment.step(f"QUERY: {first.upper()}.")).observation[0].content.endswith("in place 1.")
 
 
 async def test_no_more_is_sold_than_the_prompt_says_and_the_same_again_costs_again():
-    environment = await opened("grid", 5)
+    environment = await open_task("grid", 5)
     (prompt,) = await environment.reset(environment.task("grid", 5, 0))
     assert "(price 0.25, at most 2)" in prompt.content
     word = words(environment)[0]
@@ -275,18 +278,18 @@ async def test_no_more_is_sold_than_the_prompt_says_and_the_same_again_costs_aga
     ],
 )
 async def test_what_is_no_command_costs_nothing_and_is_answered(action):
-    environment = await opened("knights", 5)
+    environment = await open_task("knights", 5)
     step = await environment.step(action)
     assert (step.reward.total, step.terminated, step.truncated) == (0.0, False, False)
     assert "SOLVE" in step.observation[0].content or "QUERY" in step.observation[0].content
 
 
 async def test_a_wrong_solution_ends_the_episode():
-    environment = await opened("ordering", 5)
+    environment = await open_task("ordering", 5)
     names = words(environment)
     step = await environment.step(f"SOLVE: {', '.join(reversed(names))}")
     assert (step.reward.total, step.terminated) == (0.0, True)
-    assert (await opened("ordering", 5)).oracle() == environment.oracle()
+    assert (await open_task("ordering", 5)).oracle() == environment.oracle()
 
 
 @pytest.mark.parametrize(
@@ -294,19 +297,19 @@ async def test_a_wrong_solution_ends_the_episode():
 )
 async def test_a_solution_may_be_dressed(form):
     for family in FAMILIES:
-        environment = await opened(family)
+        environment = await open_task(family)
         solution = environment.oracle().removeprefix("SOLVE: ")
         assert (await environment.step(f"SOLVE: {form.format(solution)}")).reward.success == 1.0
 
 
 @pytest.mark.parametrize("joint", [" ", ", ", "; ", " > ", " -> ", " | ", ", and "])
 async def test_an_order_may_be_written_in_many_ways(joint):
-    environment = await opened("ordering")
+    environment = await open_task("ordering")
     assert (await environment.step(f"SOLVE: {joint.join(words(environment)).upper()}")).reward.success == 1.0
 
 
 async def test_places_may_be_numbered_but_not_wrongly():
-    environment = await opened("grid", 5)
+    environment = await open_task("grid", 5)
     groups = environment.oracle().removeprefix("SOLVE: ").split(", ")
     turned = [" ".join(reversed(group.split())) for group in groups]
     right = ", ".join(f"{place}. {group}" for place, group in enumerate(turned, start=1))
@@ -316,17 +319,17 @@ async def test_places_may_be_numbered_but_not_wrongly():
 
 
 async def test_a_set_has_each_name_once_and_all_of_them():
-    names = words(await opened("deduction", 5))
+    names = words(await open_task("deduction", 5))
     assert len(names) > 1
     for attempt in (names[1:], [*names, names[0]]):
-        environment = await opened("deduction", 5)
+        environment = await open_task("deduction", 5)
         assert (await environment.step(f"SOLVE: {', '.join(attempt)}")).reward.success == 0.0
-    environment = await opened("deduction", 5)
+    environment = await open_task("deduction", 5)
     assert (await environment.step(f"SOLVE: {' and '.join(reversed(names))}")).reward.success == 1.0
 
 
 async def test_lookalike_letters_are_other_letters():
-    environment = await opened("ordering", 5)
+    environment = await open_task("ordering", 5)
     lookalike = environment.oracle().translate(
         {ord("a"): "\u0430", ord("e"): "\u0435", ord("i"): "\u0456", ord("o"): "\u043e"}
     )
@@ -349,7 +352,7 @@ def test_any_text_is_read_or_refused(text):
 @pytest.mark.parametrize("dataset", ["mini_sudoku", "futoshiki"])
 async def test_a_template_brings_safe_puzzles_of_reasoning_gym(dataset):
     pytest.importorskip("reasoning_gym", reason="needs reasoning-gym: pip install 'loomrl[reasoning-gym]'")
-    environment = await opened("reasoning_gym", 2, 7, dataset=dataset)
+    environment = await open_task("reasoning_gym", 2, 7, dataset=dataset)
     fact = await environment.step("QUERY: 1")
     assert fact.observation[0].content == f"Entry 1 is {words(environment)[0]}."
     step = await environment.step(environment.oracle())
@@ -359,4 +362,4 @@ async def test_a_template_brings_safe_puzzles_of_reasoning_gym(dataset):
 
 async def test_a_template_with_an_unknown_data_set_names_the_known():
     with pytest.raises(ConfigError, match="mini_sudoku"):
-        await opened("reasoning_gym", dataset="mini_sudok")
+        await open_task("reasoning_gym", dataset="mini_sudok")

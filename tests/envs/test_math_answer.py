@@ -245,8 +245,8 @@ def latex(tree) -> str:
     if kind in ("number", "symbol"):
         return str(parts[0]).replace("pi", r"\pi ")
     left, right = map(latex, parts)
-    shown = {"/": rf"\frac{{{left}}}{{{right}}}", "^": rf"\left({left}\right)^{{{right}}}"}
-    return shown.get(kind, rf"\left({left}\right) {kind.replace('*', chr(92) + 'cdot ')} \left({right}\right)")
+    show_task = {"/": rf"\frac{{{left}}}{{{right}}}", "^": rf"\left({left}\right)^{{{right}}}"}
+    return show_task.get(kind, rf"\left({left}\right) {kind.replace('*', chr(92) + 'cdot ')} \left({right}\right)")
 
 
 def typeset(tree) -> str:
@@ -295,13 +295,13 @@ def test_values_that_differ_are_never_equal(tree, gap):
 
 @given(NUMBERS, NUMBERS)
 def test_rational_arithmetic_is_exact(a, b):
-    def shown(n: Fraction) -> str:
+    def show_task(n: Fraction) -> str:
         return f"({n.numerator}/{n.denominator})"
 
-    assert rational(value(f"{shown(a)} + {shown(b)}")) == a + b
-    assert rational(value(f"{shown(a)} * {shown(b)}")) == a * b
+    assert rational(value(f"{show_task(a)} + {show_task(b)}")) == a + b
+    assert rational(value(f"{show_task(a)} * {show_task(b)}")) == a * b
     if b:
-        assert rational(value(f"{shown(a)} / {shown(b)}")) == a / b
+        assert rational(value(f"{show_task(a)} / {show_task(b)}")) == a / b
 
 
 @pytest.mark.parametrize(

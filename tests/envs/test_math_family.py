@@ -152,8 +152,10 @@ def test_the_equation_of_the_question_is_no_step_nor_is_its_solution_in_disguise
 def test_a_line_that_is_true_everywhere_is_no_step_anywhere(family):
     for level in range(1, 11):
         problem = make_problem(family, level, level)
-        given, result = re.findall(r"\d+", problem.prompt), re.findall(r"\d+", problem.answer.text)
-        a, n = (result or given)[0], given[-1]
+        given = re.findall(r"\d+", problem.prompt)
+        result = re.findall(r"\d+", problem.answer.text)
+        a = (result or given)[0]
+        n = given[-1]
         lines = [
             "1 = 1", "5 = 5", "2 + 2 = 4", "0 = 0", "x = x", "x + x = 2x", "x - x = 0", f"{a} = {a}", f"{a} + 0 = {a}",
             f"{a} - {n} + {n} = {a}", f"{a} * 1 = {a}", f"sqrt({a}^2) = {a}", f"{a} = {a} + {n} - {n}", f"{a}x = {a}x",

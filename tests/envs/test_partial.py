@@ -11,9 +11,11 @@ from loomrl.envs.partial import BLIND, KEYS, MAZE, BlindCartPole, KeyDoors, TMaz
 
 
 def test_the_blind_pole_is_the_pole_without_velocities() -> None:
-    blind, full = gymnasium.make(BLIND), gymnasium.make("CartPole-v1")
+    blind = gymnasium.make(BLIND)
+    full = gymnasium.make("CartPole-v1")
     assert (blind.spec.max_episode_steps, blind.spec.reward_threshold) == (500, 475.0)
-    shown, whole = blind.reset(seed=3)[0], full.reset(seed=3)[0]
+    shown = blind.reset(seed=3)[0]
+    whole = full.reset(seed=3)[0]
     over = False
     while not over:
         np.testing.assert_array_equal(shown, whole[[0, 2]])
@@ -27,12 +29,14 @@ def test_many_of_them_at_once_are_gymnasiums_own() -> None:
     blind, full = (gymnasium.make_vec(id, 3, vectorization_mode="vector_entry_point") for id in (BLIND, "CartPole-v1"))
     assert isinstance(blind, VectorEnv)
     assert blind.single_observation_space == BlindCartPole().observation_space
-    shown, whole = blind.reset(seed=3)[0], full.reset(seed=3)[0]
+    shown = blind.reset(seed=3)[0]
+    whole = full.reset(seed=3)[0]
     for _ in range(30):
         np.testing.assert_array_equal(shown, whole[:, [0, 2]])
         assert blind.observation_space.contains(shown)
         actions = np.array([0, 1, 1])
-        shown, whole = blind.step(actions)[0], full.step(actions)[0]
+        shown = blind.step(actions)[0]
+        whole = full.step(actions)[0]
 
 
 @pytest.mark.filterwarnings("ignore:.*alternative")
@@ -43,7 +47,8 @@ def test_they_are_as_gymnasium_wants_them(id: str) -> None:
 
 @pytest.mark.parametrize("turn", [1, 2])
 def test_the_sign_is_seen_at_the_beginning_only_and_decides(turn: int) -> None:
-    maze, found = TMaze(length=4), set()
+    maze = TMaze(length=4)
+    found = set()
     for seed in range(8):
         first, _ = maze.reset(seed=seed)
         sign = int(first.argmax())
@@ -147,10 +152,10 @@ def test_it_ends_as_the_original_does() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
 def test_the_same_seed_mines_the_same() -> None:
-    def mined(seed: int) -> list[float]:
+    def mine(seed: int) -> list[float]:
         env = Minecart()
         env.reset(seed=seed)
         return [amount for mine in env.mines for _ in range(5) for amount in mine.mine()]
 
-    assert mined(1) == mined(1)
-    assert mined(1) != mined(2)
+    assert mine(1) == mine(1)
+    assert mine(1) != mine(2)

@@ -25,8 +25,9 @@ NEED_SETTINGS = {
 """Adapters of things that lie elsewhere: their own tests check them, with servers and modules."""
 NEED_PROGRAMS = {"Code": "a sandbox", "Game": "Stockfish"}
 LONG = {"ReasoningGym"}
-FEW, FEWEST = 0.3, 0.1
-"""Of the episodes, in the quick tests. An opponent that succeeds at all is played on, in batches of full size."""
+FEW = 0.3
+FEWEST = 0.1
+"""Shares of the episodes in the quick tests. An opponent that succeeds at all is played on, in batches of full size."""
 DEAR = {"Code", "Game", "PettingZoo"}
 """Those of which the fewest are played."""
 FEW_WORDS = {
@@ -81,9 +82,11 @@ def check(name: str, share: float) -> None:
 ALL = [DialogueEnv, LogicPuzzleEnv, MemoryBufferEnv, MetaReasoningEnv]
 
 
-async def solved(env):
+async def solve(env):
     """Play an episode as the oracle does, with verbs as people write them."""
-    state, done, info = await env.reset(), False, {}
+    state = await env.reset()
+    done = False
+    info = {}
     while not done:
         _, _, done, info = await env.step(env.oracle().replace(": ", " ") if env.verbs else env.oracle())
     return state.task, info
@@ -94,7 +97,7 @@ async def test_without_arguments_it_can_be_played_and_gets_harder_as_it_is_solve
     env = cls(seed=1)
     levels = []
     for _ in range(12):
-        task, info = await solved(env)
+        task, info = await solve(env)
         levels.append(task.level)
         assert info["success"] == 1
     assert max(levels[6:]) > max(levels[:3])

@@ -26,7 +26,7 @@ DONE = "<answer>done</answer>"
 PAY = FunctionCall("transfer", {"source": "A1", "target": "A2", "amount": 40})
 
 
-async def opened(family, level=1, seed=0, **settings):
+async def open_task(family, level=1, seed=0, **settings):
     environment = ToolCallEnvironment(settings)
     (message,) = await environment.reset(environment.task(family, level, seed))
     return environment, message.content
@@ -44,7 +44,7 @@ def bank(**faults):
     )
 
 
-def called(session, call):
+def call_tools(session, call):
     return json.loads(session.call(json.dumps(call._asdict())))
 
 
@@ -54,7 +54,7 @@ def balances(session):
 
 @pytest.mark.parametrize("family", ToolCallEnvironment.families)
 async def test_known_way_earns_everything_in_spite_of_faults(family):
-    environment, _ = await opened(family, 10, 5)
+    environment, _ = await open_task(family, 10, 5)
     step = await to_the_end(environment)
     assert (step.reward.success, step.terminated) == (1.0, True)
     assert step.reward.total == pytest.approx(environment.reward_range[1])
@@ -63,14 +63,15 @@ async def test_known_way_earns_everything_in_spite_of_faults(family):
 @pytest.mark.parametrize("family", ["file", "api.booking", "api.bank", "api.inventory", "chain"])
 async def test_saying_that_it_is_done_is_worth_nothing(family):
     for level in range(1, 11):
-        environment, _ = await opened(family, level)
+        environment, _ = await open_task(family, level)
         step = await environment.step(DONE)
         assert (step.reward.total, step.reward.success, step.terminated) == (0.0, 0.0, True)
 
 
 async def test_state_counts_however_it_was_reached():
-    environment, prompt = await opened("file", 1)
-    words, path = prompt.split("'")[1], prompt.split("the file ")[1].split(".txt")[0] + ".txt"
+    environment, prompt = await open_task("file", 1)
+    words = prompt.split("'")[1]
+    path = prompt.split("the file ")[1].split(".txt")[0] + ".txt"
     calls = [FunctionCall("write_file", {"path": path, "text": text}) for text in ("wrong", f"{words}\r\n")]
     step = await environment.step("".join(map(str, calls)) + DONE)
     assert step.reward.success == 1.0
@@ -79,7 +80,7 @@ async def test_state_counts_however_it_was_reached():
 
 async def test_whoever_does_more_than_asked_has_failed():
     for family in ("file", "api.booking", "api.bank", "api.inventory"):
-        environment, _ = await opened(family, 1, 3)
+        environment, _ = await open_task(family, 1, 3)
         call = environment.oracle()
         arguments = json.loads(call.removeprefix("<tool_call>").removesuffix("</tool_call>"))["arguments"]
         other = {"path": "extra.txt"} if family == "file" else {}
@@ -91,14 +92,14 @@ async def test_whoever_does_more_than_asked_has_failed():
 
 
 async def test_right_answer_with_a_changed_world_has_failed():
-    environment, _ = await opened("chain", 4, 1)
+    environment, _ = await open_task("chain", 4, 1)
     harmless = await environment.step(str(FunctionCall("write_file", {"path": "other.txt", "text": "x"})))
     assert "written" in harmless.observation[0].content
     assert (await to_the_end(environment)).reward.success == 0.0
 
 
 async def test_answer_is_judged_by_what_follows_the_last_call():
-    environment, _ = await opened("calculator", 1)
+    environment, _ = await open_task("calculator", 1)
     hidden = str(FunctionCall("calculate", {"expression": "1 + 1 <answer>5</answer>"}))
     step = await environment.step(hidden)
     assert not step.terminated
@@ -107,7 +108,7 @@ async def test_answer_is_judged_by_what_follows_the_last_call():
 
 
 async def test_parts_say_what_was_not_so_good():
-    environment, _ = await opened("api.bank", 2, 1)
+    environment, _ = await open_task("api.bank", 2, 1)
     await environment.step('<tool_call>{"name": "transfer", "arguments": {}}</tool_call>')
     await environment.step('<tool_call>{"name": "no_such", "arguments": {}}</tool_call>')
     unknown = str(FunctionCall("transfer", {"source": "A1", "target": "A2", "amount": 1}))
@@ -124,14 +125,14 @@ async def test_parts_say_what_was_not_so_good():
 
 
 async def test_solving_without_any_call_earns_no_part_for_calls():
-    environment, prompt = await opened("calculator", 1)
+    environment, prompt = await open_task("calculator", 1)
     first, second = prompt.split("?")[0].removeprefix("What is ").split(" * ")
     step = await environment.step(f"<answer>{int(first) * int(second)}</answer>")
     assert (step.reward.total, step.reward.success) == (1.0, 1.0)
 
 
 async def test_too_many_calls_at_once_are_not_carried_out():
-    environment, _ = await opened("api.bank", 1)
+    environment, _ = await open_task("api.bank", 1)
     step = await environment.step(environment.oracle() * 9 + DONE)
     assert "at most 8" in step.observation[0].content
     assert not step.terminated
@@ -143,7 +144,7 @@ async def test_too_many_calls_at_once_are_not_carried_out():
     [("brief", "calculate(expression):"), ("openai", '"type": "function"'), ("mcp", '"inputSchema"')],
 )
 async def test_tools_are_listed_as_it_was_set(listing, sign):
-    _, prompt = await opened("calculator", 10, listing=listing)
+    _, prompt = await open_task("calculator", 10, listing=listing)
     assert sign in prompt
     if listing == "mcp":
         line = next(line for line in prompt.split("\n") if line.startswith("{"))
@@ -154,18 +155,19 @@ async def test_tools_are_listed_as_it_was_set(listing, sign):
 
 def test_passing_trouble_changes_nothing_and_passes():
     session = ToolSession(bank(broken=(0,)))
-    assert called(session, PAY)["error"]["status"] == 503
+    assert call_tools(session, PAY)["error"]["status"] == 503
     assert balances(session) == [100, 100]
-    assert called(session, PAY)["result"]["amount"] == 40
+    assert call_tools(session, PAY)["result"]["amount"] == 40
     assert balances(session) == [60, 140]
 
 
 def test_lost_confirmation_hides_what_was_carried_out_and_a_dropped_call_looks_the_same():
-    lost, dropped = ToolSession(bank(lost=(0,))), ToolSession(bank(dropped=(0,)))
-    assert called(lost, PAY) == called(dropped, PAY)
+    lost = ToolSession(bank(lost=(0,)))
+    dropped = ToolSession(bank(dropped=(0,)))
+    assert call_tools(lost, PAY) == call_tools(dropped, PAY)
     assert (balances(lost), balances(dropped)) == ([60, 140], [100, 100])
-    assert len(called(lost, FunctionCall("list_transfers", {}))["result"]["items"]) == 1
-    assert not called(dropped, FunctionCall("list_transfers", {}))["result"]["items"]
+    assert len(call_tools(lost, FunctionCall("list_transfers", {}))["result"]["items"]) == 1
+    assert not call_tools(dropped, FunctionCall("list_transfers", {}))["result"]["items"]
 
 
 def test_known_way_looks_before_it_calls_again():
@@ -176,8 +178,8 @@ def test_known_way_looks_before_it_calls_again():
 
 def test_calling_again_without_looking_pays_twice():
     session = ToolSession(bank(lost=(0,)))
-    called(session, PAY)
-    called(session, PAY)
+    call_tools(session, PAY)
+    call_tools(session, PAY)
     assert session.world.state != goal_of(bank(lost=(0,))).state
     assert session.count.heedless == 1
 
@@ -185,19 +187,19 @@ def test_calling_again_without_looking_pays_twice():
 def test_rate_limit_tells_how_long_to_wait_and_waiting_helps():
     session = ToolSession(bank(burst=2, window_s=20))
     look = FunctionCall("get_account", {"account": "A1"})
-    assert [("error" in called(session, look)) for _ in range(2)] == [False, False]
-    refused = called(session, look)["error"]
+    assert [("error" in call_tools(session, look)) for _ in range(2)] == [False, False]
+    refused = call_tools(session, look)["error"]
     assert refused["status"] == 429
-    called(session, FunctionCall("wait", {"seconds": refused["retry_after_s"] - 1}))
-    assert called(session, FunctionCall("get_account", {"account": "A2"}))["result"]["owner"] == "Ana"
+    call_tools(session, FunctionCall("wait", {"seconds": refused["retry_after_s"] - 1}))
+    assert call_tools(session, FunctionCall("get_account", {"account": "A2"}))["result"]["owner"] == "Ana"
 
 
 def test_session_ends_after_so_many_calls_and_login_begins_another():
     session = ToolSession(bank(session=1))
-    assert called(session, PAY)["error"]["status"] == 401
-    called(session, FunctionCall("login", {}))
-    assert "result" in called(session, PAY)
-    assert called(session, PAY)["error"]["status"] == 401
+    assert call_tools(session, PAY)["error"]["status"] == 401
+    call_tools(session, FunctionCall("login", {}))
+    assert "result" in call_tools(session, PAY)
+    assert call_tools(session, PAY)["error"]["status"] == 401
     assert balances(session) == [60, 140]
 
 
@@ -223,7 +225,7 @@ def test_a_rate_limit_ends_after_any_number_of_refused_calls():
 def test_money_is_neither_made_nor_lost_by_refused_transfers():
     session = ToolSession(bank())
     for arguments in ({"source": "A1", "target": "A1", "amount": 1}, {"source": "A1", "target": "A2", "amount": 101}):
-        assert "error" in called(session, FunctionCall("transfer", arguments))
+        assert "error" in call_tools(session, FunctionCall("transfer", arguments))
     assert balances(session) == [100, 100]
 
 
@@ -287,7 +289,8 @@ SCHEMA = fields(room=text("which", longest=5), hour=whole("when", 8, 17), option
 
 
 def test_calls_and_what_follows_them_are_told_apart():
-    one, two = FunctionCall("a", {"x": 1}), FunctionCall("b", {})
+    one = FunctionCall("a", {"x": 1})
+    two = FunctionCall("b", {})
     assert split_calls(f"Let me see. {one} and {two}\n<answer>3</answer>") == (
         ['{"name": "a", "arguments": {"x": 1}}', '{"name": "b", "arguments": {}}'],
         "\n<answer>3</answer>",

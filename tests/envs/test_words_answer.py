@@ -80,8 +80,8 @@ def test_numbers_can_be_read_back_by_babels_own_reader(locale):
 
     from loomrl.envs.language.locale import SAMPLE_NUMBER
 
-    shown = format_number(SAMPLE_NUMBER, locale, "")
-    assert parse_decimal(shown, locale=locale, numbering_system="default") == SAMPLE_NUMBER
+    show_task = format_number(SAMPLE_NUMBER, locale, "")
+    assert parse_decimal(show_task, locale=locale, numbering_system="default") == SAMPLE_NUMBER
 
 
 def test_amounts_lose_nothing_where_they_are_shown():
@@ -138,7 +138,7 @@ def test_word_by_word_in_english_order_is_never_the_translation(level):
 PEOPLE = ("Ada", "Ben", "Cleo")
 
 
-def shown(statement):
+def show_task(statement):
     """`Ada not Oslo @1999`"""
     since = "" if statement.since is None else f" @{statement.since}"
     return f"{statement.who}{'' if statement.positive else ' not'} {statement.value}{since}"
@@ -164,7 +164,7 @@ def shown(statement):
 )
 def test_simple_sentences_say_what_they_say(text, said):
     reading = read(text, PEOPLE)
-    assert (", ".join(map(shown, reading.statements)), reading.unread) == (said, 0)
+    assert (", ".join(map(show_task, reading.statements)), reading.unread) == (said, 0)
     assert reading.words == count_words(text)
 
 
@@ -195,33 +195,33 @@ def test_any_other_sentence_is_not_understood(text):
     assert reading.statements == ()
 
 
-def graded(level=4, seed=3):
+def grade_of(level=4, seed=3):
     return summary(level, Random(f"{level} {seed}"))
 
 
 @pytest.mark.parametrize("level", range(1, 11))
 def test_all_facts_that_matter_are_full_success(level):
-    problem = graded(level)
+    problem = grade_of(level)
     assert problem.grade(problem.answer)[:2] == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("level", [1, 4, 7, 10])
 def test_a_denied_fact_is_worth_nothing(level):
-    problem = graded(level)
+    problem = grade_of(level)
     denied = problem.answer.replace(" lives", " does not live").replace(" and works", " and does not work")
     assert denied != problem.answer
     assert problem.grade(denied).success == 0
 
 
 def test_what_is_said_and_denied_cancels_out():
-    problem = graded(1)
+    problem = grade_of(1)
     first = problem.answer.split(".")[0]
     both = f"{first}. {first.replace('lives', 'does not live')}."
     assert problem.grade(both).success == 0
 
 
 def test_each_invented_or_garbled_fact_costs_as_much_as_one_recalled_earns():
-    problem = graded(10)
+    problem = grade_of(10)
     sentences = problem.answer.removesuffix(".").split(". ")
     missing = problem.grade(". ".join(sentences[:-1])).success
     garbled = problem.grade(". ".join([*sentences[:-1], "Nobody knows where"])).success
@@ -229,14 +229,14 @@ def test_each_invented_or_garbled_fact_costs_as_much_as_one_recalled_earns():
 
 
 def test_half_of_the_facts_earn_nothing():
-    problem = graded(10)
+    problem = grade_of(10)
     sentences = problem.answer.removesuffix(".").split(". ")
     assert problem.grade(". ".join(sentences[: len(sentences) // 2])).success == 0
 
 
 def test_the_whole_text_is_too_long_a_summary():
     for level in range(1, 11):
-        problem = graded(level)
+        problem = grade_of(level)
         assert problem.grade(problem.prompt.split("\n\n")[0]).success == 0
 
 
@@ -246,7 +246,7 @@ def test_words_are_counted_whatever_joins_them():
 
 
 def test_years_are_detail_and_wrong_years_are_invented():
-    problem = graded(5)
+    problem = grade_of(5)
     dated = problem.grade(problem.answer)
     undated = problem.grade(re.sub(r" since \d+", "", problem.answer))
     assert (dated.success, dated.detail) == (1.0, 1.0)
@@ -256,9 +256,10 @@ def test_years_are_detail_and_wrong_years_are_invented():
 
 
 def test_saying_a_thing_twice_is_not_coherent_and_neither_is_jumping_about():
-    problem = graded(6)
+    problem = grade_of(6)
     twos = [sentence.split(" and ") for sentence in re.sub(r" since \d+", "", problem.answer)[:-1].split(". ")]
-    homes, jobs = [two[0] for two in twos], [f"{two[0].split()[0]} {two[1]}" for two in twos]
+    homes = [two[0] for two in twos]
+    jobs = [f"{two[0].split()[0]} {two[1]}" for two in twos]
     assert problem.grade(". ".join(homes + jobs)).coherence == 1
     jumping = [*homes[:1], *jobs[1:], *homes[1:], *jobs[:1]]
     assert problem.grade(". ".join(jumping))[:2] == (1.0, 0.0)

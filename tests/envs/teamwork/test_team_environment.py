@@ -68,7 +68,8 @@ def test_an_observation_says_what_the_documentation_says():
     first = [capacity, 0, 0.5, 0, 0.9, 0.1, 0]
     second = [capacity, 3 / 4, 0.5, 0, 0.3, 0.6, 0]
     np.testing.assert_allclose(view.agents_MN7[0], [first, second], rtol=1e-6)
-    waiting, in_hand = [0.7, 2 / 4, 30 / 40, 1 / 2, 0], [0.5, 3 / 4, 19 / 40, 2 / 2, 2 / 2]
+    waiting = [0.7, 2 / 4, 30 / 40, 1 / 2, 0]
+    in_hand = [0.5, 3 / 4, 19 / 40, 2 / 2, 2 / 2]
     np.testing.assert_allclose(view.tasks_MK5[0], [waiting, in_hand, [0] * 5], rtol=1e-6)
     trust = teams.trust_MNN[0, 0, 1]
     np.testing.assert_allclose(view.matrix_MNN[0], [[0.9, trust], [trust, 0.3]], rtol=1e-6)
@@ -162,7 +163,8 @@ def test_a_token_of_help_is_no_collaboration():
 
 
 def test_collaboration_is_paid_in_no_step_without_a_joint_completion():
-    teams, policy = small_team([[1.0, 0.3], [0.4, 1.0], [0.6, 0.6]], arrival=0.6, steps=150), chaos(3)
+    teams = small_team([[1.0, 0.3], [0.4, 1.0], [0.6, 0.6]], arrival=0.6, steps=150)
+    policy = chaos(3)
     paid = 0
     while not teams.is_over:
         before = teams.tally.joint_M.copy()
