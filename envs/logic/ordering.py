@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from loomrl.envs.logic.clue import Clue, choose, everything, orders
 from loomrl.envs.logic.puzzle import NAMES, WordPuzzle
-from loomrl.gym.generate import between, words
+from loomrl.gym.generate import between
 
 
 class OrderTheme(NamedTuple):
@@ -46,7 +46,7 @@ TIERS = (
     ("at", "directly", "at"),
     ("before", "beside", "directly", "not at"),
     ("before", "beside", "apart", "either", "amid"),
-    words("before amid apart either if if"),
+    ("before", "amid", "apart", "either", "if", "if"),
 )
 TRIES = 15
 """Statements to draw, for each person, before places are told as they are."""
