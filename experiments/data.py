@@ -15,7 +15,7 @@ from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import Dataset, Part, find_dataset, read_rows, trained_from
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.feedback import feedback_of
-from loomrl.store.runs import list_runs
+from loomrl.store.runs import RUNS
 from loomrl.types import PolicyVersion
 
 PRODUCTION = "production:"
@@ -75,7 +75,7 @@ def version_named(text: str, db: LoomDB, *, what: str) -> PolicyVersion:
     """The version `RUN` or `RUN/NUMBER`; a ConfigError that names the setting and the nearest run, if there is none."""
     version = find_version(text, db)
     if version is None:
-        known = [run.id for run in list_runs(db, kind="train")]
+        known = [run.id for run in RUNS.latest(db, kind="train")]
         raise ConfigError(f"{what}: " + unknown("version", text, known))
     return version
 

@@ -26,7 +26,7 @@ from loomrl.gym.task_mixture import TaskMixture, open_task_mixture
 from loomrl.run.record import recorded
 from loomrl.safety.open import open_text_rules
 from loomrl.store import LoomDB, open_store
-from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.policies import Evaluation, record_evaluation
 from loomrl.store.runs import run_id
 from loomrl.telemetry.progress import progress
 from loomrl.types import Trajectory

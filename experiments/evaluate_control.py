@@ -25,8 +25,8 @@ from loomrl.named import named
 from loomrl.run.record import recorded
 from loomrl.run.version import copied, find_version
 from loomrl.store import LoomDB, open_store
-from loomrl.store.evaluations import Evaluation, record_evaluation
-from loomrl.store.runs import list_runs, run_id
+from loomrl.store.policies import Evaluation, record_evaluation
+from loomrl.store.runs import RUNS, run_id
 
 AT_ONCE = 16
 """Environments played side by side."""
@@ -139,7 +139,7 @@ def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, 
     version = find_version(text, db)
     if version is None:
         raise ConfigError(
-            "policy " + unknown("name", text, [RANDOM, *FORMS, *(run.id for run in list_runs(db, kind="train"))])
+            "policy " + unknown("name", text, [RANDOM, *FORMS, *(run.id for run in RUNS.latest(db, kind="train"))])
         )
     folder = copied(version, db) / "policy"
     if not is_control(str(folder)):

@@ -11,7 +11,7 @@ from loomrl.experiments.coordinate.work import LocalWork
 from loomrl.experiments.shipped import experiment_file, names, resolve
 from loomrl.load import dump, read_yaml
 from loomrl.store import LoomDB
-from loomrl.store.runs import find_run, recorded_experiment, run_id, show_run
+from loomrl.store.runs import RUNS, recorded_experiment, run_id
 
 
 class LocalLauncher:
@@ -31,14 +31,14 @@ class LocalLauncher:
         """Start a new run in this store; its id."""
         experiment = resolve([*words, f"store_url={self._url}"])
         run = run_id(run, experiment.name)
-        if find_run(db, run) is not None or self._is_running(run):
+        if RUNS.find(db, run) is not None or self._is_running(run):
             raise ConfigError(f"run={run!r} is there already. Resume it, or choose another name.")
         self._launch(run, dump(experiment), [])
         return run
 
     def resume(self, db: LoomDB, run: str) -> None:
         """Continue a run from its newest checkpoint."""
-        known = show_run(db, run)
+        known = RUNS.require(db, run)
         if known.kind != "train":
             raise ConfigError(f"run {run!r} is of kind {known.kind}: only trainings are resumed.")
         if self._is_running(run):

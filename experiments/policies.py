@@ -24,7 +24,7 @@ from loomrl.gym.policy import PolicyFactory
 from loomrl.run.version import copied, experiment_of, find_version
 from loomrl.serving.agents import AgentGateway
 from loomrl.store import LoomDB
-from loomrl.store.runs import list_runs
+from loomrl.store.runs import RUNS
 from loomrl.types import PolicyVersion
 
 SCRIPTED: tuple[str, ...] = get_args(ScriptedPolicy.model_fields["kind"].annotation)
@@ -59,7 +59,7 @@ def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0, trust_remote
         return Judged(text, ScriptedPolicy.parse({"kind": text}))
     version = find_version(text, db)
     if version is None:
-        raise ConfigError("policy " + unknown("name", text, [*SCRIPTED, *FORMS, *(run.id for run in list_runs(db))]))
+        raise ConfigError("policy " + unknown("name", text, [*SCRIPTED, *FORMS, *(run.id for run in RUNS.latest(db))]))
     return Judged(text, _trained(version, db, temperature), version.id)
 
 
@@ -146,7 +146,9 @@ def exported(
     """
     version = find_version(text, db)
     if version is None:
-        raise ConfigError("policy " + unknown("name", text, ["RUN", "RUN/NUMBER", *(run.id for run in list_runs(db))]))
+        raise ConfigError(
+            "policy " + unknown("name", text, ["RUN", "RUN/NUMBER", *(run.id for run in RUNS.latest(db))])
+        )
     refuse_full(folder)
     checkpoint = copied(version, db)
     inside = checkpoint / "policy"

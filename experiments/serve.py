@@ -25,7 +25,7 @@ from loomrl.own_ray import cluster_address
 from loomrl.safety.open import open_action_rule, open_text_rule
 from loomrl.serving.deployment.source import PolicySource, fetch, source_of_arm
 from loomrl.store import LoomDB, open_store
-from loomrl.store.service.keys import create_key, list_keys
+from loomrl.store.keys import KEYS, create_key
 
 CANARY = 0.1
 """Share of each further policy on the command line."""
@@ -247,6 +247,6 @@ def _key(experiment: ServingExperiment, db: LoomDB) -> str | None:
     from loomrl.serving.deployment.process import is_key_needed
 
     now = time.time()
-    if not is_key_needed(experiment) or any(key.holds(now) for key in list_keys(db)):
+    if not is_key_needed(experiment) or any(key.holds(now) for key in KEYS.latest(db, limit=1000)):
         return None
     return create_key(db, f"first of {experiment.endpoint}", scopes=SCOPES, at=now)[0]

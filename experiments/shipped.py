@@ -180,7 +180,7 @@ def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperimen
     from loomrl.experiments.policies import is_control, is_model, is_served
     from loomrl.run.version import experiment_of, find_version
     from loomrl.store import open_store
-    from loomrl.store.runs import list_runs
+    from loomrl.store.runs import RUNS
 
     rest = [word for word in words if word != first]
     if is_model(first) or is_control(first) or is_served(first):
@@ -189,7 +189,7 @@ def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperimen
     with open_store(store_url) as db:
         version = find_version(first, db)
         if version is None:
-            runs = [run.id for run in list_runs(db, limit=SHOWN)]
+            runs = [run.id for run in RUNS.latest(db, limit=SHOWN)]
             raise ConfigError(
                 f"{first!r} is no experiment, no run in {store_url}, and no folder of a policy."
                 f"{did_you_mean(first, [*names(), *runs])} Latest runs: {', '.join(runs) or 'none'} (`loomrl runs`). "

@@ -26,7 +26,7 @@ from loomrl.experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Tr
 from loomrl.process import environ
 from loomrl.run.record import begin_run, run_folder
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import Run, RunStatus, finish_run, list_runs, recorded_sweep, run_id, show_run
+from loomrl.store.runs import RUNS, Run, RunStatus, finish_run, recorded_sweep, run_id
 from loomrl.telemetry.plot import plot_trials
 
 QUIET = {
@@ -124,11 +124,11 @@ def resumed(asked: Sweep, run: str | None) -> tuple[Sweep, str]:
     """The sweep to resume with its original settings: the latest of this name, if none is given."""
     with open_store(asked.experiment.store_url) as db:
         if run is None:
-            latest = [known.id for known in list_runs(db, kind="sweep") if known.name == asked.name]
+            latest = [known.id for known in RUNS.latest(db, kind="sweep") if known.name == asked.name]
             if not latest:
                 raise ConfigError(f"--resume: no sweep of {asked.name!r} in {asked.experiment.store_url}.")
             run = latest[0]
-        recorded = show_run(db, run)
+        recorded = RUNS.require(db, run)
     if recorded.kind != "sweep":
         raise ConfigError(f"--resume: run {run!r} is no sweep but of `loomrl {recorded.kind}`.")
     return recorded_sweep(recorded), run
@@ -295,7 +295,7 @@ def _settle(asked: Sweep, id: str, trial: Any, db: LoomDB, clock: Clock) -> Trie
 
 
 def _runs_of(db: LoomDB, pattern: str) -> list[Run]:
-    return [run for run in list_runs(db, limit=10**6, kind="train") if re.fullmatch(pattern, run.id)]
+    return [run for run in RUNS.latest(db, limit=10**6, kind="train") if re.fullmatch(pattern, run.id)]
 
 
 def _stopped_by(asked: Sweep) -> str:

@@ -23,8 +23,7 @@ from loomrl.experiments.kinds import open_training
 from loomrl.experiments.training import Training, metrics_kept
 from loomrl.schema import Tree
 from loomrl.store import RECONNECT_S, LoomDB, open_store
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import RunStatus, find_run, finish_run
+from loomrl.store.runs import POLICIES, RUNS, RunStatus, finish_run
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
@@ -117,7 +116,7 @@ class Going:
         self.ended = _why_ended(self._db, run)
         """The reason why nothing is left to do; None while something is."""
         if self.ended is None:
-            fresh = taken is not None and not list_policies(self._db, run=run, limit=1)
+            fresh = taken is not None and not POLICIES.latest(self._db, run=run, limit=1)
             training = open_training(experiment, run, self._db, clock=time.time, taken=taken if fresh else None)
             self._training = training
             self._open.callback(training.close)
@@ -190,7 +189,7 @@ class Going:
 
 def _why_ended(db: LoomDB, run: str) -> str | None:
     """The reason recorded when the run finished; None if it has not."""
-    known = find_run(db, run)
+    known = RUNS.find(db, run)
     if known is None or known.status is not RunStatus.FINISHED:
         return None
     return str(known.result.get("stopped", "finished"))

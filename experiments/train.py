@@ -34,18 +34,16 @@ from loomrl.schema import Tree, merge
 from loomrl.store import RECONNECT_S, LoomDB, open_store
 from loomrl.store.runs import (
     BY_A_PERSON,
+    RUNS,
     Run,
     RunStatus,
     asked_to_stop,
     changed_since,
-    find_run,
     finish_run,
     hold,
-    list_runs,
     machine,
     recorded_experiment,
     run_id,
-    show_run,
 )
 from loomrl.telemetry.diagnosis import Finding, diagnose, too_few
 from loomrl.telemetry.progress import progress
@@ -114,7 +112,7 @@ def train(
     ):
         refuse_blind_hosts(experiment)
         claim = None
-        earlier = find_run(db, run)
+        earlier = RUNS.find(db, run)
         so_far = earlier.result.get("seconds", 0.0) if earlier else 0.0
         try:
             with closing(open_training(experiment, run, db, clock=clock)) as training:
@@ -129,7 +127,7 @@ def train(
         except BaseException as error:
             told = {"error": repr(error)}
             with suppress(RunTaken):
-                if any(known.id == run for known in list_runs(db, kind="train")):
+                if any(known.id == run for known in RUNS.latest(db, kind="train")):
                     finish_run(db, run, status=RunStatus.FAILED, finished_at=clock(), result=told, claim=claim)
             raise
         finish_run(db, run, status=RunStatus.FINISHED, finished_at=clock(), result=result.as_dict(), claim=claim)
@@ -147,7 +145,7 @@ def resumed(
     with open_store(experiment.store_url) as db:
         if run is None:
             run = _latest(db, experiment, None if of_any_name else experiment.name, changes or {}).id
-        own = recorded_experiment(show_run(db, run))
+        own = recorded_experiment(RUNS.require(db, run))
         longer = changed_since(db, run, length(own))
     if longer is not None:
         changes = merge(parse_assignments([f"{length(own)}={longer}"]), changes or {})
@@ -156,7 +154,7 @@ def resumed(
 
 def _latest(db: LoomDB, experiment: AnyExperiment, name: str | None, changes: Tree) -> Run:
     """The latest training of this name, or of any, that is not over; if it is to be longer, it may be over."""
-    every = list_runs(db, kind="train")
+    every = RUNS.latest(db, kind="train")
     known = [run for run in every if name in (None, run.name)]
     if not known:
         there = f" Runs there: {_listed(every)}." if every else ""
@@ -179,7 +177,7 @@ def _listed(runs: Sequence[Run]) -> str:
 def how_to_resume(experiment: AnyExperiment, run: str) -> str:
     """What a person who broke a training off can do next."""
     with open_store(experiment.store_url) as db:
-        if find_run(db, run) is None:
+        if RUNS.find(db, run) is None:
             return "stopped before the run began: nothing of it is on record"
         kept = latest_of(run, db)
     default = type(experiment).model_fields["store_url"].default

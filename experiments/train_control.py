@@ -24,9 +24,8 @@ from loomrl.run.record import begin_run
 from loomrl.run.stopping import Convergence
 from loomrl.run.version import copied
 from loomrl.store import LoomDB
-from loomrl.store.evaluations import Evaluation, record_evaluation
-from loomrl.store.policies import show_policy
-from loomrl.store.runs import Claim
+from loomrl.store.policies import Evaluation, record_evaluation
+from loomrl.store.runs import POLICIES, Claim
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.report import Comparison
 from loomrl.threshold import SINGLE, reaches
@@ -115,7 +114,7 @@ class ControlTraining:
         parent = self._experiment.parent
         if not self._resume():
             if parent is not None and self._ledger.parent == parent:
-                self.algo.begin_with(copied(show_policy(self._ledger.db, parent), self._ledger.db) / "algorithm")
+                self.algo.begin_with(copied(POLICIES.require(self._ledger.db, parent), self._ledger.db) / "algorithm")
             self.judged["first"] = self._evaluate()
             self._stop = self._enough(self.judged["first"])
             self._checkpoint()

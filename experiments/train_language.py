@@ -16,7 +16,7 @@ from loomrl.files import write_whole
 from loomrl.gym.held_out import left_out
 from loomrl.run.record import run_folder
 from loomrl.store import LoomDB
-from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.policies import Evaluation, record_evaluation
 from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.progress import progress

@@ -9,8 +9,8 @@ from loomrl.experiments.summary import RunSummary
 from loomrl.observability.exposition import Registry, door_at, exposed, metrics_route, process_registry
 from loomrl.observability.presence import present
 from loomrl.store import LoomDB
+from loomrl.store.replicas import ReplicaRole
 from loomrl.store.runs import Claim
-from loomrl.store.service.replicas import ReplicaRole
 from loomrl.telemetry.sink import open_sinks
 
 Listener = Callable[[int, Mapping[str, float]], None]

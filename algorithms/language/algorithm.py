@@ -47,8 +47,7 @@ from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.store import RECONNECT_S, LoomDB, open_store
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import Claim, run_id
+from loomrl.store.runs import POLICIES, Claim, run_id
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
@@ -240,7 +239,7 @@ class Language(Placed):
         experiment = self._experiment
         came_from = self._came_from
         run = run_id(self.config.run, experiment.name)
-        if came_from is not None and list_policies(self._db, run=run, limit=1):
+        if came_from is not None and POLICIES.latest(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         parent = experiment.parent if came_from is None else came_from["parent"]
         claim = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)

@@ -30,7 +30,7 @@ from loomrl.inference.model import Files, open_model, open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
 from loomrl.run.version import copied
 from loomrl.store import LoomDB
-from loomrl.store.policies import show_policy
+from loomrl.store.runs import POLICIES
 from loomrl.types import Task
 
 Opened = tuple[PreTrainedModel, PreTrainedTokenizerBase, Files | None]
@@ -49,7 +49,7 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
     if resolved.model.path is not None or artifacts.exists(resolved.built_name):
         return
     if experiment.parent is not None:
-        checkpoint = copied(show_policy(db, experiment.parent), db)
+        checkpoint = copied(POLICIES.require(db, experiment.parent), db)
         artifacts.put_folder(resolved.built_name, checkpoint / "model")
         shutil.rmtree(checkpoint.parent)
         return

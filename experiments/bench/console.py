@@ -31,10 +31,10 @@ from loomrl.experiments.shipped import resolve
 from loomrl.hub.codec import HEADER, MAGIC, encode
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
+from loomrl.store.events import EVENTS
 from loomrl.store.hub_tables import groups, trajectories
 from loomrl.store.policies import record_policy
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
-from loomrl.store.tables import events
 from loomrl.store.view.metrics import append_metrics
 from loomrl.store.view.tables import metrics
 from loomrl.telemetry.metric import Metric
@@ -212,7 +212,7 @@ def _store(db: LoomDB, rows: Sequence[tuple[int, str, Trajectory, bytes]], now: 
         connection.execute(groups.insert(), [{"position": 1 + at, "id": id, **group} for at, id in positions.items()])
         connection.execute(trajectories.insert(), [_row(*row, now=now) for row in rows])
         event = {"kind": "bench.filled", "subject": f"batch-{rows[0][0]}", "data": "{}", "created_at": now}
-        connection.execute(events.insert(), [event])
+        connection.execute(EVENTS.table.insert(), [event])
 
 
 def _row(number: int, run: str, t: Trajectory, payload: bytes, *, now: float) -> dict[str, Any]:

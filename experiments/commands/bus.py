@@ -45,7 +45,7 @@ def run(
     from loomrl.bus.sink import Terms
     from loomrl.observability.exposition import door_at, exposed, metrics_route, process_registry
     from loomrl.observability.presence import present
-    from loomrl.store.service.replicas import ReplicaRole
+    from loomrl.store.replicas import ReplicaRole
 
     registry = process_registry()
     address = ""
@@ -75,7 +75,7 @@ def show_bus(
     from loomrl.bus.agent import known_agents
     from loomrl.bus.open import open_bus
     from loomrl.bus.outbox import Outbox
-    from loomrl.store.events import last_event
+    from loomrl.store.events import EVENTS
 
     with open_face_store() as db, open_bus(bus or face().store) as opened:
         streams = opened.stats()
@@ -83,7 +83,7 @@ def show_bus(
         rejected = _rejected(db)
         outbox = Outbox(db, face().store, opened)
         cursors = outbox.cursors()
-        last = last_event(db)
+        last = EVENTS.last(db)
         outbox.close()
         place = opened.place
 
@@ -176,11 +176,11 @@ def broker(
 def _rejected(db: "LoomDB") -> dict[str, int]:
     """The dead letters on record, by cause."""
     from loomrl.bus.sink import REJECTED
-    from loomrl.store.events import read_events
+    from loomrl.store.events import EVENTS
 
     counts: dict[str, int] = {}
     after = 0
-    while page := read_events(db, after=after, kind=REJECTED):
+    while page := EVENTS.read(db, after=after, kind=REJECTED):
         after = page[-1][0]
         for _, event in page:
             for cause, number in event.data.items():

@@ -28,12 +28,12 @@ def _show_endpoint(
     name: Name,
 ) -> None:
     """Show an endpoint: its arms, the replicas behind it, and its latest revisions."""
-    from loomrl.store.endpoints import history_of, show_endpoint
-    from loomrl.store.service.replicas import live_replicas
+    from loomrl.store.endpoints import ENDPOINTS, show_endpoint
+    from loomrl.store.replicas import live_replicas
 
     with open_face_store() as db:
         found = show_endpoint(db, name)
-        past = history_of(db, name, limit=10)
+        past = ENDPOINTS.latest(db, name=name, limit=10)
         replicas = live_replicas(db, endpoint=name)
 
     def render(console: Console) -> None:
@@ -120,7 +120,7 @@ def export(
     from loomrl.errors import ConfigError
     from loomrl.experiments.tensorzero import configuration
     from loomrl.store.endpoints import show_endpoint
-    from loomrl.store.service.replicas import front_of
+    from loomrl.store.replicas import front_of
 
     with open_face_store() as db:
         present = show_endpoint(db, endpoint)
@@ -160,7 +160,7 @@ def free(
 ) -> None:
     """Free a session: its calls are answered again within a second."""
     from loomrl.errors import StoreError
-    from loomrl.store.quarantine import Quarantine, quarantined, record_quarantine
+    from loomrl.store.sessions import Quarantine, quarantined, record_quarantine
 
     with open_face_store() as db:
         held = [each for each in quarantined(db) if each.session == session]

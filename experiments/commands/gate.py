@@ -63,10 +63,10 @@ def _show(
     page: PageFile = None,
 ) -> None:
     """Show a verdict with its evidence."""
-    from loomrl.store.verdicts import show_verdict
+    from loomrl.store.verdicts import VERDICTS
 
     with open_face_store() as db:
-        verdict = show_verdict(db, id)
+        verdict = VERDICTS.require(db, id)
     _write(verdict, page)
     _print_verdict(verdict)
 

@@ -64,7 +64,7 @@ def run(  # noqa: PLR0913 - a command with its options
     from loomrl.experiments.coordinate.loop import coordinating
     from loomrl.observability.presence import present
     from loomrl.store import open_store
-    from loomrl.store.service.replicas import ReplicaRole
+    from loomrl.store.replicas import ReplicaRole
     from loomrl.telemetry.record import record_routes
 
     with open_store(plan.store_url) as db, coordinating(db, plan, say=_say) as coordinator, ExitStack() as stack:

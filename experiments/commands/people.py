@@ -30,7 +30,7 @@ def create(
     days: Annotated[float | None, typer.Option(help="Days until it expires; never by default.")] = None,
 ) -> None:
     """Create a key and print it. It cannot be shown again: LoomDB has its hash only."""
-    from loomrl.store.service.keys import create_key
+    from loomrl.store.keys import create_key
 
     now = time.time()
     expires_at = None if days is None else now + DAY_S * days
@@ -46,7 +46,7 @@ def revoke(
     reason: Annotated[str, typer.Option(help="Reason, kept on record.")] = "",
 ) -> None:
     """Revoke a key: within a second it opens nothing."""
-    from loomrl.store.service.keys import revoke_key
+    from loomrl.store.keys import revoke_key
 
     with open_face_store() as db:
         revoked = revoke_key(db, key, at=time.time(), reason=reason)

@@ -30,10 +30,10 @@ def _show_run(
     ] = None,
 ) -> None:
     """Show a run: its state, its result, where it came from."""
-    from loomrl.store.runs import show_run
+    from loomrl.store.runs import RUNS
 
     with open_face_store() as db:
-        found = show_run(db, run)
+        found = RUNS.require(db, run)
         if page is not None:
             from loomrl.console.saved import save_run
 
@@ -77,7 +77,7 @@ def _show_policy(
 ) -> None:
     """Show a version's origins, back to the first, its descendants and, if it was trained in a league, the ratings."""
     from loomrl.run.version import file_of, find_version
-    from loomrl.store.lineage import lineage
+    from loomrl.store.policies import lineage
 
     with open_face_store() as db:
         version = find_version(policy, db)

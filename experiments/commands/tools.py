@@ -50,7 +50,7 @@ def new(
     from loomrl.experiments.new import make_new
 
     if what == MONITORING:
-        from loomrl.cluster.monitoring.folder import write
+        from loomrl.cluster.monitoring import write
 
         files = [str(path) for path in write(Path(name))]
         emit({"files": files}, show=lambda console: console.print("\n".join(files), highlight=False))
@@ -135,11 +135,11 @@ def events(
 
 
 def _follow_events(after: int, kind: str | None, subject: str | None, *, follow: bool) -> None:
-    from loomrl.store.events import read_events
+    from loomrl.store.events import EVENTS
 
     with open_face_store() as db:
         while True:
-            page = read_events(db, after=after, kind=kind, subject=subject)
+            page = EVENTS.read(db, after=after, kind=kind, subject=subject)
             for position, event in page:
                 print(json.dumps(event_as_json(EventRow(position, event)), ensure_ascii=False))
                 after = position

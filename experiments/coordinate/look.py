@@ -31,12 +31,12 @@ from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import read_rows
-from loomrl.store.endpoints import Endpoint, history_of, show_endpoint
-from loomrl.store.events import Event, read_events
+from loomrl.store.endpoints import ENDPOINTS, Endpoint, show_endpoint
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.notes import Notes
 from loomrl.store.releases import read_release
 from loomrl.store.rewards import reward_before, rewards_since
-from loomrl.store.runs import RunStatus, find_run
+from loomrl.store.runs import RUNS, RunStatus
 from loomrl.store.sessions import count_lost
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
@@ -153,7 +153,7 @@ class Observer:
 
     def _of_training(self, job: Job) -> Evidence:
         found = self.found(job)
-        run = find_run(self._db, job.run)
+        run = RUNS.find(self._db, job.run)
         if found.work is not Work.ENDED:
             rows, total = self._metrics(job)
             return Evidence(work=found.work, progress=min(1.0, rows[-1]["step"] / total) if rows else 0.0)
@@ -189,7 +189,7 @@ class Observer:
         return tuple(found)
 
     def _verdict(self, job: Job) -> Judged | None:
-        (present,) = history_of(self._db, self._plan.endpoint, limit=1)
+        (present,) = ENDPOINTS.latest(self._db, name=self._plan.endpoint, limit=1)
         suite = resolve_suite(self._plan.suite)
         baseline = party_of(source_of(present.stable.policy, self._db), suite.kind)
         found = standing_verdict(Parties(challenger=Party(job.policy), baseline=baseline), suite, self._db)
@@ -242,16 +242,16 @@ class Observer:
         found: list[Event] = []
         for kind in (ALERT, REWARD_ALARM):
             after = 0
-            while page := read_events(self._db, after=after, kind=kind, subject=self._plan.endpoint):
+            while page := EVENTS.read(self._db, after=after, kind=kind, subject=self._plan.endpoint):
                 after = page[-1][0]
                 found += [event for _, event in page if event.created_at > since]
         return sorted(found, key=lambda event: event.created_at)
 
     def _stable(self) -> tuple[int, str, float, int]:
         """The version in production, since when it is the stable one, and the position of the rewards up to then."""
-        (newest,) = history_of(self._db, self._plan.endpoint, limit=1)
+        (newest,) = ENDPOINTS.latest(self._db, name=self._plan.endpoint, limit=1)
         if newest.revision != self._production[0]:
-            since = _stable_since(history_of(self._db, self._plan.endpoint, limit=MOST_REVISIONS))
+            since = _stable_since(ENDPOINTS.latest(self._db, name=self._plan.endpoint, limit=MOST_REVISIONS))
             version = self._version(newest.stable.policy)
             after = reward_before(self._db, self._plan.endpoint, since)
             self._production = (newest.revision, version, since, after)
@@ -313,7 +313,7 @@ def _names(db: LoomDB) -> list[str]:
     """The names of all reports, oldest first."""
     names: list[str] = []
     after = 0
-    while page := read_events(db, after=after, kind=MADE):
+    while page := EVENTS.read(db, after=after, kind=MADE):
         after = page[-1][0]
         names += [event.subject for _, event in page]
     return names

@@ -44,9 +44,9 @@ from loomrl.serving.retention.checkpoint import age_checkpoints
 from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there
 from loomrl.store.endpoints import show_endpoint
-from loomrl.store.releases import begin_beside, next_release, read_release
+from loomrl.store.releases import begin, next_release, read_release
 from loomrl.store.runs import run_id
-from loomrl.store.verdicts import show_verdict
+from loomrl.store.verdicts import VERDICTS
 
 Say = Callable[[str], None]
 EXPERIMENT = "experiment.yaml"
@@ -146,7 +146,7 @@ class Coordinator:
         job = step.job
         now = self._clock()
         name = next_release(self.db, job.endpoint)
-        verdict = show_verdict(self.db, step.verdict.id)
+        verdict = VERDICTS.require(self.db, step.verdict.id)
         why = f"training {job.id}"
         try:
             draft = draft_of(
@@ -159,7 +159,7 @@ class Coordinator:
                 self.db,
                 self.plan,
                 Move(job=released),
-                beside=lambda connection: begin_beside(connection, first, change),
+                beside=lambda connection: begin(connection, first, change),
             )
         except (StoreError, ConfigError) as error:
             self._waits = (self._waits[0] if self._waits else now, str(error))
@@ -263,7 +263,7 @@ class Coordinator:
     def _verdict(self, job: Job) -> dict[str, Any] | None:
         if not job.verdict:
             return None
-        found = show_verdict(self.db, job.verdict)
+        found = VERDICTS.require(self.db, job.verdict)
         about = {"id": found.id, "outcome": found.outcome.value, "failed": found.failed_checks}
         return about | {"improvement": found.report["improvement"]}
 

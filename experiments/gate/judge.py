@@ -16,8 +16,8 @@ from loomrl.gym.registry import Registry
 from loomrl.release.gate.benchmark import benchmark, improvement, regression
 from loomrl.release.gate.check import Check, Origin, improved, outcome_of, provenance, strategy_of
 from loomrl.store import LoomDB
-from loomrl.store.lineage import lineage
-from loomrl.store.runs import code_revision, recorded_experiment, run_id, show_run
+from loomrl.store.policies import lineage
+from loomrl.store.runs import RUNS, code_revision, recorded_experiment, run_id
 from loomrl.store.verdicts import StoredVerdict, record_verdict
 
 SEEDS = 2**31
@@ -95,7 +95,7 @@ def _origin(suite: Suite, parties: Parties, db: LoomDB) -> list[Check]:
 
 def _gone(id: str, db: LoomDB) -> list[str]:
     """Environment versions of a run that cannot be opened as they were recorded."""
-    run = show_run(db, id)
+    run = RUNS.require(db, id)
     experiment = recorded_experiment(run)
     if isinstance(experiment, ControlExperiment):
         there = _snapshot(experiment)

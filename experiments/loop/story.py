@@ -16,9 +16,8 @@ from loomrl.experiments.loop.crowd import Answered, Crowd, Honesty, Manner
 from loomrl.experiments.loop.production import RUN, Production, ProductionError
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.store import LoomDB, open_store
-from loomrl.store.endpoints import history_of
-from loomrl.store.participants import sessions_of
-from loomrl.store.sessions import opt_out, person_hash
+from loomrl.store.endpoints import ENDPOINTS
+from loomrl.store.sessions import opt_out, person_hash, sessions_of
 
 LEVEL = 2
 TEMPERATURE = 1.0
@@ -181,7 +180,7 @@ def _over(db: LoomDB, endpoint: str) -> list[Job]:
 
 
 def _proposal(db: LoomDB, job: Job, honesty: Honesty) -> Proposal:
-    revisions = history_of(db, job.endpoint, limit=1000)
+    revisions = ENDPOINTS.latest(db, name=job.endpoint, limit=1000)
     shares = [arm.share for each in revisions for arm in each.arms if arm.policy == job.policy]
     is_done = job.phase is Phase.DONE
     return Proposal(

@@ -19,8 +19,8 @@ from loomrl.analytics.source import ERASURE, Hubs, HubSource, Page, exposure_pag
 from loomrl.analytics.warehouse import Warehouse
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import endpoint_names
-from loomrl.store.events import read_events
-from loomrl.store.rows import rows_after
+from loomrl.store.events import EVENTS
+from loomrl.store.log import count_rows
 
 PAGE = 50_000
 """Rows in an insert."""
@@ -102,7 +102,7 @@ class Feeder:
 
     def waiting(self) -> int:
         """The rows that are to be loaded, without observations, of which LoomDB keeps many in a row."""
-        logs = sum(rows_after(self._db, log, self._cursor(log)) for log in ("rewards", "feedback"))
+        logs = sum(count_rows(self._db, log, after=self._cursor(log)) for log in ("rewards", "feedback"))
         return logs + sum(hub.waiting(self._hub_cursor(hub)) for hub in self._hubs.look())
 
     def _round(self, count: Callable[[Page, str], bool]) -> bool:
@@ -158,6 +158,6 @@ class Feeder:
         """The newest deletion of a person that has not reached us; None: there is none."""
         after = int(self._warehouse.about().get(FORGOTTEN, 0))
         newest = None
-        while page := read_events(self._db, after=after, kind=ERASURE):
+        while page := EVENTS.read(self._db, after=after, kind=ERASURE):
             newest = after = page[-1][0]
         return newest

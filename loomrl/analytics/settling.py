@@ -13,8 +13,8 @@ from loomrl.analytics.source import Hubs, HubSource
 from loomrl.analytics.warehouse import Warehouse
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import endpoint_names
+from loomrl.store.log import count_rows, positions_in
 from loomrl.store.observations import first_observation, units_in
-from loomrl.store.rows import count_rows, positions_in
 
 FORGOTTEN = "forgotten"
 """What the store remembers: the last event of a deletion of a person that reached it."""

@@ -12,11 +12,11 @@ from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import ArchiveFile, list_files
 from loomrl.store.db import is_there, neighbours
 from loomrl.store.endpoints import endpoint_names
-from loomrl.store.events import last_event
-from loomrl.store.feedback import read_feedback
+from loomrl.store.events import EVENTS
+from loomrl.store.feedback import FEEDBACK
+from loomrl.store.log import count_rows, last_row
 from loomrl.store.observations import read_observations
-from loomrl.store.rewards import read_rewards, replaced_between
-from loomrl.store.rows import count_rows, last_row, rows_after
+from loomrl.store.rewards import REWARDS, replaced_between
 
 RUNS = "runs"
 """The name of LoomDB's own hub."""
@@ -57,7 +57,7 @@ class HubSource:
 
     def waiting(self, after: int) -> int:
         """The trajectories in the database behind a cursor."""
-        return rows_after(self._db, "trajectories", after)
+        return count_rows(self._db, "trajectories", after=after)
 
     def last(self) -> int:
         """The newest position in the database."""
@@ -137,12 +137,12 @@ class Hubs:
 def newest(db: LoomDB, hubs: Hubs) -> Mapping[str, int]:
     """How far everything goes that is loaded, and deletions of persons: as long as it is the same, nothing is new."""
     logs = {log: last_row(db, log) for log in ("rewards", "feedback", "observations")}
-    return logs | {hub.name: hub.last() for hub in hubs.look()} | {ERASURE: last_event(db, kind=ERASURE)}
+    return logs | {hub.name: hub.last() for hub in hubs.look()} | {ERASURE: EVENTS.last(db, kind=ERASURE)}
 
 
 def reward_page(db: LoomDB, after: int, limit: int) -> tuple[Page, Mapping[str, str]]:
     """The next rewards, without their versions, and the endpoint of each trajectory."""
-    found = read_rewards(db, after=after, limit=limit)
+    found = REWARDS.read(db, after=after, limit=limit)
     if not found:
         return Page(after, [], 0), {}
     last = found[-1][0]
@@ -168,7 +168,7 @@ def reward_page(db: LoomDB, after: int, limit: int) -> tuple[Page, Mapping[str, 
 
 def feedback_page(db: LoomDB, after: int, limit: int) -> Page:
     """The next feedback, without its words."""
-    found = read_feedback(db, after=after, limit=limit)
+    found = FEEDBACK.read(db, after=after, limit=limit)
     rows = [
         (position, one.id, one.trajectory, one.source, one.kind, one.value, milliseconds(one.created_at))
         for position, one in found

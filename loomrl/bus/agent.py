@@ -7,7 +7,7 @@ from loomrl.config import HubConfig
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
 from loomrl.store import LoomDB, beside
-from loomrl.store.events import Event, append_events, read_events
+from loomrl.store.events import EVENTS, Event
 
 CAME = "agent.came"
 """Kind of the event that puts an agent on record."""
@@ -32,7 +32,7 @@ def known_agents(db: LoomDB) -> dict[str, str]:
     """The agents whose trajectories were taken in, and the names of their hubs; in the order in which they came."""
     found: dict[str, str] = {}
     after = 0
-    while page := read_events(db, after=after, limit=PAGE, kind=CAME):
+    while page := EVENTS.read(db, after=after, limit=PAGE, kind=CAME):
         after = page[-1][0]
         found |= {event.subject: event.data["hub"] for _, event in page}
     return found
@@ -40,4 +40,4 @@ def known_agents(db: LoomDB) -> dict[str, str]:
 
 def record_agent(db: LoomDB, agent: str, *, at: float) -> None:
     """Put an agent on record."""
-    append_events(db, [Event(kind=CAME, subject=agent, data={"hub": hub_name(agent)}, created_at=at)])
+    EVENTS.append(db, [Event(kind=CAME, subject=agent, data={"hub": hub_name(agent)}, created_at=at)])

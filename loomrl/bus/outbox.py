@@ -17,12 +17,12 @@ from loomrl.bus.record import deployment_on_record
 from loomrl.canonical import as_uuid
 from loomrl.config import HubConfig
 from loomrl.errors import EventError
-from loomrl.feedback.reward.event import as_event
+from loomrl.feedback.reward.pipeline import as_event
 from loomrl.hub.hub import Hub, Selection
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import list_endpoints
-from loomrl.store.events import Event, append_events, read_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.notes import find_note, list_notes, put_note
 from loomrl.store.rewards import StoredReward, find_rewards
 from loomrl.types import Source
@@ -30,7 +30,7 @@ from loomrl.types import Source
 CURSORS = "outbox/"
 SKIPPED = "bus.skipped"
 """Kind of the event about a record that cannot be published."""
-EVENTS = 1000
+EVENTS_AT_ONCE = 1000
 TRAJECTORIES = 64
 """Records in a page."""
 DAY_S = 86_400.0
@@ -75,7 +75,7 @@ class EventFeed:
 
     def read(self, after: int, *, now: float) -> Page:
         """The next events that have a contract."""
-        events = read_events(self._db, after=after, limit=EVENTS)
+        events = EVENTS.read(self._db, after=after, limit=EVENTS_AT_ONCE)
         page = Page(cursor=events[-1][0] if events else after)
         rewards = find_rewards(self._db, [event.subject for _, event in events if event.kind == "reward.made"])
         for position, event in events:
@@ -185,7 +185,7 @@ class Outbox:
 
     def _record_skipped(self, page: Page) -> None:
         now = self._clock()
-        append_events(
+        EVENTS.append(
             self._db,
             [Event(kind=SKIPPED, subject=id, data={"reason": why}, created_at=now) for id, why in page.skipped],
         )

@@ -6,20 +6,18 @@ from loomrl.config import Experiment
 from loomrl.config.language import LanguageAlgorithm
 from loomrl.errors import LoomError
 from loomrl.store import LoomDB
-from loomrl.store.deployments import CONTENT, Deployment, show_deployment
+from loomrl.store.deployments import CONTENT, DEPLOYMENTS, Deployment
 from loomrl.store.events import Event
-from loomrl.store.policies import list_policies
 from loomrl.store.releases import read_release
-from loomrl.store.runs import recorded_experiment, show_run
-from loomrl.store.service.replicas import front_of
-from loomrl.store.trainings import find_training
-from loomrl.store.verdicts import list_verdicts
-from loomrl.store.view.policy_list import find_policy
+from loomrl.store.replicas import front_of
+from loomrl.store.runs import POLICIES, RUNS, recorded_experiment
+from loomrl.store.trainings import TRAININGS
+from loomrl.store.verdicts import VERDICTS
 
 
 def deployment_on_record(db: LoomDB, event: Event) -> dict[str, Any]:
     """The arguments of `deployed_event` for a `deployment.made`."""
-    made = show_deployment(db, event.subject)
+    made = DEPLOYMENTS.require(db, event.subject)
     rows = read_release(db, made.id.partition("/")[0])
     content = rows[0].content if rows else {}
     return {
@@ -38,12 +36,12 @@ def deployment_on_record(db: LoomDB, event: Event) -> dict[str, Any]:
 def _policy(db: LoomDB, made: Deployment) -> dict[str, Any]:
     """The deployed policy: a version on record, the newest one of a run that is followed, or a folder's content."""
     run = made.policy.rpartition("@")[0]
-    followed = list_policies(db, run=run, limit=1) if run and CONTENT not in made.policy else []
-    version = followed[0] if followed else find_policy(db, made.policy)
+    followed = POLICIES.latest(db, run=run, limit=1) if run and CONTENT not in made.policy else []
+    version = followed[0] if followed else POLICIES.find(db, made.policy)
     if version is None:
         url = made.policy.partition(CONTENT)[0]
         return {"id": made.policy, "job": made.policy, "url": url, "created_at": None, "base_model": "unknown"}
-    training = find_training(db, run=version.run)
+    training = TRAININGS.newest(db, run=version.run)
     return {
         "id": version.id,
         "job": version.run if training is None else training.id,
@@ -61,7 +59,7 @@ def _endpoint_url(db: LoomDB, endpoint: str) -> str:
 def _base_model(db: LoomDB, run: str) -> str:
     """The weights that a run began with."""
     try:
-        experiment = recorded_experiment(show_run(db, run))
+        experiment = recorded_experiment(RUNS.require(db, run))
     except LoomError:  # recorded by an earlier version, and not readable any more
         return "unknown"
     if not isinstance(experiment, Experiment) or not isinstance(experiment.algorithm, LanguageAlgorithm):
@@ -71,7 +69,7 @@ def _base_model(db: LoomDB, run: str) -> str:
 
 def _verdict(db: LoomDB, policy: str) -> dict[str, Any] | None:
     """The gate's latest verdict about a policy."""
-    found = list_verdicts(db, policy=policy, limit=1)
+    found = VERDICTS.latest(db, policy=policy, limit=1)
     if not found:
         return None
     checks = found[0].report.get("checks", ())

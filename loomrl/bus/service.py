@@ -13,7 +13,7 @@ from loomrl.errors import BusAway, BusError, StoreError
 from loomrl.observability.exposition import Registry
 from loomrl.observability.family import PUBLISHED, TAKEN
 from loomrl.store import LoomDB
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import EVENTS, Event
 
 Say = Callable[[str], None]
 LOOK_S = 0.25
@@ -61,7 +61,7 @@ class Watch:
 
     def _record(self, kind: str, data: dict[str, object]) -> bool:
         try:
-            append_events(self._db, [Event(kind=kind, subject=self._name, data=data, created_at=time.time())])
+            EVENTS.append(self._db, [Event(kind=kind, subject=self._name, data=data, created_at=time.time())])
         except StoreError:
             return False
         return True

@@ -25,7 +25,7 @@ from loomrl.hub.hub import Hub
 from loomrl.hub.intake import check_name
 from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering
 from loomrl.store import LoomDB
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.types import Trajectory
 
 INTAKERS = "loomrl-intake"
@@ -246,7 +246,7 @@ class Sink:
         self._uncounted.update(one.cause.value for one, new in zip(dead, is_new, strict=True) if new)
         if self._uncounted:
             event = Event(kind=REJECTED, subject=TRAJECTORY.subject, data=dict(self._uncounted), created_at=now)
-            append_events(self._db, [event])
+            EVENTS.append(self._db, [event])
             self._uncounted.clear()
 
 

@@ -7,9 +7,9 @@ from starlette.responses import Response
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
-from loomrl.store.events import kinds_of_events, last_event, recent_events
-from loomrl.store.rows import to_json
-from loomrl.store.service.keys import SCOPES, create_key, find_key, list_keys, revoke_key
+from loomrl.store.events import EVENTS
+from loomrl.store.keys import KEYS, SCOPES, create_key, revoke_key
+from loomrl.store.log import to_json
 
 PAGE = 50
 DAY_S = 86_400.0
@@ -28,8 +28,8 @@ def _audit(visit: Visit) -> Response:
     kind = visit.query("kind")[:100]
     subject = visit.query("subject")[:500]
     before = visit.whole("before", 0) or None
-    found = recent_events(db, before=before, limit=PAGE, kind=kind or None, subject=subject or None)
-    kinds = kinds_of_events(db)
+    found = EVENTS.recent(db, before=before, limit=PAGE, kind=kind or None, subject=subject or None)
+    kinds = EVENTS.kinds(db)
     return visit.page(
         "audit.html",
         events=[(position, event, to_json(dict(event.data), what="event")) for position, event in found],
@@ -37,14 +37,14 @@ def _audit(visit: Visit) -> Response:
         kind=kind,
         subject=subject,
         kinds=sorted({*kinds, *(name.partition(".")[0] for name in kinds)}),
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
 def _keys(visit: Visit, fresh: str = "") -> Response:
     db = visit.source.db
-    keys = list_keys(db, limit=200)
-    return visit.page("keys.html", keys=keys, scopes=SCOPES, fresh=fresh, now=time.time(), position=last_event(db))
+    keys = KEYS.latest(db, limit=200)
+    return visit.page("keys.html", keys=keys, scopes=SCOPES, fresh=fresh, now=time.time(), position=EVENTS.last(db))
 
 
 def _create(visit: Visit) -> Response:
@@ -63,7 +63,7 @@ def _create(visit: Visit) -> Response:
 
 def _revoke(visit: Visit) -> Response:
     id = visit.form.get("id", "")
-    if find_key(visit.source.db, id) is None:
+    if KEYS.find(visit.source.db, id) is None:
         raise Refused(404, f"There is no key {id[:60]!r} in this store.")
     revoke_key(visit.source.db, id, at=time.time(), reason=f"by {visit.who} at the console")
     visit.request.app.state.sessions.forget()

@@ -22,8 +22,8 @@ from loomrl.gym.preference import percents
 from loomrl.http.refusal import Refused
 from loomrl.http.tls import trusted
 from loomrl.store import LoomDB
-from loomrl.store.service.keys import create_key
-from loomrl.store.service.replicas import front_of
+from loomrl.store.keys import create_key
+from loomrl.store.replicas import front_of
 
 PATIENCE_S = 120.0
 KEY_S = 3600.0

@@ -14,13 +14,13 @@ from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
 from loomrl.release.ab import Reading
 from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
-from loomrl.store.endpoints import Arm, history_of, list_endpoints
+from loomrl.store.endpoints import ENDPOINTS, Arm, list_endpoints
 from loomrl.store.endpoints import Role as ArmRole
-from loomrl.store.events import last_event, recent_events
+from loomrl.store.events import EVENTS
 from loomrl.store.observations import Observation, latest_observations, read_observations
-from loomrl.store.quarantine import Quarantine, quarantined, record_quarantine
 from loomrl.store.releases import list_releases
-from loomrl.store.service.replicas import front_of, live_replicas
+from loomrl.store.replicas import front_of, live_replicas
+from loomrl.store.sessions import Quarantine, quarantined, record_quarantine
 
 ROWS = 500
 """Rows of observations that the traffic is drawn from."""
@@ -45,7 +45,7 @@ def _list(visit: Visit) -> Response:
     live = Counter((row.endpoint, str(row.role)) for row in live_replicas(db))
     found = list_endpoints(db)
     rows = [(each, shares_of(each.arms), live[each.name, "policy"], live[each.name, "gateway"]) for each in found]
-    return visit.page("endpoints.html", rows=rows, position=last_event(db))
+    return visit.page("endpoints.html", rows=rows, position=EVENTS.last(db))
 
 
 def shares_of(arms: Iterable[Arm]) -> Any:
@@ -56,7 +56,7 @@ def shares_of(arms: Iterable[Arm]) -> Any:
 def _show(visit: Visit) -> Response:
     db = visit.source.db
     name = visit.named("name")
-    past = history_of(db, name, limit=20)
+    past = ENDPOINTS.latest(db, name=name, limit=20)
     if not past:
         raise Refused(404, f"There is no endpoint {name[:120]!r} in this store.")
     observed = latest_observations(db, name, rows=ROWS)
@@ -73,7 +73,7 @@ def _show(visit: Visit) -> Response:
         outcomes=outcomes_of(observed),
         releases=list_releases(db, endpoint=name, limit=10),
         tests=[each for each in list_tests(db) if each.endpoint == name],
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
@@ -113,7 +113,7 @@ def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[
 def _tests(visit: Visit) -> Response:
     now = time.time()
     tests = [(each, _phase(each, now)) for each in list_tests(visit.source.db)]
-    return visit.page("tests.html", tests=tests, position=last_event(visit.source.db))
+    return visit.page("tests.html", tests=tests, position=EVENTS.last(visit.source.db))
 
 
 def _phase(test: AbTest, now: float) -> str:
@@ -145,7 +145,7 @@ def _test(visit: Visit) -> Response:
         result=reading.result(),
         is_whole=rows < MOST_ROWS,
         can_stop=test.phase is not Phase.STOPPED,
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
@@ -164,7 +164,7 @@ def _monitor(visit: Visit) -> Response:
     hits: Counter[tuple[str, ...]] = Counter()
     latest: dict[tuple[str, ...], float] = {}
     sessions: dict[tuple[str, ...], list[str]] = {}
-    events = recent_events(db, kind="monitor.hit", limit=HITS)
+    events = EVENTS.recent(db, kind="monitor.hit", limit=HITS)
     for _, event in events:
         kind = (event.subject, *(str(event.data.get(name, "")) for name in ("arm", "version", "rule", "what", "then")))
         hits[kind] += int(event.data.get("count", 1))
@@ -172,7 +172,7 @@ def _monitor(visit: Visit) -> Response:
         sessions.setdefault(kind, [str(each) for each in event.data.get("sessions", [])][:3])
     rows = [(kind, count, latest[kind], sessions[kind]) for kind, count in hits.most_common(200)]
     held = quarantined(db)
-    return visit.page("monitor.html", rows=rows, held=held, is_whole=len(events) < HITS, position=last_event(db))
+    return visit.page("monitor.html", rows=rows, held=held, is_whole=len(events) < HITS, position=EVENTS.last(db))
 
 
 def _free(visit: Visit) -> Response:

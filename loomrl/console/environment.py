@@ -15,8 +15,8 @@ from loomrl.errors import LoomError, RegistryError
 from loomrl.gym.catalogue import find, names
 from loomrl.http.refusal import Refused
 from loomrl.store.environments import list_environments
-from loomrl.store.evaluations import Evaluation, list_evaluations
-from loomrl.store.events import last_event
+from loomrl.store.events import EVENTS
+from loomrl.store.policies import EVALUATIONS, Evaluation
 
 LOOKED_AT = 50
 """Latest evaluations that the results are read from."""
@@ -40,7 +40,7 @@ def _list(visit: Visit) -> Response:
     tried = visit.source.tried_by_environment()
     known = sorted({*names(), *recorded, *tried}, key=str.lower)
     rows = [(name, recorded.get(name, []), tried.get(name), name in names()) for name in known]
-    return visit.page("environments.html", rows=rows, position=last_event(db))
+    return visit.page("environments.html", rows=rows, position=EVENTS.last(db))
 
 
 def _show(visit: Visit) -> Response:
@@ -66,9 +66,9 @@ def _show(visit: Visit) -> Response:
         problem=problem,
         recorded=recorded,
         tried=tried,
-        results=results_in(list_evaluations(db, limit=LOOKED_AT), name),
+        results=results_in(EVALUATIONS.latest(db, limit=LOOKED_AT), name),
         is_here=cls is not None,
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 

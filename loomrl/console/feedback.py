@@ -19,8 +19,8 @@ from loomrl.serving.feedback.intake import Hubs, Intake
 from loomrl.serving.feedback.told import MOST_STARS, Told, read_told
 from loomrl.serving.refusal import Refusal
 from loomrl.store.endpoints import list_endpoints
-from loomrl.store.events import last_event
-from loomrl.store.feedback import append_feedback, feedback_of, recent_feedback
+from loomrl.store.events import EVENTS
+from loomrl.store.feedback import FEEDBACK, append_feedback, feedback_of
 from loomrl.store.judgements import answer, waiting
 from loomrl.store.view.trajectory_index import TrajectoryFilter, page_of
 from loomrl.types import Feedback
@@ -43,14 +43,14 @@ def add_to(pages: Pages) -> None:
 def _inbox(visit: Visit) -> Response:
     db = visit.source.db
     before = visit.whole("before", 0) or None
-    given = recent_feedback(db, before=before, limit=PAGE)
+    given = FEEDBACK.recent(db, before=before, limit=PAGE)
     return visit.page(
         "feedback.html",
         questions=waiting(db, now=time.time(), limit=20),
         to_rate=_to_rate(visit),
         given=[one for _, one in given],
         next=given[-1][0] if len(given) == PAGE else None,
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 

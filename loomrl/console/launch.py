@@ -13,8 +13,8 @@ from loomrl.console.session import Role
 from loomrl.errors import ConfigError, LoomError
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
-from loomrl.store.events import Event, append_events
-from loomrl.store.runs import ask_to_stop, find_run
+from loomrl.store.events import EVENTS, Event
+from loomrl.store.runs import RUNS, ask_to_stop
 
 
 class Launcher(Protocol):
@@ -64,7 +64,7 @@ def add_to(pages: Pages, launcher: Launcher | None) -> None:
         log = launcher.log(run)
         if log is None:
             raise Refused(404, f"No run {run[:120]!r} was started at this console.")
-        return visit.page("launched.html", run=run, log=log, is_known=find_run(visit.source.db, run) is not None)
+        return visit.page("launched.html", run=run, log=log, is_known=RUNS.find(visit.source.db, run) is not None)
 
     pages.get("/launch", ask, role=Role.OPERATOR)
     pages.post("/launch", start, role=Role.OPERATOR)
@@ -94,4 +94,4 @@ def _stop(visit: Visit) -> Response:
 
 
 def _note(visit: Visit, kind: str, run: str) -> None:
-    append_events(visit.source.db, [Event(kind=kind, subject=run, data={"by": visit.who}, created_at=time.time())])
+    EVENTS.append(visit.source.db, [Event(kind=kind, subject=run, data={"by": visit.who}, created_at=time.time())])

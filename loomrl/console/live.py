@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
-from loomrl.store.events import last_event, read_events
+from loomrl.store.events import EVENTS
 from loomrl.store.view.metrics import last_metrics, newest_metrics
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Feed:
 
     def missed(self, after: int) -> list[News]:
         """What was committed between the making of a page and its stream; not more than a page of it."""
-        found = read_events(self.db, after=after, limit=200)
+        found = EVENTS.read(self.db, after=after, limit=200)
         return [News(position, event.kind, event.subject, event.created_at) for position, event in found]
 
     def tell(self, kind: str, subject: str = "") -> None:
@@ -93,7 +93,7 @@ class Feed:
             self._task.cancel()
 
     async def _read(self) -> None:
-        self._event, self._metric = await asyncio.to_thread(lambda: (last_event(self.db), last_metrics(self.db)))
+        self._event, self._metric = await asyncio.to_thread(lambda: (EVENTS.last(self.db), last_metrics(self.db)))
         while self._watchers:
             try:
                 news = await asyncio.to_thread(self._news)
@@ -106,7 +106,7 @@ class Feed:
 
     def _news(self) -> list[News]:
         found: list[News] = []
-        for position, event in read_events(self.db, after=self._event, limit=200):
+        for position, event in EVENTS.read(self.db, after=self._event, limit=200):
             self._event = position
             found.append(News(position, event.kind, event.subject, event.created_at))
         runs: dict[str, None] = {}

@@ -15,12 +15,12 @@ from loomrl.console.run import changed, evaluation_row, place_as, place_in
 from loomrl.http.refusal import Refused
 from loomrl.record import word
 from loomrl.store import LoomDB
-from loomrl.store.deployments import list_deployments
-from loomrl.store.evaluations import Evaluation, list_evaluations
-from loomrl.store.events import last_event
-from loomrl.store.runs import find_run
-from loomrl.store.verdicts import list_verdicts
-from loomrl.store.view.policy_list import ancestors_of, children_of, evaluations_of, find_policy, page_of_policies
+from loomrl.store.deployments import DEPLOYMENTS
+from loomrl.store.events import EVENTS
+from loomrl.store.policies import EVALUATIONS, Evaluation
+from loomrl.store.runs import POLICIES, RUNS
+from loomrl.store.verdicts import VERDICTS
+from loomrl.store.view.policy_list import ancestors_of, children_of, evaluations_of, page_of_policies
 from loomrl.types import PolicyVersion, Stage
 
 ABOVE = 5
@@ -56,13 +56,13 @@ def _list(visit: Visit) -> Response:
         stage=stage,
         stages=[stage.value for stage in Stage],
         next=None if page.next is None else place_as(page.next),
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
 def policy_at(visit: Visit, id: str) -> PolicyVersion:
     """The version of an id; Refused 404."""
-    found = find_policy(visit.source.db, id)
+    found = POLICIES.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no policy version {id[:120]!r} in this store.")
     return found
@@ -74,20 +74,20 @@ def _show(visit: Visit) -> Response:
     return visit.page(
         "policy.html",
         policy=policy,
-        run=find_run(db, policy.run),
+        run=RUNS.find(db, policy.run),
         graph=lineage_graph(db, policy),
-        evaluations=[evaluation_row(each) for each in list_evaluations(db, policy=policy.id, limit=20)],
-        deployments=list_deployments(db, policy=policy.id, limit=20),
-        verdicts=list_verdicts(db, policy=policy.id, limit=10),
+        evaluations=[evaluation_row(each) for each in EVALUATIONS.latest(db, policy=policy.id, limit=20)],
+        deployments=DEPLOYMENTS.latest(db, policy=policy.id, limit=20),
+        verdicts=VERDICTS.latest(db, policy=policy.id, limit=10),
         data=json.dumps(dict(policy.data), indent=1, ensure_ascii=False, default=str)[:20_000],
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
 def _compare(visit: Visit) -> Response:
     db = visit.source.db
     a, b = (policy_at(visit, visit.query(name)) for name in ("a", "b"))
-    runs = [find_run(db, each.run) for each in (a, b)]
+    runs = [RUNS.find(db, each.run) for each in (a, b)]
     judged = evaluations_of(db, [a.id, b.id])
     settings = changed(runs[0], runs[1]) if runs[0] and runs[1] else []
     return visit.page("compare.html", a=a, b=b, scores=scores_of(judged.get(a.id), judged.get(b.id)), settings=settings)

@@ -16,7 +16,7 @@ from loomrl.gym.catalogue import make
 from loomrl.gym.preference import preference_of, shown
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
-from loomrl.store.runs import find_run, recorded_experiment
+from loomrl.store.runs import RUNS, recorded_experiment
 from loomrl.types import Trajectory
 
 PATIENCE_S = 10.0
@@ -91,7 +91,7 @@ def _settings(attempt: Trajectory, db: LoomDB) -> Mapping[str, Any]:
     """The settings that the run gave the environment, as far as they are numbers: files, commands and addresses that
     are on record must not act on this machine.
     """
-    run = find_run(db, attempt.run) if attempt.run else None
+    run = RUNS.find(db, attempt.run) if attempt.run else None
     try:
         experiment = None if run is None else recorded_experiment(run)
     except LoomError:  # of evaluations and sweeps

@@ -21,9 +21,9 @@ from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, evidence_as_json, tell
 from loomrl.release.passage import Word, parse_word, steps_of
 from loomrl.store import LoomDB
-from loomrl.store.events import last_event
-from loomrl.store.releases import ReleaseRow, list_releases, newest_release, read_release
-from loomrl.store.verdicts import StoredVerdict, approve_verdict, list_verdicts, read_verdict
+from loomrl.store.events import EVENTS
+from loomrl.store.releases import RELEASES, ReleaseRow, list_releases, read_release
+from loomrl.store.verdicts import VERDICTS, StoredVerdict, approve_verdict
 
 LIMIT = 100
 MOMENTS = 60
@@ -77,8 +77,8 @@ def _list(visit: Visit) -> Response:
     return visit.page(
         "releases.html",
         releases=list_releases(db, limit=LIMIT),
-        verdicts=list_verdicts(db, limit=20),
-        position=last_event(db),
+        verdicts=VERDICTS.latest(db, limit=20),
+        position=EVENTS.last(db),
     )
 
 
@@ -105,12 +105,12 @@ def _show(visit: Visit) -> Response:
         silences=() if look is None else look.silences,
         words=_words(release) if is_latest else [],
         verdict=_verdict_of(db, release),
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
 def _is_latest(db: LoomDB, release: Release) -> bool:
-    newest = newest_release(db, release.row.endpoint)
+    newest = RELEASES.newest(db, endpoint=release.row.endpoint)
     return newest is not None and newest.release == release.row.release
 
 
@@ -126,7 +126,7 @@ def _words(release: Release) -> list[str]:
 def _verdict_of(db: LoomDB, release: Release) -> StoredVerdict | None:
     """The gate's verdict that the release names among its reasons."""
     named = [reason.removeprefix("verdict ") for reason in release.verdict.reasons if reason.startswith("verdict ")]
-    return next((found for id in named if (found := read_verdict(db, id)) is not None), None)
+    return next((found for id in named if (found := VERDICTS.find(db, id)) is not None), None)
 
 
 def _say(visit: Visit) -> Response:
@@ -201,14 +201,14 @@ def limit_of(finding: Finding) -> float | None:
 
 def _find_verdict(visit: Visit) -> StoredVerdict:
     id = visit.named("verdict")
-    found = read_verdict(visit.source.db, id)
+    found = VERDICTS.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no verdict {id[:120]!r} in this store.")
     return found
 
 
 def _verdict(visit: Visit) -> Response:
-    return visit.page("verdict.html", verdict=_find_verdict(visit), position=last_event(visit.source.db))
+    return visit.page("verdict.html", verdict=_find_verdict(visit), position=EVENTS.last(visit.source.db))
 
 
 def _approve(visit: Visit) -> Response:

@@ -17,10 +17,9 @@ from loomrl.http.refusal import Refused
 from loomrl.load import parse_yaml
 from loomrl.schema import Difference, differences
 from loomrl.store import LoomDB
-from loomrl.store.evaluations import Evaluation, list_evaluations
-from loomrl.store.events import last_event
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import Run, RunStatus, asked_to_stop, find_run, list_runs, machine_of, recorded_experiment
+from loomrl.store.events import EVENTS
+from loomrl.store.policies import EVALUATIONS, Evaluation
+from loomrl.store.runs import POLICIES, RUNS, Run, RunStatus, asked_to_stop, machine_of, recorded_experiment
 from loomrl.store.view.metrics import MetricRow, last_numbers, read_metrics, thinned_metrics
 from loomrl.telemetry.diagnosis import diagnose, too_few
 from loomrl.telemetry.metric import PHASES, Metric
@@ -62,7 +61,7 @@ def place_in(text: str) -> tuple[Any, str] | None:
 def run_of(visit: Visit, name: str = "run") -> Run:
     """The run in the path; Refused 404."""
     id = visit.named(name)
-    found = find_run(visit.source.db, id)
+    found = RUNS.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no run {id[:120]!r} in this store.")
     return found
@@ -72,15 +71,15 @@ def _show(visit: Visit) -> Response:
     run = run_of(visit)
     db = visit.source.db
     others = [id for id in dict.fromkeys(visit.queries("with")) if id != run.id][: MOST_TOGETHER - 1]
-    unknown = [id for id in others if find_run(db, id) is None]
+    unknown = [id for id in others if RUNS.find(db, id) is None]
     if unknown:
         raise Refused(404, f"There is no run {unknown[0][:120]!r} to draw beside this one.")
     return visit.page(
         "run.html",
         others=others,
         ids=[run.id, *others],
-        recent=[each.id for each in list_runs(db, limit=50, kind=run.kind) if each.id != run.id],
-        position=last_event(db),
+        recent=[each.id for each in RUNS.latest(db, limit=50, kind=run.kind) if each.id != run.id],
+        position=EVENTS.last(db),
         **content(run, db),
     )
 
@@ -99,8 +98,8 @@ def content(run: Run, db: LoomDB) -> dict[str, Any]:
         "findings": diagnose(history) if history else None,
         "undiagnosed": too_few(history),
         "rows": last_numbers(db, [run.id]).get(run.id, len(history)),
-        "evaluations": [evaluation_row(each) for each in list_evaluations(db, run=run.id, limit=20)],
-        "versions": list_policies(db, run=run.id, limit=12),
+        "evaluations": [evaluation_row(each) for each in EVALUATIONS.latest(db, run=run.id, limit=20)],
+        "versions": POLICIES.latest(db, run=run.id, limit=12),
         "machine": machine_of(db, run.id),
         "stopping": asked_to_stop(db, run.id) if run.status is RunStatus.RUNNING else None,
     }

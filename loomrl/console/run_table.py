@@ -21,9 +21,9 @@ from loomrl.load import parse_yaml
 from loomrl.record import word
 from loomrl.schema import leaves
 from loomrl.store import LoomDB
-from loomrl.store.evaluations import list_evaluations
-from loomrl.store.events import last_event
-from loomrl.store.runs import Run, RunStatus, find_run
+from loomrl.store.events import EVENTS
+from loomrl.store.policies import EVALUATIONS
+from loomrl.store.runs import RUNS, Run, RunStatus
 from loomrl.store.view.metrics import headlines, last_headlined, last_numbers, read_metrics
 from loomrl.store.view.run_list import SORTS, ListedRun, RunFilter, RunPage, kinds_of_runs, page_of_runs
 from loomrl.telemetry.panel import SHARES, TITLES
@@ -116,7 +116,7 @@ def _list(visit: Visit) -> Response:
         kinds=kinds_of_runs(db),
         statuses=[status.value for status in RunStatus],
         next=None if page.next is None else place_as(page.next),
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
@@ -151,7 +151,7 @@ def _common(db: LoomDB, listed: ListedRun, by: str) -> str:
     simple = {"experiment": listed.name, "kind": listed.kind, "status": listed.status}
     if by in simple:
         return simple[by]
-    run = find_run(db, listed.id)
+    run = RUNS.find(db, listed.id)
     if run is None:
         return "–"
     if by == "environment":
@@ -186,7 +186,7 @@ def _ticked(visit: Visit, *, most: int) -> list[Run]:
     ids = list(dict.fromkeys(visit.queries("run")))
     if len(ids) > most:
         raise Refused(400, f"{len(ids)} runs were ticked: {most} fit on a page. Tick fewer.")
-    found = [find_run(visit.source.db, id) for id in ids]
+    found = [RUNS.find(visit.source.db, id) for id in ids]
     runs = [run for run in found if run is not None]
     if len(runs) < len(ids):
         missing = next(id for id, run in zip(ids, found, strict=True) if run is None)
@@ -200,7 +200,7 @@ def _compare(visit: Visit) -> Response:
     if len(runs) < 2:
         raise Refused(400, "A comparison needs two runs. Tick them in the list of runs.")
     results = results_of(db, [run.id for run in runs])
-    evaluations = {run.id: list_evaluations(db, run=run.id, limit=1) for run in runs}
+    evaluations = {run.id: EVALUATIONS.latest(db, run=run.id, limit=1) for run in runs}
     return visit.page(
         "compare_runs.html",
         runs=runs,
@@ -209,7 +209,7 @@ def _compare(visit: Visit) -> Response:
         results=results,
         evaluations={id: evaluation_row(found[0]) for id, found in evaluations.items() if found},
         settings=differing(runs),
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
@@ -224,7 +224,7 @@ def _exported(visit: Visit) -> list[Run]:
     page = page_of_runs(visit.source.db, _filter(visit), after=None, limit=MOST_EXPORTED)
     if page.next is not None:
         raise Refused(400, f"More than {MOST_EXPORTED:,} runs are like that. Filter further, or tick some.")
-    found = (find_run(visit.source.db, each.id) for each in page.runs)
+    found = (RUNS.find(visit.source.db, each.id) for each in page.runs)
     return [run for run in found if run is not None]
 
 
@@ -233,7 +233,7 @@ def _records(db: LoomDB, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     results = results_of(db, [run.id for run in runs])
     for run in runs:
         result = results.get(run.id)
-        judged = [evaluation_row(each) for each in list_evaluations(db, run=run.id, limit=1)]
+        judged = [evaluation_row(each) for each in EVALUATIONS.latest(db, run=run.id, limit=1)]
         told = judged[0] if judged else {}
         yield {
             "run": run.id,

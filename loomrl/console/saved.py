@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from loomrl.console import run as run_page
 from loomrl.console.page import Pages, Visit, environment
 from loomrl.store import LoomDB
-from loomrl.store.runs import show_run
+from loomrl.store.runs import RUNS
 from loomrl.store.verdicts import StoredVerdict
 
 
@@ -64,7 +64,7 @@ def _download(visit: Visit) -> Response:
 
 def save_run(db: LoomDB, run: str) -> str:
     """The page of a run as HTML text: it is the run's report."""
-    found = show_run(db, run)
+    found = RUNS.require(db, run)
     context = run_page.content(found, db)
     return _render("run.html", **context, ids=[run], others=[], record=run_page.metrics_of(found, db))
 

@@ -10,7 +10,7 @@ from loomrl.http.listen import Door, is_loopback, open_door
 from loomrl.http.server import serve
 from loomrl.http.site import JSON, Site
 from loomrl.http.tls import Certificate
-from loomrl.store.service.keys import any_key
+from loomrl.store.keys import any_key
 
 FORM = "application/x-www-form-urlencoded"
 NEEDED = "behind keys"

@@ -13,7 +13,7 @@ from threading import Lock
 
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
-from loomrl.store.service.keys import FORM, Key, any_key, find_key, is_secret_of
+from loomrl.store.keys import FORM, KEYS, Key, any_key, is_secret_of
 
 COOKIE = "loomrl_console"
 IDLE_S = 2 * 3600.0
@@ -161,7 +161,7 @@ class Sessions:
         match = FORM.fullmatch(plain)
         if match is None:
             return None
-        key = find_key(self.db, match[1])
+        key = KEYS.find(self.db, match[1])
         return key if is_secret_of(key, match[2]) and key is not None and key.holds(now) else None
 
     def _why_over(self, session: Session, now: float) -> str:
@@ -169,7 +169,7 @@ class Sessions:
         if not session.lasts(now):
             return "Your session has ended. Sign in again."
         if session.key:
-            key = find_key(self.db, session.key)
+            key = KEYS.find(self.db, session.key)
             if key is None or not key.holds(now):
                 return "Your key was revoked or has expired. Sign in with another."
             return "" if role_of(key) == session.role else "Your key's scopes have changed. Sign in again."

@@ -14,8 +14,8 @@ from loomrl.console.run import place_as, place_in
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
-from loomrl.store.events import last_event
-from loomrl.store.runs import Run, find_run, recorded_sweep
+from loomrl.store.events import EVENTS
+from loomrl.store.runs import RUNS, Run, recorded_sweep
 from loomrl.store.view.run_list import RunFilter, page_of_runs, trials_of
 from loomrl.telemetry.parallel import parallel_axes
 
@@ -34,13 +34,13 @@ def add_to(pages: Pages) -> None:
 def _list(visit: Visit) -> Response:
     page = page_of_runs(visit.source.db, RunFilter(kind="sweep"), after=place_in(visit.query("after")), limit=PAGE)
     following = None if page.next is None else place_as(page.next)
-    return visit.page("sweeps.html", runs=page.runs, next=following, position=last_event(visit.source.db))
+    return visit.page("sweeps.html", runs=page.runs, next=following, position=EVENTS.last(visit.source.db))
 
 
 def _show(visit: Visit) -> Response:
     db = visit.source.db
     id = visit.named("sweep")
-    run = find_run(db, id)
+    run = RUNS.find(db, id)
     if run is None or run.kind != "sweep":
         raise Refused(404, f"There is no sweep {id[:120]!r} in this store.")
     trials = trials_in(db, run)
@@ -57,7 +57,7 @@ def _show(visit: Visit) -> Response:
         metric=run.result.get("metric") or "score",
         picture=_picture(run, order, [name for name, _ in mattered][:MOST_AXES], mode),
         importance=mattered,
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 
@@ -68,7 +68,7 @@ def trials_in(db: LoomDB, run: Run) -> list[dict[str, Any]]:
         return [{name: each[name] for name in ("run", "changes", "score", "stopped")} for each in told[:MOST_TRIALS]]
     found = []
     for id in trials_of(db, run.id)[:MOST_TRIALS]:
-        trial = find_run(db, id)
+        trial = RUNS.find(db, id)
         if trial is not None and trial.result.get("sweep") == run.id:
             result = trial.result
             end = result.get("error") or trial.status.value

@@ -10,8 +10,7 @@ from typing import Any
 from loomrl.errors import LoomError
 from loomrl.run.version import file_of
 from loomrl.store import LoomDB
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import find_run, recorded_experiment
+from loomrl.store.runs import POLICIES, RUNS, recorded_experiment
 
 FILE = "tokenizer.json"
 MOST = 8
@@ -73,10 +72,10 @@ def _open(db: LoomDB, run: str) -> Vocabulary | None:
 
 def _file(db: LoomDB, run: str) -> str | None:
     """The tokenizer of the run's newest version that is still there, or of the model it began with."""
-    found = find_run(db, run) if run else None
+    found = RUNS.find(db, run) if run else None
     if found is None:
         return None
-    for version in list_policies(db, run=run, limit=5):
+    for version in POLICIES.latest(db, run=run, limit=5):
         try:
             data = file_of(version, db, f"model/{FILE}")
         except LoomError:

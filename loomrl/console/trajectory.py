@@ -23,7 +23,7 @@ from loomrl.gym.catalogue import names
 from loomrl.http.refusal import Refused
 from loomrl.hub.look import glimpses, places_with, siblings_of
 from loomrl.record import word
-from loomrl.store.events import last_event
+from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of
 from loomrl.store.rewards import rewards_of
 from loomrl.store.view.trajectory_index import (
@@ -99,7 +99,7 @@ def _list(visit: Visit) -> Response:
         sources=[each.value for each in Origin],
         endings=[each.value for each in End],
         ranges=RANGES,
-        position=last_event(source.db),
+        position=EVENTS.last(source.db),
     )
 
 
@@ -188,7 +188,7 @@ def _show(visit: Visit) -> Response:
         has_reference=has_reference(t),
         extra=word.visible(_extra(t)),
         kinds=KINDS,
-        position=last_event(db),
+        position=EVENTS.last(db),
     )
 
 

@@ -9,7 +9,7 @@ from loomrl.config.loop import Alarms
 from loomrl.coordinator.contract import raised
 from loomrl.coordinator.decision import Alert
 from loomrl.store import LoomDB
-from loomrl.store.events import Event, read_events, record_all
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.notes import find_note, put_note
 
 CLEARED = "alert.cleared"
@@ -64,7 +64,7 @@ def tell(db: LoomDB, endpoint: str, now: Sequence[Alert], *, at: float) -> list[
         names = {alert.name for alert in now}
         ended = {name: since for name, since in before.items() if name not in names}
         put_note(connection, key, json.dumps({alert.name: before.get(alert.name, at) for alert in now}))
-        record_all(
+        EVENTS.insert(
             connection,
             [
                 *(raised(alert, endpoint, at=at) for alert in begun),
@@ -128,7 +128,7 @@ class BusWatch:
 
     def _new(self, kind: str) -> list[tuple[int, Event]]:
         found: list[tuple[int, Event]] = []
-        while page := read_events(self.db, after=self._cursors.get(kind, 0), limit=PAGE, kind=kind):
+        while page := EVENTS.read(self.db, after=self._cursors.get(kind, 0), limit=PAGE, kind=kind):
             self._cursors[kind] = page[-1][0]
             found += page
         return found

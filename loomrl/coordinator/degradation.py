@@ -15,7 +15,7 @@ from loomrl.config.loop import Degradation
 from loomrl.release.guard import Better, Guard
 from loomrl.release.paired import paired
 from loomrl.store import LoomDB
-from loomrl.store.rewards import StoredReward, read_rewards
+from loomrl.store.rewards import REWARDS, StoredReward
 
 GUARD = Guard(metric="reward", better=Better.HIGHER)
 PAGE = 1000
@@ -90,7 +90,7 @@ class DegradationWatch:
             self.means = []
             self._after = after
             self._values = {}
-        while page := read_rewards(self.db, after=self._after, limit=PAGE, endpoint=self.endpoint):
+        while page := REWARDS.read(self.db, after=self._after, limit=PAGE, endpoint=self.endpoint):
             for position, reward in page:
                 self._after = position
                 self._take(position, reward)

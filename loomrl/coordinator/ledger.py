@@ -9,7 +9,7 @@ from loomrl.coordinator.job import Job, Phase
 from loomrl.errors import ConfigError, StoreError
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import show_endpoint
-from loomrl.store.trainings import Beside, advance, ask, list_trainings, read_trainings, show_training
+from loomrl.store.trainings import Beside, advance, ask, list_trainings, read_trainings, show_log
 
 TRIES = 20
 """A person's word is repeated so often if the job moves at the same moment."""
@@ -24,7 +24,7 @@ def jobs_of(db: LoomDB, endpoint: str) -> tuple[int, tuple[Job, ...]]:
 def find_job(db: LoomDB, id: str) -> Job:
     """The job of this id, or of the only id that begins so."""
     known = [row.id for row in list_trainings(db, limit=1_000_000) if len(id) >= 4 and row.id.startswith(id)]
-    return Job.of(show_training(db, known[0] if len(known) == 1 else id))
+    return Job.of(show_log(db, known[0] if len(known) == 1 else id)[-1])
 
 
 def ask_for(

@@ -11,7 +11,7 @@ from loomrl.artifacts import Artifacts
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.job import Code, Job, Phase
 from loomrl.store import LoomDB
-from loomrl.store.events import Event, append_once, read_events
+from loomrl.store.events import EVENTS, Event
 
 MADE = "report.made"
 Body = Mapping[str, Any]
@@ -126,7 +126,7 @@ def markdown(report: Body) -> str:
 
 def keep(db: LoomDB, artifacts: Artifacts, name: str, report: Body, *, at: float) -> bool:
     """Put a report on record, once, and store it as files; False if it was there."""
-    is_new = append_once(db, Event(kind=MADE, subject=name, data=report, created_at=at))
+    is_new = EVENTS.append_once(db, Event(kind=MADE, subject=name, data=report, created_at=at))
     store(db, artifacts, name)
     return is_new
 
@@ -141,7 +141,7 @@ def store(db: LoomDB, artifacts: Artifacts, name: str) -> None:
 
 def find_report(db: LoomDB, name: str) -> Body | None:
     """The report of this name; None if there is none."""
-    found = read_events(db, kind=MADE, subject=name, limit=1)
+    found = EVENTS.read(db, kind=MADE, subject=name, limit=1)
     return found[0][1].data if found else None
 
 

@@ -36,7 +36,7 @@ from loomrl.http.site import Site, site_of
 from loomrl.safety.redaction import PatternRedactor, Redactor
 from loomrl.schema import Config
 from loomrl.store import LoomDB
-from loomrl.store.deployments import list_deployments
+from loomrl.store.deployments import DEPLOYMENTS
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.events import Event
 from loomrl.store.trainings import list_trainings
@@ -144,7 +144,7 @@ class TrainingService:
         """The latest deployments of the endpoint, as `agent.rl.model.deployed.v1` has them, newest first."""
         models = [
             deployed_event(**deployment_on_record(self.db, Event(kind="", subject=one.id, created_at=one.created_at)))
-            for one in list_deployments(self.db, endpoint=self.plan.endpoint, limit=MOST)
+            for one in DEPLOYMENTS.latest(self.db, endpoint=self.plan.endpoint, limit=MOST)
             if one.created_at >= query.deployed_since and is_told({"stage": one.stage.value, "share": one.share})
         ]
         return {"models": models[: query.limit]}

@@ -13,8 +13,8 @@ from loomrl.evaluation.several import Several, judge_several
 from loomrl.evaluation.statistics import Interval, wilson, wilson_of_groups
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.curriculum import family_key
-from loomrl.safety.attempt import broken
 from loomrl.safety.rule import TextRule
+from loomrl.safety.screen import find_breaks
 from loomrl.types import End, Failure, Trajectory
 
 
@@ -132,7 +132,9 @@ def _violations(
     """Each rule by itself: one that is broken often hides no other."""
     valid = [attempt for attempt in attempts if attempt.end is not End.FAILED]
     return {
-        name: wilson(sum(any(broken({name: rule}, attempt)) for attempt in valid), len(valid), confidence=confidence)
+        name: wilson(
+            sum(any(find_breaks({name: rule}, attempt)) for attempt in valid), len(valid), confidence=confidence
+        )
         for name, rule in rules.items()
     }
 

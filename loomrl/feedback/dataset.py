@@ -32,7 +32,7 @@ from loomrl.store import LoomDB
 from loomrl.store.datasets import Dataset, DatasetRow, identified, record_dataset, trained_trajectories
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.feedback import feedback_of
-from loomrl.store.lineage import lineage
+from loomrl.store.policies import lineage
 from loomrl.store.rewards import latest_rewards
 from loomrl.types import End, Trajectory
 

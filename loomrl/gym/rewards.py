@@ -28,9 +28,9 @@ from loomrl.errors import ConfigError, ScorerError, failure_from
 from loomrl.gym.judge.judge import conversation
 from loomrl.gym.rubric.judge import Grade, RubricJudge, open_rubric
 from loomrl.named import named
-from loomrl.safety.attempt import broken
 from loomrl.safety.open import open_text_rules
 from loomrl.safety.rule import TextRule
+from loomrl.safety.screen import find_breaks
 from loomrl.types import End, Reward, Trajectory, Turn
 
 X = TypeVar("X")
@@ -159,7 +159,7 @@ class Constraint:
 
     def __call__(self, attempt: Trajectory) -> float:
         """The score of an attempt."""
-        return -sum(map(bool, broken(self.rules, attempt))) / len(attempt.turns)
+        return -sum(map(bool, find_breaks(self.rules, attempt))) / len(attempt.turns)
 
 
 class Shaping:

@@ -9,7 +9,8 @@ from loomrl.errors import HubError
 from loomrl.hub import lending
 from loomrl.hub.ledger import Ledger, highest
 from loomrl.hub.shard import MOST_AT_ONCE
-from loomrl.store.hub_tables import groups, hub_notes, trajectories
+from loomrl.store.hub_tables import groups, trajectories
+from loomrl.store.notes import hub_notes
 
 IDS: BindParameter[Any] = bindparam("ids", expanding=True)
 

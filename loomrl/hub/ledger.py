@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, bindparam, func, insert, select, update
 
 from loomrl.hub.hub import EnvironmentStats
-from loomrl.store.hub_tables import hub_counters, hub_notes
+from loomrl.store.hub_tables import hub_counters
+from loomrl.store.notes import hub_notes
 from loomrl.types import End, Trajectory
 
 RATE_S = 60.0

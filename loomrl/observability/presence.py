@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from loomrl.errors import StoreError
 from loomrl.store import LoomDB
-from loomrl.store.service.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave
+from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave
 
 log = logging.getLogger(__name__)
 PACE_S = 4 * BEAT_S

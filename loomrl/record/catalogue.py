@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from loomrl.store.endpoints import Arm, Endpoint
     from loomrl.store.events import Event
     from loomrl.store.judgements import Judgement
-    from loomrl.store.quarantine import Quarantine
+    from loomrl.store.keys import Key
     from loomrl.store.releases import ReleaseRow
     from loomrl.store.rewards import StoredReward
-    from loomrl.store.service.keys import Key
-    from loomrl.store.sessions import OptOut
+    from loomrl.store.sessions import OptOut, Quarantine
     from loomrl.store.verdicts import StoredVerdict
     from loomrl.store.view.run_list import ListedRun
 
@@ -206,9 +205,9 @@ def _read_policies(db: "LoomDB", query: Query) -> Page[PolicyRow]:
 
 def _evaluated(db: "LoomDB", policy: str) -> str:
     """The mean of the latest evaluation, with its metric."""
-    from loomrl.store.evaluations import list_evaluations
+    from loomrl.store.policies import EVALUATIONS
 
-    for evaluation in list_evaluations(db, policy=policy, limit=1):
+    for evaluation in EVALUATIONS.latest(db, policy=policy, limit=1):
         overall = evaluation.report.get("overall", {})
         for name in ("success", "reward"):
             score = overall.get(name)
@@ -260,7 +259,7 @@ def arms_text(arms: "Iterable[Arm]") -> str:
 
 def _read_endpoints(db: "LoomDB", query: Query) -> Page[EndpointRow]:
     from loomrl.store.endpoints import list_endpoints
-    from loomrl.store.service.replicas import live_replicas
+    from loomrl.store.replicas import live_replicas
 
     live = Counter((row.endpoint, str(row.role)) for row in live_replicas(db))
     found = list_endpoints(db)[: query.limit]
@@ -356,9 +355,9 @@ def verdict_as_json(verdict: "StoredVerdict") -> dict[str, Any]:
 
 
 def _read_verdicts(db: "LoomDB", query: Query) -> "Page[StoredVerdict]":
-    from loomrl.store.verdicts import list_verdicts
+    from loomrl.store.verdicts import VERDICTS
 
-    return Page(list_verdicts(db, limit=query.limit, policy=query.get("policy")))
+    return Page(VERDICTS.latest(db, limit=query.limit, policy=query.get("policy")))
 
 
 VERDICTS = Record["StoredVerdict"](
@@ -460,9 +459,9 @@ def scores_text(reward: "StoredReward") -> str:
 
 
 def _read_rewards(db: "LoomDB", query: Query) -> "Page[StoredReward]":
-    from loomrl.store.rewards import list_rewards
+    from loomrl.store.rewards import REWARDS
 
-    return Page(list_rewards(db, limit=query.limit, endpoint=query.get("endpoint")))
+    return Page(REWARDS.latest(db, limit=query.limit, endpoint=query.get("endpoint")))
 
 
 REWARDS = Record["StoredReward"](
@@ -485,10 +484,10 @@ REWARDS = Record["StoredReward"](
 
 
 def _read_feedback(db: "LoomDB", query: Query) -> Page[Feedback]:
-    from loomrl.store.feedback import recent_feedback
+    from loomrl.store.feedback import FEEDBACK
 
     before = _position(query.after)
-    found = recent_feedback(db, before=before, limit=query.limit, trajectory=query.get("trajectory"))
+    found = FEEDBACK.recent(db, before=before, limit=query.limit, trajectory=query.get("trajectory"))
     return Page([each for _, each in found], str(found[-1][0]) if len(found) == query.limit else None)
 
 
@@ -636,7 +635,7 @@ HITS = Record[HitRow](
 
 
 def _read_quarantine(db: "LoomDB", query: Query) -> "Page[Quarantine]":
-    from loomrl.store.quarantine import quarantined
+    from loomrl.store.sessions import quarantined
 
     return Page(quarantined(db, endpoint=query.get("endpoint") or "")[: query.limit])
 
@@ -666,9 +665,9 @@ def key_state(key: "Key") -> str:
 
 
 def _read_keys(db: "LoomDB", query: Query) -> "Page[Key]":
-    from loomrl.store.service.keys import list_keys
+    from loomrl.store.keys import KEYS
 
-    return Page(list_keys(db, limit=query.limit))
+    return Page(KEYS.latest(db, limit=query.limit))
 
 
 KEYS = Record["Key"](
@@ -733,9 +732,9 @@ def event_as_json(row: EventRow) -> dict[str, Any]:
 
 
 def _read_events(db: "LoomDB", query: Query) -> Page[EventRow]:
-    from loomrl.store.events import recent_events
+    from loomrl.store.events import EVENTS
 
-    found = recent_events(
+    found = EVENTS.recent(
         db, before=_position(query.after), limit=query.limit, kind=query.get("kind"), subject=query.get("subject")
     )
     rows = [EventRow(position, event) for position, event in found]
@@ -743,9 +742,9 @@ def _read_events(db: "LoomDB", query: Query) -> Page[EventRow]:
 
 
 def _kinds_of_events(db: "LoomDB") -> list[str]:
-    from loomrl.store.events import kinds_of_events
+    from loomrl.store.events import EVENTS
 
-    kinds = kinds_of_events(db)
+    kinds = EVENTS.kinds(db)
     return sorted({*kinds, *(name.partition(".")[0] for name in kinds)})
 
 

@@ -14,10 +14,10 @@ from loomrl.release.guard import Finding, Silence, silences
 from loomrl.release.ledger import Release, move
 from loomrl.release.passage import CANARY, SKEW_S, STABLE, START, Evidence, Passage, decide, guards_of, waits_for
 from loomrl.store import LoomDB
-from loomrl.store.endpoints import Endpoint, Role, history_of
+from loomrl.store.endpoints import ENDPOINTS, Endpoint, Role
 from loomrl.store.observations import Observation, read_observations
-from loomrl.store.releases import OPEN, ReleaseRow, newest_release, read_release
-from loomrl.store.service.replicas import ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.releases import OPEN, RELEASES, ReleaseRow, read_release
+from loomrl.store.replicas import ReplicaRole, ReplicaState, live_replicas
 
 Shares = Mapping[str, float]
 
@@ -151,7 +151,7 @@ class Observer:
 
         Bounds cost a pass over all units, and nothing is decided by them.
         """
-        newest = newest_release(self._db, self._endpoint)
+        newest = RELEASES.newest(self._db, endpoint=self._endpoint)
         if newest is None or (newest.state != OPEN and not is_ended_too):
             self._of = ""
             self._trail = None
@@ -191,9 +191,9 @@ class Observer:
         while batch := read_observations(self._db, self._endpoint, after=self._position, limit=BATCH):
             self._position = batch[-1][0]
             rows += [observation for _, observation in batch]
-        (present,) = history_of(self._db, self._endpoint, limit=1)
+        (present,) = ENDPOINTS.latest(self._db, name=self._endpoint, limit=1)
         if present.revision not in self._trail.shares:
-            for each in history_of(self._db, self._endpoint, limit=MOST_REVISIONS):
+            for each in ENDPOINTS.latest(self._db, name=self._endpoint, limit=MOST_REVISIONS):
                 self._trail.shares[each.revision] = _shares(each)
         self._trail.take(rows)
         return present
@@ -224,7 +224,7 @@ def past(db: LoomDB, release: Release, *, since: float, until: float, count: int
     observed = []
     endpoint = release.row.endpoint
     last = release.row.revision
-    revisions = history_of(db, endpoint, limit=MOST_REVISIONS)
+    revisions = ENDPOINTS.latest(db, name=endpoint, limit=MOST_REVISIONS)
     trail.shares |= {each.revision: _shares(each) for each in revisions if each.revision <= last}
     while batch := read_observations(db, endpoint, after=position, limit=BATCH):
         position = batch[-1][0]

@@ -21,15 +21,8 @@ from loomrl.release.passage import (
 )
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Endpoint, State, show_endpoint
-from loomrl.store.releases import (
-    Change,
-    ReleaseRow,
-    advance,
-    begin,
-    last_observation,
-    newest_release,
-    refuse_open,
-)
+from loomrl.store.log import last_row
+from loomrl.store.releases import RELEASES, Change, ReleaseRow, advance, begin, refuse_open
 from loomrl.store.verdicts import StoredVerdict
 from loomrl.types import Stage, Verdict
 
@@ -150,7 +143,7 @@ def first_row(db: LoomDB, draft: ReleaseDraft, *, at: float) -> tuple[ReleaseRow
         "challenger": draft.challenger,
         "contents": contents,
         "first_revision": present.revision + 1,
-        "after": last_observation(db),
+        "after": last_row(db, "observations"),
         "verdict": {"allowed": draft.verdict.allowed, "reasons": list(draft.verdict.reasons)},
         "why": draft.why,
         "evidence": None,
@@ -205,7 +198,7 @@ def releasable(db: LoomDB, endpoint: str, challenger: str) -> Endpoint:
     present = show_endpoint(db, endpoint)
     if present.state is not State.SERVING:
         raise StoreError(f"endpoint {endpoint!r} is {present.state}: `loomrl endpoints set` opens it again.")
-    refuse_open(newest_release(db, endpoint))
+    refuse_open(db, endpoint)
     refuse_arms(endpoint, present.arms)
     if present.stable.policy == challenger:
         raise ConfigError(f"{challenger!r} is the stable version of endpoint {endpoint!r} already.")
@@ -242,7 +235,7 @@ def tell(db: LoomDB, endpoint: str, word: Word, *, who: str, why: str, at: float
 
 def latest(db: LoomDB, endpoint: str) -> Release:
     """The endpoint's latest release; a StoreError if there was none."""
-    row = newest_release(db, endpoint)
+    row = RELEASES.newest(db, endpoint=endpoint)
     if row is None:
         present = show_endpoint(db, endpoint)
         raise StoreError(f"endpoint {present.name!r} had no release yet: loomrl release VERSION --to {present.name}")

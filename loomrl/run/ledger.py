@@ -17,8 +17,8 @@ from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError, LeaseLost
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import list_endpoints
-from loomrl.store.policies import list_policies, record_policy
-from loomrl.store.runs import Claim, hold, show_run
+from loomrl.store.policies import record_policy
+from loomrl.store.runs import POLICIES, RUNS, Claim, hold
 from loomrl.types import PolicyVersion, Stage
 
 State = Mapping[str, Any]
@@ -39,7 +39,7 @@ def served_numbers(db: LoomDB, run: str) -> set[int]:
     named = {arm.policy for endpoint in list_endpoints(db) for arm in endpoint.arms}
     numbers = {int(key.rpartition("/")[2]) for key in named if re.fullmatch(rf"{re.escape(run)}/\d+", key)}
     for stage in (Stage.CANARY, Stage.PRODUCTION, Stage.RETIRED):
-        numbers |= {version.number for version in list_policies(db, run=run, stage=stage, limit=MOST_RELEASED)}
+        numbers |= {version.number for version in POLICIES.latest(db, run=run, stage=stage, limit=MOST_RELEASED)}
     return numbers
 
 
@@ -81,7 +81,7 @@ class Ledger:
     @property
     def recorded(self) -> str:
         """Hash of the experiment that the run began with; resumed on other machines, it has another."""
-        return show_run(self.db, self.run).experiment
+        return RUNS.require(self.db, self.run).experiment
 
     def offer(self, number: int, score: float | None) -> bool:
         """True if this version is the best so far. Without any score yet, the newest is."""
@@ -114,7 +114,7 @@ class Ledger:
 
     def resume(self, into: Path) -> tuple[Path, dict[str, Any]] | None:
         """A copy of the newest checkpoint that counts, and its state; None without any. To be believed once loaded."""
-        recorded = list_policies(self.db, run=self.run, limit=1)
+        recorded = POLICIES.latest(self.db, run=self.run, limit=1)
         newest, url = (recorded[0].number, recorded[0].url) if recorded else (-1, "")
         for number, name in reversed(self.checkpoints.stored()):
             is_newest = number == newest and url.endswith(name)

@@ -8,25 +8,24 @@ from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError
 from loomrl.files import scratch
 from loomrl.store import LoomDB
-from loomrl.store.policies import list_policies, show_policy
-from loomrl.store.runs import recorded_experiment, show_run
+from loomrl.store.runs import POLICIES, RUNS, recorded_experiment
 from loomrl.types import PolicyVersion
 
 
 def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
     """The last version of a run, or None if there is no such run."""
-    made = list_policies(db, run=run, limit=1)
+    made = POLICIES.latest(db, run=run, limit=1)
     return made[0] if made else None
 
 
 def find_version(text: str, db: LoomDB) -> PolicyVersion | None:
     """The last version of `RUN`, or `RUN/NUMBER`; None if there is no such run."""
-    return latest_of(text, db) or (show_policy(db, text) if "/" in text else None)
+    return latest_of(text, db) or (POLICIES.require(db, text) if "/" in text else None)
 
 
 def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
     """The experiment that made the version."""
-    return recorded_experiment(show_run(db, version.run))
+    return recorded_experiment(RUNS.require(db, version.run))
 
 
 def copied(version: PolicyVersion, db: LoomDB) -> Path:

@@ -17,7 +17,6 @@ from loomrl.serving.recording.trajectory import Session, trajectory_of
 from loomrl.store import LoomDB, beside
 from loomrl.store.erasures import erase_late
 from loomrl.store.feedback import append_feedback
-from loomrl.store.participants import people_in
 from loomrl.store.sessions import (
     StoredSession,
     archive_sessions,
@@ -26,6 +25,7 @@ from loomrl.store.sessions import (
     ended_sessions,
     forget,
     opted_out,
+    people_in,
     read_calls,
 )
 from loomrl.types import Feedback, Source, Trajectory

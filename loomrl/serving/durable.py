@@ -25,14 +25,7 @@ from loomrl.serving.recording.record import Call, kept, spoken, told
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.thread import Known, Spoken, Threads, answer_marks
 from loomrl.store import LoomDB, open_store
-from loomrl.store.sessions import (
-    StoredSession,
-    find_session,
-    opted_out,
-    person_of,
-    read_calls,
-    read_session,
-)
+from loomrl.store.sessions import SESSIONS, StoredSession, find_session, opted_out, person_of, read_calls
 from loomrl.types import Trajectory
 
 log = redacted_logger(__name__)
@@ -206,7 +199,7 @@ class Store:
         self._recent.move_to_end(session)
         if self._clock() - recent.checked_at > self._settings.fresh_s:
             recent.checked_at = self._clock()
-            stored = await self._read(read_session, self._db, session)
+            stored = await self._read(SESSIONS.find, self._db, session)
             if stored is not None:
                 self._update(recent, stored)
         return recent

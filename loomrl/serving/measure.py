@@ -15,15 +15,15 @@ from typing import TypeVar
 import numpy as np
 
 from loomrl.errors import StoreError
+from loomrl.safety.phrase import refuses
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.safety.refusing import refuses
 from loomrl.serving.call import Gathered
 from loomrl.serving.dispatch import MOVABLE, View
 from loomrl.serving.refusal import Refusal
 from loomrl.serving.split import assigned
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint, Role
-from loomrl.store.feedback import last_feedback, read_feedback
+from loomrl.store.feedback import FEEDBACK
 from loomrl.store.observations import Observation, append_observations, unit_hash
 from loomrl.types import Feedback
 
@@ -151,7 +151,7 @@ class Measures:
 
     async def start(self) -> None:
         """Begin to write, and to join feedback."""
-        self._feedback = await asyncio.to_thread(last_feedback, self._db)
+        self._feedback = await asyncio.to_thread(FEEDBACK.last, self._db)
         self._task = asyncio.create_task(self._keep_flushing())
 
     async def close(self) -> None:
@@ -300,7 +300,7 @@ class Measures:
 
     async def _join_feedback(self) -> None:
         """Feedback of sessions that were measured here."""
-        for position, judgement in await asyncio.to_thread(read_feedback, self._db, after=self._feedback):
+        for position, judgement in await asyncio.to_thread(FEEDBACK.read, self._db, after=self._feedback):
             self._feedback = position
             self.complete(judgement.trajectory, key=None, **observed(judgement))
 

@@ -4,22 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection
 
 from loomrl.errors import StoreError, did_you_mean, there_are
 from loomrl.store.db import LoomDB
 from loomrl.store.deployments import Deployment, deploy
-from loomrl.store.endpoints import Arm, Endpoint, Role, State, change_endpoint, newest_of
-from loomrl.store.events import Event, record
-from loomrl.store.rows import Row, from_json, to_json
-from loomrl.store.tables import ab_tests, endpoints, releases
+from loomrl.store.endpoints import ENDPOINTS, Arm, Endpoint, Role, State, change_endpoint
+from loomrl.store.events import record
+from loomrl.store.log import Log, Source
+from loomrl.store.releases import refuse_open
 from loomrl.types import Stage, Verdict
-
-_LAST = select(
-    func.coalesce(select(func.max(endpoints.c.position)).scalar_subquery(), 0)
-    + func.coalesce(select(func.max(ab_tests.c.position)).scalar_subquery(), 0)
-)
-"""Both positions only grow, so their sum changes with each."""
 
 
 class Phase(StrEnum):
@@ -65,6 +59,9 @@ class AbTest:
         return self.phase is Phase.RUNNING and (self.until is None or now < self.until)
 
 
+AB_TESTS = Log("ab_tests", AbTest, key=("name", "number"))
+
+
 def start_test(db: LoomDB, test: AbTest, arms: Sequence[Arm] = ()) -> AbTest:
     """Begin a test in the first free slots of its layer. `arms` are new ones of the endpoint: they get no share of it.
 
@@ -74,9 +71,9 @@ def start_test(db: LoomDB, test: AbTest, arms: Sequence[Arm] = ()) -> AbTest:
     size = test.end - test.start
     with db.write() as connection:
         endpoint = _endpoint(connection, test.endpoint)
-        running = [each for each in _all(connection) if each.is_running(at)]
+        running = [each for each in list_tests(connection) if each.is_running(at)]
         _check(test, endpoint, arms, running)
-        _refuse_release(connection, test.endpoint)
+        refuse_open(connection, test.endpoint)
         start = _free(test, size, running)
         revision = endpoint.revision
         more = tuple(replace(arm, share=0.0, role=Role.CANARY) for arm in arms)
@@ -95,14 +92,14 @@ def start_test(db: LoomDB, test: AbTest, arms: Sequence[Arm] = ()) -> AbTest:
 def stop_test(db: LoomDB, name: str, *, at: float, keep: str = "", reason: str = "") -> AbTest:
     """End a test. Its own arms go, but `keep`, which answers everybody from now on."""
     with db.write() as connection:
-        test = _require(connection, name)
+        test = show_test(connection, name)
         if test.phase is Phase.STOPPED:
             raise StoreError(f"A/B test {name!r} has stopped already: {test.reason}.")
         if keep and keep not in test.shares:
             raise StoreError(f"A/B test {name!r} has no arm {keep!r:.100}. {there_are(list(test.shares))}")
         if keep:
-            _refuse_release(connection, test.endpoint)
-        endpoint = newest_of(connection, test.endpoint)
+            refuse_open(connection, test.endpoint)
+        endpoint = ENDPOINTS.newest(connection, name=test.endpoint)
         if endpoint is not None and endpoint.state is State.SERVING:
             arms = _kept(endpoint, test, keep)
             if arms != endpoint.arms:
@@ -115,22 +112,24 @@ def stop_test(db: LoomDB, name: str, *, at: float, keep: str = "", reason: str =
         return stored
 
 
-def show_test(db: LoomDB, name: str) -> AbTest:
+def show_test(source: Source, name: str) -> AbTest:
     """The newest row of this name; a StoreError names the nearest one."""
-    with db.read() as connection:
-        return _require(connection, name)
+    found = AB_TESTS.newest(source, name=name)
+    if found is None:
+        known = [each.name for each in list_tests(source)]
+        raise StoreError(f"there is no A/B test {name!r:.100}. {there_are(known)}{did_you_mean(name[:100], known)}")
+    return found
 
 
-def list_tests(db: LoomDB) -> list[AbTest]:
+def list_tests(source: Source) -> list[AbTest]:
     """The newest row of each name, by name."""
-    with db.read() as connection:
-        return _all(connection)
+    return AB_TESTS.fetch(source, AB_TESTS.newest_each("name").order_by(AB_TESTS.c.name))
 
 
 def last_change(db: LoomDB) -> int:
-    """A number that differs after each change of an endpoint or a test."""
+    """A number that differs after each change of an endpoint or a test: both positions only grow."""
     with db.read() as connection:
-        return int(connection.scalar(_LAST) or 0)
+        return ENDPOINTS.last(connection) + AB_TESTS.last(connection)
 
 
 def _deploy(connection: Connection, test: AbTest, arms: Sequence[Arm], shares: Mapping[str, float], at: float) -> None:
@@ -198,62 +197,18 @@ def _free(test: AbTest, size: float, running: Sequence[AbTest]) -> float:
     )
 
 
-def _refuse_release(connection: Connection, endpoint: str) -> None:
-    last = select(releases.c.release, releases.c.state).where(releases.c.endpoint == endpoint)
-    row = connection.execute(last.order_by(releases.c.position.desc()).limit(1)).one_or_none()
-    if row is not None and row.state == "open":
-        raise StoreError(
-            f"endpoint {endpoint!r}: release {row.release} is open, and comes first. Wait for its end, or end it: "
-            f"loomrl release abort {endpoint}"
-        )
-
-
 def _endpoint(connection: Connection, name: str) -> Endpoint:
-    found = newest_of(connection, name)
+    found = ENDPOINTS.newest(connection, name=name)
     if found is None or found.state is not State.SERVING:
         raise StoreError(f"endpoint {name!r:.100} does not serve. `loomrl endpoints list` shows those that do.")
     return found
 
 
-def _all(connection: Connection) -> list[AbTest]:
-    newest = select(func.max(ab_tests.c.position)).group_by(ab_tests.c.name)
-    query = select(ab_tests).where(ab_tests.c.position.in_(newest)).order_by(ab_tests.c.name)
-    return [_test_of(row) for row in connection.execute(query).mappings()]
-
-
-def _newest(connection: Connection, name: str) -> AbTest | None:
-    query = select(ab_tests).where(ab_tests.c.name == name).order_by(ab_tests.c.number.desc()).limit(1)
-    row = connection.execute(query).mappings().one_or_none()
-    return None if row is None else _test_of(row)
-
-
-def _require(connection: Connection, name: str) -> AbTest:
-    found = _newest(connection, name)
-    if found is None:
-        known = [each.name for each in _all(connection)]
-        raise StoreError(f"there is no A/B test {name!r:.100}. {there_are(known)}{did_you_mean(name[:100], known)}")
-    return found
-
-
 def _store(connection: Connection, test: AbTest, kind: str, at: float) -> AbTest:
-    before = _newest(connection, test.name)
+    before = AB_TESTS.newest(connection, name=test.name)
     stored = replace(test, number=1 if before is None else before.number + 1)
+    AB_TESTS.append(connection, [stored])
     content = asdict(stored)
-    content["shares"] = list(stored.shares.items())  # their order counts
-    row = {
-        **{name: content.pop(name) for name in ("name", "number", "endpoint")},
-        "state": content.pop("phase").value,
-        "content": to_json(content, what=f"A/B test {test.name!r}"),
-        "created_at": at,
-    }
-    connection.execute(insert(ab_tests).values(**row))
-    record(connection, Event(kind=kind, subject=test.name, data=content, created_at=at))
+    told = {name: content[name] for name in content if name not in ("name", "number", "endpoint", "phase")}
+    record(connection, kind, test.name, told | {"shares": list(stored.shares.items())}, at=at)
     return stored
-
-
-def _test_of(row: Row) -> AbTest:
-    content = from_json(row["content"])
-    content |= {"shares": dict(content["shares"]), "added": tuple(content["added"])}
-    return AbTest(
-        name=row["name"], number=row["number"], endpoint=row["endpoint"], phase=Phase(row["state"]), **content
-    )

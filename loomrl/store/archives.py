@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, update
 
 from loomrl.store.db import LoomDB
-from loomrl.store.rows import columns_of
-from loomrl.store.tables import archives
+from loomrl.store.log import Log
 
 FileState = Literal["writing", "kept", "leaving"]
 
@@ -32,30 +31,30 @@ class ArchiveFile:
     created_at: float
 
 
+ARCHIVES = Log("archives", ArchiveFile, index=("endpoint",))
+
+
 def begin_file(db: LoomDB, file: ArchiveFile) -> None:
     """Put a file on record that is about to be written."""
-    with db.write() as connection:
-        connection.execute(insert(archives).values(**columns_of(file)))
+    ARCHIVES.append(db, [file])
 
 
 def move_file(connection: Connection, id: str, state: FileState) -> None:
     """Change a file's state. None comes back from `leaving`."""
-    there = (archives.c.id == id) & (archives.c.state != "leaving")
-    connection.execute(update(archives).where(there).values(state=state))
+    there = (ARCHIVES.c.id == id) & (ARCHIVES.c.state != "leaving")
+    connection.execute(update(ARCHIVES.table).where(there).values(state=state))
 
 
 def drop_file(db: LoomDB, id: str) -> None:
     """Take a file off the record that is gone."""
     with db.write() as connection:
-        connection.execute(delete(archives).where(archives.c.id == id))
+        connection.execute(delete(ARCHIVES.table).where(ARCHIVES.c.id == id))
 
 
 def list_files(
     db: LoomDB, endpoint: str, *, since: float = float("-inf"), until: float = float("inf")
 ) -> Sequence[ArchiveFile]:
     """An endpoint's files with trajectories that ended between these times, oldest first."""
-    within = (archives.c.endpoint == endpoint) & (archives.c.last_at >= since) & (archives.c.first_at <= until)
-    query = select(archives).where(within).order_by(archives.c.first_at, archives.c.position)
-    with db.read() as connection:
-        rows = [dict(row) for row in connection.execute(query).mappings()]
-    return [ArchiveFile(**{name: value for name, value in row.items() if name != "position"}) for row in rows]
+    within = (ARCHIVES.c.last_at >= since) & (ARCHIVES.c.first_at <= until)
+    query = ARCHIVES.select(endpoint=endpoint).where(within)
+    return ARCHIVES.fetch(db, query.order_by(ARCHIVES.c.first_at, ARCHIVES.c.position))

@@ -5,13 +5,27 @@ A group's `next` is the position up to which it was given everything; `held` row
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from loomrl.store.db import LoomDB
-from loomrl.store.rows import Row, columns_of, from_json, to_json
-from loomrl.store.tables import bus_groups, bus_held, bus_messages
+from loomrl.store.log import Log, Position, metadata
 
 MOST_BYTES = 32 << 20
 """Of what is handed out at once; one message is, whatever its size."""
@@ -29,6 +43,34 @@ class StoredMessage:
     headers: Mapping[str, str]
     payload: bytes
     created_at: float
+
+
+MESSAGES = Log(
+    "bus_messages",
+    StoredMessage,
+    Index("bus_messages_by_stream", "stream", "position"),
+    Index("bus_messages_by_subject", "subject", "position"),
+    key=("id", "stream"),
+)
+bus_groups = Table(
+    "bus_groups",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("next", Position, nullable=False),
+)
+"""Groups of consumers, and the position up to which each was given everything."""
+
+bus_held = Table(
+    "bus_held",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("position", Position, primary_key=True, autoincrement=False),
+    Column("until", Float, nullable=False),
+    Column("tries", Integer, nullable=False),
+)
+"""Messages that a group was given and has not acknowledged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +103,19 @@ def keep_messages(db: LoomDB, new: Sequence[StoredMessage]) -> list[bool]:
             if key not in known:
                 known.add(key)
                 fresh.append(message)
-        if fresh:
-            connection.execute(insert(bus_messages), [_row(message) for message in fresh])
+        MESSAGES.insert(connection, fresh)
     return is_new
 
 
 def prune_messages(db: LoomDB, stream: str, *, most: int, before: float) -> int:
     """Delete what is older than `before`, and the oldest of more than `most`; how many."""
-    newest = select(bus_messages.c.position).where(bus_messages.c.stream == stream)
-    beyond = newest.order_by(bus_messages.c.position.desc()).offset(most).limit(1).scalar_subquery()
-    over = or_(bus_messages.c.position <= beyond, bus_messages.c.created_at < before)
+    newest = select(MESSAGES.c.position).where(MESSAGES.c.stream == stream)
+    beyond = newest.order_by(MESSAGES.c.position.desc()).offset(most).limit(1).scalar_subquery()
+    over = or_(MESSAGES.c.position <= beyond, MESSAGES.c.created_at < before)
     with db.write() as connection:
-        gone = connection.execute(delete(bus_messages).where(bus_messages.c.stream == stream, over)).rowcount
+        gone = connection.execute(delete(MESSAGES.table).where(MESSAGES.c.stream == stream, over)).rowcount
         if gone:
-            is_there = select(bus_messages.c.position).where(bus_messages.c.position == bus_held.c.position).exists()
+            is_there = select(MESSAGES.c.position).where(MESSAGES.c.position == bus_held.c.position).exists()
             connection.execute(delete(bus_held).where(~is_there))
     return gone
 
@@ -108,10 +149,9 @@ def take_messages(db: LoomDB, taker: Taker, most: int, *, now: float) -> list[Gi
             connection.execute(insert(bus_held), [mine | {"position": position} for position in new])
             connection.execute(update(bus_groups).where(_is(taker)).values(next=new[-1]))
         tries = again | dict.fromkeys(new, 1)
-        found = connection.execute(_AT, {"positions": list(tries)}).mappings()
-        return [
-            Given(position=row["position"], message=_message_of(row), tries=tries[row["position"]]) for row in found
-        ]
+        query = MESSAGES.select().where(MESSAGES.c.position.in_(tries)).order_by(MESSAGES.c.position)
+        found = MESSAGES.numbered(connection, query)
+        return [Given(position=position, message=message, tries=tries[position]) for position, message in found]
 
 
 def settle_messages(db: LoomDB, taker: Taker, positions: Sequence[int]) -> None:
@@ -122,26 +162,24 @@ def settle_messages(db: LoomDB, taker: Taker, positions: Sequence[int]) -> None:
 
 def read_messages(db: LoomDB, stream: str, *, after: int, limit: int) -> list[Given]:
     """The next messages of a stream past a position."""
-    query = select(bus_messages).where(bus_messages.c.stream == stream, bus_messages.c.position > after)
-    with db.read() as connection:
-        rows = connection.execute(query.order_by(bus_messages.c.position).limit(limit)).mappings()
-        return [Given(position=row["position"], message=_message_of(row)) for row in rows]
+    found = MESSAGES.read(db, after=after, limit=limit, stream=stream)
+    return [Given(position=position, message=message) for position, message in found]
 
 
 def remove_by_id(connection: Connection, ids: Sequence[str]) -> int:
     """Delete messages by their ids, from whatever stream; how many."""
-    where = bus_messages.c.id.in_(ids)
-    positions = list(connection.scalars(select(bus_messages.c.position).where(where)))
+    where = MESSAGES.c.id.in_(ids)
+    positions = list(connection.scalars(select(MESSAGES.c.position).where(where)))
     connection.execute(delete(bus_held).where(bus_held.c.position.in_(positions)))
-    connection.execute(delete(bus_messages).where(bus_messages.c.position.in_(positions)))
+    connection.execute(delete(MESSAGES.table).where(MESSAGES.c.position.in_(positions)))
     return len(positions)
 
 
 def remove_messages(db: LoomDB, stream: str, positions: Sequence[int]) -> None:
     """Delete messages."""
     with db.write() as connection:
-        is_it = (bus_messages.c.stream == stream) & bus_messages.c.position.in_(positions)
-        connection.execute(delete(bus_messages).where(is_it))
+        is_it = (MESSAGES.c.stream == stream) & MESSAGES.c.position.in_(positions)
+        connection.execute(delete(MESSAGES.table).where(is_it))
         connection.execute(delete(bus_held).where(bus_held.c.position.in_(positions)))
 
 
@@ -167,19 +205,19 @@ class GroupCount:
 
 def count_messages(db: LoomDB) -> tuple[list[StreamCount], list[GroupCount]]:
     """The content of all streams, and the state of all groups."""
-    size = func.coalesce(func.sum(func.length(bus_messages.c.payload)), 0)
-    last = func.max(bus_messages.c.position)
+    size = func.coalesce(func.sum(func.length(MESSAGES.c.payload)), 0)
+    last = func.max(MESSAGES.c.position)
     counts = (func.count().label("messages"), size.label("bytes"), last.label("last"))
-    by_stream = select(bus_messages.c.stream, *counts).group_by(bus_messages.c.stream)
+    by_stream = select(MESSAGES.c.stream, *counts).group_by(MESSAGES.c.stream)
     with db.read() as connection:
         streams = [
             StreamCount(stream=r[0], messages=r[1], bytes=r[2], last=r[3]) for r in connection.execute(by_stream)
         ]
         groups = []
         for row in connection.execute(select(bus_groups).order_by("name", "subject")).all():
-            new = (bus_messages.c.subject == row.subject) & (bus_messages.c.position > row.next)
+            new = (MESSAGES.c.subject == row.subject) & (MESSAGES.c.position > row.next)
             given = (bus_held.c.name == row.name) & (bus_held.c.subject == row.subject)
-            waiting = connection.scalar(select(func.count()).select_from(bus_messages).where(new)) or 0
+            waiting = connection.scalar(select(func.count()).select_from(MESSAGES.table).where(new)) or 0
             held = connection.scalar(select(func.count()).select_from(bus_held).where(given)) or 0
             groups.append(GroupCount(group=row.name, subject=row.subject, waiting=waiting, held=held))
     return streams, groups
@@ -198,9 +236,9 @@ def _known(connection: Connection, new: Sequence[StoredMessage]) -> set[tuple[st
 def _unseen(connection: Connection, taker: Taker, most: int) -> list[int]:
     """Positions of the next messages that the group was not given yet."""
     seen = select(bus_groups.c.next).where(_is(taker)).scalar_subquery()
-    size = func.length(bus_messages.c.payload)
-    query = select(bus_messages.c.position, size).where(bus_messages.c.subject == taker.subject)
-    query = query.where(bus_messages.c.position > func.coalesce(seen, 0)).order_by(bus_messages.c.position)
+    size = func.length(MESSAGES.c.payload)
+    query = select(MESSAGES.c.position, size).where(MESSAGES.c.subject == taker.subject)
+    query = query.where(MESSAGES.c.position > func.coalesce(seen, 0)).order_by(MESSAGES.c.position)
     found: list[int] = []
     total = 0
     for position, length in connection.execute(query.limit(most)) if most > 0 else ():
@@ -224,22 +262,7 @@ def _is_due(taker: Taker, now: float) -> ColumnElement[bool]:
     return or_(bus_held.c.until <= now, bus_held.c.until > now + 2 * taker.hold_s)
 
 
-def _row(message: StoredMessage) -> dict[str, Any]:
-    return columns_of(message) | {"headers": to_json(dict(message.headers), what=f"message {message.id!r:.100}")}
-
-
-def _message_of(row: Row) -> StoredMessage:
-    names = ("stream", "subject", "id", "created_at")
-    columns = {name: row[name] for name in names} | {"payload": bytes(row["payload"])}
-    return StoredMessage(**columns, headers=from_json(row["headers"]))
-
-
-_KNOWN = select(bus_messages.c.stream, bus_messages.c.id).where(bus_messages.c.id.in_(bindparam("ids", expanding=True)))
-_AT = (
-    select(bus_messages)
-    .where(bus_messages.c.position.in_(bindparam("positions", expanding=True)))
-    .order_by(bus_messages.c.position)
-)
+_KNOWN = select(MESSAGES.c.stream, MESSAGES.c.id).where(MESSAGES.c.id.in_(bindparam("ids", expanding=True)))
 _MINE = (
     bus_held.c.name == bindparam("of"),
     bus_held.c.subject == bindparam("about"),

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import insert, select
+from sqlalchemy import Column, Integer, Text, insert, select
 
 from loomrl.canonical import content_hash
 from loomrl.errors import DataError, unknown
 from loomrl.store.db import LoomDB
-from loomrl.store.events import Event, record
-from loomrl.store.rows import Row, columns_of, from_json, insert_once, to_json
-from loomrl.store.tables import dataset_rows, datasets, policies
+from loomrl.store.events import record
+from loomrl.store.log import Log, Position, Records, columns_of, scalars
+from loomrl.store.runs import POLICIES
 
 Part = Literal["train", "holdout"]
 
@@ -62,6 +62,18 @@ class Dataset:
         return parent
 
 
+DATASETS = Log("datasets", Dataset, index=("name",))
+DATASET_ROWS = Records(
+    "dataset_rows",
+    DatasetRow,
+    Column("dataset", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("position", Position, nullable=False),
+    key=(),
+    index=("trajectory",),
+)
+
+
 def identified(name: str, content: Mapping[str, Any], rows: Sequence[DatasetRow], *, created_at: float) -> Dataset:
     """The data set of this content, with the id that follows from it."""
     sha256 = content_hash([dict(content), [columns_of(row) for row in rows]])
@@ -70,72 +82,46 @@ def identified(name: str, content: Mapping[str, Any], rows: Sequence[DatasetRow]
 
 def record_dataset(db: LoomDB, made: Dataset, rows: Sequence[DatasetRow]) -> None:
     """Store a data set with its rows, once."""
-    head = columns_of(made) | {"content": to_json(dict(made.content), what=f"data set {made.id!r}")}
-    stored = [_row_of(made.id, number, row) for number, row in enumerate(rows)]
     with db.write() as connection:
-        if insert_once(connection, datasets, head, changing=("created_at",)):
-            connection.execute(insert(dataset_rows), stored)
+        if DATASETS.insert_once(connection, made, changing=("created_at",)):
+            stored = [DATASET_ROWS.row(row, dataset=made.id, number=number) for number, row in enumerate(rows)]
+            connection.execute(insert(DATASET_ROWS.table), stored)
             told = {"sha256": made.sha256, "sizes": dict(made.content["sizes"]), "parent": made.parent}
-            record(connection, Event(kind="dataset.frozen", subject=made.id, data=told, created_at=made.created_at))
+            record(connection, "dataset.frozen", made.id, told, at=made.created_at)
 
 
 def find_dataset(db: LoomDB, what: str) -> Dataset:
     """The data set of this id, or the newest of this name; a DataError names those there are."""
-    query = select(datasets).where((datasets.c.id == what) | (datasets.c.name == what))
-    by_age = query.order_by((datasets.c.id == what).desc(), datasets.c.position.desc()).limit(1)
-    with db.read() as connection:
-        row = connection.execute(by_age).mappings().one_or_none()
-        if row is None:
-            known = connection.scalars(select(datasets.c.id).order_by(datasets.c.position)).all()
-            raise DataError("data set " + unknown("id", what, known) + " `loomrl data freeze ENDPOINT` makes one.")
-    return _dataset_of(row)
+    query = DATASETS.select().where((DATASETS.c.id == what) | (DATASETS.c.name == what))
+    found = DATASETS.first(db, query.order_by((DATASETS.c.id == what).desc(), DATASETS.c.position.desc()))
+    if found is None:
+        known = scalars(db, select(DATASETS.c.id).order_by(DATASETS.c.position))
+        raise DataError("data set " + unknown("id", what, known) + " `loomrl data freeze ENDPOINT` makes one.")
+    return found
 
 
 def list_datasets(db: LoomDB, *, limit: int = 50, trajectory: str | None = None) -> list[Dataset]:
     """The latest data sets, newest first; with `trajectory` those that hold it."""
-    query = select(datasets).order_by(datasets.c.position.desc()).limit(limit)
+    query = DATASETS.select().order_by(DATASETS.c.position.desc()).limit(limit)
     if trajectory is not None:
-        holding = select(dataset_rows.c.dataset).where(dataset_rows.c.trajectory == trajectory)
-        query = query.where(datasets.c.id.in_(holding))
-    with db.read() as connection:
-        return [_dataset_of(row) for row in connection.execute(query).mappings()]
+        holding = select(DATASET_ROWS.c.dataset).where(DATASET_ROWS.c.trajectory == trajectory)
+        query = query.where(DATASETS.c.id.in_(holding))
+    return DATASETS.fetch(db, query)
 
 
 def read_rows(db: LoomDB, id: str, *, part: Part | None = None) -> list[DatasetRow]:
     """The rows of a data set, in their order."""
-    query = select(dataset_rows).where(dataset_rows.c.dataset == id).order_by(dataset_rows.c.number)
-    if part is not None:
-        query = query.where(dataset_rows.c.part == part)
-    with db.read() as connection:
-        return [_made_of(row) for row in connection.execute(query).mappings()]
+    return DATASET_ROWS.fetch(db, DATASET_ROWS.select(dataset=id, part=part).order_by(DATASET_ROWS.c.number))
 
 
 def trained_trajectories(db: LoomDB, ids: Sequence[str]) -> set[str]:
     """The trajectories that these data sets have for training."""
-    query = select(dataset_rows.c.trajectory).where(dataset_rows.c.dataset.in_(ids), dataset_rows.c.part == "train")
-    with db.read() as connection:
-        return set(connection.scalars(query))
+    mine = DATASET_ROWS.c.dataset.in_(ids) & (DATASET_ROWS.c.part == "train")
+    return set(scalars(db, select(DATASET_ROWS.c.trajectory).where(mine)))
 
 
 def trained_from(db: LoomDB, id: str) -> list[str]:
     """The policy versions that were trained on a data set, oldest first."""
-    named = policies.c.data.contains(f'"dataset":{json.dumps(id)}', autoescape=True)
-    query = select(policies.c.id).where(named).order_by(policies.c.created_at, policies.c.number)
-    with db.read() as connection:
-        return list(connection.scalars(query))
-
-
-def _row_of(dataset: str, number: int, row: DatasetRow) -> dict[str, Any]:
-    lists = {"versions": json.dumps(row.versions), "feedback": json.dumps(row.feedback)}
-    return {"dataset": dataset, "number": number, **columns_of(row), **lists}
-
-
-def _made_of(row: Row) -> DatasetRow:
-    lists = {name: tuple(json.loads(row[name])) for name in ("versions", "feedback")}
-    columns = {name: value for name, value in row.items() if name not in ("dataset", "number")}
-    return DatasetRow(**columns | lists)
-
-
-def _dataset_of(row: Row) -> Dataset:
-    columns = {name: value for name, value in row.items() if name != "position"}
-    return Dataset(**columns | {"content": from_json(row["content"])})
+    named = POLICIES.c.data.contains(f'"dataset":{json.dumps(id)}', autoescape=True)
+    query = select(POLICIES.c.id).where(named).order_by(POLICIES.c.created_at, POLICIES.c.number)
+    return scalars(db, query)

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, select
 
 from loomrl.errors import StoreError, did_you_mean, there_are
-from loomrl.store.db import LoomDB, repeated
+from loomrl.store.db import LoomDB
 from loomrl.store.deployments import Deployment, deploy, identity_of
-from loomrl.store.events import Event, record
-from loomrl.store.rows import Row, from_json, to_json
-from loomrl.store.tables import endpoints
+from loomrl.store.events import record
+from loomrl.store.log import Log, Source, scalars
 from loomrl.threshold import reaches
 from loomrl.types import Stage, Verdict
 
@@ -81,6 +80,9 @@ class Endpoint:
         return next(arm for arm in self.arms if arm.role is Role.STABLE)
 
 
+ENDPOINTS = Log("endpoints", Endpoint, key=("name", "revision"))
+
+
 def set_endpoint(
     db: LoomDB, name: str, arms: Sequence[Arm], *, at: float, revision: int | None = None, reason: str = ""
 ) -> Endpoint:
@@ -113,45 +115,21 @@ def delete_endpoint(db: LoomDB, name: str, *, at: float, revision: int | None = 
 
 def show_endpoint(db: LoomDB, name: str) -> Endpoint:
     """The endpoint of this name, as it is now; a StoreError names the nearest one."""
-    with db.read() as connection:
-        found = newest_of(connection, name)
-        if found is None or found.state is State.DELETED:
-            raise _no_such(connection, name)
+    found = ENDPOINTS.newest(db, name=name)
+    if found is None or found.state is State.DELETED:
+        raise _no_such(db, name)
     return found
 
 
-@repeated
-def list_endpoints(db: LoomDB) -> list[Endpoint]:
+def list_endpoints(source: Source) -> list[Endpoint]:
     """Every endpoint as it is now, by name."""
-    with db.read() as connection:
-        return _all(connection)
+    found = ENDPOINTS.fetch(source, ENDPOINTS.newest_each("name").order_by(ENDPOINTS.c.name))
+    return [endpoint for endpoint in found if endpoint.state is not State.DELETED]
 
 
 def endpoint_names(db: LoomDB) -> list[str]:
     """Every name that an endpoint has had, also of deleted ones."""
-    with db.read() as connection:
-        return list(connection.scalars(select(endpoints.c.name).distinct().order_by(endpoints.c.name)))
-
-
-def history_of(db: LoomDB, name: str, *, limit: int = 50) -> list[Endpoint]:
-    """The latest revisions of an endpoint, newest first, deleted ones too."""
-    query = select(endpoints).where(endpoints.c.name == name).order_by(endpoints.c.revision.desc()).limit(limit)
-    with db.read() as connection:
-        return [_endpoint_of(row) for row in connection.execute(query).mappings()]
-
-
-def _all(connection: Connection) -> list[Endpoint]:
-    newest = select(func.max(endpoints.c.position)).group_by(endpoints.c.name)
-    query = select(endpoints).where(endpoints.c.position.in_(newest)).order_by(endpoints.c.name)
-    found = [_endpoint_of(row) for row in connection.execute(query).mappings()]
-    return [endpoint for endpoint in found if endpoint.state is not State.DELETED]
-
-
-def newest_of(connection: Connection, name: str) -> Endpoint | None:
-    """The newest revision of an endpoint, also of a deleted one."""
-    query = select(endpoints).where(endpoints.c.name == name).order_by(endpoints.c.revision.desc()).limit(1)
-    row = connection.execute(query).mappings().one_or_none()
-    return None if row is None else _endpoint_of(row)
+    return scalars(db, select(ENDPOINTS.c.name).distinct().order_by(ENDPOINTS.c.name))
 
 
 def change_endpoint(
@@ -164,7 +142,7 @@ def change_endpoint(
     name = draft.name
     if draft.state is State.SERVING:
         _check(name, draft.arms)
-    before = newest_of(connection, name)
+    before = ENDPOINTS.newest(connection, name=name)
     held = 0 if before is None or before.state is State.DELETED else before.revision
     if not draft.arms and not held:
         raise _no_such(connection, name)
@@ -176,7 +154,10 @@ def change_endpoint(
     revision = 1 if before is None else before.revision + 1
     kept = before.arms if before and not draft.arms else draft.arms
     after = replace(draft, revision=revision, arms=kept)
-    _store(connection, after)
+    ENDPOINTS.append(connection, [after])
+    arms = [asdict(arm) for arm in after.arms]
+    data = {"revision": revision, "state": after.state, "arms": arms, "reason": after.reason}
+    record(connection, "endpoint.changed", name, data, at=after.created_at)
     if not is_released:
         _deploy(connection, before, after)
     return after
@@ -216,37 +197,10 @@ def _parts(endpoint: Endpoint | None) -> dict[str, tuple[Stage, float]]:
     return found
 
 
-def _no_such(connection: Connection, name: str) -> StoreError:
-    known = [endpoint.name for endpoint in _all(connection)]
+def _no_such(source: Source, name: str) -> StoreError:
+    known = [endpoint.name for endpoint in list_endpoints(source)]
     remedy = did_you_mean(name[:100], known) if known else " `loomrl serve VERSION` makes the first one."
     return StoreError(f"there is no endpoint {name!r:.100}. {there_are(known)}{remedy}")
-
-
-def _store(connection: Connection, endpoint: Endpoint) -> None:
-    arms = [asdict(arm) for arm in endpoint.arms]
-    row = {
-        "name": endpoint.name,
-        "revision": endpoint.revision,
-        "state": endpoint.state.value,
-        "arms": to_json({"arms": arms}, what=f"endpoint {endpoint.name!r}"),
-        "reason": endpoint.reason,
-        "created_at": endpoint.created_at,
-    }
-    connection.execute(insert(endpoints).values(**row))
-    data = {"revision": endpoint.revision, "state": endpoint.state.value, "arms": arms, "reason": endpoint.reason}
-    record(connection, Event(kind="endpoint.changed", subject=endpoint.name, data=data, created_at=endpoint.created_at))
-
-
-def _endpoint_of(row: Row) -> Endpoint:
-    arms = from_json(row["arms"])["arms"]
-    return Endpoint(
-        name=row["name"],
-        revision=row["revision"],
-        state=State(row["state"]),
-        arms=tuple(Arm(**{**arm, "role": Role(arm["role"])}) for arm in arms),
-        reason=row["reason"],
-        created_at=row["created_at"],
-    )
 
 
 def _check(name: str, arms: Sequence[Arm]) -> None:

@@ -4,23 +4,22 @@ import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from loomrl.canonical import as_uuid
 from loomrl.store.bus_messages import remove_by_id
 from loomrl.store.db import LoomDB
-from loomrl.store.events import Event, record
+from loomrl.store.events import EVENTS, record
+from loomrl.store.feedback import FEEDBACK
 from loomrl.store.judgements import delete_about
+from loomrl.store.log import Log, Source, scalar, scalars, slices, to_json
 from loomrl.store.notes import find_note
 from loomrl.store.observations import unit_hash
-from loomrl.store.participants import leave, sessions_of
-from loomrl.store.rows import Row, from_json
-from loomrl.store.sessions import delete_sessions, person_hash
-from loomrl.store.tables import erasures, events, feedback, placeholders, rewards, sessions
+from loomrl.store.rewards import REWARDS
+from loomrl.store.sessions import SESSIONS, delete_sessions, forget_participants, person_hash, placeholders, sessions_of
 
-MOST = 1000
-"""Ids in one question."""
 ORIGIN = "bus/origin"
 """The note with the beginning of the ids under which events are on the bus (`loomrl.bus.origin`)."""
 
@@ -33,6 +32,8 @@ class Erasure:
     endpoint: str
     person: str
     """The hash of the name that callers give."""
+    state: Literal["open", "done"] = "open"
+    """One that is done stays for a while, without the person."""
     trajectories: tuple[str, ...] = ()
     units: tuple[int, ...] = ()
     """In observations."""
@@ -41,12 +42,15 @@ class Erasure:
     created_at: float
 
 
+ERASURES = Log("erasures", Erasure)
+
+
 def begin_erasure(db: LoomDB, endpoint: str, user: str, *, at: float) -> Erasure:
     """Put on record what is to be deleted, and forget who spoke in it."""
     person = person_hash(endpoint, user)
     with db.write() as connection:
         found = sessions_of(connection, endpoint, person)
-        leave(connection, found)
+        forget_participants(connection, found)
         begun = Erasure(
             id=uuid.uuid4().hex,
             endpoint=endpoint,
@@ -55,22 +59,19 @@ def begin_erasure(db: LoomDB, endpoint: str, user: str, *, at: float) -> Erasure
             units=tuple(unit_hash(name) for name in (user, *found)),
             created_at=at,
         )
-        row = {"id": begun.id, "endpoint": endpoint, "person": person, "state": "open", "created_at": at}
-        connection.execute(insert(erasures).values(**row, trajectories=json.dumps(found), content=_content(begun)))
+        ERASURES.append(connection, [begun])
     return begun
 
 
 def open_erasures(db: LoomDB, endpoint: str) -> list[Erasure]:
     """The deletions of an endpoint's people that are not finished, oldest first."""
-    mine = (erasures.c.endpoint == endpoint) & (erasures.c.state == "open")
-    with db.read() as connection:
-        return [_erasure_of(row) for row in connection.execute(select(erasures).where(mine)).mappings()]
+    return [erasure for _, erasure in ERASURES.read(db, endpoint=endpoint, state="open")]
 
 
 def erase(db: LoomDB, trajectories: Sequence[str]) -> dict[str, int]:
     """Delete from LoomDB all that points at these trajectories, their sessions and calls; how many rows of each."""
     with db.write() as connection:
-        there = len(connection.execute(select(sessions.c.id).where(sessions.c.id.in_(trajectories))).all())
+        there = len(scalars(connection, select(SESSIONS.c.id).where(SESSIONS.c.id.in_(trajectories))))
         counts = {"sessions": there, "calls": delete_sessions(connection, trajectories)}
         return counts | delete_judgements(connection, trajectories)
 
@@ -79,12 +80,12 @@ def delete_judgements(connection: Connection, trajectories: Sequence[str]) -> di
     """Delete feedback on these trajectories, numbers of placeholders in it, questions to people about them, and their
     rewards, also from our bus.
     """
-    made = select(rewards.c.id).where(rewards.c.trajectory.in_(trajectories))
-    told = (events.c.kind == "reward.made") & events.c.subject.in_(made)
+    made = select(REWARDS.c.id).where(REWARDS.c.trajectory.in_(trajectories))
+    told = (EVENTS.c.kind == "reward.made") & EVENTS.c.subject.in_(made)
     origin = find_note(connection, ORIGIN)
-    ids = [f"{origin}-{position}" for position in connection.scalars(select(events.c.position).where(told))]
+    ids = [f"{origin}-{position}" for position in scalars(connection, select(EVENTS.c.position).where(told))]
     counts = {"messages": remove_by_id(connection, ids), "questions": delete_about(connection, trajectories)}
-    for table in (feedback, rewards):
+    for table in (FEEDBACK.table, REWARDS.table):
         done = connection.execute(delete(table).where(table.c.trajectory.in_(trajectories)))
         counts[table.name] = done.rowcount
     connection.execute(delete(placeholders).where(placeholders.c.session.in_(trajectories)))
@@ -93,9 +94,9 @@ def delete_judgements(connection: Connection, trajectories: Sequence[str]) -> di
 
 def keep_erasure(db: LoomDB, erasure: Erasure) -> None:
     """Keep how far a deletion has come."""
-    where = (erasures.c.id == erasure.id) & (erasures.c.state == "open")
+    text = to_json(erasure.counts, what="counts")
     with db.write() as connection:
-        connection.execute(update(erasures).where(where).values(content=_content(erasure)))
+        connection.execute(update(ERASURES.table).where(_is_open(erasure)).values(counts=text))
 
 
 def finish_erasure(db: LoomDB, erasure: Erasure, *, at: float) -> Erasure:
@@ -105,30 +106,27 @@ def finish_erasure(db: LoomDB, erasure: Erasure, *, at: float) -> Erasure:
     """
     ids = list(map(as_uuid, erasure.trajectories))
     with db.write() as connection:
-        told = sum(remove_by_id(connection, ids[start : start + MOST]) for start in range(0, len(ids), MOST))
+        told = sum(remove_by_id(connection, some) for some in slices(ids))
         counts = {**erasure.counts, "messages": erasure.counts.get("messages", 0) + told}
-        is_open = (erasures.c.id == erasure.id) & (erasures.c.state == "open")
-        done = connection.execute(update(erasures).where(is_open).values(state="done", person="", content="{}"))
+        nothing = {"person": "", "units": "[]", "counts": "{}"}
+        done = connection.execute(update(ERASURES.table).where(_is_open(erasure)).values(state="done", **nothing))
         if done.rowcount:
             data = {"endpoint": erasure.endpoint, **counts}
-            record(connection, Event(kind="person.forgotten", subject=erasure.person, data=data, created_at=at))
+            record(connection, "person.forgotten", erasure.person, data, at=at)
     return replace(erasure, counts=counts)
 
 
-def erased(db: LoomDB, trajectories: Collection[str]) -> set[str]:
-    """Those that are being deleted, or were lately: whoever stored something of them meanwhile deletes it."""
-    with db.read() as connection:
-        return erased_in(connection, trajectories)
+def erased(source: Source, trajectories: Collection[str]) -> set[str]:
+    """Those that are being deleted, or were lately. A writer that stored something of them meanwhile deletes it.
 
-
-def erased_in(connection: Connection, trajectories: Collection[str]) -> set[str]:
-    """As `erased`, in the transaction of whoever stores something of them: then nothing is left to delete."""
-    found = connection.scalars(select(erasures.c.trajectories)).all()
+    In the transaction that stores something of them, nothing is left to delete.
+    """
+    found = scalars(source, select(ERASURES.c.trajectories))
     return set(trajectories).intersection(set().union(*map(json.loads, found)))
 
 
 def erase_late(db: LoomDB, trajectories: Collection[str]) -> set[str]:
-    """Those that were deleted while somebody stored something of them: what was stored in LoomDB is deleted too."""
+    """Those that were deleted while something of them was stored: what was stored in LoomDB is deleted too."""
     gone = erased(db, trajectories)
     if gone:
         erase(db, sorted(gone))
@@ -137,26 +135,12 @@ def erase_late(db: LoomDB, trajectories: Collection[str]) -> set[str]:
 
 def purge_erasures(db: LoomDB, endpoint: str, *, before: float) -> None:
     """Delete the last traces of deletions that began before then and are finished."""
-    old = (erasures.c.endpoint == endpoint) & (erasures.c.state == "done") & (erasures.c.created_at < before)
-    with db.read() as connection:
-        if connection.execute(select(erasures.c.id).where(old).limit(1)).first() is None:
-            return
+    old = (ERASURES.c.endpoint == endpoint) & (ERASURES.c.state == "done") & (ERASURES.c.created_at < before)
+    if scalar(db, select(ERASURES.c.id).where(old).limit(1)) is None:
+        return
     with db.write() as connection:
-        connection.execute(delete(erasures).where(old))
+        connection.execute(delete(ERASURES.table).where(old))
 
 
-def _content(erasure: Erasure) -> str:
-    return json.dumps({"units": erasure.units, "counts": dict(erasure.counts)})
-
-
-def _erasure_of(row: Row) -> Erasure:
-    content = from_json(row["content"])
-    return Erasure(
-        id=row["id"],
-        endpoint=row["endpoint"],
-        person=row["person"],
-        trajectories=tuple(json.loads(row["trajectories"])),
-        units=tuple(content["units"]),
-        counts=content["counts"],
-        created_at=row["created_at"],
-    )
+def _is_open(erasure: Erasure) -> ColumnElement[bool]:
+    return (ERASURES.c.id == erasure.id) & (ERASURES.c.state == "open")

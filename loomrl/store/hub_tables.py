@@ -6,7 +6,7 @@ A group is `open → ready → leased → acked`, or `released` with a cause. A 
 
 from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, LargeBinary, Table, Text
 
-from loomrl.store.tables import Position, metadata
+from loomrl.store.log import Position, metadata
 
 leases = Table(
     "leases",
@@ -92,11 +92,3 @@ hub_counters = Table(
 `released` (by cause) and `part_sums` (by reward part) are JSON; `served` is its virtual time in the fair queue;
 `recent` arrivals decay with time and give the rate.
 """
-
-hub_notes = Table(
-    "hub_notes",
-    metadata,
-    Column("key", Text, primary_key=True),
-    Column("text", Text, nullable=False),
-)
-"""State that protocols in front of the hub must keep through a restart."""

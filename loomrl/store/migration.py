@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +12,54 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, event
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from loomrl.errors import StoreError
+from loomrl.store import (  # noqa: F401 - each puts its tables into `metadata`
+    ab_tests,
+    archives,
+    datasets,
+    environments,
+    erasures,
+    hub_tables,
+    keys,
+    replicas,
+    trainings,
+    verdicts,
+)
 from loomrl.store.db import LoomDB
+from loomrl.store.log import metadata
+from loomrl.store.view import tables  # noqa: F401
 
 VERSION_TABLE = "loom_version"
 SCRIPTS = Path(__file__).parent / "migrations"
 _NEW: dict[str, list[tuple[str, Any]]] = {}
-"""Dialect → the statements that made a database of it here. Another one is made by them, in a quarter of the time."""
+"""Dialect → the statements that made a database here. The next one is made by them, in a quarter of the time."""
+_STATEMENTS = [
+    str(statement)
+    for table in metadata.sorted_tables
+    for statement in (CreateTable(table), *map(CreateIndex, sorted(table.indexes, key=lambda index: str(index.name))))
+]
+FIRST = f"0001_{sha256(''.join(_STATEMENTS).encode()).hexdigest()[:8]}"
+"""The first version, by its tables: a database that an earlier state of them made is refused by name."""
 
 
 def migrate(db: LoomDB) -> None:
     """Bring `db` to the newest schema, whole or not at all; several processes may do this at once."""
-    script = _script()
     with db.read() as connection:
-        current = current_revision(connection)
-    if current == script.get_current_head():
+        current = read_revision(connection)
+    if current == _script().get_current_head():
         return
     with db.write() as connection:
-        _refuse_newer(db, connection, script)
+        _refuse_unknown(db, connection)
         dialect = connection.dialect.name
-        if current_revision(connection) is not None:
+        if read_revision(connection) is not None:
             _upgrade(connection)
         elif dialect in _NEW:
             for statement, parameters in _NEW[dialect]:
                 connection.exec_driver_sql(statement, parameters).close()
         else:
-            with _recorded(connection) as statements:
+            with _recording(connection) as statements:
                 _upgrade(connection)
             _NEW[dialect] = statements
 
@@ -49,8 +71,8 @@ def _upgrade(connection: Connection) -> None:
 
 
 @contextmanager
-def _recorded(connection: Connection) -> Iterator[list[tuple[str, Any]]]:
-    """What is executed, in order."""
+def _recording(connection: Connection) -> Iterator[list[tuple[str, Any]]]:
+    """The statements that are executed meanwhile, in order."""
     statements: list[tuple[str, Any]] = []
 
     def note(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
@@ -63,19 +85,18 @@ def _recorded(connection: Connection) -> Iterator[list[tuple[str, Any]]]:
         event.remove(connection, "before_cursor_execute", note)
 
 
-def current_revision(connection: Connection) -> str | None:
+def read_revision(connection: Connection) -> str | None:
     """The schema version of a database; None if LoomDB has not used it yet."""
     return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
 
 
-def _refuse_newer(db: LoomDB, connection: Connection, script: ScriptDirectory) -> None:
-    current = current_revision(connection)
-    head = script.get_current_head()
-    known = {revision.revision for revision in script.walk_revisions()}
+def _refuse_unknown(db: LoomDB, connection: Connection) -> None:
+    current = read_revision(connection)
+    known = {revision.revision for revision in _script().walk_revisions()}
     if current is not None and current not in known:
         raise StoreError(
-            f"{db.location} has schema {current!r}, and this loomrl knows up to {head!r}: a newer loomrl made it. "
-            "Upgrade loomrl (pip install --upgrade loomrl), or choose another store_url."
+            f"{db.location} has schema {current!r}, and this loomrl knows up to {_script().get_current_head()!r}: "
+            "another version of loomrl made it. Use that one, or choose another store_url."
         )
 
 

@@ -1,9 +1,16 @@
 """Small texts by key, durable: the state that must survive a restart and belongs to no other table."""
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Column, Connection, Table, Text, delete, insert, select
 
-from loomrl.store.db import LoomDB, repeated
-from loomrl.store.hub_tables import hub_notes
+from loomrl.store.db import LoomDB
+from loomrl.store.log import Source, fetch, metadata, scalar
+
+hub_notes = Table(
+    "hub_notes",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("text", Text, nullable=False),
+)
 
 
 class Notes:
@@ -14,36 +21,28 @@ class Notes:
 
     def keep(self, key: str, text: str) -> None:
         """Keep the text under the key, in place of an earlier one."""
-        _keep(self._db, key, text)
+
+        def write() -> None:
+            with self._db.write() as connection:
+                put_note(connection, key, text)
+
+        self._db.again(write)
 
     def keep_first(self, key: str, text: str) -> str:
-        """The text under the key: the first that anybody kept."""
-        return _keep_first(self._db, key, text)
+        """Keep the text unless there is one under the key; the one that is there now."""
+
+        def write() -> str:
+            with self._db.write() as connection:
+                there = find_note(connection, key)
+                if there is None:
+                    put_note(connection, key, text)
+            return text if there is None else there
+
+        return self._db.again(write)
 
     def find(self, key: str) -> str | None:
         """The text last kept under the key."""
-        return _find(self._db, key)
-
-
-@repeated
-def _keep(db: LoomDB, key: str, text: str) -> None:
-    with db.write() as connection:
-        put_note(connection, key, text)
-
-
-@repeated
-def _keep_first(db: LoomDB, key: str, text: str) -> str:
-    with db.write() as connection:
-        there = find_note(connection, key)
-        if there is None:
-            connection.execute(insert(hub_notes).values(key=key, text=text))
-    return text if there is None else there
-
-
-@repeated
-def _find(db: LoomDB, key: str) -> str | None:
-    with db.read() as connection:
-        return find_note(connection, key)
+        return find_note(self._db, key)
 
 
 def put_note(connection: Connection, key: str, text: str) -> None:
@@ -52,14 +51,13 @@ def put_note(connection: Connection, key: str, text: str) -> None:
     connection.execute(insert(hub_notes).values(key=key, text=text))
 
 
-def find_note(connection: Connection, key: str) -> str | None:
+def find_note(source: Source, key: str) -> str | None:
     """The text last kept under the key."""
-    text: str | None = connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
+    text: str | None = scalar(source, select(hub_notes.c.text).where(hub_notes.c.key == key))
     return text
 
 
 def list_notes(db: LoomDB, prefix: str) -> dict[str, str]:
     """The notes whose key begins so, by key."""
     query = select(hub_notes).where(hub_notes.c.key.startswith(prefix, autoescape=True)).order_by(hub_notes.c.key)
-    with db.read() as connection:
-        return {row.key: row.text for row in connection.execute(query)}
+    return {row["key"]: row["text"] for row in fetch(db, query)}

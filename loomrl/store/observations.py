@@ -3,13 +3,27 @@
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import Column, Float, Index, LargeBinary, Select, Table, Text, bindparam, delete, insert, select, update
 
 from loomrl.errors import StoreError
 from loomrl.store.db import LoomDB
-from loomrl.store.tables import observations
+from loomrl.store.log import Position, Row, fetch, metadata, scalar
+
+observations = Table(
+    "observations",
+    metadata,
+    Column("position", Position, primary_key=True, autoincrement=True),
+    Column("endpoint", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("observations_by_endpoint", "endpoint", "position"),
+    sqlite_autoincrement=True,
+)
+"""Outcomes of calls, many in a row, as the gateways saw them; `source` is the gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,19 +71,15 @@ def read_observations(db: LoomDB, endpoint: str, *, after: int = 0, limit: int =
 
     `limit` counts rows: those that were stored together have one position, and are read together.
     """
-    query = select(observations.c.position, observations.c.payload)
-    query = query.where(observations.c.endpoint == endpoint, observations.c.position > after)
-    with db.read() as connection:
-        rows = connection.execute(query.order_by(observations.c.position).limit(limit)).all()
-    return [(row.position, each) for row in rows for each in _decoded(row.position, row.payload)]
+    query = _rows(endpoint).where(observations.c.position > after).order_by(observations.c.position)
+    rows = fetch(db, query.limit(limit))
+    return [(row["position"], each) for row in rows for each in _decode_row(row)]
 
 
 def latest_observations(db: LoomDB, endpoint: str, *, rows: int) -> list[Observation]:
     """The observations in an endpoint's newest rows, in their order."""
-    query = select(observations.c.position, observations.c.payload).where(observations.c.endpoint == endpoint)
-    with db.read() as connection:
-        found = connection.execute(query.order_by(observations.c.position.desc()).limit(rows)).all()
-    return [each for row in reversed(found) for each in _decoded(row.position, row.payload)]
+    found = fetch(db, _rows(endpoint).order_by(observations.c.position.desc()).limit(rows))
+    return [each for row in reversed(found) for each in _decode_row(row)]
 
 
 def unit_hash(name: str) -> int:
@@ -79,10 +89,8 @@ def unit_hash(name: str) -> int:
 
 def first_observation(db: LoomDB, endpoint: str) -> int | None:
     """The position of an endpoint's oldest row; None without any."""
-    query = select(observations.c.position).where(observations.c.endpoint == endpoint)
-    with db.read() as connection:
-        found: int | None = connection.scalar(query.order_by(observations.c.position).limit(1))
-        return found
+    found: int | None = scalar(db, _rows(endpoint).order_by(observations.c.position).limit(1))
+    return found
 
 
 def units_in(db: LoomDB, endpoint: str) -> set[int]:
@@ -99,21 +107,19 @@ def forget_units(db: LoomDB, endpoint: str, units: Collection[int]) -> int:
     """Delete all observations of these units; how many. Positions stay."""
     deleted = 0
     after = 0
-    mine = observations.c.endpoint == endpoint
-    query = select(observations.c.position, observations.c.payload).where(mine).order_by(observations.c.position)
+    query = _rows(endpoint).order_by(observations.c.position).limit(ROWS)
     while True:
-        with db.read() as connection:
-            rows = connection.execute(query.where(observations.c.position > after).limit(ROWS)).all()
+        rows = fetch(db, query.where(observations.c.position > after))
         if not rows:
             return deleted
-        after = rows[-1].position
+        after = rows[-1]["position"]
         changes = []
         for row in rows:
-            every = _decoded(row.position, row.payload)
+            every = _decode_row(row)
             kept = [each for each in every if each.unit not in units]
             if len(kept) < len(every):
                 deleted += len(every) - len(kept)
-                changes.append({"at": row.position, "left": _encode([astuple(each) for each in kept])})
+                changes.append({"at": row["position"], "left": _encode([astuple(each) for each in kept])})
         if changes:
             with db.write() as connection:
                 connection.execute(_REWRITE, changes)
@@ -122,21 +128,23 @@ def forget_units(db: LoomDB, endpoint: str, units: Collection[int]) -> int:
 def forget_observations(db: LoomDB, endpoint: str, *, before: float) -> int:
     """Delete the rows that were stored before then; how many."""
     mine = observations.c.endpoint == endpoint
-    with db.read() as connection:  # most of the time nothing is old, and nobody has to wait
-        oldest = connection.scalar(
-            select(observations.c.created_at).where(mine).order_by(observations.c.position).limit(1)
-        )
+    # Most of the time nothing is old, and no writer has to wait.
+    oldest = scalar(db, select(observations.c.created_at).where(mine).order_by(observations.c.position).limit(1))
     if oldest is None or oldest >= before:
         return 0
     with db.write() as connection:
         return connection.execute(delete(observations).where(mine, observations.c.created_at < before)).rowcount
 
 
-def _decoded(position: int, payload: bytes) -> list[Observation]:
+def _rows(endpoint: str) -> Select[Any]:
+    return select(observations.c.position, observations.c.payload).where(observations.c.endpoint == endpoint)
+
+
+def _decode_row(row: Row) -> list[Observation]:
     try:
         return [
             Observation(revision=revision, arm=arm, unit=unit, metric=metric, value=value, at=at, test=test)
-            for revision, arm, unit, metric, value, at, test in _decode(payload)
+            for revision, arm, unit, metric, value, at, test in _decode(row["payload"])
         ]
     except msgspec.DecodeError as error:
-        raise StoreError(f"observations at {position} cannot be read: {error}. Restore the database.") from None
+        raise StoreError(f"observations at {row['position']} cannot be read: {error}. Restore the database.") from None

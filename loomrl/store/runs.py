@@ -8,21 +8,21 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import UniqueConstraint, insert, update
 
 import loomrl
 from loomrl.errors import ConfigError, RunTaken, StoreError
 from loomrl.load import parse_yaml
 from loomrl.schema import Difference, differences
 from loomrl.store.db import LoomDB, repeated
-from loomrl.store.events import Event, event_of, record
-from loomrl.store.rows import Row, columns_of, find, from_json, require, to_json
-from loomrl.store.tables import events, policies, runs
+from loomrl.store.events import EVENTS, Event, record
+from loomrl.store.log import Records, Source, to_json
+from loomrl.types import PolicyVersion
 
 if TYPE_CHECKING:
     from loomrl.config import AnyExperiment
@@ -72,6 +72,16 @@ class Run:
         return self.status is RunStatus.FINISHED and not str(self.result.get("stopped", "")).startswith(BY_A_PERSON)
 
 
+RUNS = Records("runs", Run, index=("started_at",), newest=("started_at", "id"))
+POLICIES = Records(
+    "policies",
+    PolicyVersion,
+    UniqueConstraint("run", "number"),
+    index=("run", "parent"),
+    newest=("created_at", "number"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The right to lead a run. Who started or resumed it last holds it; whoever held it before is fenced out."""
@@ -97,12 +107,7 @@ def run_id(asked: str | None, name: str) -> str:
 
 def start_run(db: LoomDB, run: Run) -> Claim:
     """Record a run before it starts. Starting it again resumes it, with the same experiment but for its layout."""
-    row = columns_of(run) | {
-        "status": RunStatus.RUNNING.value,
-        "environments": to_json(dict(run.environments), what=f"run {run.id!r} environments"),
-        "result": "{}",
-        "finished_at": None,
-    }
+    row = RUNS.row(replace(run, status=RunStatus.RUNNING, result={}, finished_at=None))
     started: dict[str, Any] = {
         "code": run.code,
         "environments": dict(run.environments),
@@ -112,31 +117,24 @@ def start_run(db: LoomDB, run: Run) -> Claim:
     }
     with db.write() as connection:
         if run.parent_policy is not None:
-            require(connection, policies, run.parent_policy)
-        before = find(connection, runs, run.id)
+            POLICIES.require(connection, run.parent_policy)
+        before = RUNS.find(connection, run.id)
         if before is None:
-            connection.execute(insert(runs).values(**row))
+            connection.execute(insert(RUNS.table).values(**row))
         else:
             started["changed"] = {path: now for path, _, now in _changed_layout(before, run)}
             reopened = {name: row[name] for name in ("status", "finished_at", "code", "environments")}
-            connection.execute(update(runs).where(runs.c.id == run.id).values(**reopened))
+            connection.execute(update(RUNS.table).where(RUNS.c.id == run.id).values(**reopened))
         kind = "run.started" if before is None else "run.resumed"
-        record(connection, Event(kind=kind, subject=run.id, data=started, created_at=run.started_at))
+        record(connection, kind, run.id, started, at=run.started_at)
         return Claim(run.id, len(_beginnings(connection, run.id)), run.code)
 
 
-@repeated
-def hold(db: LoomDB, claim: Claim) -> None:
-    """RunTaken if the run was resumed by another process since."""
-    with db.read() as connection:
-        held(connection, claim)
-
-
-def held(connection: Connection, claim: Claim) -> None:
-    """`hold`, in the transaction of what must not be written without the claim."""
-    begun = _beginnings(connection, claim.run)
+def hold(source: Source, claim: Claim) -> None:
+    """Raises RunTaken if another process has resumed the run since."""
+    begun = _beginnings(source, claim.run)
     if len(begun) != claim.times:
-        by = from_json(begun[-1].data).get("host", "another host")
+        by = begun[-1].data.get("host", "another host")
         when = time.ctime(begun[-1].created_at)
         raise RunTaken(
             f"run {claim.run!r}: was resumed on {by} at {when}, so this process has stopped leading it. What it made "
@@ -144,31 +142,28 @@ def held(connection: Connection, claim: Claim) -> None:
         )
 
 
-def _beginnings(connection: Connection, run: str) -> list[Any]:
+def _beginnings(source: Source, run: str) -> list[Event]:
     """The starts and resumes of a run, in their order."""
-    query = select(events.c.data, events.c.created_at).where(events.c.subject == run, events.c.kind.in_(BEGUN))
-    return list(connection.execute(query.order_by(events.c.position)))
+    begun = EVENTS.select(subject=run).where(EVENTS.c.kind.in_(BEGUN))
+    return EVENTS.fetch(source, begun.order_by(EVENTS.c.position))
 
 
 def ask_to_stop(db: LoomDB, id: str, *, who: str, why: str, at: float) -> None:
     """Ask a run's trainer to end after its present update; a StoreError for a run that is not being trained."""
     with db.write() as connection:
-        run = run_of(require(connection, runs, id))
+        run = RUNS.require(connection, id)
         if run.kind != "train" or run.status is not RunStatus.RUNNING:
             raise StoreError(
                 f"run {id!r} is {run.status} and of kind {run.kind}: only a running training can be stopped."
             )
-        record(connection, Event(kind=STOP_ASKED, subject=id, data={"by": who, "why": why}, created_at=at))
+        record(connection, STOP_ASKED, id, {"by": who, "why": why}, at=at)
 
 
-@repeated
 def asked_to_stop(db: LoomDB, id: str) -> Event | None:
     """The wish that the run be stopped, if there is one since it was started or resumed."""
-    kinds = (STOP_ASKED, *BEGUN)
-    latest = select(events).where(events.c.subject == id, events.c.kind.in_(kinds)).order_by(events.c.position.desc())
-    with db.read() as connection:
-        row = connection.execute(latest.limit(1)).first()
-    return None if row is None or row.kind != STOP_ASKED else event_of(row)
+    either = EVENTS.select(subject=id).where(EVENTS.c.kind.in_((STOP_ASKED, *BEGUN)))
+    latest = EVENTS.first(db, either.order_by(EVENTS.c.position.desc()))
+    return None if latest is None or latest.kind != STOP_ASKED else latest
 
 
 @repeated
@@ -184,45 +179,12 @@ def finish_run(
     """Record the end of a run, and its result as JSON values; RunTaken if `claim` is not held any more."""
     text = to_json(dict(result or {}), what=f"run {id!r} result")
     with db.write() as connection:
-        require(connection, runs, id)
+        RUNS.require(connection, id)
         if claim is not None:
-            held(connection, claim)
+            hold(connection, claim)
         ended = {"status": status.value, "finished_at": finished_at, "result": text}
-        connection.execute(update(runs).where(runs.c.id == id).values(**ended))
-        record(connection, Event(kind=f"run.{status.value}", subject=id, created_at=finished_at))
-
-
-@repeated
-def show_run(db: LoomDB, id: str) -> Run:
-    """The run of this id."""
-    with db.read() as connection:
-        return run_of(require(connection, runs, id))
-
-
-@repeated
-def find_run(db: LoomDB, id: str) -> Run | None:
-    """The run of this id, if there is one."""
-    with db.read() as connection:
-        row = find(connection, runs, id)
-    return None if row is None else run_of(row)
-
-
-def list_runs(db: LoomDB, *, limit: int = 50, kind: str | None = None) -> list[Run]:
-    """The latest runs, newest first."""
-    query = select(runs).order_by(runs.c.started_at.desc(), runs.c.id).limit(limit)
-    if kind is not None:
-        query = query.where(runs.c.kind == kind)
-    with db.read() as connection:
-        return [run_of(row) for row in connection.execute(query).mappings()]
-
-
-def run_of(row: Row) -> Run:
-    """The run in a row."""
-    columns = dict(row)
-    columns["environments"] = from_json(columns["environments"])
-    columns["result"] = from_json(columns["result"])
-    columns["status"] = RunStatus(columns["status"])
-    return Run(**columns)
+        connection.execute(update(RUNS.table).where(RUNS.c.id == id).values(**ended))
+        record(connection, f"run.{status.value}", id, {}, at=finished_at)
 
 
 def machine() -> str:
@@ -235,9 +197,8 @@ def machine() -> str:
 
 def machine_of(db: LoomDB, run: str) -> str | None:
     """The machine that the run was last started or resumed on; None if it is not on record."""
-    with db.read() as connection:
-        begun = _beginnings(connection, run)
-    told = from_json(begun[-1].data) if begun else {}
+    begun = _beginnings(db, run)
+    told = begun[-1].data if begun else {}
     return f"{told['host']}: {told['machine']}" if "machine" in told else None
 
 
@@ -272,15 +233,13 @@ def recorded_sweep(run: Run) -> "Sweep":
 
 def changed_since(db: LoomDB, run: str, path: str) -> str | None:
     """The value of this setting that the run was resumed with last, as text; None if it is its own."""
-    with db.read() as connection:
-        begun = _beginnings(connection, run)
-    changed: Mapping[str, str] = from_json(begun[-1].data).get("changed", {}) if begun else {}
+    begun = _beginnings(db, run)
+    changed: Mapping[str, str] = begun[-1].data.get("changed", {}) if begun else {}
     return changed.get(path)
 
 
-def _changed_layout(before: Row, run: Run) -> list[Difference]:
+def _changed_layout(earlier: Run, run: Run) -> list[Difference]:
     """What differs from the experiment that the run began with; a StoreError if that is more than where it runs."""
-    earlier = run_of(before)
     if run.experiment == earlier.experiment:
         return []
     told = f"run {run.id!r} was started with experiment {earlier.experiment}, now {run.experiment}"

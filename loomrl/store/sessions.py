@@ -1,19 +1,38 @@
-"""Sessions of callers and their calls, as bytes; the people who opted out of being recorded."""
+"""Sessions of callers, with their calls as bytes, their speakers, their placeholders and their quarantine.
+
+Also the people who opted out of being recorded.
+"""
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from loomrl.store.db import LoomDB
-from loomrl.store.participants import leave, take_part
-from loomrl.store.rows import Row, from_json, to_json
-from loomrl.store.tables import answers, calls, opt_outs, placeholders, sessions
+from loomrl.store.events import EVENTS, Event
+from loomrl.store.log import Log, Position, Records, fetch, metadata, scalar, scalars, to_json
 
 Kept = Literal["new", "repeated", "foreign", "ended"]
 """`foreign`: the session is another key's or another endpoint's."""
+QUARANTINE = "session.quarantine"
+"""The kind of event by which sessions go into quarantine and out of it."""
 MOST_DELETED = 200
 """Sessions in one transaction of `forget`."""
 
@@ -30,7 +49,7 @@ class NewCall:
     columns: bytes | None
     marks: tuple[bytes, ...] = ()
     person: str = ""
-    """The hash of whoever spoke, if the caller named somebody."""
+    """The hash of the speaker's name, if the caller gave one."""
     created_at: float
 
 
@@ -58,18 +77,70 @@ class StoredSession:
     trajectory: str | None = None
 
 
+SESSIONS = Records("sessions", StoredSession, Index("sessions_by_time", "endpoint", "state", "last_at"))
+"""`open → ended → archived`."""
+CALLS = Log(
+    "calls",
+    NewCall,
+    Index("calls_by_session", "session", "position"),
+    beside=("endpoint", "key", "marks", "person"),
+)
+"""`columns` are the tokens; NULL where they are lost to redaction."""
+
+answers = Table(
+    "answers",
+    metadata,
+    Column("position", Position, primary_key=True, autoincrement=True),
+    Column("mark", LargeBinary, nullable=False, index=True),
+    Column("session", Text, nullable=False, index=True),
+    sqlite_autoincrement=True,
+)
+"""Marks of conversations that end with an answer on record (`loomrl.serving.thread`)."""
+
+participants = Table(
+    "participants",
+    metadata,
+    Column("session", Text, primary_key=True),
+    Column("person", Text, primary_key=True),
+    Column("endpoint", Text, nullable=False),
+    Index("participants_by_person", "endpoint", "person"),
+)
+"""Who spoke in a session, by the hash of `OPT_OUTS`. Rows stay as long as the session's trajectory does."""
+
+placeholders = Table(
+    "placeholders",
+    metadata,
+    Column("session", Text, primary_key=True),
+    Column("hash", LargeBinary, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+)
+"""Values of a session by a hash whose key only the service has in memory, and the numbers of their placeholders."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptOut:
+    """A person who is not recorded, by the hash of their name."""
+
+    person: str
+    created_at: float
+
+
+OPT_OUTS = Records("opt_outs", OptOut, Column("endpoint", Text, primary_key=True), key=("person",))
+
+
 def keep_calls(db: LoomDB, new: Sequence[NewCall]) -> list[Kept]:
     """Store calls in one transaction, each once; the fate of each."""
     with db.write() as connection:
-        there = _sessions(connection, {call.session for call in new})
-        stored = set(connection.scalars(_STORED, {"ids": list({call.id for call in new})}))
+        ids = {call.session for call in new}
+        there = {one.id: one for one in SESSIONS.fetch(connection, SESSIONS.select().where(SESSIONS.c.id.in_(ids)))}
+        stored = set(scalars(connection, select(CALLS.c.id).where(CALLS.c.id.in_({call.id for call in new}))))
         fates: list[Kept] = []
-        opened: dict[str, dict[str, Any]] = {}
+        opened: dict[str, StoredSession] = {}
         seen: dict[str, float] = {}
         fresh: list[NewCall] = []
         for call in new:
-            stored_session = there.get(call.session)
-            session = dict(stored_session) if stored_session else _fresh_session(opened, call)
+            session = there.get(call.session) or opened.setdefault(call.session, _open_session(call))
             fate = _fate(session, call, stored)
             fates.append(fate)
             if fate == "new":
@@ -80,109 +151,121 @@ def keep_calls(db: LoomDB, new: Sequence[NewCall]) -> list[Kept]:
     return fates
 
 
-def _fresh_session(opened: dict[str, dict[str, Any]], call: NewCall) -> Mapping[str, Any]:
-    begun = {"opened_at": call.created_at, "last_at": call.created_at, "state": "open"}
-    return opened.setdefault(call.session, {"id": call.session, "endpoint": call.endpoint, "key": call.key, **begun})
+def _open_session(call: NewCall) -> StoredSession:
+    at = call.created_at
+    return StoredSession(id=call.session, endpoint=call.endpoint, key=call.key, state="open", opened_at=at, last_at=at)
 
 
-def _fate(session: Mapping[str, Any], call: NewCall, stored: Collection[str]) -> Kept:
-    if (session["key"], session["endpoint"]) != (call.key, call.endpoint):
+def _fate(session: StoredSession, call: NewCall, stored: Collection[str]) -> Kept:
+    if (session.key, session.endpoint) != (call.key, call.endpoint):
         return "foreign"
     if call.id in stored:
         return "repeated"
-    return "new" if session["state"] == "open" else "ended"
+    return "new" if session.state == "open" else "ended"
 
 
 def _insert(
-    connection: Connection, fresh: Sequence[NewCall], opened: dict[str, dict[str, Any]], seen: dict[str, float]
+    connection: Connection, fresh: Sequence[NewCall], opened: dict[str, StoredSession], seen: dict[str, float]
 ) -> None:
-    if opened:
-        connection.execute(insert(sessions), list(opened.values()))
+    SESSIONS.insert(connection, list(opened.values()))
     if later := [{"at": id, "seen": when} for id, when in seen.items()]:
         connection.execute(_SEEN, later)
-    if fresh:
-        connection.execute(insert(calls), [_row(call) for call in fresh])
+    CALLS.insert(connection, fresh)
     if marks := [{"mark": mark, "session": call.session} for call in fresh for mark in call.marks]:
         connection.execute(insert(answers), marks)
-    take_part(connection, {(call.session, call.person): call.endpoint for call in fresh if call.person})
+    record_participants(connection, {(call.session, call.person): call.endpoint for call in fresh if call.person})
 
 
-def _row(call: NewCall) -> dict[str, Any]:
-    names = ("id", "session", "payload", "columns", "created_at")
-    return {name: getattr(call, name) for name in names}
+def record_participants(connection: Connection, people: Mapping[tuple[str, str], str]) -> None:
+    """Store who spoke, once each: (session, person) → endpoint."""
+    there = {(row["session"], row["person"]) for row in fetch(connection, _spoke({session for session, _ in people}))}
+    new = [{"session": each[0], "person": each[1], "endpoint": people[each]} for each in sorted(people.keys() - there)]
+    if new:
+        connection.execute(insert(participants), new)
 
 
-def read_session(db: LoomDB, id: str) -> StoredSession | None:
-    """The session of this id."""
-    with db.read() as connection:
-        return next((_session_of(row) for row in _sessions(connection, {id}).values()), None)
+def _spoke(sessions: Collection[str]) -> Select[Any]:
+    return select(participants).where(participants.c.session.in_(sessions))
+
+
+def people_in(db: LoomDB, sessions: Sequence[str]) -> dict[str, set[str]]:
+    """Session → the people who spoke in it; sessions without a known person are left out."""
+    found: dict[str, set[str]] = {}
+    for row in fetch(db, _spoke(sessions)):
+        found.setdefault(row["session"], set()).add(row["person"])
+    return found
+
+
+def sessions_of(connection: Connection, endpoint: str, person: str) -> list[str]:
+    """The sessions of an endpoint in which this person spoke."""
+    mine = (participants.c.endpoint == endpoint) & (participants.c.person == person)
+    return sorted(scalars(connection, select(participants.c.session).where(mine)))
+
+
+def forget_participants(connection: Connection, sessions: Sequence[str]) -> None:
+    """Forget who spoke in these sessions."""
+    connection.execute(delete(participants).where(participants.c.session.in_(sessions)))
 
 
 def read_calls(db: LoomDB, session: str, *, after: int = 0) -> tuple[StoredSession | None, list[StoredCall]]:
     """A session, and its calls past a position in the order in which they were kept."""
-    query = select(calls.c.position, calls.c.payload, calls.c.columns)
-    query = query.where(calls.c.session == session, calls.c.position > after).order_by(calls.c.position)
+    query = select(CALLS.c.position, CALLS.c.payload, CALLS.c.columns)
+    query = query.where(CALLS.c.session == session, CALLS.c.position > after).order_by(CALLS.c.position)
     with db.read() as connection:
-        row = _sessions(connection, {session}).get(session)
-        found = [StoredCall(*one) for one in connection.execute(query)] if row else []
-    return (None if row is None else _session_of(row)), found
+        found = SESSIONS.find(connection, session)
+        return found, [StoredCall(*row.values()) for row in fetch(connection, query)] if found else []
 
 
 def read_call(db: LoomDB, id: str) -> tuple[str, bytes] | None:
     """The session of a call, and its payload."""
-    with db.read() as connection:
-        row = connection.execute(select(calls.c.session, calls.c.payload).where(calls.c.id == id)).one_or_none()
-    return None if row is None else (row.session, row.payload)
+    rows = fetch(db, select(CALLS.c.session, CALLS.c.payload).where(CALLS.c.id == id))
+    return next(((row["session"], row["payload"]) for row in rows), None)
 
 
 def find_session(db: LoomDB, key: str, marks: Sequence[bytes]) -> str | None:
     """The latest open session of a key with an answer of one of these marks; earlier marks first."""
-    query = select(answers.c.mark, answers.c.session).join(sessions, sessions.c.id == answers.c.session)
-    query = query.where(answers.c.mark.in_(list(marks)), sessions.c.key == key, sessions.c.state == "open")
-    with db.read() as connection:
-        found = {bytes(row.mark): row.session for row in connection.execute(query.order_by(answers.c.position))}
+    query = select(answers.c.mark, answers.c.session).join(SESSIONS.table, SESSIONS.c.id == answers.c.session)
+    query = query.where(answers.c.mark.in_(list(marks)), SESSIONS.c.key == key, SESSIONS.c.state == "open")
+    found = {bytes(row["mark"]): row["session"] for row in fetch(db, query.order_by(answers.c.position))}
     return next((found[mark] for mark in marks if mark in found), None)
 
 
 def end_session(db: LoomDB, id: str, ending: Mapping[str, Any], *, at: float) -> StoredSession | None:
     """End a session unless it has ended; the session as it is now, None if it is unknown."""
     text = to_json(ending, what=f"the end of session {id!r}")
-    is_open = (sessions.c.id == id) & (sessions.c.state == "open")
+    is_open = (SESSIONS.c.id == id) & (SESSIONS.c.state == "open")
     with db.write() as connection:
-        connection.execute(update(sessions).where(is_open).values(state="ended", ended_at=at, ending=text))
-        row = _sessions(connection, {id}).get(id)
-        return None if row is None else _session_of(row)
+        connection.execute(update(SESSIONS.table).where(is_open).values(state="ended", ended_at=at, ending=text))
+        return SESSIONS.find(connection, id)
 
 
 def end_idle(db: LoomDB, endpoint: str, ending: Mapping[str, Any], *, at: float, idle_s: float) -> int:
     """End the sessions without a call since `idle_s`; how many."""
-    over = sessions.c.last_at <= at - idle_s
+    over = SESSIONS.c.last_at <= at - idle_s
     return _end(db, endpoint, over, ending, at)
 
 
 def end_old(db: LoomDB, endpoint: str, ending: Mapping[str, Any], *, at: float, age_s: float) -> int:
     """End the sessions that were opened longer ago than `age_s`; how many."""
-    over = sessions.c.opened_at <= at - age_s
+    over = SESSIONS.c.opened_at <= at - age_s
     return _end(db, endpoint, over, ending, at)
 
 
 def _end(db: LoomDB, endpoint: str, over: Any, ending: Mapping[str, Any], at: float) -> int:
     text = to_json(ending, what="the end of a session")
-    where = (sessions.c.endpoint == endpoint) & (sessions.c.state == "open") & over
-    with db.read() as connection:  # most of the time there is none, and nobody has to wait
-        if connection.execute(select(sessions.c.id).where(where).limit(1)).first() is None:
-            return 0
+    where = (SESSIONS.c.endpoint == endpoint) & (SESSIONS.c.state == "open") & over
+    # Most of the time there is none, and no writer has to wait.
+    if scalar(db, select(SESSIONS.c.id).where(where).limit(1)) is None:
+        return 0
     with db.write() as connection:
-        done = connection.execute(update(sessions).where(where).values(state="ended", ended_at=at, ending=text))
+        done = connection.execute(update(SESSIONS.table).where(where).values(state="ended", ended_at=at, ending=text))
         return int(done.rowcount)
 
 
 def ended_sessions(db: LoomDB, endpoint: str, *, limit: int) -> list[StoredSession]:
     """Ended sessions of an endpoint that its hub does not have yet, oldest first."""
-    where = (sessions.c.endpoint == endpoint) & (sessions.c.state == "ended")
-    with db.read() as connection:
-        rows = connection.execute(select(sessions).where(where).order_by(sessions.c.last_at).limit(limit)).mappings()
-        return [_session_of(row) for row in rows]
+    ended = SESSIONS.select(endpoint=endpoint, state="ended")
+    return SESSIONS.fetch(db, ended.order_by(SESSIONS.c.last_at).limit(limit))
 
 
 def archive_sessions(db: LoomDB, trajectories: Mapping[str, str]) -> None:
@@ -194,22 +277,21 @@ def archive_sessions(db: LoomDB, trajectories: Mapping[str, str]) -> None:
 
 def count_lost(db: LoomDB, endpoint: str, *, since: float) -> int:
     """The sessions with a call since then that ended and became no trajectory."""
-    mine = (sessions.c.endpoint == endpoint, sessions.c.state == "archived", sessions.c.last_at >= since)
-    query = select(func.count()).select_from(sessions).where(*mine, sessions.c.trajectory == "")
-    with db.read() as connection:
-        return int(connection.scalar(query) or 0)
+    mine = (SESSIONS.c.endpoint == endpoint, SESSIONS.c.state == "archived", SESSIONS.c.last_at >= since)
+    query = select(func.count()).select_from(SESSIONS.table).where(*mine, SESSIONS.c.trajectory == "")
+    return int(scalar(db, query))
 
 
 def forget(db: LoomDB, endpoint: str, *, before: float) -> int:
     """Delete the sessions whose last call was before then, with all their calls; how many."""
-    old = (sessions.c.endpoint == endpoint) & (sessions.c.state == "archived") & (sessions.c.last_at < before)
+    old = (SESSIONS.c.endpoint == endpoint) & (SESSIONS.c.state == "archived") & (SESSIONS.c.last_at < before)
     deleted = 0
     while True:
         with db.write() as connection:
-            rows = connection.execute(select(sessions.c.id, sessions.c.trajectory).where(old).limit(MOST_DELETED)).all()
+            rows = connection.execute(select(SESSIONS.c.id, SESSIONS.c.trajectory).where(old).limit(MOST_DELETED)).all()
             ids = [row.id for row in rows]
             delete_sessions(connection, ids)
-            leave(connection, [row.id for row in rows if not row.trajectory])
+            forget_participants(connection, [row.id for row in rows if not row.trajectory])
         deleted += len(ids)
         if len(ids) < MOST_DELETED:
             return deleted
@@ -217,10 +299,10 @@ def forget(db: LoomDB, endpoint: str, *, before: float) -> int:
 
 def delete_sessions(connection: Connection, ids: Sequence[str]) -> int:
     """Delete these sessions with all their calls; how many calls."""
-    deleted = connection.execute(delete(calls).where(calls.c.session.in_(ids))).rowcount
+    deleted = connection.execute(delete(CALLS.table).where(CALLS.c.session.in_(ids))).rowcount
     connection.execute(delete(answers).where(answers.c.session.in_(ids)))
     connection.execute(delete(placeholders).where(placeholders.c.session.in_(ids)))
-    connection.execute(delete(sessions).where(sessions.c.id.in_(ids)))
+    connection.execute(delete(SESSIONS.table).where(SESSIONS.c.id.in_(ids)))
     return deleted
 
 
@@ -228,64 +310,112 @@ def opt_out(db: LoomDB, endpoint: str, people: Iterable[str], *, at: float) -> N
     """From now on these people's calls to the endpoint are not recorded."""
     names = {person_hash(endpoint, one) for one in people}
     with db.write() as connection:
-        query = select(opt_outs.c.person).where(opt_outs.c.endpoint == endpoint, opt_outs.c.person.in_(list(names)))
-        new = names - set(connection.scalars(query))
-        if new:
-            rows = [{"endpoint": endpoint, "person": one, "created_at": at} for one in sorted(new)]
-            connection.execute(insert(opt_outs), rows)
+        known = OPT_OUTS.select(endpoint=endpoint).where(OPT_OUTS.c.person.in_(names))
+        new = sorted(names - {one.person for one in OPT_OUTS.fetch(connection, known)})
+        OPT_OUTS.insert(connection, [OptOut(one, at) for one in new], endpoint=endpoint)
 
 
 def opt_in(db: LoomDB, endpoint: str, people: Iterable[str]) -> None:
     """Record these people again."""
     names = [person_hash(endpoint, one) for one in people]
     with db.write() as connection:
-        connection.execute(delete(opt_outs).where(opt_outs.c.endpoint == endpoint, opt_outs.c.person.in_(names)))
-
-
-@dataclass(frozen=True, slots=True)
-class OptOut:
-    """Somebody who is not recorded, by their hash."""
-
-    person: str
-    created_at: float
+        connection.execute(delete(OPT_OUTS.table).where(OPT_OUTS.c.endpoint == endpoint, OPT_OUTS.c.person.in_(names)))
 
 
 def list_opt_outs(db: LoomDB, endpoint: str) -> list[OptOut]:
     """People who opted out of an endpoint, latest first."""
-    query = select(opt_outs.c.person, opt_outs.c.created_at).where(opt_outs.c.endpoint == endpoint)
-    with db.read() as connection:
-        return [OptOut(*row) for row in connection.execute(query.order_by(opt_outs.c.created_at.desc()))]
+    return OPT_OUTS.fetch(db, OPT_OUTS.select(endpoint=endpoint).order_by(OPT_OUTS.c.created_at.desc()))
 
 
 def opted_out(db: LoomDB) -> frozenset[str]:
     """The hashes of all who opted out."""
-    with db.read() as connection:
-        return frozenset(connection.scalars(select(opt_outs.c.person)))
+    return frozenset(scalars(db, select(OPT_OUTS.c.person)))
 
 
 def person_hash(endpoint: str, person: str) -> str:
-    """The name under which somebody is in the list."""
+    """The hash that stands for a person in `OPT_OUTS` and `participants`."""
     return hashlib.sha256(f"{endpoint}\0{person}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def person_of(endpoint: str, user: str) -> str:
-    """What is stored of a caller's name for its user: its hash; nothing of nobody."""
+    """The hash of a caller's name for its user; empty without a name."""
     return person_hash(endpoint, user) if user else ""
 
 
-def _sessions(connection: Connection, ids: Collection[str]) -> dict[str, Row]:
-    return {row["id"]: row for row in connection.execute(_SESSIONS, {"ids": list(ids)}).mappings()}
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The values of a session that need a number, by their hashes, and the numbers that its texts have already."""
+
+    values: Mapping[bytes, str] = field(default_factory=dict)
+    """Hash → kind."""
+    taken: Mapping[str, int] = field(default_factory=dict)
+    """Kind → the highest number in a text that came with placeholders in it."""
 
 
-def _session_of(row: Row) -> StoredSession:
-    return StoredSession(**(dict(row) | {"ending": None if row["ending"] is None else from_json(row["ending"])}))
+def number_values(db: LoomDB, wanted: Mapping[str, Wanted]) -> dict[tuple[str, bytes], tuple[str, int]]:
+    """The kind and number of each value, by session and hash: as before, or the next of its kind in the session."""
+    with db.write() as connection:
+        rows = fetch(connection, select(placeholders).where(placeholders.c.session.in_(wanted)))
+        known = {(row["session"], bytes(row["hash"])): (row["kind"], row["number"]) for row in rows}
+        last: dict[tuple[str, str], int] = {}
+        for (session, _), (kind, number) in known.items():
+            last[session, kind] = max(last.get((session, kind), 0), number)
+        new = []
+        for session, one in wanted.items():
+            for hash, kind in one.values.items():
+                if (session, hash) in known:
+                    continue
+                number = max(last.get((session, kind), 0), one.taken.get(kind, 0)) + 1
+                last[session, kind] = number
+                known[session, hash] = (kind, number)
+                new.append({"session": session, "hash": hash, "kind": kind, "number": number})
+        if new:
+            connection.execute(insert(placeholders), new)
+    return known
 
 
-_SESSIONS = select(sessions).where(sessions.c.id.in_(bindparam("ids", expanding=True)))
-_STORED = select(calls.c.id).where(calls.c.id.in_(bindparam("ids", expanding=True)))
-_SEEN = update(sessions).where(sessions.c.id == bindparam("at")).values(last_at=bindparam("seen"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """A session taken into quarantine by a rule, or freed by a person."""
+
+    endpoint: str
+    session: str
+    held: bool
+    rule: str = ""
+    who: str = ""
+    at: float
+
+
+def record_quarantine(db: LoomDB, change: Quarantine) -> None:
+    """Put it on record; gateways follow within a second."""
+    data = {"endpoint": change.endpoint, "held": change.held, "rule": change.rule, "who": change.who}
+    EVENTS.append(db, [Event(kind=QUARANTINE, subject=change.session, data=data, created_at=change.at)])
+
+
+def read_quarantine(db: LoomDB, *, after: int = 0) -> list[tuple[int, Quarantine]]:
+    """The next changes past a position, oldest first."""
+    return [
+        (position, Quarantine(session=event.subject, at=event.created_at, **event.data))
+        for position, event in EVENTS.read(db, after=after, kind=QUARANTINE)
+    ]
+
+
+def quarantined(db: LoomDB, *, endpoint: str = "") -> list[Quarantine]:
+    """The sessions in quarantine now, oldest first."""
+    there: dict[tuple[str, str], Quarantine] = {}
+    after = 0
+    while changes := read_quarantine(db, after=after):
+        after = changes[-1][0]
+        for _, change in changes:
+            there.pop((change.endpoint, change.session), None)
+            if change.held and endpoint in ("", change.endpoint):
+                there[change.endpoint, change.session] = change
+    return list(there.values())
+
+
+_SEEN = update(SESSIONS.table).where(SESSIONS.c.id == bindparam("at")).values(last_at=bindparam("seen"))
 _ARCHIVED = (
-    update(sessions)
-    .where(sessions.c.id == bindparam("at"), sessions.c.state == "ended")
+    update(SESSIONS.table)
+    .where(SESSIONS.c.id == bindparam("at"), SESSIONS.c.state == "ended")
     .values(state="archived", trajectory=bindparam("made"))
 )

@@ -1,17 +1,16 @@
-"""Verdicts of the gate, and people's approvals of them: rows that are never edited."""
+"""Verdicts of the gate. Only people's approvals are added to them, each with an event."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import update
 
 from loomrl.errors import StoreError, did_you_mean, there_are
 from loomrl.store.db import LoomDB
-from loomrl.store.events import Event, record
-from loomrl.store.rows import Row, columns_of, find, from_json, insert_once, require, to_json
-from loomrl.store.tables import approvals, verdicts
+from loomrl.store.events import record
+from loomrl.store.log import Log, to_json
 
 
 class VerdictOutcome(StrEnum):
@@ -59,23 +58,21 @@ class StoredVerdict:
         )
 
 
+VERDICTS = Log("verdicts", StoredVerdict, index=("policy",))
+
+
 def record_verdict(db: LoomDB, verdict: StoredVerdict) -> None:
     """Store a verdict once; the same id with other content is a StoreError."""
-    row = columns_of(verdict) | {
-        "outcome": verdict.outcome.value,
-        "report": to_json(dict(verdict.report), what=f"verdict {verdict.id!r} report"),
-    }
-    del row["approved_by"]
-    data = {"policy": verdict.policy, "against": verdict.against, "suite": verdict.suite, "outcome": row["outcome"]}
+    data = {"policy": verdict.policy, "against": verdict.against, "suite": verdict.suite, "outcome": verdict.outcome}
     with db.write() as connection:
-        if insert_once(connection, verdicts, row):
-            record(connection, Event(kind="verdict.made", subject=verdict.id, data=data, created_at=verdict.created_at))
+        if VERDICTS.insert_once(connection, verdict, changing=("approved_by",)):
+            record(connection, "verdict.made", verdict.id, data, at=verdict.created_at)
 
 
 def approve_verdict(db: LoomDB, id: str, *, who: str, at: float, comment: str = "") -> StoredVerdict:
     """Record a person's approval; only a waiting verdict can be approved, and only by those whom its suite names."""
     with db.write() as connection:
-        verdict = _verdict_of(connection, require(connection, verdicts, id))
+        verdict = VERDICTS.require(connection, id)
         if verdict.outcome is not VerdictOutcome.WAITING:
             raise StoreError(
                 f"verdict {id!r} is {verdict.outcome.value}: only one that waits for an approval can be approved."
@@ -88,56 +85,17 @@ def approve_verdict(db: LoomDB, id: str, *, who: str, at: float, comment: str = 
             )
         if who in verdict.approved_by:
             return verdict
-        connection.execute(insert(approvals).values(verdict=id, who=who, comment=comment, created_at=at))
-        data = {"who": who, "comment": comment}
-        record(connection, Event(kind="verdict.approved", subject=id, data=data, created_at=at))
-        return replace(verdict, approved_by=(*verdict.approved_by, who))
-
-
-def show_verdict(db: LoomDB, id: str) -> StoredVerdict:
-    """The verdict of this id."""
-    with db.read() as connection:
-        return _verdict_of(connection, require(connection, verdicts, id))
-
-
-def read_verdict(db: LoomDB, id: str) -> StoredVerdict | None:
-    """The verdict of this id; None if there is none."""
-    with db.read() as connection:
-        row = find(connection, verdicts, id)
-        return None if row is None else _verdict_of(connection, row)
+        approved_by = (*verdict.approved_by, who)
+        text = to_json(approved_by, what="approved_by")
+        connection.execute(update(VERDICTS.table).where(VERDICTS.c.id == id).values(approved_by=text))
+        record(connection, "verdict.approved", id, {"who": who, "comment": comment}, at=at)
+        return replace(verdict, approved_by=approved_by)
 
 
 def find_verdict(
     db: LoomDB, *, policy: str, fingerprint: str, against: str | None, suite_hash: str
 ) -> StoredVerdict | None:
     """The latest verdict about a policy against this baseline by this suite."""
-    query = select(verdicts).where(
-        verdicts.c.policy == policy,
-        verdicts.c.fingerprint == fingerprint,
-        verdicts.c.against.is_not_distinct_from(against),
-        verdicts.c.suite_hash == suite_hash,
-    )
-    with db.read() as connection:
-        row = connection.execute(query.order_by(verdicts.c.position.desc()).limit(1)).mappings().one_or_none()
-        return None if row is None else _verdict_of(connection, row)
-
-
-def list_verdicts(db: LoomDB, *, limit: int = 50, policy: str | None = None) -> list[StoredVerdict]:
-    """The latest verdicts, newest first."""
-    query = select(verdicts).order_by(verdicts.c.position.desc()).limit(limit)
-    if policy is not None:
-        query = query.where(verdicts.c.policy == policy)
-    with db.read() as connection:
-        return [_verdict_of(connection, row) for row in connection.execute(query).mappings()]
-
-
-def _verdict_of(connection: Connection, row: Row) -> StoredVerdict:
-    approved = select(approvals.c.who).where(approvals.c.verdict == row["id"]).order_by(approvals.c.position)
-    columns = {
-        **row,
-        "outcome": VerdictOutcome(row["outcome"]),
-        "report": from_json(row["report"]),
-        "approved_by": tuple(connection.scalars(approved)),
-    }
-    del columns["position"]
-    return StoredVerdict(**columns)
+    same = VERDICTS.select(policy=policy, fingerprint=fingerprint, suite_hash=suite_hash)
+    same = same.where(VERDICTS.c.against.is_not_distinct_from(against))
+    return VERDICTS.first(db, same.order_by(VERDICTS.c.position.desc()))

@@ -26,15 +26,15 @@ from loomrl.serving.monitor.ledger import KIND as HIT
 from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there
 from loomrl.store.endpoints import Endpoint, Role, State, list_endpoints
-from loomrl.store.events import Event, last_event, read_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.feedback import feedback_of
 from loomrl.store.notes import list_notes
-from loomrl.store.releases import OPEN, list_releases, newest_release
-from loomrl.store.rewards import StoredReward, judged_before, newest_rewards, read_rewards
-from loomrl.store.service.replicas import ReplicaRole, live_replicas
+from loomrl.store.releases import OPEN, RELEASES, list_releases
+from loomrl.store.replicas import ReplicaRole, live_replicas
+from loomrl.store.rewards import REWARDS, StoredReward, judged_before, newest_rewards
 from loomrl.store.sessions import count_lost
 from loomrl.store.trainings import list_trainings
-from loomrl.store.verdicts import list_verdicts
+from loomrl.store.verdicts import VERDICTS
 from loomrl.telemetry.ab_result import AbResults
 from loomrl.telemetry.tally import Counts, Tally, spread, told
 from loomrl.telemetry.target import targets
@@ -47,7 +47,7 @@ WINDOW = 1000
 HOUR_S = 3600.0
 RELEASES_SHOWN = 50
 STATUSES = ("queued", "running", "completed", "failed", "cancelled")
-RELEASES = ("started", "done", "rolled_back", "aborted", "stopped")
+RELEASE_ENDS = ("started", "done", "rolled_back", "aborted", "stopped")
 ALARMS = ("collection_errors", "bus_away", "training_unreachable", "release_stuck")
 ALERTS = (*ALARMS, "jobs_failed", "job_failed", "validation_failed", "rollback", "release_ended", "reward_hacking")
 OUTCOMES = ("allowed", "refused", "waiting", "error")
@@ -68,9 +68,9 @@ class RecordCollector(Collector):
         self._clock = clock
         self._turn = threading.Lock()
         self._hubs: dict[str, tuple[Hub, Tally]] = {}
-        self._events = Tally(db, "events", lambda after: read_events(db, after=after, limit=PAGE), _fold_events)
+        self._events = Tally(db, "events", lambda after: EVENTS.read(db, after=after, limit=PAGE), _fold_events)
         self._rewards = Tally(
-            db, "rewards", lambda after: read_rewards(db, after=after, limit=PAGE), self._fold_rewards
+            db, "rewards", lambda after: REWARDS.read(db, after=after, limit=PAGE), self._fold_rewards
         )
         self._bus = BusWatch(db)
         self._ab = AbResults(db)
@@ -101,7 +101,7 @@ class RecordCollector(Collector):
         yield told(counts, family.COLLECTED, [(name, "general") for name in endpoints])
         yield spread(counts, family.LENGTH)
         yield spread(counts, family.REWARD)
-        yield told(counts, family.DEPLOYMENTS, [(status,) for status in RELEASES])
+        yield told(counts, family.DEPLOYMENTS, [(status,) for status in RELEASE_ENDS])
         yield told(counts, family.VERDICTS, [(outcome,) for outcome in OUTCOMES])
         yield told(counts, family.ALERTED, [(name, alert) for name in endpoints for alert in ALERTS])
         yield told(counts, family.REJECTED, [("contract",)])
@@ -126,7 +126,7 @@ class RecordCollector(Collector):
         self._hubs[name] = hub, Tally(self._db, f"hub/{name}", read, _fold_trajectories)
 
     def _read_rewards(self, after: int) -> Sequence[tuple[int, StoredReward]]:
-        return read_rewards(self._db, after=after, limit=PAGE)
+        return REWARDS.read(self._db, after=after, limit=PAGE)
 
     def _fold_rewards(self, counts: Counts, page: Sequence[tuple[int, StoredReward]]) -> None:
         """The first reward of each trajectory."""
@@ -221,7 +221,7 @@ class RecordCollector(Collector):
         """By the latest verdict of each of the versions that were judged last."""
         found = family.BENCHMARK.measured()
         seen = set()
-        for verdict in list_verdicts(self._db, limit=100):
+        for verdict in VERDICTS.latest(self._db, limit=100):
             for check in verdict.report.get("checks", ()):
                 name = str(check["name"])
                 success = check.get("figures", {}).get("success")
@@ -239,7 +239,7 @@ class RecordCollector(Collector):
             holds = open_alarms(self._db, endpoint.name)
             for name in ALARMS:
                 alarm.add_metric([endpoint.name, name], name in holds)
-            newest = newest_release(self._db, endpoint.name)
+            newest = RELEASES.newest(self._db, endpoint=endpoint.name)
             is_open = newest is not None and newest.state == OPEN
             age = self._clock() - newest.created_at if is_open and newest is not None else 0.0
             open_release.add_metric([endpoint.name], max(0.0, age))
@@ -250,7 +250,7 @@ class RecordCollector(Collector):
         for process in ("outbox", "sink", "inbox"):
             since = self._bus.gone.get(process)
             away.add_metric([process], 0.0 if since is None else max(0.0, self._clock() - since))
-        last = last_event(self._db)
+        last = EVENTS.last(self._db)
         for place, cursor in published(self._db).items():
             behind.add_metric([place], last - cursor)
         yield from (away, behind)
@@ -269,7 +269,7 @@ class RecordCollector(Collector):
 
     def _is_served(self, endpoint: str) -> bool:
         """True if a service of the endpoint began and did not end in order."""
-        started, ended = (last_event(self._db, kind=kind, subject=endpoint) for kind in (STARTED, ENDED))
+        started, ended = (EVENTS.last(self._db, kind=kind, subject=endpoint) for kind in (STARTED, ENDED))
         return started > ended
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from loomrl.store import LoomDB
-from loomrl.store.service.replicas import ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.replicas import ReplicaRole, ReplicaState, live_replicas
 
 SCRAPED = (ReplicaRole.GATEWAY, ReplicaRole.BUS, ReplicaRole.TRAINER)
 """Those that count by themselves. What a coordinator says is the record's, which is scraped once."""

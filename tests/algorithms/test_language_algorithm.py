@@ -17,8 +17,7 @@ from loomrl.experiments.algorithms import open_algorithm
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.run.stopping import Stopper
 from loomrl.store import beside, open_store
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import list_runs
+from loomrl.store.runs import POLICIES, RUNS
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import ASCII, build, experiment, weights
 
@@ -154,7 +153,7 @@ def test_rllib_checkpoint_restores_into_a_run_of_its_own(tmp_path: Path) -> None
     assert restored.training_iteration == 2
     assert same(whole, finish(restored))
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        first = min(list_policies(db, run=restored.collector.run), key=lambda version: version.number)
+        first = min(POLICIES.latest(db, run=restored.collector.run), key=lambda version: version.number)
     assert first.parent == "r/2"
 
 
@@ -176,7 +175,7 @@ def test_best_and_last_checkpoint_are_kept_and_every_version_has_its_parent(tmp_
     names = open_artifacts(str(tmp_path / "artifacts")).list_names("runs/r")
     assert {int(name.rpartition("/")[2]) for name in names} == kept >= {6}
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        versions = list_policies(db, run="r")
+        versions = POLICIES.latest(db, run="r")
     assert [(v.number, v.parent) for v in versions] == [(6, "r/4"), (4, "r/2"), (2, "r/0"), (0, None)]
 
 
@@ -329,4 +328,4 @@ def test_tune_searches_any_setting_by_its_path(tmp_path: Path) -> None:
     assert not results.errors
     assert {round(result.metrics[METRICS][Metric.LEARNING_RATE], 6) for result in results} == {1e-3, 1e-2}
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        assert len({run.experiment for run in list_runs(db, kind="train")}) == 2
+        assert len({run.experiment for run in RUNS.latest(db, kind="train")}) == 2

@@ -12,8 +12,8 @@ from loomrl.experiments.data import settled
 from loomrl.experiments.policies import exported
 from loomrl.experiments.train import train
 from loomrl.store import open_store
-from loomrl.store.lineage import lineage
-from loomrl.store.policies import show_policy
+from loomrl.store.policies import lineage
+from loomrl.store.runs import POLICIES
 from tests.algorithms.language_support import experiment
 from tests.experiments.test_train import same, weights
 
@@ -36,7 +36,7 @@ def test_a_run_begins_with_the_weights_of_a_version_of_another_algorithm(tmp_pat
     assert policy_weights_are(tmp_path, "next", 0, "first", 2)
     assert not policy_weights_are(tmp_path, "next", 1, "first", 2)
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        assert show_policy(db, "next/0").parent == "first/2"
+        assert POLICIES.require(db, "next/0").parent == "first/2"
         assert "first/2" in str(lineage(db, last.policy))
         exported("first/2", db, tmp_path / "out")
     loose = settled(onwards(tmp_path, str(tmp_path / "out")))

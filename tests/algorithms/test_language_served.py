@@ -18,7 +18,7 @@ from loomrl.feedback.dataset import freeze
 from loomrl.store import beside, open_store
 from loomrl.store.datasets import Dataset, read_rows, trained_from
 from loomrl.store.feedback import append_feedback
-from loomrl.store.lineage import lineage
+from loomrl.store.policies import lineage
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Feedback
 from tests.algorithms.language_support import build, experiment, weights

@@ -24,8 +24,7 @@ from loomrl.store import beside, open_store
 from loomrl.store.erasures import Erasure, begin_erasure
 from loomrl.store.hub_tables import trajectories
 from loomrl.store.observations import forget_observations, unit_hash
-from loomrl.store.participants import take_part
-from loomrl.store.sessions import person_hash
+from loomrl.store.sessions import person_hash, record_participants
 from tests.analytics.world import AT, DAY, VERSIONS, World
 
 TABLES = ("trajectories", "rewards", "feedback", "exposures")
@@ -97,7 +96,7 @@ def test_a_reward_finds_the_version_of_a_trajectory_that_comes_with_it(small: Wo
 
 def forgotten(world: World, person: str, sessions: list[str]) -> None:
     with world.db.write() as connection:
-        take_part(connection, {(id, person_hash("talk", person)): "talk" for id in sessions})
+        record_participants(connection, {(id, person_hash("talk", person)): "talk" for id in sessions})
     with open_endpoint_hub(world.url, "talk", HubConfig()) as hub:
         erasure: Erasure = begin_erasure(world.db, "talk", person, at=AT)
         carry_out(world.db, hub, erasure, at=AT)

@@ -17,7 +17,7 @@ from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.feedback import append_feedback
 from loomrl.store.observations import Observation, append_observations, unit_hash
-from loomrl.store.rewards import StoredReward, append_rewards
+from loomrl.store.rewards import StoredReward, store_rewards
 from loomrl.store.runs import Run, start_run
 from loomrl.types import End, Feedback, Reward, Source, Task, Trajectory
 from tests.hub.hub_samples import attempt
@@ -103,7 +103,7 @@ class World:
             )
             for id in ids
         ]  # fmt: skip
-        append_rewards(self.db, made)
+        store_rewards(self.db, made)
 
     def say(self, id: str, value: float, *, kind: str = "thumb", day: int = 0) -> None:
         one = Feedback(

@@ -18,7 +18,7 @@ from loomrl.config import HubConfig
 from loomrl.errors import BusAway, BusError, StoreError
 from loomrl.safety.redaction import PatternRedactor
 from loomrl.store import LoomDB, open_store
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 from loomrl.types import Trajectory
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz012345"
@@ -55,7 +55,7 @@ def stored(url: str, agent: str = "zero") -> list[Trajectory]:
 
 def rejected(db: LoomDB) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for _, event in read_events(db, kind=REJECTED):
+    for _, event in EVENTS.read(db, kind=REJECTED):
         for cause, number in event.data.items():
             counts[cause] = counts.get(cause, 0) + number
     return counts

@@ -21,7 +21,7 @@ from loomrl.bus.service import serve_bus
 from loomrl.config import HubConfig
 from loomrl.errors import BusAway, BusRefused
 from loomrl.store import open_store
-from loomrl.store.events import Event, append_events, read_events
+from loomrl.store.events import EVENTS, Event
 from tests.needs import need
 from tests.tls_samples import issue, trusting
 
@@ -215,7 +215,7 @@ def test_a_trainer_subscribes_before_anything_was_published(
         assert sum(one.messages for one in bus.stats()) == 0
     with open_bus(server.urls["trainer"]) as trainer, open_store(sqlite_url) as db:
         waiting = trainer.subscribe("agent.rl.training.request.v1", group="rl-workers")
-        append_events(db, [requested(1)])
+        EVENTS.append(db, [requested(1)])
         found: list[bytes] = []
         until(lambda: bool(found.__iadd__(one.payload for one in waiting.fetch(1, wait_s=0.2))))
         assert b'"requester":"test"' in found[0]
@@ -238,7 +238,7 @@ def test_a_stream_of_another_name_that_takes_all_subjects_keeps_nothing_from_bei
             return int((await link.jetstream.stream_info("EVERYTHING")).state.messages)
 
         bus._do(make())
-        append_events(db, [requested(1)])
+        EVENTS.append(db, [requested(1)])
         thread = threading.Thread(
             target=serve_bus, args=(db, sqlite_url, bus), kwargs={"stop": stop, "say": said.append}
         )
@@ -267,7 +267,7 @@ def test_while_the_broker_is_away_both_sides_wait_and_everything_arrives_once(
                 server.start()
             is_out = agent.publish(event)
             assert is_out or number >= 10
-            append_events(db, [requested(number)])
+            EVENTS.append(db, [requested(number)])
         until(lambda: _flushed(agent))
         ids = sorted(event["trajectory_id"] for event in events)
         until(lambda: sorted(taken_in(sqlite_url)) == ids, seconds=60)
@@ -293,18 +293,18 @@ def test_a_refused_service_waits_longer_and_longer_says_so_once_and_loses_nothin
     said: list[str] = []
     stop = threading.Event()
     with open_store(sqlite_url) as db, open_bus(server.urls["agent"]) as bus:
-        append_events(db, [requested(1)])
+        EVENTS.append(db, [requested(1)])
         thread = threading.Thread(
             target=serve_bus, args=(db, sqlite_url, bus), kwargs={"stop": stop, "say": said.append}
         )
         began = time.monotonic()
         thread.start()
         until(lambda: any(one.startswith("outbox: BusRefused") for one in said))
-        until(lambda: bool(read_events(db, kind="bus.refused")), seconds=60)
+        until(lambda: bool(EVENTS.read(db, kind="bus.refused")), seconds=60)
         stop.set()
         thread.join()
         assert len([one for one in said if one.startswith("outbox: BusRefused")]) == 1
-        refused = {event.subject for _, event in read_events(db, kind="bus.refused")}
+        refused = {event.subject for _, event in EVENTS.read(db, kind="bus.refused")}
         assert refused <= {"outbox", "sink"}
         assert time.monotonic() - began > 5
     with open_store(sqlite_url) as db, open_bus(server.url) as bus:

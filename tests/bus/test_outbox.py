@@ -16,11 +16,11 @@ from loomrl.config import ControlExperiment, HubConfig
 from loomrl.load import dump
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
-from loomrl.store.deployments import Deployment, record_deployment
+from loomrl.store.deployments import Deployment, deploy
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.events import Event, append_events, read_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.policies import record_policy
-from loomrl.store.rewards import StoredReward, append_rewards
+from loomrl.store.rewards import StoredReward, store_rewards
 from loomrl.store.runs import Run, start_run
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
 from loomrl.types import End, Message, PolicyVersion, Reward, Source, Stage, Task, Trajectory, Turn, Verdict
@@ -64,7 +64,7 @@ def published(bus: StoredBus, stream: str) -> list[dict[str, Any]]:
 
 
 def record(db: LoomDB, kind: str, subject: str, data: dict[str, Any], *, at: float = NOW) -> None:
-    append_events(db, [Event(kind=kind, subject=subject, data=data, created_at=at)])
+    EVENTS.append(db, [Event(kind=kind, subject=subject, data=data, created_at=at)])
 
 
 def served(id: str, text: str = "Hello.", **changes: Any) -> Trajectory:
@@ -126,7 +126,7 @@ def test_rewards_are_told_with_their_components(db: LoomDB, bus: StoredBus, outb
         content=content,
         created_at=NOW,
     )
-    append_rewards(db, [reward])
+    store_rewards(db, [reward])
     assert outbox.step() == 1
     (event,) = published(bus, "RL_REWARDS")
     assert (event["reward_id"], event["session_id"], event["total_reward"]) == (reward.id, "session-1", 0.8)
@@ -210,7 +210,7 @@ def test_what_no_contract_allows_or_is_too_large_is_skipped_by_name_and_stops_no
         hub.append([served("huge", "x" * 1_100_000), served("small")])
     assert outbox.step() == 3
     assert [event["session_id"] for event in published(bus, "RL_TRAJECTORIES")] == ["small"]
-    reasons = [event.data["reason"] for _, event in read_events(db, kind=SKIPPED)]
+    reasons = [event.data["reason"] for _, event in EVENTS.read(db, kind=SKIPPED)]
     assert len(reasons) == 3
     assert "trigger_reason: Field required" in reasons[0]
     assert "training.requested k: AttributeError" in reasons[1]
@@ -225,11 +225,12 @@ def test_records_older_than_the_bus_would_keep_are_left_out(db: LoomDB, bus: Sto
     assert len(published(bus, "RL_TRAINING")) == 1
 
 
-def deploy(db: LoomDB, id: str, *, stage: Stage, share: float) -> None:
+def deploy_on_record(db: LoomDB, id: str, *, stage: Stage, share: float) -> None:
     made = Deployment(
         id=id, policy="r/1", stage=stage, endpoint="shop", share=share, verdict=Verdict(True), created_at=NOW
     )
-    record_deployment(db, made)
+    with db.write() as connection:
+        deploy(connection, made)
 
 
 def test_deployments_are_told_with_the_findings_of_the_gate(db: LoomDB, bus: StoredBus, outbox: Outbox) -> None:
@@ -253,7 +254,7 @@ def test_deployments_are_told_with_the_findings_of_the_gate(db: LoomDB, bus: Sto
             id="r/1", number=1, url="runs/r/1", run="r", algorithm="ppo", experiment="e" * 64, created_at=NOW
         ),
     )
-    deploy(db, "shop-1/1/r/1", stage=Stage.CANARY, share=0.1)
+    deploy_on_record(db, "shop-1/1/r/1", stage=Stage.CANARY, share=0.1)
     checks = [
         {"name": "benchmark Math", "state": "passed", "figures": {"success": {"mean": 0.75}}},
         {"name": "safety.secrets", "state": "failed", "figures": {}},
@@ -273,8 +274,8 @@ def test_deployments_are_told_with_the_findings_of_the_gate(db: LoomDB, bus: Sto
             created_at=NOW,
         ),
     )
-    deploy(db, "shop-1/2/r/1", stage=Stage.PRODUCTION, share=1.0)
-    deploy(db, "shop-1/3/r/1", stage=Stage.RETIRED, share=0.0)
+    deploy_on_record(db, "shop-1/2/r/1", stage=Stage.PRODUCTION, share=1.0)
+    deploy_on_record(db, "shop-1/3/r/1", stage=Stage.RETIRED, share=0.0)
     assert outbox.step() == 2
     canary, whole = published(bus, "RL_MODELS")
     assert canary["model_info"]["model_id"] == whole["model_info"]["model_id"] == "r/1"

@@ -27,8 +27,9 @@ from loomrl.serving.feedback.told import PREFIXES
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import read_rows
 from loomrl.store.releases import list_releases
-from loomrl.store.tables import calls, rewards, trainings
-from loomrl.store.trainings import _row_of
+from loomrl.store.rewards import REWARDS
+from loomrl.store.sessions import CALLS
+from loomrl.store.trainings import TRAININGS
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(3600)]
 KILLS = 100
@@ -128,8 +129,8 @@ async def killing(programs: Programs, nats: NatsServer, folder: Path, kills: Cou
 
 def history(db: LoomDB) -> list[Job]:
     with db.read() as connection:
-        rows = connection.execute(select(trainings).order_by(trainings.c.position)).mappings().all()
-    return [Job.of(_row_of(row)) for row in rows]
+        rows = TRAININGS.fetch(connection, TRAININGS.select().order_by(TRAININGS.c.position))
+    return [Job.of(row) for row in rows]
 
 
 def check_jobs(db: LoomDB) -> Counter[Phase]:
@@ -186,9 +187,9 @@ def test_a_loop_whose_parts_are_killed_loses_nothing_and_does_nothing_twice(
 
 
 def check_answers(db: LoomDB, crowd: Crowd) -> None:
-    """Every answer that somebody got is on record, and so once: calls have one row for an id."""
+    """Every answer that somebody got is on record, and so once: CALLS have one row for an id."""
     with db.read() as connection:
-        recorded = set(connection.scalars(select(calls.c.id)))
+        recorded = set(connection.scalars(select(CALLS.c.id)))
     assert {re.sub(f"^({'|'.join(PREFIXES)})", "", one.call) for one in crowd.answered} <= recorded
     assert {failed.partition(":")[0] for failed in crowd.failed} <= {"0", "503"}, Counter(crowd.failed)
 
@@ -196,7 +197,7 @@ def check_answers(db: LoomDB, crowd: Crowd) -> None:
 def check_rewards(db: LoomDB, nats_server: NatsServer) -> None:
     """Every reward on record comes to the bus, none twice."""
     with db.read() as connection:
-        made = list(connection.scalars(select(rewards.c.id)))
+        made = list(connection.scalars(select(REWARDS.c.id)))
     assert made
     assert len(made) == len(set(made))
 

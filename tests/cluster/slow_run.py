@@ -7,7 +7,7 @@ from typing import Any
 from loomrl.config import Experiment
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import beside, open_store
-from loomrl.store.policies import list_policies
+from loomrl.store.runs import POLICIES
 from loomrl.types import End
 from tests.algorithms.language_support import experiment
 
@@ -46,7 +46,7 @@ def assert_each_attempt_counts_once(experiment: Experiment, run: str, *, store_u
     assert (missing, other) == ([], {}), (missing, other)
     assert sum(line.acked for line in stats.environments.values()) == updates * GROUPS
     with open_store(store_url) as db:
-        versions = list_policies(db, run=run, limit=updates + 2)
+        versions = POLICIES.latest(db, run=run, limit=updates + 2)
     assert sorted(version.number for version in versions) == list(range(updates + 1))
     leases = Counter(lease for version in versions for lease in version.data["leases"])
     assert len(leases) == updates

@@ -15,7 +15,7 @@ from loomrl.experiments.cli import app
 from loomrl.experiments.shipped import names
 from loomrl.observability.log import JsonFormatter
 from loomrl.store import open_store
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import EVENTS, Event
 from tests.cluster.cluster_support import assert_parses
 
 FILE = Path(__file__).parent.parent.parent / "cluster/compose.yaml"
@@ -172,7 +172,7 @@ def test_the_agent_reads_what_our_lines_have(tmp_path: Path, capsys: pytest.Capt
     log = json.loads(JsonFormatter().format(logging.makeLogRecord({"name": "loomrl.bus", "msg": "up"})))
     url = f"sqlite:///{tmp_path}/loom.db"
     with open_store(url) as db:
-        append_events(db, [Event(kind="job.moved", subject="1", created_at=1.0)])
+        EVENTS.append(db, [Event(kind="job.moved", subject="1", created_at=1.0)])
     typer.main.get_command(app)(["events", "--after", "0", "--store", url], standalone_mode=False)
     audit = json.loads(capsys.readouterr().out)
     (read,) = re.findall(r"expressions\s+= \{(.*)\}", agent)

@@ -19,8 +19,7 @@ from loomrl.config import Experiment
 from loomrl.load import dump
 from loomrl.own_ray import authenticated
 from loomrl.store import open_store
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import show_run
+from loomrl.store.runs import POLICIES, RUNS
 from tests.cluster.cluster_support import AUTH, ROOT, environment, process, start, wait_until
 from tests.cluster.slow_run import assert_each_attempt_counts_once, small
 
@@ -94,7 +93,7 @@ def trainer(address: str, folder: Path, *words: str) -> subprocess.Popen[str]:
 
 def newest(wanted: Experiment) -> int:
     with open_store(wanted.store_url) as db:
-        return max((version.number for version in list_policies(db, run="r")), default=-1)
+        return max((version.number for version in POLICIES.latest(db, run="r")), default=-1)
 
 
 @pytest.mark.slow
@@ -114,7 +113,7 @@ def test_a_run_goes_on_in_a_new_cluster_after_the_head_died(
         assert trainer(address, tmp_path, *words).wait(timeout=120) == 0, log.read_text()[-3000:]
     assert newest(wanted) == UPDATES
     with open_store(wanted.store_url) as db:
-        assert show_run(db, "r").status == "finished"
+        assert RUNS.require(db, "r").status == "finished"
     assert_each_attempt_counts_once(wanted, "r")
 
 

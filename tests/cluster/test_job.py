@@ -11,7 +11,7 @@ import pytest
 
 from loomrl.experiments.shipped import resolve
 from loomrl.store import open_store
-from loomrl.store.runs import recorded_experiment, show_run
+from loomrl.store.runs import RUNS, recorded_experiment
 from tests.cluster.cluster_support import AUTH, ROOT, TOKEN, cli, environment, token_cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -64,7 +64,7 @@ def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_ins
     assert told["job"]["experiment"] == told["sha256"]
     assert told["result"]["run"] == "r"
     with open_store(f"sqlite:///{site.folder}/loom.db") as db:  # relative paths are those of here, as all nodes are
-        recorded = show_run(db, "r")
+        recorded = RUNS.require(db, "r")
     assert recorded.experiment == told["sha256"]
     trained = recorded_experiment(recorded)
     wanted = resolve([*CONTROL, *PLACED])
@@ -100,7 +100,7 @@ def test_rays_own_submission_works_as_well(site: Site) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     with open_store(f"sqlite:///{site.folder}/plain.db") as db:
-        assert show_run(db, "plain").status == "finished"
+        assert RUNS.require(db, "plain").status == "finished"
 
 
 @pytest.mark.slow

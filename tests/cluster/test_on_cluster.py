@@ -19,8 +19,7 @@ from loomrl.config import Experiment
 from loomrl.experiments.shipped import resolve_language
 from loomrl.load import dump
 from loomrl.store import open_store
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import show_run
+from loomrl.store.runs import POLICIES, RUNS
 from tests.algorithms.language_support import embedded
 from tests.cluster.cluster_support import AUTH, BEARER, ROOT, answers, environment, process, start, wait_until
 from tests.cluster.slow_run import GROUPS, SIZE, assert_each_attempt_counts_once
@@ -112,10 +111,10 @@ def test_it_runs_to_its_end_though_a_node_of_a_runner_is_killed(site: Site, way:
     told = json.loads(log.read_text().splitlines()[-1])
     assert (told["result"] if way == "submit" else told)["updates"] == UPDATES
     with open_store(store) as db:
-        assert show_run(db, "r").status == "finished"
+        assert RUNS.require(db, "r").status == "finished"
     assert_each_attempt_counts_once(experiment, "r")
 
 
 def newest(store: str) -> int:
     with open_store(store) as db:
-        return max((version.number for version in list_policies(db, run="r")), default=-1)
+        return max((version.number for version in POLICIES.latest(db, run="r")), default=-1)

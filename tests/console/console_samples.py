@@ -31,15 +31,14 @@ from loomrl.serving.split import chosen
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import AbTest, start_test
 from loomrl.store.endpoints import Arm, Role, set_endpoint, show_endpoint
-from loomrl.store.evaluations import Evaluation, record_evaluation
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.feedback import append_feedback
 from loomrl.store.judgements import Judgement, ask
+from loomrl.store.keys import create_key
 from loomrl.store.observations import Observation, append_observations, unit_hash
-from loomrl.store.policies import record_policy
-from loomrl.store.quarantine import Quarantine, record_quarantine
+from loomrl.store.policies import Evaluation, record_evaluation, record_policy
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
-from loomrl.store.service.keys import create_key
+from loomrl.store.sessions import Quarantine, record_quarantine
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
@@ -470,7 +469,7 @@ def served(db: LoomDB, url: str) -> None:
         "count": 3,
         "sessions": ["session-9"],
     }
-    append_events(db, [Event(kind="monitor.hit", subject=ENDPOINT, data=hit, created_at=NOW - 300)])
+    EVENTS.append(db, [Event(kind="monitor.hit", subject=ENDPOINT, data=hit, created_at=NOW - 300)])
 
 
 PLAN = {
@@ -522,7 +521,7 @@ def released(db: LoomDB) -> None:
     )
     begin_release(db, wish, at=NOW - 2 * HOUR)
     from loomrl.release.controller import Controller
-    from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, beat
+    from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
 
     beat(
         db,

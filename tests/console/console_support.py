@@ -15,7 +15,7 @@ from loomrl.console.index import Indexer
 from loomrl.console.launch import Launcher
 from loomrl.console.source import Source, open_source
 from loomrl.http.site import JSON, Site
-from loomrl.store.service.keys import create_key
+from loomrl.store.keys import create_key
 
 FORM = "application/x-www-form-urlencoded"
 SITE = Site(frozenset({"testserver"}), frozenset({JSON, FORM}))

@@ -15,10 +15,10 @@ from loomrl.console.source import Source, open_source
 from loomrl.errors import ServeError
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.events import recent_events
+from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of
-from loomrl.store.releases import newest_release
-from loomrl.store.service.keys import find_key, revoke_key
+from loomrl.store.keys import KEYS, revoke_key
+from loomrl.store.releases import RELEASES
 from loomrl.types import Source as Origin
 from tests.console.console_samples import rollouts, talk
 from tests.console.console_support import HTML, SITE, Browser, console, key
@@ -116,9 +116,9 @@ def test_forged_and_missing_tokens_change_nothing(opened: tuple[Source, Browser]
     other = Browser(browser.app)
     answer = browser.post("/keys", data={"csrf": other.token("/keys"), "name": "eve", "scope-admin": "on"})
     assert answer.status_code == 403
-    assert recent_events(source.db, kind="key") == []
+    assert EVENTS.recent(source.db, kind="key") == []
     assert browser.submit("/keys", page="/keys", name="bob", **{"scope-view": "on"}).status_code == 200
-    assert len(recent_events(source.db, kind="key")) == 1
+    assert len(EVENTS.recent(source.db, kind="key")) == 1
 
 
 def test_pages_of_other_sites_and_names_are_refused(opened: tuple[Source, Browser]) -> None:
@@ -198,7 +198,7 @@ def test_decisions_on_a_release_need_a_reason_and_stay_on_record(opened: tuple[S
     assert "may not approve" in refused.text, "ann is none of the plan's approvers"
     assert browser.submit(page, page=page, word="nonsense", why="x").status_code == 400
     assert browser.submit(page, page=page, word="abort", why="wrong version").status_code == 303
-    newest = newest_release(source.db, ENDPOINT)
+    newest = RELEASES.newest(source.db, endpoint=ENDPOINT)
     assert newest is not None
     assert (newest.state, newest.who) == ("aborted", "ann")
     assert "wrong version" in newest.reason
@@ -250,7 +250,7 @@ def test_keys_are_made_shown_once_and_revoked(opened: tuple[Source, Browser]) ->
     admin, _ = key(source, "admin")
     browser.sign_in(admin)
     assert browser.submit("/keys/revoke", page="/keys", id=id).status_code == 303
-    stored = find_key(source.db, id)
+    stored = KEYS.find(source.db, id)
     assert stored is not None
     assert not stored.holds(time.time())
     assert browser.submit("/keys/revoke", page="/keys", id="nope").status_code == 404

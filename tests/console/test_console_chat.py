@@ -15,9 +15,9 @@ from loomrl.serving.durable import open_recorder
 from loomrl.serving.local import LocalGateway
 from loomrl.serving.recorder import Memory, Recorder
 from loomrl.store import open_store
-from loomrl.store.feedback import recent_feedback
-from loomrl.store.service.keys import list_keys
-from loomrl.store.service.replicas import Replica, ReplicaRole, beat
+from loomrl.store.feedback import FEEDBACK
+from loomrl.store.keys import KEYS
+from loomrl.store.replicas import Replica, ReplicaRole, beat
 from tests.console.console_support import Browser, console, key
 from tests.serving.adder import Adder, Weigher
 
@@ -110,7 +110,7 @@ async def test_a_conversation_goes_on_with_the_preference_of_the_sliders(chattin
     assert [role for role, _ in asked[1]] == ["system", "user", "assistant", "user"]
     assert asked[1][1:2] == asked[0][1:]
     assert chatting.recorder.took == [False, False], "nothing is recorded"
-    made = [each for each in list_keys(chatting.db) if each.scopes == ("act",)]
+    made = [each for each in KEYS.latest(chatting.db) if each.scopes == ("act",)]
     assert [each.name for each in made] == ["ann at the console"], "one key for all requests of a person"
 
 
@@ -135,7 +135,7 @@ async def test_answers_on_record_are_judged_by_thumb_and_stars(sqlite_url: str) 
 
     async with Chatting(sqlite_url, recorder) as chatting:
         await chatting.browse(visit, "rate")
-        given = [one for _, one in recent_feedback(chatting.db, before=None, limit=10)]
+        given = [one for _, one in FEEDBACK.recent(chatting.db, before=None, limit=10)]
     assert sorted((one.kind, one.value, one.source) for one in given) == [
         ("stars", 0.8, "human"),
         ("thumb", 0.0, "human"),

@@ -9,8 +9,8 @@ import pytest
 
 from loomrl.experiments.launch import LocalLauncher
 from loomrl.store import LoomDB
-from loomrl.store.events import read_events
-from loomrl.store.runs import Run, RunStatus, asked_to_stop, finish_run, show_run, start_run
+from loomrl.store.events import EVENTS
+from loomrl.store.runs import RUNS, Run, RunStatus, asked_to_stop, finish_run, start_run
 from tests.console.console_support import Browser, console, key
 
 POLE = "control/cartpole"
@@ -103,10 +103,10 @@ def test_a_run_is_started_stopped_and_resumed_in_the_browser(tmp_path: Path) -> 
                 time.sleep(0.1)
 
         def events(kind: str) -> int:
-            return len(read_events(source.db, kind=kind, subject="pole"))
+            return len(EVENTS.read(source.db, kind=kind, subject="pole"))
 
         def result() -> str:
-            return str(show_run(source.db, "pole").result["stopped"])
+            return str(RUNS.require(source.db, "pole").result["stopped"])
 
         sent = {"experiment": POLE, "overrides": "\n".join(settings), "run": "pole"}
         assert browser.submit("/launch", page="/launch", **sent).headers["location"] == "/launched/pole"
@@ -122,7 +122,7 @@ def test_a_run_is_started_stopped_and_resumed_in_the_browser(tmp_path: Path) -> 
         until(lambda: events("run.finished") == 2)
         assert not result().startswith("stopped by")
         assert "after" in browser.get("/launched/pole").text
-        kinds = [event.kind for _, event in read_events(source.db, subject="pole")]
+        kinds = [event.kind for _, event in EVENTS.read(source.db, subject="pole")]
         assert [kind for kind in kinds if kind.endswith("_asked")] == [
             "run.start_asked",
             "run.stop_asked",

@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 from loomrl.config import HubConfig
 from loomrl.console.source import Source
 from loomrl.hub import open_hub
-from loomrl.store.events import Event, append_events, last_event
-from loomrl.store.service.keys import revoke_key
+from loomrl.store.events import EVENTS, Event
+from loomrl.store.keys import revoke_key
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.sink import new_metrics
 from tests.console.console_support import console, key
@@ -60,14 +60,14 @@ class Watcher:
 
 def test_commits_arrive_in_order_and_only_where_they_are_wanted(live: tuple[Source, Starlette, str]) -> None:
     source, _, address = live
-    append_events(source.db, [Event(kind="run.started", subject="before", created_at=1.0)])
-    page = last_event(source.db)
-    append_events(source.db, [Event(kind="run.started", subject="missed", created_at=1.0)])
+    EVENTS.append(source.db, [Event(kind="run.started", subject="before", created_at=1.0)])
+    page = EVENTS.last(source.db)
+    EVENTS.append(source.db, [Event(kind="run.started", subject="missed", created_at=1.0)])
     every, runs, one = (
         Watcher(f"{address}/live?{query}") for query in (f"after={page}", "kind=run", "kind=metrics&subject=a")
     )
     time.sleep(0.4)
-    append_events(source.db, [Event(kind=kind, subject="a", created_at=1.0) for kind in ("run.failed", "key.created")])
+    EVENTS.append(source.db, [Event(kind=kind, subject="a", created_at=1.0) for kind in ("run.failed", "key.created")])
     append_metrics(source.db, new_metrics("b", 1, {"x": 1.0}), at=1.0)
     append_metrics(source.db, new_metrics("a", 1, {"x": 1.0}), at=1.0)
     assert ("metrics", "a") in one.wait_for(1)

@@ -19,7 +19,7 @@ from loomrl.hub.look import find_stored
 from loomrl.load import dump
 from loomrl.store.releases import list_releases
 from loomrl.store.runs import Run, start_run
-from loomrl.store.tables import verdicts
+from loomrl.store.verdicts import VERDICTS
 from loomrl.store.view.trajectory_index import count_indexed
 from tests.console.console_samples import HOSTILE, played, url_in
 from tests.console.console_support import Browser, console
@@ -361,9 +361,9 @@ def test_the_index_is_whole_and_built_once_by_two(shown: tuple[Source, Browser])
 def test_verdict_and_its_release_are_shown_after_a_thousand_later_verdicts(tmp_path: Path) -> None:
     with console(url_in(tmp_path)) as (source, app):
         with source.db.write() as connection:
-            row = dict(connection.execute(select(verdicts)).mappings().one())
+            row = dict(connection.execute(select(VERDICTS.table)).mappings().one())
             del row["position"]
-            connection.execute(insert(verdicts), [{**row, "id": f"later-{number}"} for number in range(1000)])
+            connection.execute(insert(VERDICTS.table), [{**row, "id": f"later-{number}"} for number in range(1000)])
         browser = Browser(app)
         assert browser.get("/verdicts/verdict-1").status_code == 200
         release = next(iter(list_releases(source.db))).release

@@ -16,7 +16,7 @@ from loomrl.console.run import content
 from loomrl.console.saved import save_run, save_verdict
 from loomrl.experiments.cli import app
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import Run, RunStatus, finish_run, show_run, start_run
+from loomrl.store.runs import RUNS, Run, RunStatus, finish_run, start_run
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import PHASES, Metric
@@ -71,7 +71,7 @@ def record(db: LoomDB, history: History, **result: Any) -> Run:
         values = {name: value for name, value in row.items() if name not in ("step", "time")}
         append_metrics(db, new_metrics("r", int(row["step"]), values), at=row["step"])
     finish_run(db, "r", status=RunStatus.FINISHED, finished_at=9.0, result=result)
-    return show_run(db, "r")
+    return RUNS.require(db, "r")
 
 
 def saved(db: LoomDB, history: History, **result: Any) -> str:

@@ -12,7 +12,7 @@ from loomrl.console.source import Source
 from loomrl.experiments.shipped import resolve_any
 from loomrl.load import dump
 from loomrl.store import open_store
-from loomrl.store.evaluations import record_evaluation
+from loomrl.store.policies import record_evaluation
 from loomrl.store.runs import Run, start_run
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric

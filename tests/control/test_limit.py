@@ -18,7 +18,7 @@ from loomrl.errors import EpisodeError
 from loomrl.experiments.evaluate_control import evaluate_control, render
 from loomrl.experiments.train import train
 from loomrl.store import open_store
-from loomrl.store.evaluations import list_evaluations
+from loomrl.store.policies import EVALUATIONS
 from tests.algorithms.control_envs import Endless, EndlessTeam
 
 STAY = Scripted(lambda observations: np.zeros(len(observations), np.int64))
@@ -66,7 +66,7 @@ def test_what_was_cut_is_on_record_and_in_the_output(tmp_path: Path) -> None:
     )
     result = evaluate_control(experiment, ["tests.algorithms.control_envs:stay"])
     with open_store(experiment.store_url) as db:
-        (stored,) = list_evaluations(db)
+        (stored,) = EVALUATIONS.latest(db)
     assert stored.report["cut"] == {"max_steps": 40, "episodes": 3}
     assert stored.report["overall"]["steps"] == 40
     console = Console(record=True, width=200)

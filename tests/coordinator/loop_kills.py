@@ -20,7 +20,7 @@ from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import open_store
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.policies import record_policy
-from loomrl.store.runs import Run, RunStatus, find_run, finish_run, start_run
+from loomrl.store.runs import RUNS, Run, RunStatus, finish_run, start_run
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
 from loomrl.types import PolicyVersion
 from tests.coordinator.plans import plan
@@ -90,7 +90,7 @@ def train(url: str, job: str, run: str) -> None:
     rng = random.Random(job)
     time.sleep(rng.random() * 0.05)
     with open_store(url) as db:
-        before = find_run(db, run)
+        before = RUNS.find(db, run)
         assert before is None or before.status is not RunStatus.FINISHED, "nothing is trained twice"
         start_run(db, run_of(run))
         if rng.random() < 0.35:

@@ -22,7 +22,7 @@ from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import list_datasets
 from loomrl.store.endpoints import Arm, Role, set_endpoint, show_endpoint
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 from loomrl.store.policies import record_policy
 from loomrl.store.releases import list_releases
 from loomrl.store.runs import RunStatus, finish_run, start_run
@@ -81,7 +81,7 @@ class Site:
         return version
 
     def names(self) -> list[str]:
-        return [event.data["alert"] for _, event in read_events(self.db, kind=ALERT)]
+        return [event.data["alert"] for _, event in EVENTS.read(self.db, kind=ALERT)]
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_refused_policy_is_told_of_with_a_report(site: Site) -> None:
     site.until(lambda: not site.jobs[-1].is_open)
     site.one.tick()
     assert (site.jobs[-1].phase, site.names()) == (Phase.REFUSED, ["validation_failed"])
-    ((_, report),) = read_events(site.db, kind=MADE)
+    ((_, report),) = EVENTS.read(site.db, kind=MADE)
     assert (report.data["outcome"], report.data["validation"]["outcome"]) == ("refused", "refused")
 
 
@@ -207,7 +207,7 @@ def test_daily_report_is_made_once_when_its_moment_has_passed(site: Site) -> Non
     made = [Shell(site.db, plan, hubs=[site.hub], clock=lambda: now, say=lambda _: None) for _ in range(2)]
     for now in (at - 3600, at - 1, at, at + 60):  # noqa: B007 - the clock reads it
         assert not any(each.tick() for each in made)
-    reports = [report for _, report in read_events(site.db, kind=MADE)]
+    reports = [report for _, report in EVENTS.read(site.db, kind=MADE)]
     assert [report.subject for report in reports] == [f"{ENDPOINT}/2027-01-{day}T08-00-00" for day in (14, 15)]
     assert reports[1].data["trajectories"]["collected"] == 6
 

@@ -7,7 +7,7 @@ import pytest
 from loomrl.config.loop import Degradation
 from loomrl.coordinator.degradation import DegradationWatch, fall_of
 from loomrl.store import LoomDB
-from loomrl.store.rewards import StoredReward, append_rewards
+from loomrl.store.rewards import StoredReward, store_rewards
 
 SETTINGS = Degradation(window=60)
 
@@ -55,19 +55,19 @@ def made(policy: str, value: float, number: int, *, again: int = 0) -> StoredRew
 def test_watch_follows_the_policy_in_production_alone_and_waits_for_late_feedback(store: LoomDB) -> None:
     rng = random.Random(2)
     watch = DegradationWatch(store, "e", SETTINGS)
-    append_rewards(store, [made("r/1", value, at) for at, value in enumerate(rewards(rng, 0.8, 60))])
-    append_rewards(store, [made("r/2", value, at) for at, value in enumerate(rewards(rng, 0.1, 200))])
+    store_rewards(store, [made("r/1", value, at) for at, value in enumerate(rewards(rng, 0.8, 60))])
+    store_rewards(store, [made("r/2", value, at) for at, value in enumerate(rewards(rng, 0.1, 200))])
     assert watch.look("r/1", after=0) is None
     assert watch.means == []
-    append_rewards(store, [made("r/1", value, 60 + at) for at, value in enumerate(rewards(rng, 0.5, 120))])
+    store_rewards(store, [made("r/1", value, 60 + at) for at, value in enumerate(rewards(rng, 0.5, 120))])
     assert watch.means == []
     found = watch.look("r/1", after=0)
     assert len(watch.means) == 2
     assert found is not None
     assert found.now == pytest.approx(0.5, abs=0.1)
     liked = [made("r/1", 1.0, 120 + at, again=1) for at in range(60)]
-    append_rewards(store, liked)
-    append_rewards(store, [made("r/1", 0.5, 180 + at) for at in range(60)])
+    store_rewards(store, liked)
+    store_rewards(store, [made("r/1", 0.5, 180 + at) for at in range(60)])
     watch.look("r/1", after=0)
     assert watch.means[2] == pytest.approx(1.0)
     assert watch.look("r/2", after=0) is None

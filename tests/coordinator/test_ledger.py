@@ -15,8 +15,8 @@ from loomrl.coordinator.ledger import ask_for, cancel, find_job, jobs_of, move
 from loomrl.errors import ConfigError, IdTaken, StoreError
 from loomrl.store import LoomDB, trainings
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.events import Event, read_events, record
-from loomrl.store.trainings import find_training, list_trainings, show_log
+from loomrl.store.events import EVENTS, record
+from loomrl.store.trainings import TRAININGS, list_trainings, show_log
 from tests.coordinator.plans import ENDPOINT, NOW, job, plan
 from tests.coordinator.plans import record as seen_as
 
@@ -75,17 +75,17 @@ def test_failure_its_retry_and_its_alert_are_one_transaction(db: LoomDB) -> None
     step = Move(job=failed, then=again, alerts=(Alert("jobs_failed", "three"),))
 
     def broken(connection: Connection) -> None:
-        record(connection, Event(kind="x", subject="y", data={"nan": float("nan")}, created_at=NOW))
+        record(connection, "x", "y", {"nan": float("nan")}, at=NOW)
 
     with pytest.raises(StoreError):
         move(db, plan(), step, beside=broken)
     assert [each.phase for each in jobs_of(db, ENDPOINT)[1]] == [Phase.RUNNING]
-    assert read_events(db, kind=ALERT) == []
+    assert EVENTS.read(db, kind=ALERT) == []
     assert move(db, plan(), step) is not None
     assert move(db, plan(), step) is None
     jobs = {each.id: each for each in jobs_of(db, ENDPOINT)[1]}
     assert (jobs[failed.id].phase, jobs[again.id].phase) == (Phase.FAILED, Phase.QUEUED)
-    ((_, alert),) = read_events(db, kind=ALERT)
+    ((_, alert),) = EVENTS.read(db, kind=ALERT)
     assert (alert.subject, alert.data["alert"], alert.data["job"]) == (ENDPOINT, "jobs_failed", failed.id)
     asked = [dict(event) for subject, event in published(db) if subject == TRAINING_REQUEST.subject]
     assert str(asked[1]["metadata"]["previous_training_job"]) == failed.id  # type: ignore[index]
@@ -154,12 +154,12 @@ def test_a_persons_word_ends_what_waits_at_once_and_what_runs_as_soon_as_it_can(
 
 def test_jobs_are_found_by_run_by_state_and_by_their_first_letters(db: LoomDB) -> None:
     running, waiting = begun(db, queued(db, 1)), queued(db, 22)
-    found = find_training(db, run="run-1")
+    found = TRAININGS.newest(db, run="run-1")
     assert found is not None
     assert found.id == running.id
-    assert find_training(db, run="nobody") is None
+    assert TRAININGS.newest(db, run="nobody") is None
     assert [row.id for row in list_trainings(db, states=["queued"])] == [waiting.id]
     assert [row.id for row in list_trainings(db, since=NOW + 1)] == [running.id]
-    with pytest.raises(StoreError, match="there is no training 'nowhere'"):
+    with pytest.raises(StoreError, match="trainings has no id 'nowhere'"):
         find_job(db, "nowhere")
     assert find_job(db, running.id).id == running.id

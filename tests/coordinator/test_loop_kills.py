@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
 
 from loomrl.config import HubConfig
 from loomrl.coordinator.job import LEGAL, Job, Phase
@@ -21,12 +20,11 @@ from loomrl.release.ledger import latest
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 from loomrl.store.policies import record_policy
-from loomrl.store.releases import list_releases, newest_release
+from loomrl.store.releases import RELEASES, list_releases
 from loomrl.store.runs import start_run
-from loomrl.store.tables import trainings
-from loomrl.store.trainings import _row_of
+from loomrl.store.trainings import TRAININGS
 from loomrl.types import PolicyVersion, Source
 from tests.coordinator.loop_kills import ENDPOINT, run_of
 from tests.hub.hub_samples import attempt
@@ -64,8 +62,8 @@ def started(url: str, folder: Path) -> subprocess.Popen[str]:
 
 def history(db: LoomDB) -> list[Job]:
     with db.read() as connection:
-        rows = connection.execute(select(trainings).order_by(trainings.c.position)).mappings().all()
-    return [Job.of(_row_of(row)) for row in rows]
+        rows = TRAININGS.fetch(connection, TRAININGS.select().order_by(TRAININGS.c.position))
+    return [Job.of(row) for row in rows]
 
 
 def legal(db: LoomDB, folder: Path) -> Counter[Phase]:
@@ -77,16 +75,16 @@ def legal(db: LoomDB, folder: Path) -> Counter[Phase]:
         assert before is None or row.phase in LEGAL[before.phase]
         now[row.id] = row
         assert sum(each.has_begun for each in now.values()) <= 1
-    moved = [event.subject for _, event in read_events(db, kind="training.moved", limit=100_000)]
+    moved = [event.subject for _, event in EVENTS.read(db, kind="training.moved", limit=100_000)]
     assert Counter(moved) == {id: job.number for id, job in now.items()}
-    asked = [event.subject for _, event in read_events(db, kind="training.requested", limit=100_000)]
+    asked = [event.subject for _, event in EVENTS.read(db, kind="training.requested", limit=100_000)]
     assert sorted(asked) == sorted(now)
     again = Counter(job.previous for job in now.values() if job.previous)
     assert max(again.values(), default=1) == 1
     released = [row.content["challenger"] for row in list_releases(db, limit=10_000)]
     assert len(released) == len(set(released))
     assert sorted(released) == sorted(job.policy for job in now.values() if job.release)
-    reports = Counter(event.subject for _, event in read_events(db, kind=MADE, limit=10_000))
+    reports = Counter(event.subject for _, event in EVENTS.read(db, kind=MADE, limit=10_000))
     assert set(reports.values()) <= {1}
     trained = Counter(job.run for job in now.values() if job.policy)
     assert set(trained.values()) <= {1}
@@ -112,7 +110,7 @@ def killed(url: str, folder: Path, *, kills: int, jobs: int, seed: int) -> Count
             new = [attempt(f"t-{count + n}", source=Source.PRODUCTION, finished_at=time.time()) for n in range(3)]
             hub.append(new)
             count += len(new)
-            release = newest_release(db, ENDPOINT)
+            release = RELEASES.newest(db, endpoint=ENDPOINT)
             if release is not None and release.state == "open":
                 announce(db, latest(db, ENDPOINT).challenger)
                 callers.come(40)

@@ -16,8 +16,8 @@ from loomrl.release.controller import Controller
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import find_dataset
 from loomrl.store.endpoints import show_endpoint
-from loomrl.store.lineage import lineage
-from loomrl.store.runs import show_run
+from loomrl.store.policies import lineage
+from loomrl.store.runs import RUNS
 from tests.coordinator.loop_support import loop, production
 from tests.feedback.served_support import ENDPOINT
 from tests.release import release_support
@@ -97,4 +97,4 @@ def test_training_outlives_its_coordinator_and_ends_when_it_is_cancelled(tmp_pat
             until(successor, lambda: not newest(db).is_open)
         job = newest(db)
         assert (job.phase, job.reason) == (Phase.CANCELLED, "cancelled by ann (enough)")
-        assert show_run(db, job.run).status != "finished"
+        assert RUNS.require(db, job.run).status != "finished"

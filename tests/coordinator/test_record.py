@@ -7,8 +7,8 @@ from loomrl.feedback.dataset import freeze
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.events import Event, append_once, read_events
-from loomrl.store.rewards import append_rewards, reward_before, rewards_since
+from loomrl.store.events import EVENTS, Event
+from loomrl.store.rewards import reward_before, rewards_since, store_rewards
 from loomrl.store.sessions import NewCall, archive_sessions, count_lost, end_session, keep_calls
 from loomrl.types import Source
 from tests.coordinator.loop_kills import ENDPOINT
@@ -18,15 +18,15 @@ from tests.hub.hub_samples import attempt
 
 
 def test_event_is_stored_once_about_its_subject(store: LoomDB) -> None:
-    assert append_once(store, Event(kind="k", subject="s", data={"a": 1}, created_at=1.0))
-    assert not append_once(store, Event(kind="k", subject="s", data={"a": 2}, created_at=2.0))
-    assert append_once(store, Event(kind="k", subject="other", created_at=3.0))
-    assert [event.data for _, event in read_events(store, kind="k")] == [{"a": 1}, {}]
+    assert EVENTS.append_once(store, Event(kind="k", subject="s", data={"a": 1}, created_at=1.0))
+    assert not EVENTS.append_once(store, Event(kind="k", subject="s", data={"a": 2}, created_at=2.0))
+    assert EVENTS.append_once(store, Event(kind="k", subject="other", created_at=3.0))
+    assert [event.data for _, event in EVENTS.read(store, kind="k")] == [{"a": 1}, {}]
 
 
 def test_rewards_of_a_day_are_those_that_hold(store: LoomDB) -> None:
-    append_rewards(store, [made("r", 0.1, number) for number in range(10)])
-    append_rewards(store, [made("r", 0.9, 9, again=1)])
+    store_rewards(store, [made("r", 0.1, number) for number in range(10)])
+    store_rewards(store, [made("r", 0.9, 9, again=1)])
     found = [(each.trajectory, each.content["raw"]) for each in rewards_since(store, "e", 8.0)]
     assert found == [("r-9", 0.9), ("r-8", 0.1)]
     assert rewards_since(store, "other", 0.0) == []

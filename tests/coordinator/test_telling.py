@@ -13,7 +13,7 @@ from loomrl.coordinator.decision import Alert
 from loomrl.coordinator.job import Code, Fault, Phase
 from loomrl.coordinator.report import Day, after, daily, find_report, keep, markdown, store
 from loomrl.store import LoomDB
-from loomrl.store.events import Event, append_events, read_events
+from loomrl.store.events import EVENTS, Event
 from tests.coordinator.plans import DAY, HOUR, MINUTE, NOW, job, plan
 
 
@@ -38,9 +38,9 @@ def test_alarm_is_told_once_when_it_begins_and_once_when_it_ends(store: LoomDB) 
     assert open_alarms(store, "e") == {"bus_away": NOW}
     assert tell(store, "e", [], at=NOW + 90) == []
     assert tell(store, "e", [other], at=NOW + 99) == [other]
-    raised = [event.data["reason"] for _, event in read_events(store, kind=ALERT)]
+    raised = [event.data["reason"] for _, event in EVENTS.read(store, kind=ALERT)]
     assert raised == ["for 6 minutes", "for 7 minutes"]
-    ((_, cleared),) = read_events(store, kind=CLEARED)
+    ((_, cleared),) = EVENTS.read(store, kind=CLEARED)
     assert cleared.data == {"alert": "bus_away", "seconds": 90.0}
 
 
@@ -48,7 +48,7 @@ def test_bus_is_away_until_outbox_and_sink_are_both_back(store: LoomDB) -> None:
     watch = BusWatch(store)
 
     def said(kind: str, subject: str, at: float, **data: int) -> None:
-        append_events(store, [Event(kind=kind, subject=subject, data=data, created_at=at)])
+        EVENTS.append(store, [Event(kind=kind, subject=subject, data=data, created_at=at)])
         watch.look()
 
     assert watch.away_since is None

@@ -19,7 +19,7 @@ from loomrl.experiments.cli import app
 from loomrl.experiments.tensorzero import configuration, told_in
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint
-from loomrl.store.feedback import recent_feedback
+from loomrl.store.feedback import FEEDBACK
 from tests.serving.feedback_support import Served
 
 ARMS = (
@@ -180,7 +180,7 @@ async def test_feedback_on_an_answer_of_ours_is_stored_once(sqlite_url: str, tmp
         first, again = (json.loads(CliRunner().invoke(app, words).stdout.splitlines()[-1]) for _ in range(2))
         assert first == {"new": 2, "known": 0, "refused": []}
         assert again == {"new": 0, "known": 2, "refused": []}
-        assert [(one.kind, one.value) for _, one in recent_feedback(served.db, limit=9)] == [
+        assert [(one.kind, one.value) for _, one in FEEDBACK.recent(served.db, limit=9)] == [
             ("thumb", 0.0),
             ("thumb", 1.0),
         ]

@@ -17,8 +17,8 @@ from loomrl.experiments.commands.face import LIST, RUN
 from loomrl.experiments.shipped import names, resolve_any
 from loomrl.gym.sandbox import _proved
 from loomrl.store import open_store
-from loomrl.store.evaluations import list_evaluations
-from loomrl.store.runs import list_runs
+from loomrl.store.policies import EVALUATIONS
+from loomrl.store.runs import RUNS
 from tests.algorithms.language_support import experiment
 
 SMALL = ["environments.0.families=[algebra.linear, geometry.*]", "evaluation.episodes=30"]
@@ -70,10 +70,10 @@ def test_evaluation_tells_the_oracle_from_a_random_policy_and_is_on_record() -> 
         "Math/geometry",
     }
     db = open_store("sqlite:///loom.db")
-    (recorded,) = list_runs(db)
+    (recorded,) = RUNS.latest(db)
     assert (recorded.id, recorded.kind) == (result["run"], "evaluate")
     assert list(recorded.environments) == ["Math@1.2.0"]
-    assert {e.run for e in list_evaluations(db)} == {result["run"]}
+    assert {e.run for e in EVALUATIONS.latest(db)} == {result["run"]}
     db.close()
     assert result["run"] in run("runs")
 
@@ -92,8 +92,8 @@ def test_an_evaluation_is_on_record_under_the_name_of_what_it_is_of(words, name,
     policy = "random" if "control/cartpole" in words else "oracle"
     told = run_json("evaluate", *words, "--episodes", "2", "--policy", policy)
     with closing(open_store("sqlite:///loom.db")) as db:
-        (recorded,) = list_runs(db)
-        (evaluation,) = list_evaluations(db)
+        (recorded,) = RUNS.latest(db)
+        (evaluation,) = EVALUATIONS.latest(db)
     assert (recorded.id, recorded.name) == (told["run"], name)
     assert recorded.id.startswith(f"{name}-")
     assert [id.partition("@")[0] for id in recorded.environments] == environments

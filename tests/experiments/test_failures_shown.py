@@ -17,8 +17,8 @@ from loomrl.experiments.sweep import SweepResult, Tried
 from loomrl.experiments.train import TrainResult, render
 from loomrl.gym.catalogue import make
 from loomrl.store import open_store
-from loomrl.store.evaluations import list_evaluations
-from loomrl.store.runs import Run, show_run
+from loomrl.store.policies import EVALUATIONS
+from loomrl.store.runs import RUNS, Run
 from loomrl.telemetry.report import Comparison
 from loomrl.types import End, Failure, Reward, Task, Trajectory, Turn
 
@@ -53,8 +53,8 @@ def test_what_failed_is_in_json_and_on_record() -> None:
     assert report["failures"] == {"config: ConfigError": 3}
     assert REMEDY in report["causes"]["config: ConfigError"]
     with open_store("sqlite:///loom.db") as db:
-        assert show_run(db, result["run"]).result["failures"] == {"oracle": {"config: ConfigError": 3}}
-        (kept,) = list_evaluations(db)
+        assert RUNS.require(db, result["run"]).result["failures"] == {"oracle": {"config: ConfigError": 3}}
+        (kept,) = EVALUATIONS.latest(db)
     assert kept.report == report
 
 

@@ -8,7 +8,7 @@ import pytest
 import loomrl
 from loomrl.errors import ConfigError
 from loomrl.store import open_store
-from loomrl.store.runs import show_run
+from loomrl.store.runs import RUNS
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import ASCII
 
@@ -43,7 +43,7 @@ async def test_trainer_learns_for_at_least_so_many_timesteps(tmp_path: Path) -> 
     success = [line[Metric.SUCCESS] for line in summary.history]
     assert summary.success == success[-1] > success[0] + 0.12
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        assert show_run(db, summary.run).kind == "train"
+        assert RUNS.require(db, summary.run).kind == "train"
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from loomrl.errors import StoreError
 from loomrl.experiments.cli import app
 from loomrl.store import open_store
-from loomrl.store.events import Event, append_events
-from loomrl.store.quarantine import Quarantine, record_quarantine
+from loomrl.store.events import EVENTS, Event
+from loomrl.store.sessions import Quarantine, record_quarantine
 
 
 def told(*words: str) -> dict[str, list[dict[str, object]]]:
@@ -23,7 +23,7 @@ def test_hits_are_summed_and_a_session_is_freed(tmp_path: Path) -> None:
     hit = {"arm": "canary", "version": "r/2", "rule": "secrets", "what": "key", "then": "replace", "sessions": ["s"]}
     with open_store(url) as db:
         events = [Event(kind="monitor.hit", subject="e", data=hit | {"count": n}, created_at=1.0) for n in (3, 4)]
-        append_events(db, events)
+        EVENTS.append(db, events)
         record_quarantine(db, Quarantine(endpoint="e", session="s", held=True, rule="secrets", at=1.0))
     (row,) = told("monitor", "--store", url)["hits"]
     assert (row["rule"], row["arm"], row["count"]) == ("secrets", "canary", 7)

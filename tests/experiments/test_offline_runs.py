@@ -17,7 +17,7 @@ from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.experiments.train import train
 from loomrl.store import open_store
-from loomrl.store.policies import list_policies
+from loomrl.store.runs import POLICIES
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
@@ -93,7 +93,7 @@ def test_a_run_learns_from_data_counts_updates_and_names_them_on_record(tmp_path
     assert all(row[Metric.UPDATES_PER_S] > 0 and Metric.ENV_STEPS_PER_S not in row for row in rows)
     assert "Return" in Path(result.page).read_text()
     with open_store(settings.store_url) as db:
-        last = list_policies(db, run="r")[0]
+        last = POLICIES.latest(db, run="r")[0]
     assert (last.id, last.data) == ("r/60", {"minari": "pole/mixed-v0", "updates": 60})
 
 
@@ -115,7 +115,7 @@ def test_a_run_goes_on_online_from_another_ones_version(tmp_path: Path) -> None:
     assert result.stopped == "all 60 steps done"
     assert result.before == train(experiment(tmp_path), run="offline").after
     with open_store(online.store_url) as db:
-        first = list_policies(db, run="online")[-1]
+        first = POLICIES.latest(db, run="online")[-1]
         assert (first.id, first.parent) == ("online/0", "offline/60")
     with pytest.raises(ConfigError, match=r"parent: version='oflin' is unknown.*Did you mean 'offline'"):
         train(online.override({"parent": "oflin"}), run="lost")

@@ -14,7 +14,7 @@ from loomrl.experiments.cli import app
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.feedback import append_feedback
 from loomrl.types import Source
 from tests.feedback.support import said, served
@@ -91,7 +91,7 @@ def test_somebody_elses_agent_is_judged_by_its_own_hub(url: str) -> None:
 def test_alarms_are_listed(url: str) -> None:
     with open_store(url) as db:
         data = {"window": 3, "reason": "user_feedback falls"}
-        append_events(db, [Event(kind="reward.alarm", subject="talk", data=data, created_at=1.0)])
+        EVENTS.append(db, [Event(kind="reward.alarm", subject="talk", data=data, created_at=1.0)])
     words = ["events", "--kind", "reward.alarm", "--subject", "talk", "--store", url]
     (event,) = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)["events"]
     assert event["data"]["window"] == 3

@@ -19,7 +19,7 @@ from loomrl.experiments.cli import app
 from loomrl.experiments.serve import body_for, check_sources, curl, resolve_serving, serving
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import open_store
-from loomrl.store.service.keys import FORM
+from loomrl.store.keys import FORM
 from loomrl.store.sessions import person_hash
 from tests.needs import needs
 from tests.serving.control_support import control_policy

@@ -18,8 +18,7 @@ from loomrl.experiments import sweep as sweep_module
 from loomrl.experiments.sweep import SweepResult, resumed, sweep
 from loomrl.load import dump
 from loomrl.store import open_store
-from loomrl.store.policies import list_policies, show_policy
-from loomrl.store.runs import Run, RunStatus, list_runs
+from loomrl.store.runs import POLICIES, RUNS, Run, RunStatus
 from loomrl.telemetry.sink import read_metrics
 from tests.algorithms.control_support import MARKS
 from tests.experiments.sweep_samples import control, language
@@ -31,7 +30,7 @@ RATE = "algorithm.learning_rate"
 
 def runs_of(asked: Sweep) -> list[Run]:
     with open_store(asked.experiment.store_url) as db:
-        return list_runs(db, limit=1000)
+        return RUNS.latest(db, limit=1000)
 
 
 def lines_of(asked: Sweep, run: str) -> list[float]:
@@ -82,8 +81,8 @@ class TestInOneRay:
         taken = [run for run in runs_of(asked) if run.parent_policy is not None]
         assert len(taken) == 1
         with open_store(asked.experiment.store_url) as db:
-            version = show_policy(db, str(taken[0].parent_policy))
-            first = list_policies(db, run=taken[0].id)[-1]
+            version = POLICIES.require(db, str(taken[0].parent_policy))
+            first = POLICIES.latest(db, run=taken[0].id)[-1]
         assert first.parent == version.id
         assert first.number == version.number == 4
         assert version.run != taken[0].id

@@ -13,8 +13,7 @@ from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError
 from loomrl.experiments.sweep_trial import RUN, SCORE, STEP, Trial
 from loomrl.store import open_store
-from loomrl.store.policies import list_policies, show_policy
-from loomrl.store.runs import RunStatus, list_runs, show_run
+from loomrl.store.runs import POLICIES, RUNS, RunStatus
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
@@ -85,11 +84,11 @@ def test_bad_trial_goes_on_from_the_good_ones_weights_with_settings_of_its_own(s
     good.cleanup()
     bad.cleanup()
     with open_store(sweep.experiment.store_url) as db:
-        run = show_run(db, taken[RUN])
-        first = list_policies(db, run=run.id)[-1]
+        run = RUNS.require(db, taken[RUN])
+        first = POLICIES.latest(db, run=run.id)[-1]
         assert run.parent_policy == first.parent == version
-        assert show_policy(db, version).run == told[RUN] != run.id != left
-        assert run.experiment == sweep.at({path: 5e-3}).sha256 != show_run(db, told[RUN]).experiment
+        assert POLICIES.require(db, version).run == told[RUN] != run.id != left
+        assert run.experiment == sweep.at({path: 5e-3}).sha256 != RUNS.require(db, told[RUN]).experiment
 
 
 def test_settings_of_an_optimizer_are_ours_after_the_copy(tmp_path: Path) -> None:
@@ -151,7 +150,7 @@ def test_paused_trial_goes_on_in_its_own_run_and_one_that_ended_is_not_trained_a
     assert ended.step() == results[-1]
     ended.cleanup()
     with open_store(sweep.experiment.store_url) as db:
-        (run,) = list_runs(db)
+        (run,) = RUNS.latest(db)
     assert run.status is RunStatus.FINISHED
     assert run.result["score"] == results[-1][SCORE]
 

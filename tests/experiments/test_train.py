@@ -21,10 +21,9 @@ from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.train import render, resumed, train
 from loomrl.hub import GroupPlan, open_hub
 from loomrl.store import beside, open_store
-from loomrl.store.evaluations import list_evaluations
-from loomrl.store.events import read_events
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import RunStatus, ask_to_stop, show_run
+from loomrl.store.events import EVENTS
+from loomrl.store.policies import EVALUATIONS
+from loomrl.store.runs import POLICIES, RUNS, RunStatus, ask_to_stop
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.language_support import experiment, shuffled
@@ -65,9 +64,9 @@ def test_run_learns_and_leaves_metrics_evaluations_lineage_and_a_page(tmp_path: 
     history = read_metrics(metrics_file(experiment(tmp_path).train, "r"))
     assert [line["step"] for line in history] == list(range(1, 15))
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        run = show_run(db, "r")
+        run = RUNS.require(db, "r")
         assert (run.status, run.result["policy"]) == (RunStatus.FINISHED, "r/14")
-        assert {e.policy for e in list_evaluations(db)} == {"r/0", "r/14"}
+        assert {e.policy for e in EVALUATIONS.latest(db)} == {"r/0", "r/14"}
 
 
 def test_a_run_without_success_has_no_best_version_and_is_no_healthy_one(tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def test_a_run_without_success_has_no_best_version_and_is_no_healthy_one(tmp_pat
     assert "Nothing is rewarded" in page
     assert "finds nothing wrong" not in page
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        judged = {each.id: each.report for each in list_evaluations(db)}
+        judged = {each.id: each.report for each in EVALUATIONS.latest(db)}
     assert judged["r/2/greedy"]["overall"]["success"]["count"] == HELD_OUT, "every held-out row once"
     assert judged["r/2/greedy"]["by_level"] == {}
     assert "level  0" not in page
@@ -201,7 +200,7 @@ def test_a_run_is_resumed_with_other_learners_but_not_with_other_settings(tmp_pa
     train(settings, run="whole")
     assert same(weights(tmp_path, "parts", 3), weights(tmp_path, "whole", 3))
     with open_store(settings.store_url) as db:
-        begun = [event.data.get("changed") for _, event in read_events(db, subject="parts", kind="run.resumed")]
+        begun = [event.data.get("changed") for _, event in EVENTS.read(db, subject="parts", kind="run.resumed")]
     assert begun == [{"algorithm.learners.count": "1", "rollout.runners": "1"}, {}]
 
 
@@ -236,4 +235,4 @@ def test_training_runs_on_postgresql_with_sharded_hubs(
     stores = {"store_url": postgres_url.replace(f":{url.password}@", "@"), "hub.shards": 2, "train.updates": 2}
     assert train(experiment(tmp_path, **stores), run="r").updates == 2
     with open_store(postgres_url) as db:
-        assert [v.number for v in list_policies(db, run="r")] == [2, 0]
+        assert [v.number for v in POLICIES.latest(db, run="r")] == [2, 0]

@@ -27,9 +27,8 @@ from loomrl.experiments.train import resumed, train
 from loomrl.load import dump
 from loomrl.run.ledger import Ledger
 from loomrl.store import open_store
-from loomrl.store.evaluations import list_evaluations
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import RunStatus, ask_to_stop, show_run
+from loomrl.store.policies import EVALUATIONS
+from loomrl.store.runs import POLICIES, RUNS, RunStatus, ask_to_stop
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
@@ -103,16 +102,16 @@ def test_a_run_learns_and_leaves_metrics_evaluations_lineage_a_page_and_a_policy
     assert "Return" in Path(result.page).read_text()
     assert "| return | before | after |" in Path(result.page).with_suffix(".md").read_text()
     with open_store(settings.store_url) as db:
-        run = show_run(db, "r")
+        run = RUNS.require(db, "r")
         assert (run.status, run.result["policy"], run.result["best"]) == (
             RunStatus.FINISHED,
             result.policy,
             result.best,
         )
         assert [name.partition("@")[0] for name in run.environments] == [f"{ENVS}:Identity"]
-        versions = list_policies(db, run="r")
+        versions = POLICIES.latest(db, run="r")
         assert versions[0].parent == versions[1].id
-        assert {e.policy for e in list_evaluations(db)} <= {version.id for version in versions}
+        assert {e.policy for e in EVALUATIONS.latest(db)} <= {version.id for version in versions}
         judged = evaluate_control(settings, ["r", "r/0", "random"])
     means = [report.overall.reward.mean for report in judged.reports]
     assert means[0] == result.after["greedy"]
@@ -176,7 +175,7 @@ def test_a_run_stops_when_somebody_asks_and_is_resumed_as_if_it_never_had(tmp_pa
     assert stopped.stopped == "stopped by ann: enough"
     assert checkpoints(tmp_path, "parts").numbers()[-1] == int(stopped.policy.removeprefix("parts/")) < 2048
     with open_store(settings.store_url) as db:
-        assert show_run(db, "parts").status is RunStatus.FINISHED
+        assert RUNS.require(db, "parts").status is RunStatus.FINISHED
         with pytest.raises(StoreError, match="only a running training can be stopped"):
             ask_to_stop(db, "parts", who="ann", why="again", at=2.0)
     train(settings, run="parts")
@@ -196,7 +195,7 @@ def test_of_two_processes_that_train_one_run_the_later_one_leads_it(tmp_path: Pa
     with pytest.raises(RunTaken, match="run 'r': was resumed on "):
         train(settings, run="r", listener=another)
     with open_store(settings.store_url) as db:
-        run, numbers = show_run(db, "r"), [version.number for version in list_policies(db, run="r")]
+        run, numbers = RUNS.require(db, "r"), [version.number for version in POLICIES.latest(db, run="r")]
     assert (run.status, run.result["policy"]) == (RunStatus.FINISHED, results[0].policy)
     assert len(numbers) == len(set(numbers))
     alone, ours = policy_of(tmp_path, "alone"), policy_of(tmp_path, "r")
@@ -220,7 +219,7 @@ def test_a_killed_process_is_resumed_from_the_command_line(tmp_path: Path) -> No
     again, run = resumed(settings, None)
     assert (again, run) == (settings, "r")
     with open_store(settings.store_url) as db:
-        assert show_run(db, "r").status is RunStatus.RUNNING
+        assert RUNS.require(db, "r").status is RunStatus.RUNNING
     with pytest.raises(StoreError, match=r"seed=5, which was 0"):
         train(settings.override({"seed": 5}), run="r")
     shown = json.loads(metrics.read_text().splitlines()[-1])
@@ -294,7 +293,7 @@ def test_a_policy_leaves_as_a_folder_and_is_judged_beside_code(tmp_path: Path) -
     settings = experiment(tmp_path, **{"train.steps": 256})
     train(settings, run="r")
     with open_store(settings.store_url) as db:
-        assert exported("r", db, tmp_path / "out", onnx=True) == list_policies(db, run="r", limit=1)[0].id
+        assert exported("r", db, tmp_path / "out", onnx=True) == POLICIES.latest(db, run="r", limit=1)[0].id
         with pytest.raises(ConfigError, match="is not empty"):
             exported("r", db, tmp_path / "out")
     assert (tmp_path / "out" / "policy.onnx").stat().st_size > 1000

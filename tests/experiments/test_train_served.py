@@ -20,7 +20,7 @@ from loomrl.experiments.train import resumed, train
 from loomrl.inference.model import open_model
 from loomrl.run.version import copied, latest_of
 from loomrl.store import open_store
-from loomrl.store.policies import list_policies
+from loomrl.store.runs import POLICIES
 from tests.algorithms.language_support import ASCII
 from tests.feedback.served_support import frozen_production, store, url
 from tests.feedback.test_dataset import session
@@ -116,7 +116,7 @@ def test_killed_run_trains_on_nothing_twice_and_equals_one_that_never_stopped(
     killed, whole = weights(tmp_path, "killed"), weights(tmp_path, "whole")
     assert all(np.array_equal(killed[name], whole[name]) for name in whole)
     with open_store(url(tmp_path)) as db:
-        versions = list_policies(db, run="killed")
+        versions = POLICIES.latest(db, run="killed")
         assert [version.number for version in versions] == [8, 6, 4, 2, 0]
         assert versions[-1].parent == "served/0"
         assert {version.data["dataset"] for version in versions} == {dataset}

@@ -20,8 +20,7 @@ from loomrl.experiments.train import train
 from loomrl.experiments.transfer import transfer
 from loomrl.load import dump
 from loomrl.store import open_store
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import show_run
+from loomrl.store.runs import POLICIES, RUNS
 from tests.algorithms.control_support import MARKS
 from tests.experiments.test_train_control import assert_goes_on, history, policy_of
 
@@ -98,7 +97,7 @@ def test_a_run_begins_with_the_weights_of_another_and_with_nothing_else(tmp_path
     assert again.before == first.after
     assert history(arms(tmp_path), "again")[0]["step"] == 160
     with open_store(arms(tmp_path).store_url) as db:
-        begun = list_policies(db, run="again")[-1]
+        begun = POLICIES.latest(db, run="again")[-1]
         assert (begun.id, begun.parent) == ("again/0", first.policy)
     same = {name: policy_of(tmp_path, run) for name, run in (("first", "first"), ("again", "again"))}
     assert any(not torch.equal(same["first"][name], same["again"][name]) for name in same["first"])
@@ -119,7 +118,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(changes: dict[str, Any], wo
     with pytest.raises(ArtifactError, match=words):
         transfer(arms(tmp_path, **changes, **LEVEL), ["first"], seeds=[1])
     with open_store(arms(tmp_path).store_url) as db:
-        assert all(not made.run.startswith("arms-transfer") for made in list_policies(db))  # nothing was trained
+        assert all(not made.run.startswith("arms-transfer") for made in POLICIES.latest(db))  # nothing was trained
 
 
 LEVEL = {"train.stop.evaluated": 8.5, "evaluation.every": 320, "evaluation.episodes": 20}
@@ -149,8 +148,8 @@ def test_transfer_tells_the_steps_from_scratch_and_from_each_version(tmp_path: P
     assert plain["steps"] != [0]
     assert scratch["steps"][0] is None or scratch["steps"][0] > 0
     with open_store(arms(tmp_path).store_url) as db:
-        assert show_run(db, found["run"]).result["level"] == 8.5
-        assert show_run(db, meta["runs"][0]).parent_policy == meta["parent"]
+        assert RUNS.require(db, found["run"]).result["level"] == 8.5
+        assert RUNS.require(db, meta["runs"][0]).parent_policy == meta["parent"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from loomrl.serving.recording.trajectory import FAMILY
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.feedback import append_feedback
-from loomrl.store.rewards import StoredReward, append_rewards
+from loomrl.store.rewards import StoredReward, store_rewards
 from loomrl.types import Feedback, Reward, Source, Task, Trajectory, Turn
 from tests.algorithms.language_support import build, experiment
 
@@ -128,7 +128,7 @@ def reward(db: LoomDB, totals: dict[str, float], *, confidence: float = 1.0, rou
         )
         for id, total in totals.items()
     ]
-    append_rewards(db, rows)
+    store_rewards(db, rows)
 
 
 def thumbs(db: LoomDB, values: dict[str, float], *, call: Callable[[str], str] = lambda id: "") -> None:

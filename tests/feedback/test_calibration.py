@@ -15,10 +15,17 @@ from scipy.stats import spearmanr  # type: ignore[import-untyped,unused-ignore]
 from loomrl.config import HubConfig
 from loomrl.config.rewards import RubricPart
 from loomrl.errors import DataError
-from loomrl.feedback.calibration.agreement import kappa, rank_correlation, resampled
-from loomrl.feedback.calibration.calibrate import LEAST, Report, compare
-from loomrl.feedback.calibration.isotonic import errors, isotonic
-from loomrl.feedback.calibration.rating import Rated, Ratings, ask_people, from_feedback, from_inbox
+from loomrl.feedback.calibrate import (
+    LEAST,
+    Report,
+    compare,
+    errors,
+    isotonic,
+    kappa,
+    rank_correlation,
+    resampled,
+)
+from loomrl.feedback.rating import Rated, Ratings, ask_people, from_feedback, from_inbox
 from loomrl.gym.rubric.calibration import Calibration
 from loomrl.hub.hub import Hub
 from loomrl.serving.archive import open_endpoint_hub
@@ -26,8 +33,7 @@ from loomrl.serving.retention.erasure import forget
 from loomrl.store import LoomDB, open_store
 from loomrl.store.feedback import append_feedback
 from loomrl.store.judgements import answer, waiting
-from loomrl.store.participants import take_part
-from loomrl.store.sessions import person_hash
+from loomrl.store.sessions import person_hash, record_participants
 from loomrl.types import Message
 from tests.feedback.support import said, served
 from tests.gym.rubric_support import NO, PARTLY, YES, Asked, Rule, ScriptedJudge, scripted
@@ -268,7 +274,7 @@ def test_questions_to_people_about_somebody_are_deleted_with_them(
 ) -> None:
     hub.append([served("hers", "her secret words"), served("his", "his words")])
     with db.write() as connection:
-        take_part(connection, {("hers", person_hash("talk", "Ada")): "talk"})
+        record_participants(connection, {("hers", person_hash("talk", "Ada")): "talk"})
     ask_people(db, hub, scripted_judge.part("good", "kind").criteria, count=5, days=1.0)
     assert forget(db, hub, "talk", "Ada", at=3.0).counts["questions"] == 2
     left = waiting(db, now=time.time())

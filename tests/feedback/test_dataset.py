@@ -22,7 +22,7 @@ from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.datasets import Dataset, find_dataset, list_datasets, read_rows, trained_from
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 from loomrl.store.policies import record_policy
 from loomrl.types import End, Failure, Message, PolicyVersion, Source, Task, Tokens, Trajectory, Turn
 from tests.feedback.served_support import reward, thumbs
@@ -109,7 +109,7 @@ def test_data_set_names_trajectories_and_the_judgements_that_held(db: LoomDB, st
     assert made.parent == "r/4"
     assert made.content["sizes"] == {"train": 2, "holdout": 0}
     assert find_dataset(db, "assistant") == find_dataset(db, made.id) == made
-    assert [event.subject for _, event in read_events(db, kind="dataset.frozen")] == [made.id]
+    assert [event.subject for _, event in EVENTS.read(db, kind="dataset.frozen")] == [made.id]
 
 
 def test_the_same_content_is_the_same_data_set_and_a_new_judgement_makes_another(db: LoomDB, store_url: str) -> None:

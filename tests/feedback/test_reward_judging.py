@@ -22,11 +22,10 @@ from loomrl.hub.hub import Hub
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.retention.erasure import forget
 from loomrl.store import LoomDB, open_store
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 from loomrl.store.feedback import append_feedback
-from loomrl.store.participants import take_part
-from loomrl.store.rewards import StoredReward, are_there, forget_rewards, latest_rewards, read_rewards, rewards_of
-from loomrl.store.sessions import person_hash
+from loomrl.store.rewards import REWARDS, StoredReward, are_there, latest_rewards, rewards_of
+from loomrl.store.sessions import person_hash, record_participants
 from loomrl.types import Feedback, Trajectory
 from tests.feedback.support import said, served
 
@@ -46,7 +45,7 @@ class Desk:
         return Judging(db or self.db, self.hub, pipeline, endpoint="talk", clock=lambda: 7.0)
 
     def rows(self) -> list[StoredReward]:
-        return [one for _, one in read_rewards(self.db, endpoint="talk", limit=10_000)]
+        return [one for _, one in REWARDS.read(self.db, endpoint="talk", limit=10_000)]
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def production(count: int, seed: int = 0) -> tuple[list[Trajectory], list[Feedba
 
 
 def events_of(db: LoomDB, kind: str) -> list[str]:
-    return [event.subject for _, event in read_events(db, kind=kind, limit=10_000)]
+    return [event.subject for _, event in EVENTS.read(db, kind=kind, limit=10_000)]
 
 
 def test_every_trajectory_becomes_one_reward_and_one_event(desk: Desk) -> None:
@@ -136,7 +135,7 @@ def test_an_endpoint_judges_its_own_trajectories_only(desk: Desk) -> None:
 def test_whoever_is_forgotten_meanwhile_gets_no_reward(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.hub.append([served("t0"), served("t1")])
     with desk.db.write() as connection:
-        take_part(connection, {("t0", person_hash("talk", "Ada")): "talk"})
+        record_participants(connection, {("t0", person_hash("talk", "Ada")): "talk"})
     real = step.feedback_of
 
     def meanwhile(db: LoomDB, ids: Any) -> Any:
@@ -179,8 +178,9 @@ def expected(desk: Desk, count: int) -> tuple[list[StoredReward], list[Trajector
         hub.append(trajectories)
         pipeline = Pipeline(RewardPipeline.parse(SETTINGS))
         Judging(desk.db, hub, pipeline, endpoint="calm", clock=lambda: 7.0).drain()
-    rows = [replace(one, endpoint="talk") for _, one in read_rewards(desk.db, endpoint="calm", limit=1000)]
-    forget_rewards(desk.db, [one.trajectory for one in rows])
+    rows = [replace(one, endpoint="talk") for _, one in REWARDS.read(desk.db, endpoint="calm", limit=1000)]
+    with desk.db.write() as connection:
+        connection.execute(REWARDS.table.delete().where(REWARDS.c.endpoint == "calm"))
     return rows, trajectories
 
 
@@ -307,7 +307,7 @@ def test_feedback_that_parts_from_completion_raises_an_alarm_on_record(desk: Des
     (reason,) = alarms[4]
     assert "user_feedback falls" in reason
     assert "task_completion rises" in reason
-    told_events = [event for _, event in read_events(desk.db, kind="reward.alarm")]
+    told_events = [event for _, event in EVENTS.read(desk.db, kind="reward.alarm")]
     assert told_events[0].subject == "talk"
     assert told_events[0].data["falls"]["high"] < 0 < told_events[0].data["rises"]["low"]
     assert told_events[0].data["to"] > told_events[0].data["from"]

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from loomrl.config import RewardPipeline
-from loomrl.feedback.reward.event import as_event
 from loomrl.feedback.reward.inspection import Inspection
-from loomrl.feedback.reward.pipeline import Pipeline, Trails
+from loomrl.feedback.reward.pipeline import Pipeline, Trails, as_event
 from loomrl.gym.judge import server as judge_server
 from loomrl.types import End, Failure
 from tests.feedback.support import served

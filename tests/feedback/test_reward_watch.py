@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from loomrl.config import RewardWatch
 from loomrl.feedback.reward.watch import LADDER, Watch, alarms, movements
 from loomrl.store import LoomDB
-from loomrl.store.events import read_events
-from loomrl.store.rewards import StoredReward, append_rewards
+from loomrl.store.events import EVENTS
+from loomrl.store.rewards import StoredReward, store_rewards
 
 Draw = Callable[[np.random.Generator, float, int], NDArray[np.float64]]
 RATES = dict(zip(LADDER, (0.3, 0.9, 0.2, 1.0), strict=True))
@@ -139,13 +139,13 @@ def rewards(start: int, count: int, *, completion: float, feedback: float) -> li
 def test_every_full_window_is_looked_at_once_whoever_watches(store: LoomDB) -> None:
     settings = RewardWatch(window=50, reference=2)
     one, other = Watch(store, "talk", settings), Watch(store, "talk", settings)
-    append_rewards(store, rewards(0, 150, completion=0.0, feedback=1.0))
+    store_rewards(store, rewards(0, 150, completion=0.0, feedback=1.0))
     assert one.look(at=1.0) == other.look(at=1.0) == []
-    append_rewards(store, rewards(150, 51, completion=1.0, feedback=0.0))
+    store_rewards(store, rewards(150, 51, completion=1.0, feedback=0.0))
     (alarm,) = Watch(store, "talk", settings).look(at=2.0)
     assert (alarm.falls.component, alarm.rises.component) == ("user_feedback", "task_completion")
     assert (alarm.falls.before, alarm.falls.now, alarm.falls.count_before) == (1.0, 0.0, 100)
     assert one.look(at=3.0) == other.look(at=3.0) == []
-    ((_, event),) = read_events(store, kind="reward.alarm")
+    ((_, event),) = EVENTS.read(store, kind="reward.alarm")
     assert (event.subject, event.data["window"], event.data["from"], event.data["to"]) == ("talk", 3, 151, 200)
     assert event.data["reason"] == alarm.reason

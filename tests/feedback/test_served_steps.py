@@ -15,7 +15,7 @@ from loomrl.feedback.logged import read_logged
 from loomrl.serving.archive import Archive, open_endpoint_hub
 from loomrl.store import open_store
 from loomrl.store.datasets import Dataset, read_rows
-from loomrl.store.rewards import StoredReward, append_rewards
+from loomrl.store.rewards import StoredReward, store_rewards
 from tests.serving.control_support import CARTPOLE, TWO, control_policy
 from tests.serving.test_acts_record import Pole
 
@@ -83,7 +83,7 @@ async def test_sessions_are_frozen_and_read_as_episodes(served: Pole, tmp_path: 
 async def test_a_later_judgement_counts_before_what_the_caller_told(served: Pole, tmp_path: Path) -> None:
     with served.db() as db:
         row = StoredReward(id="r", trajectory="s3", endpoint="pole", task="", total=5.0, confidence=1.0, created_at=2.0)
-        append_rewards(db, [row])
+        store_rewards(db, [row])
     made = frozen(served, tmp_path)
     episodes = read_logged(LoggedData(dataset=made.id), CARTPOLE, TWO, store_url=served.store_url)
     assert max(float(one.rewards_T.sum()) for one in episodes) == 5.0

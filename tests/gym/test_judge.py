@@ -19,7 +19,7 @@ from loomrl.gym.judge.judge import HumanJudgeConfig, Inquiry, OpenAIJudgeConfig,
 from loomrl.gym.judge.open import JudgeConfig, open_judge
 from loomrl.gym.judge.openai import OpenAIJudge, messages, read_verdict
 from loomrl.store import LoomDB, open_store
-from loomrl.store.judgements import answer, read_judgement, waiting
+from loomrl.store.judgements import JUDGEMENTS, answer, waiting
 from loomrl.types import Message
 
 pytestmark = pytest.mark.system
@@ -251,7 +251,7 @@ async def test_without_an_answer_there_is_no_opinion_and_nothing_waits_any_more(
         await human(sqlite_url, timeout_s=1.0).ask(INQUIRY)
     with open_store(sqlite_url) as db:
         assert waiting(db, now=time.time()) == []
-        assert read_judgement(db, INQUIRY.id) is not None
+        assert JUDGEMENTS.find(db, INQUIRY.id) is not None
 
 
 async def test_a_late_answer_serves_whoever_asks_the_same_again(sqlite_url: str, human: Opener) -> None:
@@ -308,7 +308,7 @@ async def test_processes_ask_and_another_one_answers(store: LoomDB, store_url: s
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         asked = [processes.submit(ask_elsewhere, store_url, number) for number in range(2)]
         for id in await waiting_for(store, count=2):
-            stored = read_judgement(store, id)
+            stored = JUDGEMENTS.find(store, id)
             assert stored is not None
             choice = "poor" if stored.conversation[0].content == "Text 0" else "fair"
             answer(store, id, choice, who="ann", at=time.time())

@@ -17,7 +17,7 @@ from loomrl.gym.catalogue import register, registrations
 from loomrl.gym.namespace import GROUP
 from loomrl.gym.registry import Registry, make, names, register_environment, snapshot_of
 from loomrl.store import LoomDB, open_store
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 
 pytestmark = pytest.mark.system
 
@@ -289,7 +289,7 @@ def test_a_version_is_recorded_once(write_module: Callable[..., str], store: Loo
     assert registry.list() == [first]
     assert registry.show("Trading") == first == registry.show("Trading@1.2.0")
     assert first.snapshot == snapshot_of("Trading").hash
-    assert [event.subject for _, event in read_events(store, kind="environment.registered")] == ["Trading@1.2.0"]
+    assert [event.subject for _, event in EVENTS.read(store, kind="environment.registered")] == ["Trading@1.2.0"]
 
 
 def test_the_same_version_with_other_content_is_refused(write_module: Callable[..., str], registry: Registry) -> None:

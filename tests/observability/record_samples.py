@@ -17,11 +17,11 @@ from loomrl.serving.monitor.ledger import KIND as HIT
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import AbTest, start_test
 from loomrl.store.endpoints import Arm, Role, set_endpoint
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.feedback import append_feedback
 from loomrl.store.observations import Observation, append_observations
 from loomrl.store.releases import Change, ReleaseRow, advance, begin
-from loomrl.store.rewards import StoredReward, append_rewards
+from loomrl.store.rewards import StoredReward, store_rewards
 from loomrl.store.trainings import advance as move
 from loomrl.store.trainings import ask
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
@@ -54,7 +54,7 @@ def serve(db: LoomDB) -> None:
         Arm(name="canary", policy="run/2", share=0.1, role=Role.CANARY),
     ]
     set_endpoint(db, ENDPOINT, arms, at=1.0)
-    append_events(db, [Event(kind=STARTED, subject=ENDPOINT, created_at=1.0)])
+    EVENTS.append(db, [Event(kind=STARTED, subject=ENDPOINT, created_at=1.0)])
 
 
 def collect(db: LoomDB, url: str, *, first: int = 0, count: int = 3) -> None:
@@ -83,7 +83,7 @@ def judge(db: LoomDB, trajectories: list[str], *, version: str, total: float, ag
         )
         for name in trajectories
     ]
-    append_rewards(db, new)
+    store_rewards(db, new)
 
 
 def train(db: LoomDB, id: str, phases: list[Phase], *, seconds: float, samples: int = 2000) -> None:
@@ -161,7 +161,7 @@ def supervise(db: LoomDB) -> None:
     )
     hit = {"arm": "canary", "version": "run/2", "rule": "secrets", "what": "key", "then": "replace", "count": 4}
     now = time.time()
-    append_events(
+    EVENTS.append(
         db,
         [
             Event(kind=HIT, subject=ENDPOINT, data={**hit, "sessions": []}, created_at=now),

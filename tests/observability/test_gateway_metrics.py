@@ -13,7 +13,7 @@ from loomrl.serving.meter import ErrorRates
 from loomrl.serving.split import assigned
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Role
-from loomrl.store.service.keys import create_key
+from loomrl.store.keys import create_key
 from tests.observability.gateway_samples import metered, served
 from tests.serving.control_support import control_policy
 from tests.serving.scripted import Script

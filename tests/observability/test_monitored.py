@@ -25,7 +25,7 @@ from loomrl.config import HubConfig
 from loomrl.observability import family
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import open_store
-from loomrl.store.service.replicas import ReplicaRole, live_replicas
+from loomrl.store.replicas import ReplicaRole, live_replicas
 from tests.needs import needs
 from tests.observability import record_samples
 from tests.observability.prometheus import Prometheus, prometheus

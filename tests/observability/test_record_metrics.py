@@ -12,9 +12,9 @@ from loomrl.observability import family
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import stop_test
-from loomrl.store.events import Event, append_events
-from loomrl.store.releases import newest_release
-from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, beat
+from loomrl.store.events import EVENTS, Event
+from loomrl.store.releases import RELEASES
+from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
 from loomrl.telemetry.record import ENDED, RecordCollector
 from loomrl.telemetry.target import targets
 from tests.observability import record_samples
@@ -89,7 +89,9 @@ def test_ab_tests_feedback_by_version_and_ended_releases_are_told(asked: Asked, 
     assert value("loomrl_model_feedback_mean", model_version="run/1", source="human") == 1.0
     assert value("loomrl_model_feedback", model_version="run/1", source="human") == 1
     ended = {"release": f"{ENDPOINT}-1", "endpoint": ENDPOINT, "model_version": "run/2", "status": "rolled_back"}
-    assert value("loomrl_release_ended_timestamp_seconds", **ended) == newest_release(store, ENDPOINT).created_at  # type: ignore[union-attr]
+    newest = RELEASES.newest(store, endpoint=ENDPOINT)
+    assert newest is not None
+    assert value("loomrl_release_ended_timestamp_seconds", **ended) == newest.created_at
     stop_test(store, "words", at=1e12)
     assert value("loomrl_ab_units", **test, arm="stable") is None
 
@@ -168,7 +170,7 @@ def test_a_service_that_was_killed_is_still_wanted_and_one_that_ended_is_not(ask
     record_samples.serve(store)
     assert asked.value("loomrl_endpoint_served", endpoint=ENDPOINT) == 1
     assert asked.value("loomrl_processes", role="gateway", endpoint=ENDPOINT) == 0
-    append_events(store, [Event(kind=ENDED, subject=ENDPOINT, created_at=2.0)])
+    EVENTS.append(store, [Event(kind=ENDED, subject=ENDPOINT, created_at=2.0)])
     assert asked.value("loomrl_endpoint_served", endpoint=ENDPOINT) == 0
 
 

@@ -13,8 +13,8 @@ from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.observations import Observation, append_observations
 from loomrl.store.policies import record_policy
+from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
 from loomrl.store.runs import Run, start_run
-from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, beat
 from loomrl.types import PolicyVersion, Verdict
 
 ENDPOINT = "e"

@@ -14,7 +14,7 @@ from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, list_tests, show_test, start_test, stop_test
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint, show_endpoint
 from loomrl.store.observations import Observation
-from loomrl.store.tables import releases
+from loomrl.store.releases import RELEASES, ReleaseRow
 
 TEST = AbTest(
     name="x", endpoint="e", layer="l", end=0.5, shares={"stable": 0.5, "new": 0.5},
@@ -77,10 +77,9 @@ def test_a_test_that_cannot_be_changes_nothing(store: LoomDB, changed: dict[str,
 
 def test_an_open_release_comes_first(store: LoomDB) -> None:
     endpoint(store)
-    row = {"release": "e-1", "number": 1, "endpoint": "e", "state": "open", "content": "{}", "created_at": 1.0}
-    with store.write() as connection:
-        connection.execute(releases.insert().values(**row))
-    with pytest.raises(StoreError, match="release e-1 is open, and comes first"):
+    row = ReleaseRow(release="e-1", number=1, endpoint="e", state="open", revision=1, reason="", who="", created_at=1.0)
+    RELEASES.append(store, [row])
+    with pytest.raises(StoreError, match="release e-1 is open"):
         start_test(store, TEST, [NEW])
     assert show_endpoint(store, "e").revision == 1
 

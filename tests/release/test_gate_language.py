@@ -7,8 +7,8 @@ from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.party import find_parties, standing_verdict
 from loomrl.release.gate.probe import ProbeEnvironment
 from loomrl.store import LoomDB, open_store
-from loomrl.store.events import read_events
-from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, show_verdict
+from loomrl.store.events import EVENTS
+from loomrl.store.verdicts import VERDICTS, StoredVerdict, VerdictOutcome
 from tests.gym.test_judge import Server, completion, server  # noqa: F401 - a fixture
 from tests.release.gate_support import HERE, NO, learn_by_heart, suite
 
@@ -28,7 +28,7 @@ def test_good_policy_passes_with_fresh_seeds_and_is_on_record(db: LoomDB) -> Non
     verdicts = [judge_version(GOOD, GOOD, suite(), db) for _ in range(3)]
     assert [verdict.outcome for verdict in verdicts] == [VerdictOutcome.ALLOWED] * 3, list(map(failed, verdicts))
     assert len({verdict.report["seed"] for verdict in verdicts}) == 3
-    assert show_verdict(db, verdicts[0].id) == verdicts[0]
+    assert VERDICTS.require(db, verdicts[0].id) == verdicts[0]
     assert standing_verdict(find_parties(GOOD, GOOD, suite(), db), suite(), db) == verdicts[-1]
     assert standing_verdict(find_parties(GOOD, GOOD, suite(may_fail=0.01), db), suite(may_fail=0.01), db) is None, (
         "an edited suite is another one"
@@ -36,7 +36,7 @@ def test_good_policy_passes_with_fresh_seeds_and_is_on_record(db: LoomDB) -> Non
     assert standing_verdict(find_parties(GOOD, None, suite(), db), suite(), db) is None, (
         "another baseline is another question"
     )
-    events = [event for _, event in read_events(db, kind="verdict.made")]
+    events = [event for _, event in EVENTS.read(db, kind="verdict.made")]
     assert [event.subject for event in events] == [verdict.id for verdict in verdicts]
 
 

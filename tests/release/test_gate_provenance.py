@@ -13,7 +13,7 @@ from loomrl.control.environment import snapshot
 from loomrl.control.policy import ControlPolicy
 from loomrl.experiments.gate.judge import judge_version
 from loomrl.store import LoomDB, open_store
-from loomrl.store.tables import policies
+from loomrl.store.runs import POLICIES
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
 from tests.release.recorded import RecordedRun
 from tests.release.test_gate_control import GOOD, export
@@ -79,7 +79,7 @@ def test_lineage_with_a_gap_is_refused(tmp_path: Path, db: LoomDB, good: Control
     last = run.record(good, 1, parent=run.record(good, 0))
     with db.write() as connection:
         connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
-        connection.execute(delete(policies).where(policies.c.id == "run/0"))
+        connection.execute(delete(POLICIES.table).where(POLICIES.c.id == "run/0"))
     assert "run/1: its parent run/0 is not on record" in refused(judge_version(last, None, suite(), db))
 
 

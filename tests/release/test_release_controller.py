@@ -14,11 +14,11 @@ from loomrl.release.controller import Controller, Observer
 from loomrl.release.ledger import Release, latest, tell
 from loomrl.release.passage import Phase, Word
 from loomrl.store import LoomDB
-from loomrl.store.deployments import list_deployments
-from loomrl.store.endpoints import Arm, Role, delete_endpoint, history_of, set_endpoint, show_endpoint
-from loomrl.store.events import read_events
-from loomrl.store.policies import show_policy
+from loomrl.store.deployments import DEPLOYMENTS
+from loomrl.store.endpoints import ENDPOINTS, Arm, Role, delete_endpoint, set_endpoint, show_endpoint
+from loomrl.store.events import EVENTS
 from loomrl.store.releases import list_releases, show_release
+from loomrl.store.runs import POLICIES
 from loomrl.types import Stage
 from tests.release.release_support import ENDPOINT, NEW, OLD, Callers, announce, prepare, released
 
@@ -47,10 +47,12 @@ def test_good_version_becomes_the_stable_one(db: LoomDB) -> None:
     release = run(db, Callers(db, {OLD: 0.02, NEW: 0.02}))
     assert release.passage.phase is Phase.DONE, release.passage.reason
     assert show_endpoint(db, ENDPOINT).arms == (Arm(name="stable", policy=NEW),)
-    shares = [[arm.share for arm in each.arms if arm.policy == NEW] for each in reversed(history_of(db, ENDPOINT))]
+    shares = [
+        [arm.share for arm in each.arms if arm.policy == NEW] for each in reversed(ENDPOINTS.latest(db, name=ENDPOINT))
+    ]
     assert shares == [[], [0.0], [0.1], [0.25], [0.5], [1.0], [1.0]]
-    assert (show_policy(db, NEW).stage, show_policy(db, OLD).stage) == (Stage.PRODUCTION, Stage.RETIRED)
-    deployed = [(each.policy, each.stage, each.share) for each in reversed(list_deployments(db))]
+    assert (POLICIES.require(db, NEW).stage, POLICIES.require(db, OLD).stage) == (Stage.PRODUCTION, Stage.RETIRED)
+    deployed = [(each.policy, each.stage, each.share) for each in reversed(DEPLOYMENTS.latest(db))]
     assert deployed[2:6] == [(NEW, Stage.CANARY, share) for share in (0.1, 0.25, 0.5, 1.0)]
 
 
@@ -60,7 +62,7 @@ def test_version_that_fails_more_often_comes_back_by_itself_with_its_evidence(db
     release = run(db, Callers(db, {OLD: 0.0, NEW: 0.12}), each=100)
     assert release.passage.phase is Phase.ROLLED_BACK
     assert show_endpoint(db, ENDPOINT).arms == (Arm(name="stable", policy=OLD),)
-    assert (show_policy(db, NEW).stage, show_policy(db, OLD).stage) == (Stage.RETIRED, Stage.PRODUCTION)
+    assert (POLICIES.require(db, NEW).stage, POLICIES.require(db, OLD).stage) == (Stage.RETIRED, Stage.PRODUCTION)
     (finding,) = release.row.content["evidence"]["findings"]
     assert finding["low"] > 0
     assert "error" in release.passage.reason
@@ -98,7 +100,7 @@ def test_releases_that_begin_at_the_same_moment_are_one(db: LoomDB) -> None:
         begun = list(pool.map(begin, range(8)))
     assert begun.count("e-1") == 1
     assert [row.number for row in show_release(db, ENDPOINT)] == [1]
-    assert len(history_of(db, ENDPOINT)) == 2
+    assert len(ENDPOINTS.latest(db, name=ENDPOINT)) == 2
 
 
 def test_two_releases_at_once_are_refused_by_name(db: LoomDB) -> None:
@@ -175,7 +177,7 @@ def test_a_persons_word_is_obeyed_at_once_and_on_record(db: LoomDB) -> None:
     assert said[0][0] == "ann"
     assert said[2:4] == [("ann", "pause by ann (lunch)"), ("bob", "resume by bob")]
     assert said[-1] == ("ann", "rollback by ann (a bad feeling)")
-    assert [event.data["who"] for _, event in read_events(db, kind="release.moved")] == [who for who, _ in said]
+    assert [event.data["who"] for _, event in EVENTS.read(db, kind="release.moved")] == [who for who, _ in said]
 
 
 def test_finished_release_is_rolled_back_only_while_its_version_is_the_stable_one(db: LoomDB) -> None:

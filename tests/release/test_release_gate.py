@@ -12,7 +12,7 @@ from loomrl.release.gate.proof import Bounded
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.releases import list_releases
-from loomrl.store.verdicts import VerdictOutcome, list_verdicts
+from loomrl.store.verdicts import VERDICTS, VerdictOutcome
 from tests.release.test_gate_control import GOOD, HACK, export
 
 
@@ -35,7 +35,7 @@ def test_version_that_hacks_its_benchmark_gets_no_traffic_and_an_allowed_one_is_
         assert show_endpoint(db, "cart") == before
         assert list_releases(db) == []
         begun = begin(asked(new), db)
-        verdicts = list_verdicts(db)
+        verdicts = VERDICTS.latest(db)
         assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED, VerdictOutcome.REFUSED]
         assert begun.verdict.reasons == (f"verdict {verdicts[0].id}",)
         assert [(arm.policy, arm.share) for arm in show_endpoint(db, "cart").arms] == [(stable, 1.0), (new, 0.0)]

@@ -17,11 +17,11 @@ from loomrl.errors import ConfigError
 from loomrl.release.ledger import latest, tell
 from loomrl.release.passage import Phase, Word
 from loomrl.store import LoomDB, open_store
-from loomrl.store.deployments import list_deployments
-from loomrl.store.endpoints import Role, history_of
-from loomrl.store.events import read_events
-from loomrl.store.policies import list_policies
+from loomrl.store.deployments import DEPLOYMENTS
+from loomrl.store.endpoints import ENDPOINTS, Role
+from loomrl.store.events import EVENTS
 from loomrl.store.releases import list_releases, read_release
+from loomrl.store.runs import POLICIES
 from loomrl.types import Stage
 from tests.release.release_support import ENDPOINT, NEW, OLD, Callers, announce, kill_at_work, prepare, released
 
@@ -56,10 +56,10 @@ def legal(db: LoomDB) -> None:
 
 def legal_history(db: LoomDB, endpoint: str) -> None:
     """Of an endpoint and its releases; folders that are served have no stages."""
-    moved = [event for _, event in read_events(db, kind="release.moved", limit=100_000)]
-    made = [event for _, event in read_events(db, kind="deployment.made", limit=100_000)]
+    moved = [event for _, event in EVENTS.read(db, kind="release.moved", limit=100_000)]
+    made = [event for _, event in EVENTS.read(db, kind="deployment.made", limit=100_000)]
     assert len(moved) == len({(event.subject, event.data["number"]) for event in moved})
-    assert len(made) == len({event.subject for event in made}) == len(list_deployments(db, limit=100_000))
+    assert len(made) == len({event.subject for event in made}) == len(DEPLOYMENTS.latest(db, limit=100_000))
     for each in list_releases(db, limit=1000):
         rows = read_release(db, each.release)
         assert [row.number for row in rows] == list(range(1, len(rows) + 1))
@@ -67,7 +67,7 @@ def legal_history(db: LoomDB, endpoint: str) -> None:
             assert before.state == "open" or (before.state, after.state) == ("done", "rolled_back")
             assert after.content["passage"]["step"] - before.content["passage"]["step"] in (0, 1)
             assert after.revision - before.revision in (0, 1)
-    revisions = history_of(db, endpoint, limit=100_000)
+    revisions = ENDPOINTS.latest(db, name=endpoint, limit=100_000)
     assert [each.revision for each in revisions] == list(range(len(revisions), 0, -1))
     for each in revisions:
         assert sum(arm.share for arm in each.arms if arm.role is not Role.SHADOW) == pytest.approx(1.0)
@@ -83,14 +83,14 @@ def _legal_stages(db: LoomDB) -> None:
         assert count[Stage.PRODUCTION] == 1, stages
         assert count[Stage.CANARY] <= 1, stages
 
-    for _, event in read_events(db, limit=100_000):
+    for _, event in EVENTS.read(db, limit=100_000):
         if event.kind == "policy.moved":
             assert event.data["from"] == stages.get(event.subject, Stage.CANDIDATE)
             stages[event.subject] = event.data["to"]
         elif event.kind == "release.moved" and stages:  # what moves with a decision comes after its event
             check()
     check()
-    assert {policy.id: policy.stage.value for policy in list_policies(db) if policy.id in stages} == stages
+    assert {policy.id: policy.stage.value for policy in POLICIES.latest(db) if policy.id in stages} == stages
 
 
 def killed(url: str, kills: int, *, seed: int) -> Counter[str]:
@@ -99,7 +99,7 @@ def killed(url: str, kills: int, *, seed: int) -> Counter[str]:
     with open_store(url) as db, controllers(url, 2) as running:
         prepare(db)
         while kills > 0 or not {"done", "rolled_back"} <= ends.keys():
-            new = NEW if history_of(db, ENDPOINT, limit=1)[0].stable.policy == OLD else OLD
+            new = NEW if ENDPOINTS.latest(db, name=ENDPOINT, limit=1)[0].stable.policy == OLD else OLD
             is_bad = len(ends) % 2 == 1 if sum(ends.values()) < 2 else rng.random() < 0.5
             released(db, version=new)
             callers = Callers(db, {new: 0.6 if is_bad else 0.0}, seed=rng.randrange(1 << 30))

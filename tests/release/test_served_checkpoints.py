@@ -16,10 +16,9 @@ from loomrl.run.version import copied
 from loomrl.serving.retention.checkpoint import DELETED, age_checkpoints
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.events import read_events
-from loomrl.store.policies import list_policies, move_policy, show_policy
-from loomrl.store.runs import Claim, RunStatus, finish_run, show_run, start_run
-from loomrl.store.tables import runs
+from loomrl.store.events import EVENTS
+from loomrl.store.policies import move_policy
+from loomrl.store.runs import POLICIES, RUNS, Claim, RunStatus, finish_run, start_run
 from loomrl.types import Stage
 from tests.release.recorded import RecordedRun
 
@@ -57,7 +56,8 @@ def test_training_keeps_what_is_served_and_what_was_released(store: LoomDB, tmp_
     set_endpoint(store, "e", [Arm(name="stable", policy="run/1")], at=1.0)
     set_endpoint(store, "f", [Arm(name="stable", policy="another-run/3")], at=1.0)
     commit(2)
-    move_policy(store, "run/2", stage=Stage.RETIRED, moved_at=1.0, reason="released, and rolled back")
+    with store.write() as connection:
+        move_policy(connection, "run/2", stage=Stage.RETIRED, moved_at=1.0, reason="released, and rolled back")
     for number in (3, 4, 5):
         commit(number)
     assert ledger.kept == {"best": 0, "last": 5}
@@ -77,12 +77,13 @@ def test_ageing_keeps_the_best_the_last_and_what_was_released_or_begun_from(stor
     for number, score in scores.items():
         ledger.offer(number, score)
         ledger.commit(number, a_folder(tmp_path, "made"), {})
-    move_policy(store, "run/2", stage=Stage.RETIRED, moved_at=1.0, reason="released, and rolled back")
+    with store.write() as connection:
+        move_policy(connection, "run/2", stage=Stage.RETIRED, moved_at=1.0, reason="released, and rolled back")
     child = RecordedRun(store, tmp_path, id="child")
     begun = a_ledger(child, store, child.claim, parent="run/3")
     begun.commit(0, a_folder(tmp_path, "made"), {})
     day = 86_400.0
-    assert aged(store, at=1000 * day) == []  # it still runs
+    assert aged(store, at=1000 * day) == []  # it still RUNS
     finish_run(store, run.id, status=RunStatus.FINISHED, finished_at=10 * day)
     assert aged(store, at=99 * day) == []
     assert aged(store, at=101 * day, is_dry=True) == ["run/0"]
@@ -91,8 +92,8 @@ def test_ageing_keeps_the_best_the_last_and_what_was_released_or_begun_from(stor
     assert ledger.checkpoints.numbers() == [1, 2, 3, 4]
     assert begun.checkpoints.numbers() == [0]
     assert aged(store, at=102 * day) == []
-    assert show_policy(store, "run/0").number == 0
-    assert [event.subject for _, event in read_events(store, kind=DELETED)] == ["run/0"]
+    assert POLICIES.require(store, "run/0").number == 0
+    assert [event.subject for _, event in EVENTS.read(store, kind=DELETED)] == ["run/0"]
 
 
 def test_prune_names_what_it_would_delete_and_then_deletes_it(
@@ -133,7 +134,7 @@ def test_ageing_names_a_run_that_it_cannot_read_and_goes_on(store: LoomDB, tmp_p
             ledger.commit(number, a_folder(tmp_path, "made"), {})
         finish_run(store, run.id, status=RunStatus.FINISHED, finished_at=1.0)
     with store.write() as connection:
-        connection.execute(update(runs).where(runs.c.id == "other").values(resolved="kind: unknown"))
+        connection.execute(update(RUNS.table).where(RUNS.c.id == "other").values(resolved="kind: unknown"))
     pruned = age_checkpoints(store, days=90, now=1e9)
     assert pruned.deleted == ["run/0", "run/1"]
     assert list(pruned.failed) == ["other"]
@@ -168,7 +169,7 @@ def test_a_trainer_that_was_given_up_for_dead_and_comes_back_changes_nothing(sto
     made: list[Trainer] = []
 
     def another() -> None:
-        new = Trainer(run, store, tmp_path, "new", start_run(store, show_run(store, run.id)))
+        new = Trainer(run, store, tmp_path, "new", start_run(store, RUNS.require(store, run.id)))
         assert new.begun is not None
         assert new.begun[1]["done"] == 2  # the old one's, which it can settle
         new.commit(3)
@@ -180,9 +181,9 @@ def test_a_trainer_that_was_given_up_for_dead_and_comes_back_changes_nothing(sto
         old.commit(2)
     with pytest.raises(RunTaken):
         old.commit(3)
-    assert sorted(version.number for version in list_policies(store, run=run.id)) == [0, 1, 2, 3, 4]
-    assert (copied(show_policy(store, "run/4"), store) / "weights").read_text() == "new"
-    again = Trainer(run, store, tmp_path, "third", start_run(store, show_run(store, run.id)))
+    assert sorted(version.number for version in POLICIES.latest(store, run=run.id)) == [0, 1, 2, 3, 4]
+    assert (copied(POLICIES.require(store, "run/4"), store) / "weights").read_text() == "new"
+    again = Trainer(run, store, tmp_path, "third", start_run(store, RUNS.require(store, run.id)))
     assert again.begun is not None
     assert (again.begun[0] / "weights").read_text() == "new"
 
@@ -191,10 +192,10 @@ def test_two_trainers_that_make_the_same_version_do_not_touch_each_others(store:
     run = RecordedRun(store, tmp_path)
     old = Trainer(run, store, tmp_path, "old", run.claim)
     old.commit(0)
-    new = Trainer(run, store, tmp_path, "new", start_run(store, show_run(store, run.id)))
+    new = Trainer(run, store, tmp_path, "new", start_run(store, RUNS.require(store, run.id)))
     old.ledger.checkpoints.put(1, a_folder(tmp_path, "old"))  # it looked at its claim just before
     new.commit(1)
-    assert (copied(show_policy(store, "run/1"), store) / "weights").read_text() == "new"
+    assert (copied(POLICIES.require(store, "run/1"), store) / "weights").read_text() == "new"
     for number in (2, 3):
         new.commit(number)
     old.ledger.checkpoints.prune({0, 1})  # it was about to

@@ -15,12 +15,12 @@ from loomrl.serving.durable import open_recorder
 from loomrl.serving.feedback.intake import Hubs, Intake
 from loomrl.serving.local import LocalGateway
 from loomrl.store import open_store
-from loomrl.store.feedback import read_feedback
-from loomrl.store.service.keys import create_key
+from loomrl.store.feedback import FEEDBACK
+from loomrl.store.keys import create_key
 from loomrl.types import Feedback
 from tests.serving.scripted import Script
 
-FEEDBACK = "/v1/feedback"
+FEEDBACK_PATH = "/v1/feedback"
 DAY_S = 86_400.0
 
 
@@ -69,7 +69,7 @@ class Served:
         return id
 
     async def give(self, *, key: str = "", headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
-        return await self.post(FEEDBACK, body, key=key, **(headers or {}))
+        return await self.post(FEEDBACK_PATH, body, key=key, **(headers or {}))
 
     async def given(self, **body: Any) -> dict[str, Any]:
         answer = await self.give(**body)
@@ -78,7 +78,7 @@ class Served:
         return told
 
     def stored(self) -> list[Feedback]:
-        return [one for _, one in read_feedback(self.db)]
+        return [one for _, one in FEEDBACK.read(self.db)]
 
     def archive(self, *, days: float = 0.0) -> Archived:
         """End all sessions and move them to the hub, so many days later."""

@@ -23,8 +23,8 @@ from loomrl.serving.recorder import Memory
 from loomrl.serving.speech import Speech
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role
+from loomrl.store.events import EVENTS
 from loomrl.store.events import Event as Row
-from loomrl.store.events import read_events
 from tests.inference.sample_models import tiny_tokenizer
 from tests.serving.scripted_engine import ScriptedEngine
 
@@ -103,7 +103,7 @@ class Watched:
 
     async def rows(self, kind: str) -> list[Row]:
         await self.monitor.ledger.flush()
-        return [event for _, event in read_events(self.db, kind=kind)]
+        return [event for _, event in EVENTS.read(self.db, kind=kind)]
 
 
 def speaking(*answers: str) -> Speech:

@@ -16,7 +16,8 @@ from loomrl.serving.policy import Continuation
 from loomrl.serving.recording.acts import are_acts
 from loomrl.serving.recording.payload import decode
 from loomrl.store import LoomDB
-from loomrl.store.tables import calls, metadata
+from loomrl.store.log import metadata
+from loomrl.store.sessions import CALLS
 from tests.safety.measure import classes, is_gone, planted
 from tests.safety.tuned import key, password, person
 from tests.serving.scripted import Script, decoded
@@ -128,12 +129,12 @@ def foreign(plant: Plant) -> dict[str, Any]:
 
 
 def texts_in(db: LoomDB) -> Iterator[bytes]:
-    """Every text and every byte of every table; of calls also what their payloads and their ids say."""
+    """Every text and every byte of every table; of CALLS also what their payloads and their ids say."""
     with db.read() as connection:
         for table in metadata.sorted_tables:
             for row in connection.execute(select(table)):
                 yield from (_bytes(value) for value in row if isinstance(value, str | bytes | memoryview))
-        for row in connection.execute(select(calls.c.payload, calls.c.columns)):
+        for row in connection.execute(select(CALLS.c.payload, CALLS.c.columns)):
             if not are_acts(bytes(row.payload)):
                 call = decode(bytes(row.payload), None if row.columns is None else bytes(row.columns))
                 yield str(call.record).encode("utf-8", "replace")

@@ -22,7 +22,7 @@ from loomrl.serving.policy import About, Act, Acted, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import chosen
 from loomrl.store import LoomDB
-from loomrl.store.endpoints import history_of
+from loomrl.store.endpoints import ENDPOINTS
 from loomrl.types import Verdict
 from tests.serving.service_support import Service, service
 
@@ -196,7 +196,7 @@ async def released(db: LoomDB, challenger: str, plan: ReleasePlan) -> Release:
 
 def rollback_s(load: Load, db: LoomDB, endpoint: str = "policy") -> float:
     """Seconds from the decision to the last answer of the new version; 0 if there was none after it."""
-    decided = history_of(db, endpoint, limit=1)[0].created_at
+    decided = ENDPOINTS.latest(db, name=endpoint, limit=1)[0].created_at
     return max(0.0, *(answer.ended - decided for answer in load.answers if answer.arm == "canary"), 0.0)
 
 
@@ -205,7 +205,7 @@ def ways(load: Load, db: LoomDB) -> Counter[tuple[str, ...]]:
 
     Calls in the half second after a change do not count: one gateway may know it, and the other not yet.
     """
-    changes = [each.created_at for each in history_of(db, "policy", limit=1000)]
+    changes = [each.created_at for each in ENDPOINTS.latest(db, name="policy", limit=1000)]
     met: dict[str, list[str]] = {}
     for answer in sorted(load.answers, key=lambda answer: answer.began):
         if not answer.unit:
@@ -220,7 +220,7 @@ def ways(load: Load, db: LoomDB) -> Counter[tuple[str, ...]]:
 
 def strangers(load: Load, db: LoomDB, version: str) -> set[str]:
     """Units that met this version although no revision gave them to the canary."""
-    revisions = history_of(db, "policy", limit=1000)
+    revisions = ENDPOINTS.latest(db, name="policy", limit=1000)
     met = {answer.unit for answer in load.answers if answer.version == version and answer.arm == "canary"}
 
     def is_given(unit: str) -> bool:

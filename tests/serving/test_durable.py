@@ -18,8 +18,7 @@ from loomrl.serving.archive import DAY_S, Archive, Terms, open_endpoint_hub
 from loomrl.serving.durable import Store, StoreSettings, open_recorder
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
-from loomrl.store.sessions import opt_in, opt_out, read_session
-from loomrl.store.tables import answers, calls, sessions
+from loomrl.store.sessions import CALLS, SESSIONS, answers, opt_in, opt_out
 from loomrl.types import End, Source
 from tests.serving.scripted import Desk, Script, ask, reply, user
 
@@ -112,7 +111,7 @@ async def test_many_calls_share_a_transaction(opened: Callable[[], Store]) -> No
     await asyncio.gather(*(store.keep(call) for call in made))
     assert len(commits) < 30
     with store._db.read() as connection:
-        assert len(connection.execute(select(calls.c.id)).all()) == 200
+        assert len(connection.execute(select(CALLS.c.id)).all()) == 200
 
 
 async def test_known_rarely_reads_the_database(opened: Callable[[], Store]) -> None:
@@ -160,7 +159,7 @@ async def test_people_who_opted_out_are_not_recorded(opened: Callable[[], Store]
     assert not await store.takes("end", hers)
     assert await store.takes("another", hers)
     await desk.call("s", hers)
-    assert read_session(store._db, "s") is None
+    assert SESSIONS.find(store._db, "s") is None
     opt_in(store._db, "end", ["ada"])
     clock.now += 6
     assert await store.takes("end", hers)
@@ -203,14 +202,16 @@ async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
         assert "example" not in str(found["told"].extra)
         assert (found["idle"].end, found["idle"].source) == (End.TRUNCATED, Source.PRODUCTION)
         with store._db.write() as connection:  # as after a kill between the hub and here
-            connection.execute(sessions.update().where(sessions.c.id == "told").values(state="ended", trajectory=None))
+            connection.execute(
+                SESSIONS.table.update().where(SESSIONS.c.id == "told").values(state="ended", trajectory=None)
+            )
         assert archive.sweep(now=clock.now).stored == 1
         clock.now += 10_000
         assert archive.sweep(now=clock.now).ended == 1
         assert archive.sweep(now=clock.now + 2 * DAY_S).deleted == 3
         assert len(hub.read()) == 3
     with store._db.read() as connection:
-        assert [connection.execute(table.select()).first() for table in (sessions, calls, answers)] == [None] * 3
+        assert [connection.execute(table.select()).first() for table in (SESSIONS, CALLS, answers)] == [None] * 3
 
 
 async def test_other_endpoints_are_left_alone(opened: Callable[[], Store], clock: Clock, store_url: str) -> None:
@@ -235,7 +236,7 @@ async def test_a_damaged_session_does_not_stop_the_others(
         await desk.call(name, ask(user("x")))
         await store.complete(name)
     with store._db.write() as connection:
-        connection.execute(calls.update().where(calls.c.session == "a").values(payload=b"damaged"))
+        connection.execute(CALLS.table.update().where(CALLS.c.session == "a").values(payload=b"damaged"))
     with open_endpoint_hub(store_url, "end", HubConfig()) as hub:
         assert Archive(store._db, hub, "end").sweep(now=clock.now).stored == 1
         assert [one.id for _, one in hub.read()] == ["b"]
@@ -243,7 +244,7 @@ async def test_a_damaged_session_does_not_stop_the_others(
 
 @pytest.mark.system
 async def test_what_was_kept_survives_a_kill_at_any_instant(sqlite_url: str) -> None:
-    """Each process says which calls `keep` returned for, and is killed in the middle of it."""
+    """Each process says which CALLS `keep` returned for, and is killed in the middle of it."""
     promised: set[str] = set()
     for number in range(5):
         process = await asyncio.create_subprocess_exec(
@@ -257,7 +258,7 @@ async def test_what_was_kept_survives_a_kill_at_any_instant(sqlite_url: str) -> 
         promised |= set(rest[: rest.rfind("\n") + 1].split())
         await process.wait()
     with closing(open_store(sqlite_url)) as db, db.read() as connection:
-        stored = list(connection.scalars(select(calls.c.id)))
+        stored = list(connection.scalars(select(CALLS.c.id)))
     assert len(promised) > 20
     assert promised <= set(stored)
     assert len(stored) == len(set(stored))

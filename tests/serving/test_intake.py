@@ -19,11 +19,9 @@ from loomrl.serving.feedback import intake
 from loomrl.serving.measure import Measures, observed
 from loomrl.store.endpoints import Arm, Endpoint, Role
 from loomrl.store.erasures import begin_erasure, erase
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 from loomrl.store.observations import read_observations
-from loomrl.store.participants import people_in
-from loomrl.store.sessions import opt_out, person_hash, read_session
-from loomrl.store.tables import sessions
+from loomrl.store.sessions import SESSIONS, opt_out, people_in, person_hash
 from tests.serving.feedback_support import DAY_S, FEEDBACK, Served
 from tests.serving.scripted import Script
 
@@ -67,13 +65,13 @@ async def test_each_kind_is_stored_as_it_is_said(served: Served) -> None:
     ]
     assert [one.call for one in served.stored()] == [call] * 9 + [other]
     assert {one.trajectory for one in served.stored()} == {"s"}
-    assert [event.subject for _, event in read_events(served.db, kind="feedback.given")] == ["s"] * 10
+    assert [event.subject for _, event in EVENTS.read(served.db, kind="feedback.given")] == ["s"] * 10
 
 
 async def test_a_session_is_named_by_path_header_field_or_call(small: Served) -> None:
     call = await small.chat("s")
     told = [
-        await small.post(f"/sessions/s{FEEDBACK}", {"stars": 1}),
+        await small.post(f"/SESSIONS/s{FEEDBACK}", {"stars": 1}),
         await small.give(stars=2, headers={"x-loomrl-session": "s"}),
         await small.give(stars=3, trajectory="s"),
         await small.give(stars=4, session="s", trajectory="s"),
@@ -91,7 +89,7 @@ async def test_one_of_several_answers_of_a_call_is_named_by_its_number(small: Se
     assert (await small.give(call=f"{call}/2", thumb="up")).status_code == 404
     small.archive()
     small.archive(days=40)
-    assert read_session(small.db, "s") is None
+    assert SESSIONS.find(small.db, "s") is None
     assert (await small.given(session="s", call=f"{call}/1", thumb="up"))["call"] == f"{call}/1"
     assert (await small.give(session="s", call=f"{call}/2", thumb="up")).status_code == 404
 
@@ -160,7 +158,7 @@ async def test_feedback_comes_late_to_the_hub(served: Served) -> None:
     assert served.archive(days=1).stored == 2
     await served.given(session="s", thumb="up")
     assert served.archive(days=40).deleted == 2
-    assert read_session(served.db, "s") is None
+    assert SESSIONS.find(served.db, "s") is None
     assert (await served.given(session="s", call=call, thumb="down"))["call"] == call
     assert (await served.give(session="s", call="never", thumb="down")).status_code == 404
     assert (await served.give(session="t", thumb="down")).status_code == 404
@@ -180,7 +178,7 @@ async def test_words_lose_their_secrets_before_they_are_stored(served: Served) -
     assert "example.org" not in text
     assert secret not in text
     assert "the key is" in text
-    assert secret not in json.dumps([dict(event.data) for _, event in read_events(served.db)])
+    assert secret not in json.dumps([dict(event.data) for _, event in EVENTS.read(served.db)])
 
 
 async def test_people_who_opted_out_are_not_judged(served: Served) -> None:
@@ -231,7 +229,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"session": "s", "outcome": 1}, "outcome: a number is no object"),
     ({"session": "s", "over": {}}, "over.session: the field is missing"),
     ({"session": "s", "over": "t"}, "over: a string is no object"),
-    ({"session": "s", "trajectory": "t", "thumb": "up"}, "two sessions are named, 's' and 't'"),
+    ({"session": "s", "trajectory": "t", "thumb": "up"}, "two SESSIONS are named, 's' and 't'"),
     ({"session": "s", "thumb": "up", "call": "c/x"}, "a choice is named by its number"),
     ({"session": "s" * 300, "thumb": "up"}, "is no name: 1 to 256 printable characters"),
     ({"session": "s", "thumb": "up", "id": ["x"]}, "id: a list is no string"),
@@ -319,7 +317,7 @@ async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store
         arms = {}
         for session, body in said.items():
             answer = await served.post(
-                f"/sessions/{session}/v1/chat/completions",
+                f"/SESSIONS/{session}/v1/chat/completions",
                 {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
             )
             arms[session] = answer.headers["x-loomrl-arm"]
@@ -360,10 +358,10 @@ async def test_implicit_feedback_is_derived_once_when_a_session_is_archived(serv
 
     async def talk(session: str, **more: Any) -> None:
         asked = {"model": "m", "messages": [question], **more}
-        first = await served.post(f"/sessions/{session}/v1/chat/completions", asked)
+        first = await served.post(f"/SESSIONS/{session}/v1/chat/completions", asked)
         reply = first.json()["choices"][0]["message"]
         again = [question, {"role": "assistant", "content": reply["content"]}, question]
-        await served.post(f"/sessions/{session}/v1/chat/completions", {**asked, "messages": again})
+        await served.post(f"/SESSIONS/{session}/v1/chat/completions", {**asked, "messages": again})
 
     await talk("s")
     await talk("gone", user="ada")
@@ -372,6 +370,6 @@ async def test_implicit_feedback_is_derived_once_when_a_session_is_archived(serv
     (found,) = served.stored()
     assert (found.trajectory, found.source, found.kind, found.value) == ("s", "implicit", "asked_again", 0.2)
     with served.db.write() as connection:  # as after a kill between the feedback and the session
-        connection.execute(sessions.update().values(state="ended"))
+        connection.execute(SESSIONS.table.update().values(state="ended"))
     assert served.archive().derived == 0
     assert len(served.stored()) == 1

@@ -7,8 +7,8 @@ from loomrl.serving.deployment import key as module
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB
-from loomrl.store.events import read_events
-from loomrl.store.service.keys import create_key, revoke_key
+from loomrl.store.events import EVENTS
+from loomrl.store.keys import create_key, revoke_key
 
 
 async def cause_of(keys: StoredKeys, token: str | None, scope: str = "act") -> Cause | None:
@@ -89,7 +89,7 @@ async def test_ten_thousand_wrong_keys_leave_the_database_alone_and_are_on_recor
     assert keys.looks < 200
     assert await cause_of(keys, plain) is None
     await cause_of(keys, f"loom-{'f' * 12}-{'f' * 48}")
-    counted = sum(sum(event.data.values()) for _, event in read_events(store, kind="key.refused"))
+    counted = sum(sum(event.data.values()) for _, event in EVENTS.read(store, kind="key.refused"))
     assert 9_000 <= counted <= 10_001
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from loomrl.experiments.bench.served import save_language
 from loomrl.store import LoomDB, open_store
-from loomrl.store.service.replicas import ReplicaRole, live_replicas
+from loomrl.store.replicas import ReplicaRole, live_replicas
 from tests.needs import needs
 from tests.serving.callers import Seen, calling, calls_on_record
 

@@ -18,7 +18,7 @@ from loomrl.serving.call import ToolCall
 from loomrl.serving.monitor.monitor import MOST_LATE
 from loomrl.store import judgements, open_store
 from loomrl.store.observations import read_observations
-from loomrl.store.quarantine import Quarantine, quarantined, record_quarantine
+from loomrl.store.sessions import Quarantine, quarantined, record_quarantine
 from tests.serving.control_support import control_policy
 from tests.serving.monitoring import KEY, Says, Watched, finish, said, speaking
 

@@ -8,7 +8,7 @@ from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.serving.recording.naming import Naming
 from loomrl.store import LoomDB
 from loomrl.store.erasures import delete_judgements, erase
-from loomrl.store.tables import placeholders
+from loomrl.store.sessions import placeholders
 
 ADA, BOB, KEY = "ada@example.org", "bob@example.org", "sk-proj-abcdefghijklmnopqrstuvwxyz012345"
 

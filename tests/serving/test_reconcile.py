@@ -12,7 +12,7 @@ from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Role, drain_endpoint, set_endpoint
-from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, beat, leave
+from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat, leave
 from tests.serving.test_channel import Echo
 
 

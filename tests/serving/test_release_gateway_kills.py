@@ -27,7 +27,7 @@ from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.split import chosen
 from loomrl.store import LoomDB, open_store
-from loomrl.store.endpoints import history_of, show_endpoint
+from loomrl.store.endpoints import ENDPOINTS, show_endpoint
 from loomrl.store.observations import read_observations
 from loomrl.store.releases import list_releases
 from tests.needs import needs
@@ -186,7 +186,7 @@ async def test_a_hundred_kills_of_controllers_and_gateways_leave_legal_histories
 
 def assert_observations_are_of_the_assigned_arm(db: LoomDB) -> None:
     """Whoever is killed: what gateways wrote is what the shares say."""
-    revisions = {each.revision: each for each in history_of(db, ENDPOINT, limit=100_000)}
+    revisions = {each.revision: each for each in ENDPOINTS.latest(db, name=ENDPOINT, limit=100_000)}
     people = {unit_of(f"u{number}"): f"u{number}" for number in range(RETURNING)}
     after, seen = 0, 0
     while batch := read_observations(db, ENDPOINT, after=after):

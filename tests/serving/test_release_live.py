@@ -14,7 +14,7 @@ from loomrl.serving.acting import Acting
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
 from loomrl.store import open_store
-from loomrl.store.endpoints import history_of, show_endpoint
+from loomrl.store.endpoints import ENDPOINTS, show_endpoint
 from loomrl.store.releases import list_releases
 from tests.needs import needs
 from tests.release.test_gate_control import GOOD, HACK, export
@@ -127,5 +127,5 @@ async def test_version_that_hacks_its_benchmark_never_passes(
                 with pytest.raises(ConfigError, match=r"refused: safety\.forbidden\."):
                     await asyncio.to_thread(begin, asked, db)
             assert list_releases(db) == []
-            assert len(history_of(db, "policy")) == 1
+            assert len(ENDPOINTS.latest(db, name="policy")) == 1
             assert {(answer.status, answer.version) for answer in load.answers} == {(200, "old")}

@@ -30,16 +30,16 @@ from loomrl.serving.retention.erasure import finish, forget
 from loomrl.serving.retention.file import read_archive
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import list_files
+from loomrl.store.bus_messages import MESSAGES
 from loomrl.store.datasets import identified, list_datasets, read_rows, record_dataset
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.erasures import open_erasures
-from loomrl.store.events import read_events
-from loomrl.store.feedback import append_feedback, read_feedback
+from loomrl.store.erasures import ERASURES, open_erasures
+from loomrl.store.events import EVENTS
+from loomrl.store.feedback import FEEDBACK, append_feedback
+from loomrl.store.log import metadata
 from loomrl.store.observations import Observation, append_observations, read_observations, unit_hash
-from loomrl.store.participants import people_in
-from loomrl.store.rewards import StoredReward, append_rewards, read_rewards
-from loomrl.store.sessions import opt_out, person_hash
-from loomrl.store.tables import bus_messages, calls, erasures, metadata, participants, sessions
+from loomrl.store.rewards import REWARDS, StoredReward, store_rewards
+from loomrl.store.sessions import CALLS, SESSIONS, opt_out, participants, people_in, person_hash
 from loomrl.types import Feedback, Steps
 from tests.algorithms.test_served_items import row
 from tests.serving.scripted import Desk, Script, ask, user
@@ -67,14 +67,14 @@ class House:
             call = await self.desk.answered(session, replace(ask(user(text)), user=person), None)
             await self.store.keep(replace(call, started_at=self.now, finished_at=self.now + 1))
 
-    def judge(self, *sessions: str) -> None:
+    def judge(self, *SESSIONS: str) -> None:
         append_feedback(
             self.db,
             [
                 Feedback(
                     id=f"f-{name}", trajectory=name, source="human", kind="thumb", value=1.0, comment="ada's words"
                 )
-                for name in sessions
+                for name in SESSIONS
             ],
         )
 
@@ -152,11 +152,11 @@ async def test_files_are_deleted_with_all_that_points_at_what_was_in_them(house:
     house.archive()
     assert house.later(87).deleted == 0
     assert people_in(house.db, ["s"]) != {}
-    assert len(read_feedback(house.db)) == 2
+    assert len(FEEDBACK.read(house.db)) == 2
     assert house.later(3).deleted == 2
     assert (house.in_files(), list_files(house.db, "end"), house.bytes_of("")) == (set(), [], [])
     assert people_in(house.db, ["s"]) == {}
-    assert read_feedback(house.db) == []
+    assert FEEDBACK.read(house.db) == []
 
 
 async def test_a_days_worth_is_one_file(small: House) -> None:
@@ -226,7 +226,7 @@ async def test_everything_of_a_person_is_deleted_and_the_record_of_it_stays(hous
     await house.talk("elsewhere", "ada")
     with house.db.write() as connection:  # the same name at another endpoint is somebody else
         connection.execute(participants.update().where(participants.c.session == "elsewhere").values(endpoint="x"))
-        connection.execute(sessions.update().where(sessions.c.id == "elsewhere").values(endpoint="x"))
+        connection.execute(SESSIONS.table.update().where(SESSIONS.c.id == "elsewhere").values(endpoint="x"))
     house.judge("filed", "hot", "his", "nobodys")
     observe(house.db, "ada", "hot", "bob")
     done = forget(house.db, house.hub, "end", "ada", at=house.now)
@@ -235,13 +235,13 @@ async def test_everything_of_a_person_is_deleted_and_the_record_of_it_stays(hous
     assert house.in_hub() == {"his", "nobodys"}
     assert house.in_files() == {"filed too"}
     assert house.bytes_of("her filed words") == []
-    assert [one.trajectory for _, one in read_feedback(house.db)] == ["his", "nobodys"]
+    assert [one.trajectory for _, one in FEEDBACK.read(house.db)] == ["his", "nobodys"]
     assert [each.unit for _, each in read_observations(house.db, "end")] == [unit_hash("bob")]
     with house.db.read() as connection:
-        assert set(connection.scalars(select(sessions.c.id))) == {"his", "nobodys", "elsewhere"}
-        assert set(connection.scalars(select(calls.c.session))) == {"his", "nobodys", "elsewhere"}
+        assert set(connection.scalars(select(SESSIONS.c.id))) == {"his", "nobodys", "elsewhere"}
+        assert set(connection.scalars(select(CALLS.c.session))) == {"his", "nobodys", "elsewhere"}
         assert set(connection.scalars(select(participants.c.session))) == {"his", "elsewhere"}
-    ((_, event),) = read_events(house.db, kind="person.forgotten")
+    ((_, event),) = EVENTS.read(house.db, kind="person.forgotten")
     assert (event.subject, event.data) == (person_hash("end", "ada"), {"endpoint": "end", **done.counts})
     assert not any(forget(house.db, house.hub, "end", "nobody", at=house.now).counts.values())
 
@@ -260,7 +260,7 @@ async def test_what_was_told_of_a_person_is_deleted_too_and_data_sets_stay_what_
         )
         for name in ("hot", "his")
     ]  # fmt: skip
-    append_rewards(house.db, made)
+    store_rewards(house.db, made)
     frozen = [row(name, hub="endpoint-end") for name in ("hot", "his")]
     record_dataset(house.db, identified("d", {"sizes": {}, "parent": None}, frozen, created_at=1.0), frozen)
     bus = open_bus(house.url)
@@ -275,7 +275,7 @@ async def test_what_was_told_of_a_person_is_deleted_too_and_data_sets_stay_what_
     assert b'"hot"' not in left
     assert b"words of ada" not in left
     assert b"words of bob" in left
-    assert [one.trajectory for _, one in read_rewards(house.db)] == ["his"]
+    assert [one.trajectory for _, one in REWARDS.read(house.db)] == ["his"]
     (kept,) = list_datasets(house.db, trajectory="hot")
     assert read_rows(house.db, kept.id) == frozen
     outbox.close()
@@ -285,7 +285,7 @@ async def test_what_was_told_of_a_person_is_deleted_too_and_data_sets_stay_what_
 def on_bus(db: LoomDB) -> list[bytes]:
     """The payloads of all messages."""
     with db.read() as connection:
-        return [bytes(payload) for payload in connection.scalars(select(bus_messages.c.payload))]
+        return [bytes(payload) for payload in connection.scalars(select(MESSAGES.c.payload))]
 
 
 def observe(db: LoomDB, *units: str) -> None:
@@ -331,8 +331,8 @@ async def test_a_deletion_that_is_cut_off_is_finished(small: House, monkeypatch:
     assert finish(small.db, small.hub, "end", at=small.now) == 1
     assert finish(small.db, small.hub, "end", at=small.now) == 0
     assert (small.in_hub(), small.in_files(), small.bytes_of("her filed words")) == (set(), set(), [])
-    assert read_feedback(small.db) == []
-    assert len(read_events(small.db, kind="person.forgotten")) == 1
+    assert FEEDBACK.read(small.db) == []
+    assert len(EVENTS.read(small.db, kind="person.forgotten")) == 1
 
 
 @pytest.mark.parametrize("at", ["read_file", "write_file", "move_file", "delete_file", "drop_file"])
@@ -389,7 +389,7 @@ async def test_whoever_stores_something_meanwhile_deletes_it(small: House, monke
     assert (small.in_hub(), small.in_files(), small.bytes_of("her words")) == (set(), {"another"}, [])
     small.later(1)
     with small.db.read() as connection:
-        assert connection.scalars(select(erasures.c.id)).all() == []
+        assert connection.scalars(select(ERASURES.c.id)).all() == []
     assert small.in_files() == {"another"}
 
 

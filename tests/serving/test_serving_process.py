@@ -14,10 +14,10 @@ from loomrl.serving.deployment.source import followed_version, source_of
 from loomrl.serving.deployment.station import Station
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Role, delete_endpoint, drain_endpoint, set_endpoint
-from loomrl.store.events import read_events
-from loomrl.store.feedback import read_feedback
-from loomrl.store.service.keys import create_key
-from loomrl.store.service.replicas import live_replicas
+from loomrl.store.events import EVENTS
+from loomrl.store.feedback import FEEDBACK
+from loomrl.store.keys import create_key
+from loomrl.store.replicas import live_replicas
 from loomrl.store.sessions import read_calls
 from tests.inference.sample_models import tiny_model, tiny_tokenizer
 from tests.needs import needs
@@ -71,10 +71,10 @@ async def test_a_run_is_served_recorded_and_ended_in_order(
                 told = {"call": answer.json()["id"], "thumb": "up"}
                 given = await client.post(f"{served.url}/v1/feedback", json=told)
             assert given.status_code == 200, given.text
-            assert [one.trajectory for _, one in read_feedback(db)] == [session]
+            assert [one.trajectory for _, one in FEEDBACK.read(db)] == [session]
     with open_store(f"sqlite:///{folder}/loom.db") as db:
         assert live_replicas(db) == []
-        told = [event for _, event in read_events(db, subject="policy") if event.kind.startswith("service.")]
+        told = [event for _, event in EVENTS.read(db, subject="policy") if event.kind.startswith("service.")]
     assert [event.kind for event in told] == ["service.started", "service.ended"]
     assert {event.data["experiment"] for event in told} == {served.station.experiment.sha256}
     resolved = parse_yaml(told[0].data["resolved"], origin="service.started")

@@ -18,9 +18,9 @@ from loomrl.release.passage import Phase, Word
 from loomrl.serving.deployment.station import arms_of, set_arms
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, start_test, stop_test
-from loomrl.store.deployments import Deployment, list_deployments
+from loomrl.store.deployments import DEPLOYMENTS, Deployment
 from loomrl.store.endpoints import Arm, Role, delete_endpoint, set_endpoint, show_endpoint
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 from loomrl.types import Stage
 from tests.release.release_support import NEW, OLD, announce, prepare, released
 
@@ -41,9 +41,9 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def logged(db: LoomDB, endpoint: str = "shop") -> list[tuple[str, Stage, float]]:
     """The deployments of an endpoint, oldest first; each has one event and can be told to the bus."""
-    made = list(reversed(list_deployments(db, endpoint=endpoint)))
-    events = [event for _, event in read_events(db, kind="deployment.made")]
-    assert sorted(event.subject for event in events) == sorted(each.id for each in list_deployments(db))
+    made = list(reversed(DEPLOYMENTS.latest(db, endpoint=endpoint)))
+    events = [event for _, event in EVENTS.read(db, kind="deployment.made")]
+    assert sorted(event.subject for event in events) == sorted(each.id for each in DEPLOYMENTS.latest(db))
     for event in events:
         told = deployed_event(**deployment_on_record(db, event))
         assert told["deployment_config"]["traffic_percentage"] == pytest.approx(100 * event.data["share"])
@@ -94,7 +94,7 @@ def test_arms_that_are_set_by_hand_are_deployments_and_those_that_go_are_retired
         (NEW, Stage.PRODUCTION, 1.0),
         (NEW, Stage.RETIRED, 0.0),
     ]
-    reasons = [each.verdict.reasons for each in list_deployments(store, endpoint="shop")]
+    reasons = [each.verdict.reasons for each in DEPLOYMENTS.latest(store, endpoint="shop")]
     assert reasons[-1] == ("endpoint shop, revision 1: by ann",)
 
 
@@ -102,7 +102,7 @@ def test_a_run_that_is_followed_is_told_as_its_newest_version(store: LoomDB) -> 
     prepare(store)
     set_endpoint(store, "shop", [Arm(name="stable", policy="run@newest")], at=2.0)
     assert logged(store) == [("run@newest", Stage.PRODUCTION, 1.0)]
-    ((_, event),) = [each for each in read_events(store, kind="deployment.made") if each[1].subject.startswith("shop")]
+    ((_, event),) = [each for each in EVENTS.read(store, kind="deployment.made") if each[1].subject.startswith("shop")]
     told = deployed_event(**deployment_on_record(store, event))
     assert (told["model_info"]["model_id"], told["model_info"]["checkpoint_path"]) == (NEW, "2")
 
@@ -129,7 +129,7 @@ def test_a_release_of_an_exported_folder_is_a_deployment_in_each_step(
         (new, Stage.RETIRED, 0.0),
         (old, Stage.PRODUCTION, 1.0),
     ]
-    (made, *_) = list_deployments(store, endpoint="shop", limit=1)
+    (made, *_) = DEPLOYMENTS.latest(store, endpoint="shop", limit=1)
     assert isinstance(made, Deployment)
     assert len(made.policy.partition("@sha256:")[2]) == 64
     assert show_endpoint(store, "shop").stable.identity == made.policy

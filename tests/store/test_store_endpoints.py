@@ -5,17 +5,17 @@ import pytest
 from loomrl.errors import StoreError
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import (
+    ENDPOINTS,
     Arm,
     Role,
     State,
     delete_endpoint,
     drain_endpoint,
-    history_of,
     list_endpoints,
     set_endpoint,
     show_endpoint,
 )
-from loomrl.store.events import read_events
+from loomrl.store.events import EVENTS
 
 STABLE = Arm(name="stable", policy="math/40")
 HALF = Arm(name="stable", policy="math/40", share=0.5)
@@ -28,8 +28,8 @@ def test_every_change_is_a_new_revision_and_the_history_stays(store: LoomDB) -> 
     set_endpoint(store, "math", [HALF, CANARY, SHADOW], at=2.0)
     now = show_endpoint(store, "math")
     assert (now.revision, now.arms, now.stable) == (2, (HALF, CANARY, SHADOW), HALF)
-    assert [(each.revision, each.reason) for each in history_of(store, "math")] == [(2, ""), (1, "first")]
-    assert [event.data["revision"] for _, event in read_events(store, kind="endpoint.changed")] == [1, 2]
+    assert [(each.revision, each.reason) for each in ENDPOINTS.latest(store, name="math")] == [(2, ""), (1, "first")]
+    assert [event.data["revision"] for _, event in EVENTS.read(store, kind="endpoint.changed")] == [1, 2]
 
 
 def test_whoever_saw_an_older_revision_is_refused(store: LoomDB) -> None:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from loomrl.errors import IdTaken, StoreError
 from loomrl.store import LoomDB
-from loomrl.store.events import read_events
-from loomrl.store.feedback import append_feedback, feedback_of, last_feedback, read_feedback
+from loomrl.store.events import EVENTS
+from loomrl.store.feedback import FEEDBACK, append_feedback, feedback_of
 from loomrl.types import Feedback
 
 THUMBS_UP = Feedback(id="f1", trajectory="t1", source="human", kind="thumb", value=1.0, comment="yes", created_at=3.5)
@@ -17,33 +17,33 @@ unicode_text = st.text(st.characters(exclude_characters="\0", exclude_categories
 def test_feedback_is_read_in_order_from_a_cursor(store: LoomDB) -> None:
     new = [replace(THUMBS_UP, id=f"f{n}", trajectory=f"t{n % 2}") for n in range(5)]
     assert append_feedback(store, new) == 5
-    positions, found = zip(*read_feedback(store, limit=3), strict=True)
+    positions, found = zip(*FEEDBACK.read(store, limit=3), strict=True)
     assert list(found) == new[:3]
-    assert [judgement for _, judgement in read_feedback(store, after=positions[-1])] == new[3:]
-    assert [judgement.id for _, judgement in read_feedback(store, trajectory="t1")] == ["f1", "f3"]
+    assert [judgement for _, judgement in FEEDBACK.read(store, after=positions[-1])] == new[3:]
+    assert [judgement.id for _, judgement in FEEDBACK.read(store, trajectory="t1")] == ["f1", "f3"]
     assert feedback_of(store, ["t0", "nobody's"]) == [new[0], new[2], new[4]]
-    assert last_feedback(store) == read_feedback(store)[-1][0]
+    assert FEEDBACK.last(store) == FEEDBACK.read(store)[-1][0]
 
 
 def test_repeated_feedback_counts_once_whatever_the_time(store: LoomDB) -> None:
     assert append_feedback(store, [THUMBS_UP, THUMBS_UP]) == 1
     assert append_feedback(store, [replace(THUMBS_UP, created_at=9.0)]) == 0
-    assert [judgement for _, judgement in read_feedback(store)] == [THUMBS_UP]
-    assert len(read_events(store, kind="feedback.given")) == 1
+    assert [judgement for _, judgement in FEEDBACK.read(store)] == [THUMBS_UP]
+    assert len(EVENTS.read(store, kind="feedback.given")) == 1
 
 
 def test_a_feedback_id_with_other_content_is_refused_whole(store: LoomDB) -> None:
     append_feedback(store, [THUMBS_UP])
     with pytest.raises(IdTaken, match=r"'f1'.*value=1\.0.*0\.0"):
         append_feedback(store, [replace(THUMBS_UP, id="f2"), replace(THUMBS_UP, value=0.0)])
-    assert [judgement for _, judgement in read_feedback(store)] == [THUMBS_UP]
-    assert len(read_events(store, kind="feedback.given")) == 1
+    assert [judgement for _, judgement in FEEDBACK.read(store)] == [THUMBS_UP]
+    assert len(EVENTS.read(store, kind="feedback.given")) == 1
 
 
 def test_each_feedback_is_an_event_without_its_words(store: LoomDB) -> None:
     data = {"text": "the right answer"}
     append_feedback(store, [replace(THUMBS_UP, kind="correction", value=0.2, call="c", data=data)])
-    ((_, event),) = read_events(store, kind="feedback.given")
+    ((_, event),) = EVENTS.read(store, kind="feedback.given")
     assert (event.subject, event.created_at) == ("t1", 3.5)
     assert event.data == {"id": "f1", "call": "c", "source": "human", "kind": "correction", "value": 0.2}
 
@@ -62,7 +62,7 @@ def test_each_feedback_is_an_event_without_its_words(store: LoomDB) -> None:
 def test_what_is_no_feedback_is_refused(store: LoomDB, wrong: dict[str, object], said: str) -> None:
     with pytest.raises(StoreError, match=said):
         append_feedback(store, [THUMBS_UP, replace(THUMBS_UP, id="f2", **wrong)])  # type: ignore[arg-type]
-    assert read_feedback(store) == []
+    assert FEEDBACK.read(store) == []
 
 
 def test_a_nul_character_is_refused_on_every_database(store: LoomDB) -> None:
@@ -75,7 +75,7 @@ def test_a_nul_character_is_refused_on_every_database(store: LoomDB) -> None:
 def test_whatever_people_write_comes_back_unchanged(
     store: LoomDB, comment: str, value: float, data: dict[str, str]
 ) -> None:
-    newest = last_feedback(store)
+    newest = FEEDBACK.last(store)
     said = replace(THUMBS_UP, id=f"said-{newest}", comment=comment, value=value, data=data)
     append_feedback(store, [said])
-    assert [judgement for _, judgement in read_feedback(store, after=newest)] == [said]
+    assert [judgement for _, judgement in FEEDBACK.read(store, after=newest)] == [said]

@@ -12,12 +12,12 @@ from loomrl.config import HubConfig
 from loomrl.errors import StoreError
 from loomrl.hub.open import open_hub
 from loomrl.store import LoomDB, open_store
-from loomrl.store.events import Event, read_events, record
+from loomrl.store.events import EVENTS, record
 
 
 def write(db: LoomDB) -> None:
     with db.write() as connection:
-        record(connection, Event(kind="key.created", subject="x", data={}, created_at=1.0))
+        record(connection, "key.created", "x", {}, at=1.0)
 
 
 def _delete(file: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_write_during_which_the_file_is_deleted_is_not_confirmed(tmp_path: Pat
 
     def write_and_delete(db: LoomDB) -> None:
         with db.write() as connection:
-            record(connection, Event(kind="key.created", subject="x", data={}, created_at=1.0))
+            record(connection, "key.created", "x", {}, at=1.0)
             file.unlink()
 
     with open_store(f"sqlite:///{file}") as db, pytest.raises(StoreError, match="deleted, moved or replaced"):
@@ -74,7 +74,7 @@ def test_no_empty_database_takes_the_place_of_one_that_was_deleted(tmp_path: Pat
     with open_store(f"sqlite:///{file}") as db, db.engine.connect():  # so that another connection is needed
         file.unlink()
         with pytest.raises(StoreError, match="Was the file deleted"):
-            read_events(db)
+            EVENTS.read(db)
         assert not file.exists()
 
 
@@ -86,7 +86,7 @@ def test_several_that_open_a_file_and_close_it_do_not_disturb_each_other(tmp_pat
             with open_store(url) as other:
                 write(other)
             write(first)
-        assert len(read_events(first)) == 7
+        assert len(EVENTS.read(first)) == 7
 
 
 def test_databases_and_hubs_are_for_this_user_alone(tmp_path: Path) -> None:

@@ -12,14 +12,10 @@ from loomrl.config import Experiment
 from loomrl.errors import RunTaken, StoreError
 from loomrl.load import dump
 from loomrl.store import LoomDB
-from loomrl.store.deployments import Deployment, list_deployments, record_deployment
-from loomrl.store.evaluations import Evaluation, list_evaluations, record_evaluation
-from loomrl.store.events import read_events
-from loomrl.store.lineage import lineage
-from loomrl.store.policies import list_policies, move_policy, record_policy, show_policy
-from loomrl.store.rows import columns_of
-from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, hold, list_runs, show_run, start_run
-from loomrl.store.tables import policies
+from loomrl.store.deployments import DEPLOYMENTS, Deployment, deploy
+from loomrl.store.events import EVENTS
+from loomrl.store.policies import EVALUATIONS, Evaluation, lineage, move_policy, record_evaluation, record_policy
+from loomrl.store.runs import POLICIES, RUNS, Run, RunStatus, code_revision, finish_run, hold, start_run
 from loomrl.types import PolicyVersion, Stage, Verdict
 
 RUN = Run(
@@ -52,21 +48,21 @@ def policy(number: int, parent: str | None = None, **changes: Any) -> PolicyVers
 
 def test_a_run_is_what_was_started_until_it_is_finished(store: LoomDB) -> None:
     start_run(store, RUN)
-    assert show_run(store, "run-1") == RUN
+    assert RUNS.require(store, "run-1") == RUN
     finish_run(store, "run-1", status=RunStatus.FINISHED, finished_at=99.0, result={"reward": 0.5})
     ended = replace(RUN, status=RunStatus.FINISHED, finished_at=99.0, result={"reward": 0.5})
-    assert show_run(store, "run-1") == ended
-    assert [event.kind for _, event in read_events(store, subject="run-1")] == ["run.started", "run.finished"]
+    assert RUNS.require(store, "run-1") == ended
+    assert [event.kind for _, event in EVENTS.read(store, subject="run-1")] == ["run.started", "run.finished"]
 
 
 def test_a_resumed_run_keeps_its_beginning(store: LoomDB) -> None:
     start_run(store, RUN)
     finish_run(store, "run-1", status=RunStatus.FAILED, finished_at=50.0)
     start_run(store, replace(RUN, code="def", started_at=60.0))
-    resumed = show_run(store, "run-1")
+    resumed = RUNS.require(store, "run-1")
     assert (resumed.status, resumed.code) == (RunStatus.RUNNING, "def")
     assert (resumed.started_at, resumed.finished_at) == (10.0, None)
-    kinds = [event.kind for _, event in read_events(store, subject="run-1")]
+    kinds = [event.kind for _, event in EVENTS.read(store, subject="run-1")]
     assert kinds == ["run.started", "run.failed", "run.resumed"]
 
 
@@ -83,8 +79,8 @@ def test_who_resumed_a_run_last_leads_it_and_who_led_it_before_writes_nothing_mo
     ):
         with pytest.raises(RunTaken, match=r"run 'run-1': was resumed on .* at Thu Jan  1 00:01:00 1970"):
             write()
-    assert [version.id for version in list_policies(store)] == ["p1"]
-    assert show_run(store, "run-1").status is RunStatus.RUNNING
+    assert [version.id for version in POLICIES.latest(store)] == ["p1"]
+    assert RUNS.require(store, "run-1").status is RunStatus.RUNNING
     record_policy(store, policy(2), claim=second)
     finish_run(store, "run-1", status=RunStatus.FINISHED, finished_at=80.0, claim=second)
     hold(store, second)
@@ -102,34 +98,35 @@ def test_a_run_is_not_resumed_with_another_experiment(store: LoomDB) -> None:
 def test_runs_are_listed_newest_first_and_by_kind(store: LoomDB) -> None:
     for number, kind in enumerate(["train", "evaluate", "train"]):
         start_run(store, replace(RUN, id=f"run-{number}", kind=kind, started_at=float(number)))
-    assert [run.id for run in list_runs(store)] == ["run-2", "run-1", "run-0"]
-    assert [run.id for run in list_runs(store, kind="train", limit=1)] == ["run-2"]
+    assert [run.id for run in RUNS.latest(store)] == ["run-2", "run-1", "run-0"]
+    assert [run.id for run in RUNS.latest(store, kind="train", limit=1)] == ["run-2"]
 
 
 def test_an_unknown_run_names_the_nearest(store: LoomDB) -> None:
     start_run(store, RUN)
     with pytest.raises(StoreError, match=r"'rum-1'.*Did you mean 'run-1'"):
-        show_run(store, "rum-1")
+        RUNS.require(store, "rum-1")
 
 
 def test_a_policy_is_stored_once(store: LoomDB) -> None:
     start_run(store, RUN)
     record_policy(store, policy(1))
     record_policy(store, policy(1))
-    assert show_policy(store, "p1") == policy(1)
-    assert len(read_events(store, kind="policy.made")) == 1
+    assert POLICIES.require(store, "p1") == policy(1)
+    assert len(EVENTS.read(store, kind="policy.made")) == 1
     with pytest.raises(StoreError, match="url="):
         record_policy(store, policy(1, url="file:///other"))
-    assert show_policy(store, "p1") == policy(1)
+    assert POLICIES.require(store, "p1") == policy(1)
 
 
 def test_a_repeat_after_a_move_is_still_a_repeat(store: LoomDB) -> None:
     start_run(store, RUN)
     record_policy(store, policy(1))
-    move_policy(store, "p1", stage=Stage.CANARY, moved_at=30.0, reason="gate passed")
+    with store.write() as connection:
+        move_policy(connection, "p1", stage=Stage.CANARY, moved_at=30.0, reason="gate passed")
     record_policy(store, policy(1))
-    assert show_policy(store, "p1").stage is Stage.CANARY
-    (_, moved), *_ = read_events(store, kind="policy.moved")
+    assert POLICIES.require(store, "p1").stage is Stage.CANARY
+    (_, moved), *_ = EVENTS.read(store, kind="policy.moved")
     assert moved.data == {"from": "candidate", "to": "canary", "reason": "gate passed"}
 
 
@@ -139,7 +136,7 @@ def test_a_policy_needs_its_run_and_its_parent(store: LoomDB) -> None:
     start_run(store, RUN)
     with pytest.raises(StoreError, match="policies has no id 'p0'"):
         record_policy(store, policy(1, parent="p0"))
-    assert list_policies(store) == []
+    assert POLICIES.latest(store) == []
 
 
 def test_two_policies_of_a_run_cannot_have_one_number(store: LoomDB) -> None:
@@ -154,9 +151,9 @@ def test_policies_are_found_by_run_and_stage_newest_first(store: LoomDB) -> None
     start_run(store, replace(RUN, id="run-2"))
     for version in (policy(1), policy(2, "p1"), policy(3, run="run-2", stage=Stage.PRODUCTION)):
         record_policy(store, version)
-    assert [version.id for version in list_policies(store)] == ["p3", "p2", "p1"]
-    assert [version.id for version in list_policies(store, run="run-1")] == ["p2", "p1"]
-    assert [version.id for version in list_policies(store, stage=Stage.PRODUCTION)] == ["p3"]
+    assert [version.id for version in POLICIES.latest(store)] == ["p3", "p2", "p1"]
+    assert [version.id for version in POLICIES.latest(store, run="run-1")] == ["p2", "p1"]
+    assert [version.id for version in POLICIES.latest(store, stage=Stage.PRODUCTION)] == ["p3"]
 
 
 def test_lineage_says_what_each_ancestor_was_made_from(store: LoomDB) -> None:
@@ -187,7 +184,7 @@ def test_lineage_of_a_long_run_is_no_deeper(store: LoomDB) -> None:
     start_run(store, RUN)
     with store.write() as connection:
         chain = [policy(n, f"p{n - 1}" if n else None) for n in range(2000)]
-        connection.execute(insert(policies), [columns_of(p) | {"data": "{}", "stage": "candidate"} for p in chain])
+        connection.execute(insert(POLICIES.table), [POLICIES.row(p) for p in chain])
     tree = lineage(store, "p1999")
     assert [ancestor["number"] for ancestor in tree["ancestors"]] == list(range(1998, -1, -1))
     assert json.dumps(tree)
@@ -205,8 +202,8 @@ def test_evaluations_are_stored_once_and_found(store: LoomDB) -> None:
     oracle = Evaluation(id="e2", report={"policy": "oracle"}, created_at=1.0)
     for evaluation in (first, oracle, first):
         record_evaluation(store, evaluation)
-    assert list_evaluations(store) == [oracle, first]
-    assert list_evaluations(store, policy="p1", run="run-1") == [first]
+    assert EVALUATIONS.latest(store) == [oracle, first]
+    assert EVALUATIONS.latest(store, policy="p1", run="run-1") == [first]
     with pytest.raises(StoreError, match="report="):
         record_evaluation(store, replace(first, report={"success": 1.0}))
 
@@ -230,13 +227,12 @@ def test_the_newest_deployment_of_an_endpoint_comes_first(store: LoomDB) -> None
     )
     whole = replace(canary, id="d2", stage=Stage.PRODUCTION, share=1.0)
     elsewhere = replace(canary, id="d3", endpoint="other")
-    for deployment in (canary, whole, elsewhere, canary):
-        record_deployment(store, deployment)
-    assert list_deployments(store, endpoint="math") == [whole, canary]
-    assert list_deployments(store, policy="p1", limit=1) == [elsewhere]
+    with store.write() as connection:
+        for deployment in (canary, whole, elsewhere, canary):
+            deploy(connection, deployment)
+    assert DEPLOYMENTS.latest(store, endpoint="math") == [whole, canary]
+    assert DEPLOYMENTS.latest(store, policy="p1", limit=1) == [elsewhere]
     assert lineage(store, "p1")["deployments"] == ["d1", "d2", "d3"]
-    with pytest.raises(StoreError, match="policies has no id"):
-        record_deployment(store, replace(canary, id="d4", policy="p9"))
 
 
 def git(folder: Path, *arguments: str) -> str:

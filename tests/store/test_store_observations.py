@@ -5,8 +5,13 @@ from sqlalchemy import insert
 
 from loomrl.errors import StoreError
 from loomrl.store import LoomDB
-from loomrl.store.observations import Observation, append_observations, forget_observations, read_observations
-from loomrl.store.tables import observations
+from loomrl.store.observations import (
+    Observation,
+    append_observations,
+    forget_observations,
+    observations,
+    read_observations,
+)
 
 FAILED = Observation(revision=3, arm="canary", unit=2**64 - 1, metric="error", value=1.0, at=5.5, test="prices")
 

@@ -2,7 +2,7 @@ import time
 from dataclasses import replace
 
 from loomrl.store import LoomDB
-from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
+from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
 
 POLICY = Replica(id="p", role=ReplicaRole.POLICY, policy="math/40", address="127.0.0.1:1", node="here", pid=1)
 GATEWAY = Replica(id="g", role=ReplicaRole.GATEWAY, endpoint="math", address="127.0.0.1:2", node="here", pid=2)

@@ -4,16 +4,8 @@ import pytest
 
 from loomrl.errors import StoreError
 from loomrl.store import LoomDB
-from loomrl.store.events import read_events
-from loomrl.store.verdicts import (
-    StoredVerdict,
-    VerdictOutcome,
-    approve_verdict,
-    find_verdict,
-    list_verdicts,
-    record_verdict,
-    show_verdict,
-)
+from loomrl.store.events import EVENTS
+from loomrl.store.verdicts import VERDICTS, StoredVerdict, VerdictOutcome, approve_verdict, find_verdict, record_verdict
 
 WAITING = StoredVerdict(
     id="v1",
@@ -32,7 +24,7 @@ WHERE = {"policy": "run/12", "fingerprint": "", "against": "run/10", "suite_hash
 def test_verdict_is_stored_once_and_found_by_its_question(store: LoomDB) -> None:
     record_verdict(store, WAITING)
     record_verdict(store, WAITING)
-    assert list_verdicts(store) == [WAITING] == list_verdicts(store, policy="run/12")
+    assert VERDICTS.latest(store) == [WAITING] == VERDICTS.latest(store, policy="run/12")
     assert find_verdict(store, **WHERE) == WAITING
     assert find_verdict(store, **{**WHERE, "against": None}) is None
     assert find_verdict(store, **{**WHERE, "fingerprint": "other"}) is None
@@ -49,8 +41,8 @@ def test_approval_lets_a_waiting_verdict_pass_and_leaves_the_evidence(store: Loo
     approved = approve_verdict(store, "v1", who="anna", at=2.0, comment="looked at the leaks")
     assert approve_verdict(store, "v1", who="anna", at=3.0) == approved
     assert approved.is_allowed
-    assert approved == show_verdict(store, "v1") == replace(WAITING, approved_by=("anna",))
-    (event,) = [event for _, event in read_events(store, kind="verdict.approved")]
+    assert approved == VERDICTS.require(store, "v1") == replace(WAITING, approved_by=("anna",))
+    (event,) = [event for _, event in EVENTS.read(store, kind="verdict.approved")]
     assert (event.subject, event.data["who"], event.created_at) == ("v1", "anna", 2.0)
 
 
@@ -63,4 +55,4 @@ def test_approval_without_the_right_or_of_another_outcome_is_refused(store: Loom
         approve_verdict(store, "v2", who="anna", at=2.0)
     with pytest.raises(StoreError, match="no id 'v3'"):
         approve_verdict(store, "v3", who="anna", at=2.0)
-    assert not show_verdict(store, "v1").approved_by
+    assert not VERDICTS.require(store, "v1").approved_by

@@ -10,7 +10,7 @@ from loomrl.hub.look import Tried, find_stored, glimpses, places_with, read_stor
 from loomrl.hub.open import open_hub
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.db import neighbours
-from loomrl.store.events import Event, append_events, kinds_of_events, recent_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.policies import record_policy
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
 from loomrl.store.view.metrics import (
@@ -159,16 +159,16 @@ def test_events_page_backwards_by_kind_and_subject(store: LoomDB) -> None:
         for kind in ("run.started", "run.ended", "runner.x")
         for subject in "ab"
     ]
-    append_events(store, new)
-    assert kinds_of_events(store) == ["run.ended", "run.started", "runner.x"]
-    found = recent_events(store, kind="run", limit=3)
+    EVENTS.append(store, new)
+    assert EVENTS.kinds(store) == ["run.ended", "run.started", "runner.x"]
+    found = EVENTS.recent(store, kind="run", limit=3)
     assert [(event.kind, event.subject) for _, event in found] == [
         ("run.ended", "b"),
         ("run.ended", "a"),
         ("run.started", "b"),
     ]
-    assert len(recent_events(store, kind="run", before=found[-1][0])) == 1
-    assert len(recent_events(store, kind="run.ended", subject="a")) == 1
+    assert len(EVENTS.recent(store, kind="run", before=found[-1][0])) == 1
+    assert len(EVENTS.recent(store, kind="run.ended", subject="a")) == 1
 
 
 def test_a_hub_is_looked_into_without_being_one(store_url: str) -> None:

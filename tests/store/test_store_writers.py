@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, make_url, text
 
 from loomrl.errors import StoreError
 from loomrl.store import LoomDB, open_store
-from loomrl.store.events import Event, append_events, read_events, record
+from loomrl.store.events import EVENTS, Event
 
 pytestmark = pytest.mark.system
 
@@ -29,7 +29,7 @@ def append_slowly(url: str, writer: int, count: int) -> None:
     db, rng = open_store(url), random.Random(writer)
     for number in range(count):
         with db.write() as connection:
-            record(connection, event(f"{writer}:{number}"))
+            EVENTS.append(connection, [event(f"{writer}:{number}")])
             time.sleep(rng.uniform(0, 0.01))
     db.close()
 
@@ -38,7 +38,7 @@ def follow(db: LoomDB, expected: int) -> list[str]:
     """The events seen by a reader that only goes forward."""
     seen, cursor, deadline = [], 0, time.monotonic() + 60
     while len(seen) < expected and time.monotonic() < deadline:
-        for cursor, found in read_events(db, after=cursor, limit=7):  # noqa: B007, B020
+        for cursor, found in EVENTS.read(db, after=cursor, limit=7):  # noqa: B007, B020
             seen.append(found.subject)
     return seen
 
@@ -50,7 +50,7 @@ def test_a_reader_at_a_cursor_sees_every_row_of_many_writers_exactly_once(store_
         seen = follow(db, expected=120)
         for writer in writers:
             writer.result()
-    assert seen == [found.subject for _, found in read_events(db)]
+    assert seen == [found.subject for _, found in EVENTS.read(db)]
     assert Counter(name.split(":")[0] for name in seen) == {"0": 40, "1": 40, "2": 40}
     for writer in "012":
         assert [name for name in seen if name.startswith(writer)] == [f"{writer}:{n}" for n in range(40)]
@@ -62,20 +62,20 @@ def test_a_writer_who_came_later_commits_later(store: LoomDB) -> None:
     other = open_store(store.engine.url.render_as_string(hide_password=False))
     with ThreadPoolExecutor(1) as thread:
         with store.write() as connection:
-            record(connection, event("first"))
-            second = thread.submit(append_events, other, [event("second")])
+            EVENTS.append(connection, [event("first")])
+            second = thread.submit(EVENTS.append, other, [event("second")])
             time.sleep(0.3)
             assert not second.done()
-            assert read_events(store) == []
+            assert EVENTS.read(store) == []
         second.result(timeout=10)
-    assert [found.subject for _, found in read_events(store)] == ["first", "second"]
+    assert [found.subject for _, found in EVENTS.read(store)] == ["first", "second"]
     other.close()
 
 
 def test_threads_of_one_process_take_turns(store: LoomDB) -> None:
     with ThreadPoolExecutor(24) as threads:
-        list(threads.map(lambda n: append_events(store, [event(str(n))]), range(100)))
-    assert Counter(found.subject for _, found in read_events(store)) == Counter(map(str, range(100)))
+        list(threads.map(lambda n: EVENTS.append(store, [event(str(n))]), range(100)))
+    assert Counter(found.subject for _, found in EVENTS.read(store)) == Counter(map(str, range(100)))
 
 
 WRITE_AND_HANG = """
@@ -84,7 +84,7 @@ from loomrl.store import open_store
 from loomrl.store.events import Event, record
 with open_store(sys.argv[1]).write() as connection:
     for n in range(500):
-        record(connection, Event(kind="test", subject="half-written", created_at=0.0))
+        record(connection, "test", "half-written", {}, at=0.0)
     print("inside", flush=True)
     time.sleep(60)
 """
@@ -92,26 +92,26 @@ with open_store(sys.argv[1]).write() as connection:
 
 def test_a_writer_killed_inside_a_transaction_leaves_nothing_and_blocks_nobody(store: LoomDB) -> None:
     url = store.engine.url.render_as_string(hide_password=False)
-    append_events(store, [event("before")])
+    EVENTS.append(store, [event("before")])
     with subprocess.Popen([sys.executable, "-c", WRITE_AND_HANG, url], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "inside\n"
         os.kill(writer.pid, signal.SIGKILL)
-    append_events(store, [event("after")])
-    assert [found.subject for _, found in read_events(store)] == ["before", "after"]
+    EVENTS.append(store, [event("after")])
+    assert [found.subject for _, found in EVENTS.read(store)] == ["before", "after"]
 
 
 def test_a_full_disk_is_named_and_keeps_nothing_of_the_write(sqlite_url: str) -> None:
     db = open_store(sqlite_url)
-    append_events(db, [event("before")])
+    EVENTS.append(db, [event("before")])
     with db.write() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 20}")
     with pytest.raises(StoreError, match="Free disk space"):
-        append_events(db, [event("x" * 1000) for _ in range(1000)])
-    assert [found.subject for _, found in read_events(db)] == ["before"]
-    append_events(db, [event("small enough")])
-    assert len(read_events(db)) == 2
+        EVENTS.append(db, [event("x" * 1000) for _ in range(1000)])
+    assert [found.subject for _, found in EVENTS.read(db)] == ["before"]
+    EVENTS.append(db, [event("small enough")])
+    assert len(EVENTS.read(db)) == 2
     db.close()
 
 
@@ -119,7 +119,7 @@ def test_reads_inside_one_block_see_one_moment(store: LoomDB) -> None:
     count = text("SELECT count(*) FROM events")
     with store.read() as connection:
         before = connection.execute(count).scalar_one()
-        append_events(store, [event("meanwhile")])
+        EVENTS.append(store, [event("meanwhile")])
         assert connection.execute(count).scalar_one() == before
     with store.read() as connection:
         assert connection.execute(count).scalar_one() == before + 1
@@ -127,8 +127,8 @@ def test_reads_inside_one_block_see_one_moment(store: LoomDB) -> None:
 
 def test_an_exception_inside_a_write_keeps_nothing(store: LoomDB) -> None:
     with pytest.raises(ZeroDivisionError), store.write() as connection:
-        record(connection, event(str(record(connection, event("never")) / 0)))
-    assert read_events(store) == []
+        EVENTS.append(connection, [event(str(EVENTS.append(connection, [event("never")])[0] / 0))])
+    assert EVENTS.read(store) == []
 
 
 def test_a_writer_waits_for_a_thread_only_so_long(store: LoomDB, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,12 +156,12 @@ def test_what_a_writer_that_was_ended_began_can_be_repeated(postgres_url: str) -
         pause = pauses.pop(0)
         with db.write() as connection:
             connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '50ms'")
-            record(connection, event(str(pause)))
+            EVENTS.append(connection, [event(str(pause))])
             time.sleep(pause)
-            record(connection, event("whole"))
+            EVENTS.append(connection, [event("whole")])
 
     db.again(append)
-    assert [found.subject for _, found in read_events(db)] == ["0.0", "whole"]
+    assert [found.subject for _, found in EVENTS.read(db)] == ["0.0", "whole"]
     db.close()
 
 
@@ -182,8 +182,8 @@ def test_sqlite_has_a_commit_on_the_disk_when_it_returns(sqlite_url: str) -> Non
 def test_postgresql_refuses_a_write_that_goes_past_the_lock(postgres_url: str) -> None:
     db = open_store(postgres_url)
     with pytest.raises(StoreError, match="read-only"), db.read() as connection:
-        record(connection, event("unlocked"))
-    append_events(db, [event("locked")])
+        EVENTS.append(connection, [event("unlocked")])
+    EVENTS.append(db, [event("locked")])
     db.close()
 
 
@@ -193,8 +193,8 @@ def test_a_connection_that_the_server_dropped_is_replaced(postgres_url: str) -> 
     others = "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     with other.read() as connection:
         connection.execute(text(f"SELECT pg_terminate_backend(pid, 10000) FROM {others}"))
-    append_events(db, [event("after")])
-    assert len(read_events(db)) == 1
+    EVENTS.append(db, [event("after")])
+    assert len(EVENTS.read(db)) == 1
     db.close()
     other.close()
 
@@ -211,19 +211,19 @@ def test_a_server_that_is_away_for_a_moment_is_awaited_by_whoever_asked_for_it(p
 
     try:
         with open_store(postgres_url, reconnect_s=20.0) as patient, open_store(postgres_url) as impatient:
-            append_events(patient, [event("before")])
+            EVENTS.append(patient, [event("before")])
             accepts("false")
             with pytest.raises(StoreError, match="not currently accepting connections"):
-                read_events(impatient)
+                EVENTS.read(impatient)
             with pytest.raises(StoreError, match="not currently accepting connections"):
                 open_store(postgres_url, reconnect_s=20.0)  # it never was there
             with ThreadPoolExecutor() as pool:
-                written = pool.submit(append_events, patient, [event("after")])
+                written = pool.submit(EVENTS.append, patient, [event("after")])
                 time.sleep(1.0)
                 assert not written.done()
                 accepts("true")
                 assert written.result(timeout=20)
-            assert [one.subject for _, one in read_events(patient, kind="test")] == ["before", "after"]
+            assert [one.subject for _, one in EVENTS.read(patient, kind="test")] == ["before", "after"]
     finally:
         accepts("true")
         elsewhere.dispose()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from loomrl.store import LoomDB
-from loomrl.store.lineage import lineage
+from loomrl.store.policies import lineage
 from loomrl.types import NO_VERSION, Tokens
 
 

@@ -7,11 +7,9 @@ from functools import cached_property
 
 from loomrl.config.rewards import RewardPipeline, RubricPart
 from loomrl.errors import JudgeError, ScorerError
-from loomrl.feedback.reward.code import Inspected, code_quality, submission
-from loomrl.feedback.reward.completion import is_told, own_completion, worth
-from loomrl.feedback.reward.laboratory import Laboratory
+from loomrl.feedback.reward.code import Inspected, Laboratory, code_quality, submission
+from loomrl.feedback.reward.component import Score, inapplicable, is_told, known, missing, own_completion, worth
 from loomrl.feedback.reward.pipeline import COMPLETION, QUALITY
-from loomrl.feedback.reward.score import Score, inapplicable, known, missing
 from loomrl.gym.judge.judge import Inquiry, Judge, OpenAIJudgeConfig, conversation
 from loomrl.gym.judge.open import open_judge
 from loomrl.gym.rubric.judge import Grade, open_rubric

@@ -12,17 +12,17 @@ from dataclasses import asdict, dataclass
 
 from loomrl.config import HubConfig
 from loomrl.config.rewards import RewardPipeline
+from loomrl.feedback.reward.component import Trail
 from loomrl.feedback.reward.inspection import Inspection
 from loomrl.feedback.reward.pipeline import Case, Pipeline, Trails, case_of
-from loomrl.feedback.reward.trail import Trail
 from loomrl.feedback.reward.watch import Alarm, Watch
 from loomrl.hub.hub import Hub
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB
-from loomrl.store.erasures import erased_in
-from loomrl.store.feedback import feedback_of, read_feedback
+from loomrl.store.erasures import erased
+from loomrl.store.feedback import FEEDBACK, feedback_of
 from loomrl.store.notes import find_note, put_note
-from loomrl.store.rewards import StoredReward, last_reward, latest_rewards, newest_rewards, store_rewards
+from loomrl.store.rewards import REWARDS, StoredReward, latest_rewards, newest_rewards, store_rewards
 from loomrl.types import Feedback, Trajectory
 
 PAGE = 500
@@ -81,7 +81,7 @@ class Judging:
         with self._db.read() as connection:
             note = find_note(connection, self._key)
         cursors = Cursors() if note is None else Cursors(**json.loads(note))
-        told = read_feedback(self._db, after=cursors.feedback, limit=PAGE)
+        told = FEEDBACK.read(self._db, after=cursors.feedback, limit=PAGE)
         page = self._page(cursors.hub)
         if not told and not page:
             return Judged()
@@ -176,17 +176,17 @@ class Judging:
     def _store(self, made: Sequence[StoredReward], note: str | None, new: Cursors) -> bool:
         """Rewards and cursors, unless somebody else has judged since they were read."""
         with self._db.write() as connection:
-            is_seen = self._trails is None or last_reward(connection, self._endpoint) == self._seen
+            is_seen = self._trails is None or REWARDS.last(connection, endpoint=self._endpoint) == self._seen
             if not is_seen or find_note(connection, self._key) != note:
                 self._trails = None
                 return False
-            gone = erased_in(connection, [one.trajectory for one in made])
+            gone = erased(connection, [one.trajectory for one in made])
             store_rewards(connection, [one for one in made if one.trajectory not in gone])
             put_note(connection, self._key, _text(new))
             if gone:
                 self._trails = None  # they remember those people
             elif self._trails is not None:
-                self._seen = last_reward(connection, self._endpoint)
+                self._seen = REWARDS.last(connection, endpoint=self._endpoint)
         return True
 
 

@@ -20,7 +20,7 @@ from loomrl.feedback.reward.pipeline import COMPLETION, EFFICIENCY, FEEDBACK, QU
 from loomrl.release.guard import Better, Guard
 from loomrl.release.paired import paired
 from loomrl.store.db import LoomDB
-from loomrl.store.events import Event, record_all
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.notes import find_note, put_note
 from loomrl.store.rewards import are_there, first_scores
 
@@ -29,7 +29,7 @@ LADDER = (FEEDBACK, COMPLETION, QUALITY, EFFICIENCY)
 LEAST = 30
 """Scores in a window, and in those before it, that a component needs to be looked at."""
 Scores = Mapping[str, Sequence[float]]
-Row = tuple[int, dict[str, float]]
+Row = tuple[int, Mapping[str, float]]
 """A reward's position, and its first scores."""
 
 
@@ -138,7 +138,7 @@ class Watch:
             if find_note(connection, self._key) != note:
                 return None
             put_note(connection, self._key, json.dumps(asdict(new)))
-            record_all(connection, [_event(alarm, self.endpoint, data, at) for alarm in raised])
+            EVENTS.insert(connection, [_event(alarm, self.endpoint, data, at) for alarm in raised])
         return raised
 
     def _compare(self, earlier: Sequence[int], start: int, number: int) -> list[Alarm]:

@@ -45,14 +45,14 @@ class HumanJudge:
             raise ScorerError(f"judgement {inquiry.id!r}: {error}") from error
 
     async def _answer(self, inquiry: Inquiry) -> Opinion:
-        from loomrl.store.judgements import read_judgement
+        from loomrl.store.judgements import JUDGEMENTS
 
         found: Judgement | None = await asyncio.to_thread(self._put, inquiry)
         pause_s = FIRST_PAUSE_S
         while found is None or found.choice is None:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            found = await asyncio.to_thread(lambda: read_judgement(self._opened(), inquiry.id))
+            found = await asyncio.to_thread(lambda: JUDGEMENTS.find(self._opened(), inquiry.id))
         return Opinion(found.choice, found.comment, found.who)
 
     def _opened(self) -> "LoomDB":

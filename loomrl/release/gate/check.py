@@ -94,7 +94,7 @@ class Origin:
     """The facts about a version in LoomDB and in this installation."""
 
     lineage: Mapping[str, Any] | None
-    """`loomrl.store.lineage`; None if no recorded run made it."""
+    """`loomrl.store.policies.lineage`; None if no recorded run made it."""
     gone: Sequence[str] = ()
     """Environment versions that it was trained on and that cannot be opened as they were."""
 

@@ -20,7 +20,7 @@ from loomrl.serving.deployment.replica import FRONT, GATEWAY, HEAD, LOAD, POLICY
 from loomrl.serving.deployment.station import Station, application, arms_of, prefix, set_arms
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm
-from loomrl.store.service.replicas import ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.replicas import ReplicaRole, ReplicaState, live_replicas
 
 LOOK_S = 0.05
 FAILED = ("DEPLOY_FAILED", "UNHEALTHY")

@@ -15,7 +15,7 @@ from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.door import Caller
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB
-from loomrl.store.service.keys import FORM, Key, is_secret_of, read_keys, record_refusals
+from loomrl.store.keys import FORM, Key, is_secret_of, read_keys, record_refusals
 
 log = redacted_logger(__name__)
 PACE_S = 0.05

@@ -45,9 +45,9 @@ from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.observations import forget_observations
-from loomrl.store.service.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
+from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
 
 log = redacted_logger(__name__)
 SEEN_S = 2.5 * PACE_S
@@ -275,7 +275,7 @@ class FrontProcess:
         self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, self._station.address)
         await self._presence.start()
         resolved = {"experiment": experiment.sha256, "resolved": dump(experiment)}
-        await asyncio.to_thread(append_events, self._db, [self._event("service.started", resolved)])
+        await asyncio.to_thread(EVENTS.append, self._db, [self._event("service.started", resolved)])
         self._tasks.append(asyncio.create_task(_again(self._bury, BEAT_S)))
         self._tasks.append(asyncio.create_task(_again(self._forget, FORGET_S)))
         self._tasks.append(asyncio.create_task(self._release()))
@@ -297,7 +297,7 @@ class FrontProcess:
         assert self._db is not None
         event = self._event("service.ended", {"experiment": self._station.experiment.sha256})
         try:
-            await asyncio.to_thread(append_events, self._db, [event])
+            await asyncio.to_thread(EVENTS.append, self._db, [event])
         except StoreError as error:
             log.warning("The end of the service is not on record: %s", error)
 

@@ -14,7 +14,7 @@ from loomrl.serving.refusal import Refusal
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, last_change, list_tests
 from loomrl.store.endpoints import Endpoint, State, list_endpoints
-from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
 
 log = redacted_logger(__name__)
 PACE_S = 0.25

@@ -13,8 +13,7 @@ from loomrl.errors import ArtifactError, ConfigError, unknown
 from loomrl.files import is_file
 from loomrl.run.version import copied, experiment_of, file_of, find_version, latest_of
 from loomrl.store import LoomDB
-from loomrl.store.policies import list_policies, show_policy
-from loomrl.store.runs import find_run, list_runs
+from loomrl.store.runs import POLICIES, RUNS
 from loomrl.types import PolicyVersion
 
 Kind = Literal["language", "control"]
@@ -79,7 +78,7 @@ def source_of_arm(arm: ServedArm, db: LoomDB) -> PolicySource:
 def source_of(what: str, db: LoomDB) -> PolicySource:
     """The policy of this name or key; a ConfigError says what it could be."""
     run, _, follow = what.rpartition("@")
-    if follow in ("newest", "best") and find_run(db, what) is None:
+    if follow in ("newest", "best") and RUNS.find(db, what) is None:
         return _followed(run, "newest" if follow == "newest" else "best", db)
     if is_file(f"{what}/policy.json"):
         folder = Path(what).expanduser().absolute()
@@ -93,10 +92,10 @@ def source_of(what: str, db: LoomDB) -> PolicySource:
             "policy.json (a control policy). `loomrl policies export RUN FOLDER` writes both kinds."
         )
     version = find_version(what, db)
-    if version is None and find_run(db, what) is not None:
+    if version is None and RUNS.find(db, what) is not None:
         raise ConfigError(_NONE_YET.format(what))
     if version is None:
-        raise ConfigError("policy " + unknown("name", what, [*FORMS, *(run.id for run in list_runs(db))]))
+        raise ConfigError("policy " + unknown("name", what, [*FORMS, *(run.id for run in RUNS.latest(db))]))
     return _of_version(version, version.id, db)
 
 
@@ -105,7 +104,7 @@ def fetch(source: PolicySource, db: LoomDB) -> OpenFolder:
     if source.folder:
         return OpenFolder(Path(source.folder), source.version, source.number)
     if source.follow is None:
-        return _fetched(show_policy(db, source.version), db)
+        return _fetched(POLICIES.require(db, source.version), db)
     for left in reversed(range(TRIES)):
         version = followed_version(source.run, source.follow, db)
         try:
@@ -125,14 +124,14 @@ def followed_version(run: str, follow: Follow, db: LoomDB) -> PolicyVersion:
         return newest
     states = [json.loads(state) for name in STATES if (state := file_of(newest, db, name)) is not None]
     best = next((state["kept"].get("best") for state in states), None)
-    known = {version.number: version for version in list_policies(db, run=run, limit=1_000_000)}
+    known = {version.number: version for version in POLICIES.latest(db, run=run, limit=1_000_000)}
     return known.get(newest.number if best is None else best, newest)
 
 
 def _followed(run: str, follow: Follow, db: LoomDB) -> PolicySource:
     newest = latest_of(run, db)
     if newest is None:
-        known = [each.id for each in list_runs(db)]
+        known = [each.id for each in RUNS.latest(db)]
         message = "has no version yet" if run in known else unknown("run", run, known)
         raise ConfigError(f"follow {run!r}: {message}")
     return _of_version(newest, f"{run}@{follow}", db, follow=follow)

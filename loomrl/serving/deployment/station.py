@@ -20,7 +20,7 @@ from loomrl.serving.retention.ageing import Aged, Ages, Retention
 from loomrl.serving.retention.erasure import finish
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Role, State, list_endpoints, set_endpoint
-from loomrl.store.service.replicas import url_of
+from loomrl.store.replicas import url_of
 
 WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 

@@ -14,7 +14,7 @@ from loomrl.canonical import canonical_json, content_hash
 from loomrl.config import HubConfig
 from loomrl.errors import IdTaken, LoomError
 from loomrl.hub.hub import Hub, Selection
-from loomrl.safety.placeholder import unnumbered
+from loomrl.safety.placeholder import drop_numbers
 from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.archive import open_endpoint_hub
@@ -30,8 +30,7 @@ from loomrl.serving.room import Room
 from loomrl.store import LoomDB
 from loomrl.store.erasures import erase_late
 from loomrl.store.feedback import append_feedback, feedback_of
-from loomrl.store.participants import people_in
-from loomrl.store.sessions import opted_out, read_call, read_session
+from loomrl.store.sessions import SESSIONS, opted_out, people_in, read_call
 from loomrl.types import Feedback, Trajectory
 
 log = redacted_logger(__name__)
@@ -166,7 +165,7 @@ class Intake:
     def _on_record(self, place: Place, caller: Caller) -> _About | None:
         call = read_call(self._db, place.call) if place.call else None
         session = place.session or ("" if call is None else call[0])
-        stored = read_session(self._db, session) if session else None
+        stored = SESSIONS.find(self._db, session) if session else None
         if stored is None or not (caller.is_admin or stored.key == caller.key):
             return None
         if not place.call:
@@ -188,7 +187,7 @@ class Intake:
 
 
 def _unnumbered(row: Feedback) -> str:
-    return unnumbered(canonical_json(asdict(row)).decode())
+    return drop_numbers(canonical_json(asdict(row)).decode())
 
 
 def _words(told: Told, redaction: Redaction) -> tuple[str, dict[str, Any]]:

@@ -11,9 +11,9 @@ from functools import partial
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.store.db import LoomDB
-from loomrl.store.events import Event, append_events, read_events
+from loomrl.store.events import EVENTS, Event
 from loomrl.store.observations import Observation, append_observations
-from loomrl.store.quarantine import Quarantine, read_quarantine, record_quarantine
+from loomrl.store.sessions import Quarantine, read_quarantine, record_quarantine
 
 log = redacted_logger(__name__)
 FLUSH_S = 2.0
@@ -124,7 +124,7 @@ class Ledger:
             for hit, counted in counts.items()
         ]
         try:
-            await asyncio.to_thread(append_events, self._db, rows)
+            await asyncio.to_thread(EVENTS.append, self._db, rows)
         except StoreError:
             for hit, counted in counts.items():  # with the next ones
                 later = self._counts.setdefault(hit, _Counted())
@@ -159,7 +159,7 @@ def hits_on_record(db: LoomDB, *, endpoint: str = "") -> Counter[Hit]:
     """All hits that gateways counted, of one endpoint or of all."""
     found: Counter[Hit] = Counter()
     after = 0
-    while page := read_events(db, after=after, kind=KIND, subject=endpoint or None):
+    while page := EVENTS.read(db, after=after, kind=KIND, subject=endpoint or None):
         after = page[-1][0]
         for _, event in page:
             named = {name: event.data[name] for name in ("arm", "version", "rule", "what", "then")}

@@ -21,7 +21,7 @@ from loomrl.serving.recording.record import Call, Ending, Kept
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.thread import Spoken
 from loomrl.store import LoomDB
-from loomrl.store.sessions import NewCall, StoredSession, end_session, keep_calls, person_of, read_session
+from loomrl.store.sessions import SESSIONS, NewCall, StoredSession, end_session, keep_calls, person_of
 
 log = redacted_logger(__name__)
 HEARD = 2
@@ -134,7 +134,7 @@ class Commit:
 
     def _ended(self, job: Finish) -> tuple[StoredSession, Ending]:
         """The session as it has ended, and the end that was told, as it may be stored."""
-        stored = read_session(self._db, job.session)
+        stored = SESSIONS.find(self._db, job.session)
         if stored is None:
             raise no_session(job.session)
         check_owner(job.session, stored.key, job.key)

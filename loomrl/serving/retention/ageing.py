@@ -14,7 +14,7 @@ from loomrl.serving.retention.file import delete_file, exists, ids_in, read_file
 from loomrl.store import LoomDB
 from loomrl.store.archives import ArchiveFile, begin_file, drop_file, list_files, move_file
 from loomrl.store.erasures import delete_judgements, erased, purge_erasures
-from loomrl.store.participants import leave
+from loomrl.store.sessions import forget_participants
 from loomrl.types import Trajectory
 
 DAY_S = 86_400.0
@@ -102,7 +102,7 @@ class Retention:
             ids = ids_in(file.url) if exists(file.url) else []
             with self._db.write() as connection:
                 delete_judgements(connection, ids)
-                leave(connection, ids)
+                forget_participants(connection, ids)
                 move_file(connection, file.id, "leaving")
             end_file(self._db, file)
             deleted += len(ids)

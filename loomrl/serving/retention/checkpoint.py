@@ -9,9 +9,8 @@ from loomrl.run.ledger import served_numbers
 from loomrl.run.version import delete_checkpoint, has_checkpoint
 from loomrl.serving.deployment.source import followed_version
 from loomrl.store import LoomDB
-from loomrl.store.events import Event, append_events
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import RunStatus, list_runs
+from loomrl.store.events import EVENTS, Event
+from loomrl.store.runs import POLICIES, RUNS, RunStatus
 from loomrl.types import PolicyVersion
 
 DAY_S = 86_400.0
@@ -39,10 +38,10 @@ def age_checkpoints(
     before = now - days * DAY_S
     old = {
         run.id
-        for run in list_runs(db, limit=EVERY, kind="train")
+        for run in RUNS.latest(db, limit=EVERY, kind="train")
         if run.status is not RunStatus.RUNNING and run.finished_at is not None and run.finished_at < before
     }
-    every = sorted(list_policies(db, limit=EVERY), key=lambda version: (version.run, version.number))
+    every = sorted(POLICIES.latest(db, limit=EVERY), key=lambda version: (version.run, version.number))
     parents = {version.parent for version in every if not (version.parent or "").startswith(f"{version.run}/")}
     pruned = Pruned()
     for run, made in groupby(every, key=lambda version: version.run):
@@ -69,5 +68,5 @@ def _spare(db: LoomDB, run: str, versions: Sequence[PolicyVersion]) -> Iterator[
 
 
 def _delete(db: LoomDB, version: PolicyVersion, now: float) -> None:
-    append_events(db, [Event(kind=DELETED, subject=version.id, data={"url": version.url}, created_at=now)])
+    EVENTS.append(db, [Event(kind=DELETED, subject=version.id, data={"url": version.url}, created_at=now)])
     delete_checkpoint(version, db)

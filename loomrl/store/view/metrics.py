@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Select, delete, func, insert, select
 
 from loomrl.store.db import LoomDB
-from loomrl.store.rows import Row, from_json, to_json
+from loomrl.store.log import Row, from_json, to_json
 from loomrl.store.view.tables import metrics
 
 

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, or_
 
 from loomrl.store.db import LoomDB
-from loomrl.store.evaluations import Evaluation
-from loomrl.store.policies import policy_of
-from loomrl.store.rows import from_json
-from loomrl.store.tables import evaluations, policies
+from loomrl.store.policies import EVALUATIONS, Evaluation
+from loomrl.store.runs import POLICIES
 from loomrl.types import PolicyVersion
 
 Place = tuple[float, str]
@@ -24,27 +22,19 @@ class PolicyPage(NamedTuple):
 
 def page_of_policies(db: LoomDB, *, run: str, stage: str, after: Place | None, limit: int) -> PolicyPage:
     """The next versions behind a place, which is a time and an id."""
-    query = select(policies)
+    query = POLICIES.select()
     if run:
-        query = query.where(policies.c.run == run)
+        query = query.where(POLICIES.c.run == run)
     if stage:
-        query = query.where(policies.c.stage == stage)
+        query = query.where(POLICIES.c.stage == stage)
     if after is not None:
         at, id = after
-        older = and_(policies.c.created_at == at, policies.c.id < id)
-        query = query.where(or_(policies.c.created_at < at, older))
-    query = query.order_by(policies.c.created_at.desc(), policies.c.id.desc()).limit(limit + 1)
-    with db.read() as connection:
-        found = [policy_of(row) for row in connection.execute(query).mappings()]
+        older = and_(POLICIES.c.created_at == at, POLICIES.c.id < id)
+        query = query.where(or_(POLICIES.c.created_at < at, older))
+    query = query.order_by(POLICIES.c.created_at.desc(), POLICIES.c.id.desc()).limit(limit + 1)
+    found = POLICIES.fetch(db, query)
     last = found[limit - 1] if len(found) > limit else None
     return PolicyPage(found[:limit], None if last is None else (last.created_at, last.id))
-
-
-def find_policy(db: LoomDB, id: str) -> PolicyVersion | None:
-    """The version of this id, if there is one."""
-    with db.read() as connection:
-        row = connection.execute(select(policies).where(policies.c.id == id)).mappings().one_or_none()
-    return None if row is None else policy_of(row)
 
 
 def ancestors_of(db: LoomDB, policy: PolicyVersion, *, most: int) -> list[PolicyVersion]:
@@ -53,7 +43,7 @@ def ancestors_of(db: LoomDB, policy: PolicyVersion, *, most: int) -> list[Policy
     known = {policy.id}
     parent = policy.parent
     while parent is not None and parent not in known and len(found) < most:
-        above = find_policy(db, parent)
+        above = POLICIES.find(db, parent)
         if above is None:
             break
         found.append(above)
@@ -64,17 +54,11 @@ def ancestors_of(db: LoomDB, policy: PolicyVersion, *, most: int) -> list[Policy
 
 def children_of(db: LoomDB, ids: Sequence[str], *, most: int) -> list[PolicyVersion]:
     """Versions that were made from these, at most so many."""
-    query = select(policies).where(policies.c.parent.in_(ids)).order_by(policies.c.created_at, policies.c.id)
-    with db.read() as connection:
-        return [policy_of(row) for row in connection.execute(query.limit(most)).mappings()]
+    query = POLICIES.select().where(POLICIES.c.parent.in_(ids)).order_by(POLICIES.c.created_at, POLICIES.c.id)
+    return POLICIES.fetch(db, query.limit(most))
 
 
 def evaluations_of(db: LoomDB, ids: Sequence[str]) -> dict[str, Evaluation]:
     """The newest evaluation of each of these versions."""
-    query = select(evaluations).where(evaluations.c.policy.in_(ids)).order_by(evaluations.c.position)
-    found: dict[str, Evaluation] = {}
-    with db.read() as connection:
-        for row in connection.execute(query).mappings():
-            columns = {name: row[name] for name in ("id", "run", "policy", "created_at")}
-            found[row["policy"]] = Evaluation(**columns, report=from_json(row["report"]))
-    return found
+    query = EVALUATIONS.select().where(EVALUATIONS.c.policy.in_(ids)).order_by(EVALUATIONS.c.position)
+    return {one.policy: one for one in EVALUATIONS.fetch(db, query) if one.policy is not None}

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select
 
 from loomrl.errors import StoreError, unknown
 from loomrl.store.db import LoomDB
-from loomrl.store.tables import runs
+from loomrl.store.runs import RUNS
 from loomrl.store.view.tables import metrics
 
 UNKNOWN = -1e300
@@ -53,13 +53,13 @@ def page_of_runs(db: LoomDB, wanted: RunFilter, *, after: tuple[Any, str] | None
     """The next runs behind a place, which is a sorted value and an id."""
     headline = _headline()
     order = _order(wanted.sort, headline)
-    columns = (*(runs.c[name] for name in ("id", "name", "kind", "status", "started_at", "finished_at")), headline)
+    columns = (*(RUNS.c[name] for name in ("id", "name", "kind", "status", "started_at", "finished_at")), headline)
     query = select(*columns, order.label("place")).where(*_conditions(wanted))
     if after is not None:
         value, id = after
         further = order < value if wanted.down else order > value
-        query = query.where(or_(further, and_(order == value, runs.c.id > id)))
-    query = query.order_by(order.desc() if wanted.down else order.asc(), runs.c.id).limit(limit + 1)
+        query = query.where(or_(further, and_(order == value, RUNS.c.id > id)))
+    query = query.order_by(order.desc() if wanted.down else order.asc(), RUNS.c.id).limit(limit + 1)
     with db.read() as connection:
         rows = list(connection.execute(query).mappings())
     found = [ListedRun(**{name: row[name] for name in ListedRun.__slots__}) for row in rows[:limit]]
@@ -70,12 +70,12 @@ def page_of_runs(db: LoomDB, wanted: RunFilter, *, after: tuple[Any, str] | None
 def kinds_of_runs(db: LoomDB) -> list[str]:
     """The kinds that runs have."""
     with db.read() as connection:
-        return sorted(connection.scalars(select(runs.c.kind).distinct()))
+        return sorted(connection.scalars(select(RUNS.c.kind).distinct()))
 
 
 def trials_of(db: LoomDB, sweep: str) -> Sequence[str]:
     """The ids of a sweep's trials: they extend the sweep's."""
-    query = select(runs.c.id).where(runs.c.id > f"{sweep}-", runs.c.id < f"{sweep}.").order_by(runs.c.id)
+    query = select(RUNS.c.id).where(RUNS.c.id > f"{sweep}-", RUNS.c.id < f"{sweep}.").order_by(RUNS.c.id)
     with db.read() as connection:
         return list(connection.scalars(query.limit(10_000)))
 
@@ -83,19 +83,19 @@ def trials_of(db: LoomDB, sweep: str) -> Sequence[str]:
 def _conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
     if wanted.kind:
-        found.append(runs.c.kind == wanted.kind)
+        found.append(RUNS.c.kind == wanted.kind)
     if wanted.status:
-        found.append(runs.c.status == wanted.status)
+        found.append(RUNS.c.status == wanted.status)
     if wanted.text:
         found.append(
-            or_(runs.c.id.contains(wanted.text, autoescape=True), runs.c.name.contains(wanted.text, autoescape=True))
+            or_(RUNS.c.id.contains(wanted.text, autoescape=True), RUNS.c.name.contains(wanted.text, autoescape=True))
         )
     return found
 
 
 def _headline() -> ColumnElement[Any]:
-    last = select(metrics.c.headline).where(metrics.c.run == runs.c.id, metrics.c.headline.is_not(None))
-    return last.order_by(metrics.c.number.desc()).limit(1).correlate(runs).scalar_subquery().label("headline")
+    last = select(metrics.c.headline).where(metrics.c.run == RUNS.c.id, metrics.c.headline.is_not(None))
+    return last.order_by(metrics.c.number.desc()).limit(1).correlate(RUNS.table).scalar_subquery().label("headline")
 
 
 def _order(sort: str, headline: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -103,4 +103,4 @@ def _order(sort: str, headline: ColumnElement[Any]) -> ColumnElement[Any]:
         raise StoreError(unknown("sort", sort, SORTS))
     if sort == "headline":
         return func.coalesce(headline, UNKNOWN)
-    return runs.c["started_at" if sort == "started" else sort]
+    return RUNS.c["started_at" if sort == "started" else sort]

@@ -6,11 +6,12 @@ so that whoever keeps it never holds the write lock that training needs.
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table, Text, UniqueConstraint
 
-from loomrl.store.tables import Position, metadata, policies, runs
+from loomrl.store.log import Position, metadata
+from loomrl.store.runs import POLICIES, RUNS
 
 _LISTED = ("started_at", "id", "name", "kind", "status", "finished_at")
-Index("runs_by_list", *(runs.c[name] for name in _LISTED))
-Index("policies_by_time", policies.c.created_at, policies.c.id)
+Index("runs_by_list", *(RUNS.c[name] for name in _LISTED))
+Index("policies_by_time", POLICIES.c.created_at, POLICIES.c.id)
 
 metrics = Table(
     "metrics",

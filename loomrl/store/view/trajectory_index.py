@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from loomrl.store.db import LoomDB
-from loomrl.store.rows import Row, columns_of
+from loomrl.store.log import Row, columns_of
 from loomrl.store.view.tables import index_cursors, trajectory_index
 
 WINDOW = 50_000

@@ -8,14 +8,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from loomrl.cluster.lab import Lab
 from loomrl.config import AnyExperiment, ServingExperiment
 from loomrl.errors import StoreError
 from loomrl.load import dump
 from loomrl.store import open_store
-from loomrl.store.policies import list_policies
-from loomrl.store.runs import Run, ask_to_stop, find_run
+from loomrl.store.runs import POLICIES, RUNS, Run, ask_to_stop
 from tests.cluster.lab.lab_support import RAY, TOKEN, a_name, a_network
+from tests.lab import Lab
 from tests.needs import ROOT, postgres_binaries
 
 PASSWORD = "only-in-this-lab"
@@ -165,12 +164,12 @@ class Hosts:
     def newest(self, run: str) -> int:
         """The number of a run's newest version; -1 before the first."""
         with open_store(self.store_url) as db:
-            return max((version.number for version in list_policies(db, run=run)), default=-1)
+            return max((version.number for version in POLICIES.latest(db, run=run)), default=-1)
 
     def run(self, run: str) -> Run | None:
         """The run on record."""
         with open_store(self.store_url) as db:
-            return find_run(db, run)
+            return RUNS.find(db, run)
 
     def stop(self, run: str) -> None:
         """The run ends after its present update."""

@@ -11,7 +11,7 @@ import pytest
 from loomrl.experiments.shipped import resolve
 from loomrl.load import to_yaml
 from loomrl.store import open_store
-from loomrl.store.runs import RunStatus, list_runs, machine_of
+from loomrl.store.runs import RUNS, RunStatus, machine_of
 from tests.cluster.lab.hosts import ENV, PASSWORD, STORE, Hosts, hosts
 from tests.cluster.lab.lab_support import TOKEN, python
 from tests.needs import needs
@@ -100,7 +100,7 @@ def test_trials_of_a_sweep_are_trained_on_several_hosts(site: Hosts) -> None:
     done = site.start("head", "sweep", words, {"RAY_ADDRESS": "head:6379"})
     assert site.ended(done, "sweep") == 0, site.log("sweep")[-5000:]
     with open_store(site.store_url) as db:
-        trials = [run for run in list_runs(db, kind="train") if run.id.startswith("rates-")]
+        trials = [run for run in RUNS.latest(db, kind="train") if run.id.startswith("rates-")]
         places = [str(machine_of(db, run.id)).partition(":")[0] for run in trials]
     assert len(trials) == 4
     assert set(places) == set(WORKERS)

@@ -16,7 +16,7 @@ from loomrl.release.ledger import Release, latest
 from loomrl.release.passage import Phase
 from loomrl.store import open_store
 from loomrl.store.endpoints import show_endpoint
-from loomrl.store.service.replicas import ReplicaRole, live_replicas
+from loomrl.store.replicas import ReplicaRole, live_replicas
 from tests.cluster.lab.faults import told
 from tests.cluster.lab.hosts import BUCKET, ENV, STORE, Hosts, hosts
 from tests.needs import needs

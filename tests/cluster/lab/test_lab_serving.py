@@ -17,7 +17,7 @@ from loomrl.config import ServingExperiment
 from loomrl.errors import ClusterError
 from loomrl.experiments.bench.served import save_language
 from loomrl.store import open_store
-from loomrl.store.service.replicas import ReplicaRole, live_replicas
+from loomrl.store.replicas import ReplicaRole, live_replicas
 from tests.cluster.lab.faults import nothing, ray_ended, told
 from tests.cluster.lab.hosts import BUCKET, ENV, STORE, Hosts, hosts
 from tests.needs import needs

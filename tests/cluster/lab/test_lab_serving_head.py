@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from loomrl.store import open_store
-from loomrl.store.service.replicas import ReplicaRole, live_replicas
+from loomrl.store.replicas import ReplicaRole, live_replicas
 from tests.cluster.lab.faults import told
 from tests.cluster.lab.hosts import Hosts, hosts
 from tests.cluster.lab.test_lab_head import start_head, start_redis

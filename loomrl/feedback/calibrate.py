@@ -1,20 +1,110 @@
 """A judge is asked about what people rated, and the two are compared; where they agree, a map is fitted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loomrl.config.rewards import RubricPart
 from loomrl.errors import DataError, ScorerError
 from loomrl.evaluation.statistics import Interval
-from loomrl.feedback.calibration.agreement import Numbers, kappa, mean, rank_correlation, resampled
-from loomrl.feedback.calibration.isotonic import errors, isotonic
-from loomrl.feedback.calibration.rating import Rated, Ratings
+from loomrl.feedback.rating import Rated, Ratings
 from loomrl.gym.rubric.calibration import Calibration
 from loomrl.gym.rubric.form import fingerprint
 from loomrl.gym.rubric.judge import Grade, RubricJudge
+
+Numbers = NDArray[np.float64]
+RESAMPLES = 1000
+CONFIDENCE = 0.95
+
+
+def rank_correlation(left: Numbers, right: Numbers) -> float:
+    """Spearman's, with mean ranks for ties; NaN where all of one are alike."""
+    return _correlation(ranks(left), ranks(right))
+
+
+def ranks(values: Numbers) -> Numbers:
+    """From 1; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray(((last - counts + 1 + last) / 2)[inverse], np.float64)
+
+
+def kappa(left: Numbers, right: Numbers) -> float:
+    """Cohen's kappa with squared weights: 1 for the same, 0 for chance; NaN where all of both are alike.
+
+    Of two values it is the plain one.
+    """
+    observed = float(np.mean((left - right) ** 2))
+    expected = float(left.var() + right.var() + (left.mean() - right.mean()) ** 2)  # of independent rows
+    return 1 - observed / expected if expected else float("nan")
+
+
+def mean(values: Numbers) -> float:
+    """The mean."""
+    return float(np.mean(values))
+
+
+def resampled(statistic: Callable[..., float], *columns: Sequence[float], seed: int = 0) -> Interval:
+    """A statistic of rows with the percentile interval of the bootstrap; a mean of None where it is not defined."""
+    arrays = [np.asarray(column, np.float64) for column in columns]
+    count = len(arrays[0])
+    found = statistic(*arrays) if count else float("nan")
+    if not np.isfinite(found):
+        return Interval(None, -1.0, 1.0, count)
+    rng = np.random.default_rng(seed)
+    drawn = [statistic(*(array[rows] for array in arrays)) for rows in rng.integers(0, count, (RESAMPLES, count))]
+    defined = [value for value in drawn if np.isfinite(value)]
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(defined, [tail, 1 - tail])
+    return Interval(float(found), float(low), float(high), count)
+
+
+def _correlation(left: Numbers, right: Numbers) -> float:
+    left, right = left - left.mean(), right - right.mean()
+    scale = float(np.sqrt((left**2).sum() * (right**2).sum()))
+    return float((left * right).sum()) / scale if scale else float("nan")
+
+
+FOLDS = 5
+
+
+def isotonic(scores: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Knots of the map from scores to values with the least squared error among all that never fall."""
+    levels, inverse, counts = np.unique(np.asarray(scores, np.float64), return_inverse=True, return_counts=True)
+    sums = np.bincount(inverse, weights=np.asarray(values, np.float64))
+    pools: list[tuple[float, int, int, int]] = []
+    """Of levels with one value: its sum, its count, the first and the last level."""
+    for place in range(len(levels)):
+        pool = (float(sums[place]), int(counts[place]), place, place)
+        while pools and pools[-1][0] * pool[1] >= pool[0] * pools[-1][1]:
+            total, count, first, _ = pools.pop()
+            pool = (total + pool[0], count + pool[1], first, pool[3])
+        pools.append(pool)
+    knots = [(float(levels[end]), total / count) for total, count, *ends in pools for end in sorted(set(ends))]
+    return [score for score, _ in knots], [min(max(value, 0.0), 1.0) for _, value in knots]
+
+
+def errors(scores: Sequence[float], values: Sequence[float], *, seed: int = 0) -> dict[str, float]:
+    """Mean squared error of the score itself, of the map, and of the mean value; the last two on rows left out."""
+    score = np.asarray(scores, np.float64)
+    value = np.asarray(values, np.float64)
+    fold = np.random.default_rng(seed).permutation(len(score)) % FOLDS
+    mapped = np.empty_like(value)
+    constant = np.empty_like(value)
+    for number in range(FOLDS):
+        out = fold == number
+        rest = fold != number
+        mapped[out] = np.interp(score[out], *isotonic(score[rest].tolist(), value[rest].tolist()))
+        constant[out] = value[rest].mean()
+    return {name: _error(each, value) for name, each in (("judge", score), ("map", mapped), ("constant", constant))}
+
+
+def _error(found: Numbers, value: Numbers) -> float:
+    return float(np.mean((found - value) ** 2))
+
 
 LEAST = 30
 """Rated trajectories without which nothing is said."""

@@ -1,4 +1,4 @@
-"""`python -m loomrl.cluster.lab …`: hosts on this machine to rehearse on, whose links and power can fail."""
+"""`python -m tests.lab …`: hosts on this machine to rehearse on, whose links and power can fail."""
 
 import json
 import subprocess
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from loomrl.cluster.lab.lab import Lab
-from loomrl.cluster.lab.machine import HOME, check_machine, is_seen, remove
 from loomrl.errors import LoomError
+from tests.lab.lab import Lab
+from tests.lab.machine import HOME, check_machine, is_seen, remove
 
 app = typer.Typer(help="Rehearse a cluster on this machine: hosts whose links and power can fail. Needs root.",
                   no_args_is_help=True)  # fmt: skip
@@ -139,7 +139,7 @@ def _print_lab(lab: Lab) -> None:
 def main() -> None:
     """Run a command. An error is one message on stderr and exit status 2."""
     try:
-        app(prog_name="python -m loomrl.cluster.lab")
+        app(prog_name="python -m tests.lab")
     except (LoomError, OSError) as error:
         sys.exit(f"lab: {error}")
 

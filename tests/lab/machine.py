@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from loomrl.cluster.lab import own
-from loomrl.cluster.lab.plan import Plan, check_name
 from loomrl.errors import ClusterError
+from tests.lab import own
+from tests.lab.plan import Plan, check_name
 
 ROOT = Path("/var/lib/loomrl-lab")
 """A folder for every lab; root's alone, and seen by the hosts."""

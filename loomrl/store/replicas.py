@@ -10,8 +10,7 @@ from enum import StrEnum
 from sqlalchemy import delete, insert, select, update
 
 from loomrl.store.db import LoomDB, now
-from loomrl.store.rows import Row, columns_of
-from loomrl.store.tables import replicas
+from loomrl.store.log import Records, scalars
 
 BEAT_S = 1.0
 """Time between two signs of life."""
@@ -60,6 +59,9 @@ class Replica:
     beat_at: float = 0.0
 
 
+REPLICAS = Records("replicas", Replica, index=("policy",))
+
+
 def url_of(address: str) -> str:
     """The address of a process as a URL."""
     return address if "://" in address else f"http://{address}"
@@ -70,16 +72,16 @@ def beat(db: LoomDB, replica: Replica) -> Replica:
     with db.write() as connection:
         at = now(db, connection)
         alive = replace(replica, started_at=replica.started_at or at, beat_at=at)
-        row = columns_of(alive) | {"role": alive.role.value, "state": alive.state.value}
-        if not connection.execute(update(replicas).where(replicas.c.id == alive.id).values(**row)).rowcount:
-            connection.execute(insert(replicas).values(**row))
+        row = REPLICAS.row(alive)
+        if not connection.execute(update(REPLICAS.table).where(REPLICAS.c.id == alive.id).values(**row)).rowcount:
+            connection.execute(insert(REPLICAS.table).values(**row))
     return alive
 
 
 def leave(db: LoomDB, id: str) -> None:
     """Remove a replica that ends."""
     with db.write() as connection:
-        connection.execute(delete(replicas).where(replicas.c.id == id))
+        connection.execute(delete(REPLICAS.table).where(REPLICAS.c.id == id))
 
 
 def live_replicas(
@@ -91,17 +93,12 @@ def live_replicas(
     dead_s: float = DEAD_S,
 ) -> list[Replica]:
     """The replicas that were heard of lately, the eldest first."""
-    query = select(replicas).order_by(replicas.c.started_at, replicas.c.id)
-    if role is not None:
-        query = query.where(replicas.c.role == role.value)
-    if endpoint is not None:
-        query = query.where(replicas.c.endpoint == endpoint)
+    query = REPLICAS.select(role=role, endpoint=endpoint).order_by(REPLICAS.c.started_at, REPLICAS.c.id)
     if policies is not None:
-        query = query.where(replicas.c.policy.in_(list(policies)))
+        query = query.where(REPLICAS.c.policy.in_(list(policies)))
     with db.read() as connection:
         since = now(db, connection) - dead_s
-        rows = connection.execute(query.where(replicas.c.beat_at > since)).mappings()
-        return [_replica_of(row) for row in rows]
+        return REPLICAS.fetch(connection, query.where(REPLICAS.c.beat_at > since))
 
 
 def front_of(db: LoomDB, endpoint: str) -> str | None:
@@ -114,13 +111,9 @@ def bury(db: LoomDB, *, dead_s: float = DEAD_S) -> list[str]:
     """Remove the rows of the dead, and return their ids. It writes only if somebody died."""
     with db.read() as connection:
         since = now(db, connection) - dead_s
-        dead = list(connection.scalars(select(replicas.c.id).where(replicas.c.beat_at <= since)))
+        dead = scalars(connection, select(REPLICAS.c.id).where(REPLICAS.c.beat_at <= since))
     if not dead:
         return []
     with db.write() as connection:
-        silent = replicas.c.id.in_(dead) & (replicas.c.beat_at <= since)
-        return list(connection.scalars(delete(replicas).where(silent).returning(replicas.c.id)))
-
-
-def _replica_of(row: Row) -> Replica:
-    return Replica(**{**row, "role": ReplicaRole(row["role"]), "state": ReplicaState(row["state"])})
+        silent = REPLICAS.c.id.in_(dead) & (REPLICAS.c.beat_at <= since)
+        return list(connection.scalars(delete(REPLICAS.table).where(silent).returning(REPLICAS.c.id)))

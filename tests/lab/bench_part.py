@@ -1,4 +1,4 @@
-"""`python -m loomrl.experiments.bench.host_part WHAT …`: what `loomrl bench hosts` runs on the hosts of its lab.
+"""`python -m tests.lab.bench_part WHAT …`: what `python -m tests.lab.bench` runs on the hosts of its lab.
 
 Each prints one line of JSON, and imports what it needs: the hosts share the cores of one machine.
 """

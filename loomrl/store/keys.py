@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping
@@ -12,9 +11,8 @@ from sqlalchemy import func, select, update
 
 from loomrl.errors import StoreError, unknown
 from loomrl.store.db import LoomDB
-from loomrl.store.events import Event, record
-from loomrl.store.rows import Row, columns_of, find, insert_once, require
-from loomrl.store.tables import events, keys
+from loomrl.store.events import EVENTS, record
+from loomrl.store.log import Log
 
 SCOPES = ("act", "feedback", "record", "metrics", "view", "rate", "operate", "admin")
 """`act`: call policies. `feedback`: judge answers. `record`: end sessions and read what was recorded. `metrics`: read a
@@ -51,6 +49,9 @@ class Key:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
+KEYS = Log("keys", Key)
+
+
 def create_key(
     db: LoomDB,
     name: str,
@@ -76,11 +77,10 @@ def create_key(
         created_at=at,
         expires_at=expires_at,
     )
-    row = columns_of(key) | {"scopes": json.dumps(wanted)}
     with db.write() as connection:
-        insert_once(connection, keys, row)
+        KEYS.insert_once(connection, key)
         data = {"name": name, "scopes": list(wanted), "rate": rate, "expires_at": expires_at}
-        record(connection, Event(kind="key.created", subject=id, data=data, created_at=at))
+        record(connection, "key.created", id, data, at=at)
     return f"{PREFIX}-{id}-{secret}", key
 
 
@@ -89,50 +89,35 @@ def revoke_key(db: LoomDB, id: str, *, at: float, reason: str = "") -> Key:
     found = FORM.fullmatch(id)
     id = found[1] if found else id
     with db.write() as connection:
-        key = _key_of(require(connection, keys, id))
+        key = KEYS.require(connection, id)
         if key.revoked_at is not None:
             return key
-        connection.execute(update(keys).where(keys.c.id == id).values(revoked_at=at))
-        record(connection, Event(kind="key.revoked", subject=id, data={"reason": reason}, created_at=at))
+        connection.execute(update(KEYS.table).where(KEYS.c.id == id).values(revoked_at=at))
+        record(connection, "key.revoked", id, {"reason": reason}, at=at)
     return replace(key, revoked_at=at)
 
 
 def any_key(db: LoomDB, scopes: Iterable[str], *, at: float) -> bool:
     """True if a key with one of these scopes holds."""
     wanted = set(scopes)
-    return any(key.holds(at) and wanted & set(key.scopes) for key in list_keys(db, limit=100_000))
-
-
-def list_keys(db: LoomDB, *, limit: int = 1000) -> list[Key]:
-    """The latest keys, newest first; revoked and expired ones too."""
-    query = select(keys).order_by(keys.c.position.desc()).limit(limit)
-    with db.read() as connection:
-        return [_key_of(row) for row in connection.execute(query).mappings()]
+    return any(key.holds(at) and wanted & set(key.scopes) for key in KEYS.latest(db, limit=100_000))
 
 
 def read_keys(db: LoomDB, *, after: int = 0) -> tuple[int, list[Key]]:
     """The keys that were created or revoked past a position of the event log, and the position to continue from."""
-    changes = events.c.kind.in_(CHANGES) & (events.c.position > after)
-    changed = select(events.c.subject).where(changes)
+    changes = EVENTS.c.kind.in_(CHANGES) & (EVENTS.c.position > after)
+    changed = select(EVENTS.c.subject).where(changes)
     with db.read() as connection:
-        newest = connection.scalar(select(func.max(events.c.position)).where(changes))
+        newest = connection.scalar(select(func.max(EVENTS.c.position)).where(changes))
         if newest is None:
             return after, []
-        rows = connection.execute(select(keys).where(keys.c.id.in_(changed))).mappings()
-        return newest, [_key_of(row) for row in rows]
+        return newest, KEYS.fetch(connection, KEYS.select().where(KEYS.c.id.in_(changed)))
 
 
 def record_refusals(db: LoomDB, counts: Mapping[str, int], *, at: float) -> None:
     """Put on record how many calls were refused, by cause and key: `{"key": 10000, "budget 3f9a1c2b7d4e": 7}`."""
     with db.write() as connection:
-        record(connection, Event(kind="key.refused", subject="keys", data=dict(counts), created_at=at))
-
-
-def find_key(db: LoomDB, id: str) -> Key | None:
-    """The key of this id, if there is one."""
-    with db.read() as connection:
-        row = find(connection, keys, id)
-    return None if row is None else _key_of(row)
+        record(connection, "key.refused", "keys", counts, at=at)
 
 
 def is_secret_of(key: Key | None, secret: str) -> bool:
@@ -155,10 +140,3 @@ def _check(name: str, scopes: tuple[str, ...], rate: float | None) -> None:
             raise StoreError(f"key {name!r}: " + unknown("scope", scope, SCOPES))
     if rate is not None and not rate > 0:
         raise StoreError(f"key {name!r}: rate={rate} must be above 0; without one it is unlimited.")
-
-
-def _key_of(row: Row) -> Key:
-    columns = dict(row)
-    del columns["position"]
-    columns["scopes"] = tuple(json.loads(row["scopes"]))
-    return Key(**columns)

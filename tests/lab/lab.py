@@ -12,14 +12,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from loomrl.cluster.lab import own
-from loomrl.cluster.lab.machine import (
+from loomrl.errors import ClusterError
+from loomrl.files import write_whole
+from tests.lab import own
+from tests.lab.machine import (
     HOME,
     ROOT,
     check_machine,
@@ -30,13 +32,25 @@ from loomrl.cluster.lab.machine import (
     refuse_taken,
     remove,
 )
-from loomrl.cluster.lab.plan import NETWORK, Host, Link, Plan, check_name
-from loomrl.cluster.lab.relay import LOOK_S
-from loomrl.cluster.lab.ssh import make_keys
-from loomrl.errors import ClusterError
-from loomrl.files import write_whole
+from tests.lab.plan import NETWORK, Host, Link, Plan, check_name
+from tests.lab.relay import LOOK_S
 
 SCRIPTS = Path(__file__).parent
+SSHD = """\
+Port 22
+HostKey {folder}/host_key
+PidFile none
+AuthorizedKeysFile .ssh/authorized_keys
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+StrictModes no
+UsePAM no
+UseDNS no
+MaxStartups 100
+Subsystem sftp internal-sftp
+SetEnv {environment}
+"""
 BALLAST = "ballast"
 """The file that fills a disk."""
 
@@ -72,8 +86,7 @@ class Lab:
             folder.mkdir(mode=0o700)
         except FileExistsError:
             raise ClusterError(
-                f"lab {name!r}: is there already. `python -m loomrl.cluster.lab down {name}` removes it; or choose "
-                "another name."
+                f"lab {name!r}: is there already. `python -m tests.lab down {name}` removes it; or choose another name."
             ) from None
         lab = cls(folder, plan)
         try:
@@ -227,7 +240,7 @@ class Lab:
         lines = (f"export {key}={shlex.quote(value)}\n" for key, value in environment().items())
         (self.folder / "profile").write_text("".join(lines))
         known = [word for host in plan.hosts.values() for word in (host.name, host.address)]
-        make_keys(self.folder / "ssh", known, environment())
+        _make_keys(self.folder / "ssh", known, environment())
         unshare = ["unshare", "--net", "--mount", "--pid", "--fork"]
         script = ["sh", str(SCRIPTS / "switch.sh"), str(self.folder), str(plan.disk_mb), *plan.hosts]
         detached([*unshare, *script], self.folder / "switch.log")
@@ -355,3 +368,17 @@ class Lab:
         plan = self._read()
         yield plan
         self._write(plan)
+
+
+def _make_keys(folder: Path, names: Iterable[str], environment: Mapping[str, str]) -> None:
+    """One key that opens every host, one by which every host is known, and the settings of sshd."""
+    folder.mkdir()
+    for file in ("id_ed25519", "host_key"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(folder / file)], check=True
+        )
+    known = (folder / "host_key.pub").read_text()
+    (folder / "known_hosts").write_text(f"{','.join(names)} {known}")
+    (folder / "authorized_keys").write_text((folder / "id_ed25519.pub").read_text())
+    words = " ".join(f'"{name}={value}"' for name, value in environment.items())
+    (folder / "sshd_config").write_text(SSHD.format(folder=folder, environment=words))

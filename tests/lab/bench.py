@@ -1,4 +1,4 @@
-"""What an update costs by the number of hosts and their bandwidth, on hosts of a lab; and a model of it for others.
+"""`python -m tests.lab.bench [--quick]`: the cost of an update by hosts and bandwidth, and a model of it for others.
 
 Everything that crosses the network is real: gradients over gloo, weights, attempts, the hub. The hosts share the cores
 of this machine, so computing does not get faster with their number; what the model says of more hosts is about bytes.
@@ -7,6 +7,7 @@ of this machine, so computing does not get faster with their number; what the mo
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from loomrl.algorithms.language.model.build import build_reading
-from loomrl.cluster.lab import Lab
 from loomrl.config import Architecture
 from loomrl.experiments.bench.rounds import machine, say
 from loomrl.experiments.shipped import resolve
 from loomrl.load import dump
 from loomrl.telemetry.metric import PHASES
 from loomrl.telemetry.sink import read_metrics
+from tests.lab import Lab
 
 SLOW = 20
 FAST = 1000
@@ -34,7 +35,8 @@ LIMIT = 0.2
 CORES = os.cpu_count() or 1
 """Of this machine, which the hosts share: with more hosts than cores they compute by turns."""
 TOKEN = "only-in-this-lab-" + "x" * 32
-PART = ("python", "-P", "-m", "loomrl.experiments.bench.host_part")
+ROOT = Path(__file__).parents[2]
+PART = ("env", f"--chdir={ROOT}", "python", "-m", "tests.lab.bench_part")
 PATIENCE_S = 600.0
 
 
@@ -70,7 +72,7 @@ class Update:
 
 
 def measure(size: Size = FULL) -> dict[str, Any]:
-    """Every figure of `loomrl bench hosts`. It needs root (`python -m loomrl.cluster.lab`)."""
+    """Every figure of `python -m tests.lab.bench`. It needs root (`python -m tests.lab`)."""
     names = [f"h{number}" for number in range(1, max(size.hosts) + 1)]
     with Lab.up(f"bench-{os.getpid()}", ["head", *names], disk_mb=2048) as lab:
         site = _Site(lab, names)
@@ -307,3 +309,7 @@ def _fit(updates: Sequence[Update]) -> Any:
     seconds = np.array([each.seconds for each in updates])
     rows = np.stack([_terms(each) for each in updates]) / seconds[:, None]
     return np.linalg.lstsq(rows, np.ones(len(updates)), rcond=None)[0]
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(QUICK if "--quick" in sys.argv else FULL)))

@@ -7,13 +7,13 @@ from math import fsum
 
 from loomrl.canonical import content_hash
 from loomrl.config.rewards import Criterion
-from loomrl.feedback.reward.opinion import newest
+from loomrl.feedback.reward.component import newest
 from loomrl.gym.judge.judge import conversation
 from loomrl.gym.rubric.form import VERDICTS, question, worth
 from loomrl.hub.hub import Hub, Selection
 from loomrl.store.db import LoomDB
 from loomrl.store.erasures import erase_late
-from loomrl.store.feedback import read_feedback
+from loomrl.store.feedback import FEEDBACK
 from loomrl.store.judgements import Judgement, answered_about, ask, id_about, trajectory_of
 from loomrl.types import End, Feedback, Message, Trajectory
 
@@ -121,7 +121,7 @@ def _mean(given: Sequence[Feedback]) -> float | None:
 
 def _all_feedback(db: LoomDB) -> Iterator[Feedback]:
     after = 0
-    while page := read_feedback(db, after=after, limit=PAGE):
+    while page := FEEDBACK.read(db, after=after, limit=PAGE):
         yield from (one for _, one in page)
         after = page[-1][0]
 

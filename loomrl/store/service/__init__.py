@@ -1,1 +1,0 @@
-"""Who serves, and who may call."""
