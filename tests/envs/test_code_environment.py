@@ -9,6 +9,7 @@ from loomrl.envs.code.admission import FEWEST, MOST
 from loomrl.envs.code.review import make_review
 from loomrl.envs.code.task import FAMILIES, make_challenge
 from loomrl.errors import ConfigError
+from tests.envs.play_support import opener
 from tests.needs import needs
 
 SANDBOX = [
@@ -17,10 +18,7 @@ SANDBOX = [
 ]
 
 
-async def open_task(family="implement", level=3, seed=1, **settings) -> CodeEnvironment:
-    environment = CodeEnvironment(settings)
-    await environment.reset(environment.task(family, level, seed))
-    return environment
+open_task = opener(CodeEnvironment, "implement", 3, 1)
 
 
 def block(code) -> str:

@@ -16,15 +16,13 @@ from loomrl.envs.game.puzzles import PUZZLES
 from loomrl.envs.game.spiel import open_state
 from loomrl.errors import ConfigError
 from loomrl.gym.base import Step
+from tests.envs.play_support import opener
 
 pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
 WITHOUT_ENGINE = (*BOARDS, *PUZZLES)
 
 
-async def open_task(family="board.tictactoe", level=1, seed=0, **settings) -> GameEnvironment:
-    environment = GameEnvironment(settings)
-    await environment.reset(environment.task(family, level, seed))
-    return environment
+open_task = opener(GameEnvironment, "board.tictactoe", 1)
 
 
 async def play(environment: GameEnvironment, choose) -> list[Step]:

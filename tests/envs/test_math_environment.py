@@ -7,17 +7,14 @@ import pytest
 
 from loomrl.envs.math import MathEnvironment
 from loomrl.errors import ConfigError
-from tests.envs.play_support import make_problem
+from tests.envs.play_support import make_problem, opener
 
 pytestmark = pytest.mark.system
 
 EXAMPLES = [("arithmetic.sum", 5), ("algebra.quadratic", 8), ("calculus.derivative", 10), ("statistics.conditional", 6)]
 
 
-async def open_task(family="arithmetic.sum", level=5, seed=0, **settings) -> MathEnvironment:
-    environment = MathEnvironment(settings)
-    await environment.reset(environment.task(family, level, seed))
-    return environment
+open_task = opener(MathEnvironment, "arithmetic.sum", 5)
 
 
 @pytest.mark.parametrize(("family", "level"), EXAMPLES)

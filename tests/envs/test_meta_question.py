@@ -16,6 +16,7 @@ from loomrl.envs.meta.assumption import incomplete_problem
 from loomrl.envs.meta.calibration import ConfidenceQuestion, calibration, evidence
 from loomrl.envs.meta.twin import BIASES
 from loomrl.envs.meta.verification import verification
+from tests.envs.play_support import opener, to_the_end
 
 LEVELS = range(1, 11)
 CASES = [(level, seed) for level in LEVELS for seed in range(25)]
@@ -359,17 +360,7 @@ def test_a_share_is_read_as_a_share_and_percent_as_percent():
 FAMILIES = MetaReasoningEnvironment.families
 
 
-async def open_task(family="verification", level=5, seed=0, **settings) -> MetaReasoningEnvironment:
-    environment = MetaReasoningEnvironment(settings)
-    await environment.reset(environment.task(family, level, seed))
-    return environment
-
-
-async def finish(environment):
-    """The last step of an episode played by the oracle."""
-    while not (step := await environment.step(environment.oracle())).terminated:
-        pass
-    return step
+open_task = opener(MetaReasoningEnvironment, "verification", 5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -377,7 +368,7 @@ async def test_the_perfect_answer_earns_one_with_thoughts_or_without(family):
     for thoughts in (0, 3):
         environment = await open_task(family)
         earned = [(await environment.step("THINK: step by step.")).reward.total for _ in range(thoughts)]
-        step = await finish(environment)
+        step = await to_the_end(environment)
         assert sum(earned) == 0.0
         assert step.reward.total == pytest.approx(1.0, abs=1e-6)
         assert step.reward.success == 1.0
@@ -428,7 +419,7 @@ async def test_what_has_not_the_form_is_told_the_form_and_costs_nothing(family, 
     step = await environment.step(action)
     assert "ANSWER:" in step.observation[0].content
     assert (step.reward.total, step.terminated) == (0.0, False)
-    assert (await finish(environment)).reward.success == 1.0
+    assert (await to_the_end(environment)).reward.success == 1.0
 
 
 async def test_a_thought_that_mentions_an_answer_is_no_answer_but_a_command_after_it_is():

@@ -14,10 +14,10 @@ from loomrl.envs.tasks import TaskFolders
 from loomrl.envs.tasks.environment import DONE, HACKS, bash
 from loomrl.errors import ScorerError
 from loomrl.gym import check_environment
-from loomrl.gym.base import Step
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import Action, OraclePolicy
 from loomrl.types import End
+from tests.envs.play_support import to_the_end
 from tests.needs import needs
 
 pytestmark = [pytest.mark.system, needs("bubblewrap")]
@@ -49,14 +49,6 @@ async def output(environment: TaskFolders, command: str) -> str:
     return step.observation[0].content
 
 
-async def solve(environment: TaskFolders) -> Step:
-    """Its own solution, and what the verifier gives for that."""
-    while True:
-        step = await environment.step(environment.oracle())
-        if step.terminated or step.truncated:
-            return step
-
-
 def edit(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert old in text
@@ -66,7 +58,7 @@ def edit(file: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_tasks_own_solution_is_rewarded_and_doing_nothing_is_not(name: str) -> None:
     async with playing(name) as environment:
-        step = await solve(environment)
+        step = await to_the_end(environment)
         assert (step.reward.total, step.reward.success, step.terminated) == (1.0, 1.0, True)
         await environment.reset(environment.task(name, 1, 1))
         idle = await environment.step(DONE)
@@ -308,7 +300,7 @@ async def test_a_solution_in_steps_is_one_script(tasks: Path) -> None:
     (tasks / "tally/solution.sh").unlink()
     (tasks / "tally/solution.yaml").write_text(json.dumps([{"command": "cd /tmp"}, {"command": f"cd -\n{script}"}]))
     async with playing("tally", tasks) as environment:
-        assert (await solve(environment)).reward.total == 1.0
+        assert (await to_the_end(environment)).reward.total == 1.0
 
 
 def test_the_checker_has_nothing_against_the_examples() -> None:
