@@ -12,12 +12,12 @@ from PIL import Image
 
 from loomrl.envs.multimodal import MultimodalEnvironment
 from loomrl.envs.multimodal.canvas import RGB, draw_scene
-from loomrl.envs.multimodal.caption import f1, triples
 from loomrl.envs.multimodal.chart_question import KIND_OF, Sheet
 from loomrl.envs.multimodal.environment import FAMILIES
 from loomrl.envs.multimodal.plot import ABOVE, BOTTOM, LABELS, TOP, Chart, _place, draw_chart
 from loomrl.envs.multimodal.quiz import exact, spelt
 from loomrl.envs.multimodal.scene import COLOURS, LOOKS, Shape, ShapeLook, ShapeScene
+from loomrl.envs.multimodal.scene_question import f1, triples
 from loomrl.gym.generate import rng_of
 from loomrl.picture import size_of
 
