@@ -54,6 +54,8 @@ def pose_fraction(rng: Random, value: Fraction, steps: Iterable[str], *wordings:
     return pose(rng, MathAnswer(number(value), form=Form.LOWEST), steps, *wordings, note=note)
 
 
+Worked = tuple[str, str, list[str]]
+"""A question in signs, its answer, and the steps."""
 Generator = Callable[[int, Random], MathProblem]
 """(level, randomness) → problem; equal arguments give equal problems in every process."""
 

@@ -17,7 +17,7 @@ from loomrl.envs.math.notation import (
     total,
     value_at,
 )
-from loomrl.envs.math.problem import MathProblem, nonzero, phrase, pose
+from loomrl.envs.math.problem import MathProblem, Worked, nonzero, phrase, pose
 from loomrl.gym.generate import between, listed
 
 
@@ -429,7 +429,7 @@ _SOLVED = {"<": "(-inf, {})", "<=": "(-inf, {}]", ">": "({}, inf)", ">=": "[{}, 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _linear_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _linear_inequality(level: int, rng: Random) -> Worked:
     size = between(level, 15, 40)
     root = Fraction(nonzero(rng, size), 1 if level < 4 else rng.randint(2, 5))
     a = rng.randint(2, 12) if level == 1 else nonzero(rng, 9)
@@ -449,7 +449,7 @@ def _linear_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return f"{polynomial([a, b])} {sign} {polynomial([c, d])}", _SOLVED[solved].format(number(root)), steps
 
 
-def _quadratic_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _quadratic_inequality(level: int, rng: Random) -> Worked:
     size = between(level, 9, 14)
     low, high = sorted(rng.sample(range(-size, size + 1), 2))
     first = Fraction(low)
@@ -480,7 +480,7 @@ def _between_or_outside(low: str, high: str, sign: str) -> str:
     }[sign]
 
 
-def _rational_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _rational_inequality(level: int, rng: Random) -> Worked:
     """(x - a)/(x - b) < c: bring to one side, read off the signs."""
     size = between(level, 9, 14)
     hole = nonzero(rng, size)
