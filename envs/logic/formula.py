@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from loomrl.envs.logic.clue import Clue, choose, everything, facts, world_of
 from loomrl.envs.logic.puzzle import NAMES, WordPuzzle, sentence, subset_puzzle
-from loomrl.gym.generate import between, listed, words
+from loomrl.gym.generate import between, listed, tier, words
 
 
 class FactTheme(NamedTuple):
@@ -112,11 +112,6 @@ TIERS = (
 """The kinds of statements, from easy to hard."""
 
 
-def tier(level: int) -> tuple[str, ...]:
-    """The kinds of statements of a level."""
-    return TIERS[(level - 1) * len(TIERS) // 10]
-
-
 COLOURS = words("red blue green white black pink grey brown gold violet orange cyan")
 THEMES = (
     FactTheme("lamps", COLOURS, "is on", "is off", "are on"),
@@ -131,7 +126,7 @@ def deduction(level: int, rng: Random, queries: int) -> WordPuzzle:
     """Each of some lamps is on or off, and the premises say which."""
     theme = rng.choice(THEMES)
     speech, truth = _draw_facts(theme, between(level, 4, 12), rng)
-    said = (speech.say(rng.choice(tier(level))) for _ in range(TRIES * len(truth)))
+    said = (speech.say(rng.choice(tier(level, TIERS))) for _ in range(TRIES * len(truth)))
     facts = [Clue(sentence(f"{fact.text}."), fact.worlds) for fact in map(speech.literal, count(), truth)]
     clues = choose(said, rng.sample(facts, len(facts)), world_of(truth))
     rng.shuffle(clues)
@@ -165,7 +160,7 @@ def knights(level: int, rng: Random, queries: int) -> WordPuzzle:
     speech, truth = _draw_facts(THEME, size, rng)
     facts = [Clue(f"{fact.text}.", fact.worlds) for fact in map(speech.literal, count(), truth)]
     told = rng.sample(facts, size)
-    said = (_said(speech, rng.randrange(size), rng.choice(tier(level))) for _ in range(TRIES * size))
+    said = (_said(speech, rng.randrange(size), rng.choice(tier(level, TIERS))) for _ in range(TRIES * size))
     clues = choose(chain(told[:1] if level <= TOLD else [], said), told, world_of(truth))
     heard = "\n".join(clue.text for clue in rng.sample(clues, len(clues)))
     return subset_puzzle(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from loomrl.envs.logic.clue import everything, orders
 from loomrl.envs.logic.puzzle import WordPuzzle, sentence
-from loomrl.gym.generate import words
+from loomrl.gym.generate import tier, words
 
 Pair = tuple[int, int]
 Thing = tuple[int, int]
@@ -212,7 +212,7 @@ def outline(level: int, number: int) -> Outline:
     """One of the outlines of a level."""
     rng = Random(f"outline:{level}:{number}")
     street = Street(*SIZES[level - 1], rng)
-    pool = street.draw(TIERS[(level - 1) * len(TIERS) // 10], TRIES * len(street.things))
+    pool = street.draw(tier(level, TIERS), TRIES * len(street.things))
     told = [street.place(rng.choice(street.things))] if level <= TOLD else []
     start = len(street.things) - street.size
     clues = street.clues([*told, *pool[:start]], pool[start:])
