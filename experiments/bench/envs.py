@@ -20,8 +20,7 @@ from loomrl.errors import ConfigError, RegistryError, unknown
 from loomrl.experiments.algorithms import ray_running
 from loomrl.gym.base import LEVELS, BaseEnvironment
 from loomrl.gym.catalogue import EnvironmentType, make, names
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.policy import Action, PolicyFactory
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.sandbox.process import facts
@@ -119,7 +118,7 @@ async def _play(plans: list[Plan], size: Size, folder: Path) -> dict[str, Any]:
     per_actor = size.episodes // size.actors
     rollout = RolloutConfig(
         runners=size.actors, concurrency=per_actor, turn_timeout_s=600, episode_timeout_s=900
-    )  # whoever waits for the last one to begin waits long
+    )  # waiting for the last one to begin takes long
     turns = 0
     failed = []
     began = time.monotonic()

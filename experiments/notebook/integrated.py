@@ -20,7 +20,7 @@ from loomrl.experiments.train import TrainResult, train
 from loomrl.experiments.training import Listener
 from loomrl.gym.catalogue import find
 from loomrl.gym.manual import ManualEnvironment
-from loomrl.gym.task_mixture import known
+from loomrl.gym.task_mixture import resolve_id
 from loomrl.schema import Config
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
@@ -59,7 +59,7 @@ class GymTrainingConfig(Config):
     store_url: str = "sqlite:///loom.db"
     artifact_url: str = "artifacts"
     folder: str = "runs"
-    """Of metrics and the page."""
+    """Folder of metrics and the page."""
 
     @property
     def environments(self) -> tuple[EnvironmentConfig, ...]:
@@ -183,7 +183,7 @@ class TrainingSummary:
 
     @property
     def success(self) -> float:
-        """Of the last update."""
+        """Metrics of the last update."""
         return float(self.history[-1][Metric.SUCCESS]) if self.history else 0.0
 
 
@@ -194,7 +194,7 @@ class GymPPOIntegration:
         self.gym = gym_config
         self.ppo = ppo_config
         self.summary: TrainingSummary | None = None
-        """Of the latest training."""
+        """Result of the latest training."""
 
     async def run_training_loop(self, *, max_iterations: int | None = None) -> TrainingSummary:
         """Train for so many updates, in a thread of its own."""
@@ -245,7 +245,7 @@ class PPOTrainer:
 async def create_integrated_rl_system(gym_config: GymTrainingConfig, ppo_config: PPOSettings) -> GymPPOIntegration:
     """The two as one system, ready to train. What does not fit together is said here."""
     for environment in gym_config.environments:
-        find(known(environment.id))
+        find(resolve_id(environment.id))
     ppo_config.experiment(gym_config, updates=1)
     return GymPPOIntegration(gym_config, ppo_config)
 
