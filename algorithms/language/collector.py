@@ -34,7 +34,7 @@ from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.gym.rewards import Shaping, open_shaping
 from loomrl.gym.task_mixture import TaskMixture, open_draws
 from loomrl.hub import GroupPlan, Hub, Lease, Selection, open_hub
-from loomrl.hub.shard import MOST_AT_ONCE
+from loomrl.hub.hub import MOST_AT_ONCE
 from loomrl.run.ledger import Ledger
 from loomrl.store import RECONNECT_S, LoomDB, beside, open_store
 from loomrl.store.notes import Notes

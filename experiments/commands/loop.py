@@ -55,8 +55,7 @@ def run(  # noqa: PLR0913 - a command with its options
     if once:
         _once(plan)
         return
-    from loomrl.http.listen import open_door
-    from loomrl.http.tls import Certificate
+    from loomrl.http.listen import Certificate, open_door
 
     shown = tls and Certificate(*tls)
     door = open_door(host, port, token=token, certificate=shown) if http else None  # before imports that take seconds
@@ -180,7 +179,7 @@ def _once(plan: "LoopExperiment") -> None:
 
 def _keep_on(coordinator: "Coordinator", service: "TrainingService", bus: str | None, stack: ExitStack) -> None:
     """Look again and again. What cannot be reached is waited for; a new reason is said once."""
-    from loomrl.bus.open import open_bus
+    from loomrl.bus.bus import open_bus
     from loomrl.bus.service import Watch
     from loomrl.coordinator.service import Inbox
     from loomrl.errors import BusError, LoomError, StoreError

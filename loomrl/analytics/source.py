@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from loomrl.bus.agent import hub_name, known_agents
-from loomrl.hub.beside import run_hubs
 from loomrl.hub.glance import Glance, glance, read_glances, trajectory_ids
+from loomrl.hub.open import run_hubs
 from loomrl.serving.retention.file import exists, ids_in, read_payloads
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import ArchiveFile, list_files

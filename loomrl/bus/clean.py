@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from loomrl.bus.contract.trajectory import TrajectoryEvent
+from loomrl.bus.contract import TrajectoryEvent
 from loomrl.safety.redaction import Redaction, Redactor
 
 PARTS = frozenset(("turns", "observation", "context", "action", "result", "task_context", "metadata"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from loomrl.bus.contract.trajectory import Observation, TrajectoryEvent, TurnEvent
+from loomrl.bus.contract import Observation, TrajectoryEvent, TurnEvent
 from loomrl.serving.wording import write_use
 from loomrl.types import End, Message, Reward, Source, Task, Trajectory, Turn
 

@@ -20,8 +20,7 @@ from loomrl.bus.bus import (
     Subscription,
     stream_of,
 )
-from loomrl.bus.link import ACK_S, Link, Pulling, open_link, place_of
-from loomrl.bus.wait import ID, NotThere
+from loomrl.bus.link import ACK_S, ID, Link, NotThere, Pulling, open_link, place_of
 from loomrl.errors import BusAway, BusError
 
 T = TypeVar("T")

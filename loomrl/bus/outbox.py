@@ -9,11 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from loomrl.bus.agent import STORE, origin_of
 from loomrl.bus.bus import Bus, Message, publish_fitting, stream_of
 from loomrl.bus.event import MODEL_DEPLOYED, REWARD, TRAINING_REQUEST, TRAINING_STATUS, TRAJECTORY, Contract
-from loomrl.bus.origin import STORE, origin_of
-from loomrl.bus.outgoing import Data, deployed_event, is_told, request_event, status_event, trajectory_event
-from loomrl.bus.record import deployment_on_record
+from loomrl.bus.outgoing import (
+    Data,
+    deployed_event,
+    deployment_on_record,
+    is_told,
+    request_event,
+    status_event,
+    trajectory_event,
+)
 from loomrl.canonical import as_uuid
 from loomrl.config import HubConfig
 from loomrl.errors import EventError

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from loomrl.bus.agent import known_agents, open_agent_hub, record_agent
+from loomrl.bus.agent import STORE, known_agents, open_agent_hub, origin_of, record_agent
 from loomrl.bus.bus import INTAKE, Bus, Delivery, Message, Subscription, publish_fitting, stream_of
 from loomrl.bus.clean import cleaned, cleaned_text, has_opted_out
-from loomrl.bus.contract.trajectory import TrajectoryEvent
+from loomrl.bus.contract import TrajectoryEvent
 from loomrl.bus.dead import Cause, letter_from
 from loomrl.bus.event import TRAJECTORY
 from loomrl.bus.foreign import trajectory_from
-from loomrl.bus.origin import STORE, origin_of
 from loomrl.config import HubConfig
 from loomrl.errors import Conflict, EventError, HubError
 from loomrl.hub.hub import Hub

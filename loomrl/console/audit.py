@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.store.events import EVENTS
 from loomrl.store.keys import KEYS, SCOPES, create_key, revoke_key
 from loomrl.store.log import to_json

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from loomrl.console.chart import line_chart, share_bar
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.release.ab import Reading
 from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
 from loomrl.store.endpoints import ENDPOINTS, Arm, list_endpoints

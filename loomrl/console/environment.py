@@ -13,7 +13,7 @@ from loomrl.console.play import Games
 from loomrl.console.session import Role
 from loomrl.errors import LoomError, RegistryError
 from loomrl.gym.catalogue import find, names
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.store.environments import list_environments
 from loomrl.store.events import EVENTS
 from loomrl.store.policies import EVALUATIONS, Evaluation

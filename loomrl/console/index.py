@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from loomrl.errors import LoomError
-from loomrl.hub.look import Stored, Tried, read_stored, tried_by_environment
+from loomrl.hub.query import Stored, Tried, read_stored, tried_by_environment
 from loomrl.store import LoomDB
 from loomrl.store.view.trajectory_index import Indexed, extend_index, indexed_up_to
 from loomrl.types import Trajectory

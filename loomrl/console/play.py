@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from loomrl.errors import LoomError
 from loomrl.gym.catalogue import make
 from loomrl.gym.manual import ManualEnvironment
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.types import Message, Task
 
 T = TypeVar("T")

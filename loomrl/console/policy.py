@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from loomrl.console.page import PAGE, Pages, Visit
 from loomrl.console.run import changed, evaluation_row, place_as, place_in
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.record import word
 from loomrl.store import LoomDB
 from loomrl.store.deployments import DEPLOYMENTS

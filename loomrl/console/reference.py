@@ -14,7 +14,7 @@ from loomrl.errors import ConfigError, LoomError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
 from loomrl.gym.preference import preference_of, shown
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.store import LoomDB
 from loomrl.store.runs import RUNS, recorded_experiment
 from loomrl.types import Trajectory

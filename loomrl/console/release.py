@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from loomrl.console.chart import figure
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.record import word
 from loomrl.release.controller import Look, Moment, Observer, past
 from loomrl.release.guard import Better, Finding

@@ -13,7 +13,7 @@ from loomrl.console.chart import interval_marks
 from loomrl.console.comparison import comparison_table, headlines
 from loomrl.console.page import Pages, Visit
 from loomrl.errors import LoomError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.load import parse_yaml
 from loomrl.schema import Difference, differences
 from loomrl.store import LoomDB

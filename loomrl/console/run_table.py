@@ -16,7 +16,7 @@ from loomrl.console.chart import sparkline
 from loomrl.console.page import PAGE, Pages, Visit
 from loomrl.console.run import MOST_TOGETHER, evaluation_row, place_as, place_in, unit_in
 from loomrl.errors import LoomError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.load import parse_yaml
 from loomrl.record import word
 from loomrl.schema import leaves

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from loomrl.console.index import NAME as INDEX
-from loomrl.hub.beside import run_hubs
-from loomrl.hub.look import Tried, find_stored, stored_at
+from loomrl.hub.open import run_hubs
+from loomrl.hub.query import Tried, find_stored, stored_at
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.db import neighbours
 from loomrl.store.view.trajectory_index import find_indexed

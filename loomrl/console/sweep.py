@@ -12,7 +12,7 @@ from loomrl.console.chart import figure
 from loomrl.console.page import PAGE, Pages, Visit
 from loomrl.console.run import place_as, place_in
 from loomrl.errors import LoomError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.runs import RUNS, Run, recorded_sweep

@@ -20,8 +20,8 @@ from loomrl.console.transcript import part_of, series_of, tokens_of
 from loomrl.errors import StoreError
 from loomrl.gym.base import INFO
 from loomrl.gym.catalogue import names
-from loomrl.http.refusal import Refused
-from loomrl.hub.look import glimpses, places_with, siblings_of
+from loomrl.http.site import Refused
+from loomrl.hub.query import glimpses, places_with, siblings_of
 from loomrl.record import word
 from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of

@@ -18,12 +18,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from loomrl.bus.agent import STORE, origin_of
 from loomrl.bus.bus import Bus, Delivery, Subscription
 from loomrl.bus.dead import Cause, letter_from
 from loomrl.bus.event import TRAINING_REQUEST
-from loomrl.bus.origin import STORE, origin_of
-from loomrl.bus.outgoing import deployed_event, is_told, iso, status_event
-from loomrl.bus.record import deployment_on_record
+from loomrl.bus.outgoing import deployed_event, deployment_on_record, is_told, iso, status_event
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.contract import job_from, status_of
 from loomrl.coordinator.job import Job, Phase

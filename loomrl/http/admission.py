@@ -7,8 +7,7 @@ import zstandard
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loomrl.http.refusal import Refused, refusal_of
-from loomrl.http.site import Site
+from loomrl.http.site import Refused, Site, refusal_of
 
 MAX_BYTES = 128 << 20
 OPEN_PATHS = frozenset({"/health", "/v2/health"})

@@ -4,12 +4,65 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, exists, insert, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from loomrl.errors import HubError, LeaseLost
-from loomrl.hub.fairness import Claim, allot
-from loomrl.hub.ledger import Ledger
-from loomrl.store.hub_tables import groups, leases
+from loomrl.gym.share import Stake, shares
+from loomrl.hub.hub import MOST_AT_ONCE
+from loomrl.hub.ledger import Ledger, highest
+from loomrl.store.hub_tables import groups, leases, trajectories
+from loomrl.store.notes import hub_notes
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An environment's demand: its settings, its number of groups, and its virtual time."""
+
+    environment: str
+    weight: float
+    min_share: float
+    ready: int
+    served: float = 0.0
+
+
+@dataclass(slots=True)
+class Allotment:
+    """The number of an environment's groups that are taken, and its virtual time after that."""
+
+    count: int
+    served: float
+
+
+def allot(claims: Sequence[Claim], count: int) -> dict[str, Allotment]:
+    """Divide `count` turns among the claims that have groups; fewer if there are not enough groups."""
+    allotted = {claim.environment: Allotment(0, claim.served) for claim in claims}
+    now = max((claim.served for claim in claims), default=0.0)
+    for _ in range(count):
+        waiting = [claim for claim in claims if allotted[claim.environment].count < claim.ready]
+        if not waiting:
+            break
+        share = shares({claim.environment: Stake(claim.weight, claim.min_share) for claim in waiting})
+        starts = {name: max(now, allotted[name].served + 1 / share[name]) for name in share}
+        winner = min(starts, key=lambda name: (starts[name], name))
+        now = starts[winner]
+        allotted[winner].count += 1
+        allotted[winner].served = now
+    return {name: taken for name, taken in allotted.items() if taken.count}
+
 
 HELD = ("held", "pinned")
 
@@ -196,3 +249,45 @@ def _overdue(now: float) -> ColumnElement[bool]:
 
 def _is_stale(state: str, floor: int) -> ColumnElement[bool]:
     return (groups.c.state == state) & (groups.c.oldest < floor)
+
+
+IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    """HubError for more than one deletion takes."""
+    if len(ids) > MOST_AT_ONCE:
+        raise HubError(f"delete: {len(ids)} trajectories, at most {MOST_AT_ONCE} at once.")
+
+
+def delete_trajectories(ledger: Ledger, ids: Sequence[str]) -> list[str]:
+    """Delete these trajectories, and the groups of which nothing is left or will come; the ids that were there."""
+    found = ledger.connection.execute(_FOUND, {"ids": list(ids)}).all()
+    if not found:
+        return []
+    _keep_highest(ledger, trajectories)
+    ledger.connection.execute(_DELETE, {"ids": [row.id for row in found]})
+    touched = sorted({row.group_position for row in found})
+    release_deleted(ledger, touched)
+    others = set(ledger.connection.scalars(_OTHERS, {"ids": touched}))
+    if left := [position for position in touched if position not in others]:
+        _keep_highest(ledger, groups)
+        ledger.connection.execute(_END, {"ids": left})
+    return [row.id for row in found]
+
+
+def _keep_highest(ledger: Ledger, table: Table) -> None:
+    """Remember the table's highest position, which may be about to go."""
+    key = highest(table)
+    now = ledger.connection.scalar(select(func.max(table.c.position)))
+    earlier = ledger.connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
+    if earlier is None:
+        ledger.connection.execute(insert(hub_notes).values(key=key, text=str(now)))
+    elif now is not None and now > int(earlier):
+        ledger.connection.execute(update(hub_notes).where(hub_notes.c.key == key).values(text=str(now)))
+
+
+_FOUND = select(trajectories.c.id, trajectories.c.group_position).where(trajectories.c.id.in_(IDS))
+_DELETE = delete(trajectories).where(trajectories.c.id.in_(IDS))
+_OTHERS = select(trajectories.c.group_position).where(trajectories.c.group_position.in_(IDS))
+_END = delete(groups).where(groups.c.position.in_(IDS), groups.c.arrived >= groups.c.size)

@@ -16,8 +16,20 @@ from typing_extensions import override
 
 from loomrl.errors import LeaseLost
 from loomrl.hub.codec import decode_all
-from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection, merge
-from loomrl.hub.shard import POSITION_BITS, Shard, check_counts, check_page
+from loomrl.hub.hub import (
+    EVERYTHING,
+    POSITION_BITS,
+    GroupPlan,
+    Hub,
+    HubStats,
+    Lease,
+    Ready,
+    Selection,
+    Shard,
+    check_counts,
+    check_page,
+    merge,
+)
 from loomrl.types import NO_VERSION, Trajectory
 
 T = TypeVar("T")

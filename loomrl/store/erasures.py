@@ -21,7 +21,7 @@ from loomrl.store.rewards import REWARDS
 from loomrl.store.sessions import SESSIONS, delete_sessions, forget_participants, person_hash, placeholders, sessions_of
 
 ORIGIN = "bus/origin"
-"""The note with the beginning of the ids under which events are on the bus (`loomrl.bus.origin`)."""
+"""The note with the beginning of the ids under which events are on the bus (`loomrl.bus.agent`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from event_samples import foreign_event, message
 
-from loomrl.bus.agent import known_agents, open_agent_hub
+from loomrl.bus.agent import STORE, known_agents, open_agent_hub, origin_of
 from loomrl.bus.bus import Delivery, Message
 from loomrl.bus.dead import Cause, letter_from, letters, replay
 from loomrl.bus.event import TRAJECTORY
-from loomrl.bus.origin import STORE, origin_of
 from loomrl.bus.sink import MOST_TRIES, REJECTED, Sink, Terms
 from loomrl.bus.stored import StoredBus
 from loomrl.config import HubConfig

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from loomrl.bus.agent import STORE, origin_of
 from loomrl.bus.event import CONTRACTS
-from loomrl.bus.origin import STORE, origin_of
 from loomrl.bus.outbox import SKIPPED, Outbox
 from loomrl.bus.outgoing import deployed_event, is_told, request_event, status_event
 from loomrl.bus.stored import StoredBus

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from loomrl.bus.outbox import is_told
-from loomrl.bus.outgoing import deployed_event
-from loomrl.bus.record import deployment_on_record
+from loomrl.bus.outgoing import deployed_event, deployment_on_record
 from loomrl.config import ServingExperiment
 from loomrl.config.release import ReleasePlan
 from loomrl.experiments.arms import parse_arms

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from loomrl.config import HubConfig
-from loomrl.hub.look import Tried, find_stored, glimpses, places_with, read_stored, siblings_of, tried_by_environment
 from loomrl.hub.open import open_hub
+from loomrl.hub.query import Tried, find_stored, glimpses, places_with, read_stored, siblings_of, tried_by_environment
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.db import neighbours
 from loomrl.store.events import EVENTS, Event

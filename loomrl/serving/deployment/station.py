@@ -9,8 +9,7 @@ from pathlib import Path
 
 from loomrl.config import HubConfig, ServingExperiment
 from loomrl.errors import LoomError
-from loomrl.http.listen import authority, is_loopback
-from loomrl.http.tls import Certificate
+from loomrl.http.listen import Certificate, authority, is_loopback
 from loomrl.hub.hub import Hub
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.archive import open_endpoint_hub
