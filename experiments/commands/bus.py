@@ -40,7 +40,7 @@ def run(
 
     Several may run at once. While the broker is away they wait for it, and nothing is lost.
     """
-    from loomrl.bus.bus import open_bus
+    from loomrl.bus.open import open_bus
     from loomrl.bus.service import Meter, serve_bus
     from loomrl.bus.sink import Terms
     from loomrl.observability.exposition import door_at, exposed, metrics_route, process_registry
@@ -73,7 +73,7 @@ def show_bus(
         print(json.dumps(contract_of(subject).schema(), indent=2))
         return
     from loomrl.bus.agent import known_agents
-    from loomrl.bus.bus import open_bus
+    from loomrl.bus.open import open_bus
     from loomrl.bus.outbox import Outbox
     from loomrl.store.events import EVENTS
 
@@ -127,7 +127,7 @@ def dead(
     from itertools import islice
 
     from loomrl.bus import dead as box
-    from loomrl.bus.bus import open_bus
+    from loomrl.bus.open import open_bus
     from loomrl.errors import BusError
 
     if replay and bool(ids) == every:

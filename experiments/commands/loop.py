@@ -179,7 +179,7 @@ def _once(plan: "LoopExperiment") -> None:
 
 def _keep_on(coordinator: "Coordinator", service: "TrainingService", bus: str | None, stack: ExitStack) -> None:
     """Look again and again. What cannot be reached is waited for; a new reason is said once."""
-    from loomrl.bus.bus import open_bus
+    from loomrl.bus.open import open_bus
     from loomrl.bus.service import Watch
     from loomrl.coordinator.service import Inbox
     from loomrl.errors import BusError, LoomError, StoreError

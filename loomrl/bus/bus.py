@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
-from loomrl.errors import BusError, TooLarge, unknown
+from loomrl.errors import BusError, TooLarge
 
 HOLD_S = 30.0
 """Time for a consumer to acknowledge what it was given; then somebody else gets it."""
@@ -185,23 +184,3 @@ def publish_fitting(bus: Bus, messages: Sequence[Message]) -> list[TooLarge]:
         else:
             break
     return refused
-
-
-SCHEMES = ("nats", "tls", "sqlite", "postgresql")
-
-
-def open_bus(url: str) -> Bus:
-    """The bus behind `nats://[USER:PASSWORD@]HOST[:PORT]`, or the one in a LoomDB by its URL."""
-    scheme = urlsplit(url).scheme.partition("+")[0]
-    if scheme in ("nats", "tls"):
-        try:
-            from loomrl.bus.jetstream import JetStreamBus
-        except ModuleNotFoundError:
-            raise BusError("bus: NATS needs its client. Install it: pip install 'loomrl[nats]'.") from None
-        return JetStreamBus(url)
-    if scheme in ("sqlite", "postgresql"):
-        from loomrl.bus.stored import StoredBus
-        from loomrl.store import open_store
-
-        return StoredBus(open_store(url))
-    raise BusError("bus URL " + unknown("scheme", scheme, SCHEMES))

@@ -11,9 +11,10 @@ from typing import Any, Self
 
 import msgspec
 
-from loomrl.bus.bus import Message, open_bus
+from loomrl.bus.bus import Message
 from loomrl.bus.clean import cleaned, has_opted_out
 from loomrl.bus.event import TRAJECTORY
+from loomrl.bus.open import open_bus
 from loomrl.errors import BusAway, BusError, BusRefused
 from loomrl.files import make_private, private
 from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from loomrl.bus.bus import Bus, open_bus
+from loomrl.bus.bus import Bus
+from loomrl.bus.open import open_bus
 from loomrl.cluster.nats import broker
 from loomrl.errors import BusAway
 from loomrl.http.listen import Certificate

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from broker_support import NatsServer
 
-from loomrl.bus.bus import Bus, open_bus
+from loomrl.bus.bus import Bus
+from loomrl.bus.open import open_bus
 from tests.needs import need
 
 

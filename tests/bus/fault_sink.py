@@ -2,7 +2,7 @@
 
 import sys
 
-from loomrl.bus.bus import open_bus
+from loomrl.bus.open import open_bus
 from loomrl.bus.sink import Sink
 from loomrl.errors import BusError
 from loomrl.process import exit_on_sigterm, peak_memory_kb

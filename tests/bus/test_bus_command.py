@@ -12,7 +12,7 @@ from broker_support import until
 from event_samples import foreign_event, message
 from typer.testing import CliRunner
 
-from loomrl.bus.bus import open_bus
+from loomrl.bus.open import open_bus
 from loomrl.bus.sink import Sink
 from loomrl.errors import BusAway, BusError, ClusterError, EventError
 from loomrl.experiments.cli import app

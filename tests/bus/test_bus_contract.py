@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 from broker_support import drained
 
-from loomrl.bus.bus import STREAMS, Bus, Message, open_bus, stream_of
+from loomrl.bus.bus import STREAMS, Bus, Message, stream_of
+from loomrl.bus.open import open_bus
 from loomrl.errors import BusError, TooLarge
 
 pytestmark = pytest.mark.system

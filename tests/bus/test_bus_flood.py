@@ -11,9 +11,10 @@ from broker_support import NatsServer, until
 from event_samples import foreign_event, message
 
 from loomrl.bus.agent import open_agent_hub
-from loomrl.bus.bus import Message, open_bus
+from loomrl.bus.bus import Message
 from loomrl.bus.dead import letters
 from loomrl.bus.event import TRAJECTORY
+from loomrl.bus.open import open_bus
 from loomrl.config import HubConfig
 from loomrl.hub import EVERYTHING
 

@@ -9,10 +9,12 @@ import pytest
 from broker_support import NatsServer, until
 from event_samples import foreign_event, message
 
+from loomrl.bus import Publisher
 from loomrl.bus.agent import open_agent_hub
-from loomrl.bus.bus import INTAKE, INTAKE_MINUTES, STREAMS, Bus, Message, open_bus
+from loomrl.bus.bus import INTAKE, INTAKE_MINUTES, STREAMS, Bus, Message
 from loomrl.bus.dead import Cause, letters
 from loomrl.bus.event import TRAJECTORY
+from loomrl.bus.open import open_bus
 from loomrl.bus.sink import Sink
 from loomrl.bus.stored import StoredBus
 from loomrl.config import HubConfig

@@ -12,10 +12,11 @@ from broker_support import NatsServer, drained, until
 from event_samples import foreign_event, message
 
 from loomrl.bus.agent import open_agent_hub
-from loomrl.bus.bus import STREAMS, Message, open_bus
+from loomrl.bus.bus import STREAMS, Message
 from loomrl.bus.client import Publisher, publish_trajectory
 from loomrl.bus.dead import letters
 from loomrl.bus.jetstream import JetStreamBus
+from loomrl.bus.open import open_bus
 from loomrl.bus.service import serve_bus
 from loomrl.config import HubConfig
 from loomrl.errors import BusAway, BusRefused

@@ -17,7 +17,7 @@ import pytest
 from broker_support import NatsServer, until
 from sqlalchemy import select
 
-from loomrl.bus.bus import open_bus
+from loomrl.bus.open import open_bus
 from loomrl.coordinator.job import LEGAL, Job, Phase
 from loomrl.experiments.loop.crowd import Crowd, Manner
 from loomrl.experiments.loop.production import Production

@@ -271,7 +271,7 @@ def test_request_and_reply_over_nats(service: TrainingService, tmp_path: Path, u
 
     import nats
 
-    from loomrl.bus.bus import open_bus
+    from loomrl.bus.open import open_bus
     from tests.bus.broker_support import NatsServer
     from tests.needs import need
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from loomrl.artifacts import open_artifacts
-from loomrl.bus.bus import open_bus
+from loomrl.bus.open import open_bus
 from loomrl.bus.outbox import Outbox
 from loomrl.canonical import as_uuid
 from loomrl.config import HubConfig, ServingExperiment
