@@ -188,7 +188,7 @@ def test_a_window_that_fails_halfway_is_done_again_to_the_same_effect(
         if boundary == "publish":
             patch.setattr(bus, "fails", "publish")
         elif boundary == "record":
-            patch.setattr("loomrl.bus.sink.append_events", fail)
+            patch.setattr("loomrl.bus.sink.EVENTS.append", fail)
         else:
             patch.setattr("loomrl.bus.stored._StoredSubscription.ack", fail)
         for _ in range(2):
