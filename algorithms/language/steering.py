@@ -14,7 +14,7 @@ from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config import LanguageWeave
 from loomrl.control.preference import Always, Leaning, grouped
 from loomrl.errors import ConfigError
-from loomrl.evaluation.front import Archive
+from loomrl.evaluation.front import ParetoFront
 from loomrl.evaluation.front_report import parts_of
 from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.preference import Preference, percents
@@ -33,7 +33,7 @@ class Steered:
         self.settings = settings
         self.tree = settings.tree
         self._moving = open_moving(settings)
-        self._front = Archive(settings.reference)
+        self._front = ParetoFront(settings.reference)
         self._latest: list[list[float]] = []
 
     @property

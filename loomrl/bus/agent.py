@@ -31,7 +31,7 @@ def open_agent_hub(url: str, agent: str, settings: HubConfig) -> Hub:
     return open_hub(beside(url, hub_name(agent)), settings)
 
 
-def known_agents(db: LoomDB) -> dict[str, str]:
+def list_agents(db: LoomDB) -> dict[str, str]:
     """The agents whose trajectories were taken in, and the names of their hubs; in the order in which they came."""
     found: dict[str, str] = {}
     after = 0
@@ -51,5 +51,5 @@ STORE = "Loomrl-Store"
 
 
 def origin_of(db: LoomDB) -> str:
-    """The id of a LoomDB, made when somebody first asks."""
+    """The id of a LoomDB, made at the first request."""
     return Notes(db).keep_first(ORIGIN, uuid.uuid4().hex)

@@ -32,7 +32,7 @@ def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent
     return redaction.whole(work), redaction.kinds
 
 
-def cleaned_text(text: str, redactor: Redactor) -> str:
+def redact_text(text: str, redactor: Redactor) -> str:
     """Any text, which may be JSON, without findings."""
     return Redaction(redactor).whole(lambda redaction: redaction.json(text))
 

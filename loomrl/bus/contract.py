@@ -373,7 +373,7 @@ class RequestMetadata(TypedDict):
 
 @with_config(CLOSED)
 class TrainingRequest(TypedDict):
-    """A training that somebody asks for."""
+    """A request for a training."""
 
     training_job_id: UUID
     """Id of the job that is asked for; the same request again makes no second job."""

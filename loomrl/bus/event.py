@@ -37,7 +37,7 @@ class Contract(Generic[T]):
                 json.loads(payload, parse_constant=_refuse)
         except ValidationError as error:
             details = error.errors(include_input=False, include_url=False, include_context=False)
-            raise EventError(f"{self.subject}: {_told(details)}") from None
+            raise EventError(f"{self.subject}: {_describe_faults(details)}") from None
         except ValueError as error:
             raise EventError(f"{self.subject}: {error}") from None
         return event
@@ -74,7 +74,7 @@ def contract_of(subject: str) -> Contract[Any]:
     return CONTRACTS[subject]
 
 
-def _told(faults: list[ErrorDetails]) -> str:
+def _describe_faults(faults: list[ErrorDetails]) -> str:
     shown = [
         f"{'.'.join(map(str, fault['loc'])) or 'event'}: {fault['msg'].removeprefix('Value error, ')}"
         for fault in faults[:MOST_FAULTS]

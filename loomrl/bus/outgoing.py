@@ -15,7 +15,7 @@ from loomrl.store.deployments import CONTENT, DEPLOYMENTS, Deployment
 from loomrl.store.events import Event
 from loomrl.store.releases import read_release
 from loomrl.store.replicas import front_of
-from loomrl.store.runs import POLICIES, RUNS, recorded_experiment
+from loomrl.store.runs import POLICIES, RUNS, load_experiment
 from loomrl.store.trainings import TRAININGS
 from loomrl.store.verdicts import VERDICTS
 from loomrl.types import End, Message, Trajectory, Turn
@@ -36,7 +36,7 @@ def trajectory_event(trajectory: Trajectory) -> dict[str, Any] | None:
     """
     if not trajectory.turns:
         return None
-    instructions, first = _parted(trajectory.turns[0].observation)
+    instructions, first = _split_system(trajectory.turns[0].observation)
     seen = [first, *(turn.observation for turn in trajectory.turns[1:])]
     began = iso(trajectory.started_at)
     return {
@@ -80,7 +80,7 @@ def status_event(job: str, moved: Data, *, at: float) -> dict[str, Any]:
     return _without_none(moved) | {"status": status, "training_job_id": as_uuid(job), "timestamp": iso(at)}
 
 
-def deployed_event(deployment: Data, *, policy: Data, endpoint_url: str, release: Data, verdict: Data | None) -> Data:
+def deployment_event(deployment: Data, *, policy: Data, endpoint_url: str, release: Data, verdict: Data | None) -> Data:
     """`agent.rl.model.deployed.v1` from a deployment, its policy version, its release, and a verdict of the gate."""
     strategy = release.get("strategy")
     return {
@@ -123,7 +123,7 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-def _parted(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
+def _split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
     """The instructions of the system, and the messages after them."""
     if len(messages) > 1 and messages[0].role == "system":
         return messages[0].text, messages[1:]
@@ -253,7 +253,7 @@ def _endpoint_url(db: LoomDB, endpoint: str) -> str:
 def _base_model(db: LoomDB, run: str) -> str:
     """The weights that a run began with."""
     try:
-        experiment = recorded_experiment(RUNS.require(db, run))
+        experiment = load_experiment(RUNS.require(db, run))
     except LoomError:  # recorded by an earlier version, and not readable any more
         return "unknown"
     if not isinstance(experiment, Experiment) or not isinstance(experiment.algorithm, LanguageAlgorithm):

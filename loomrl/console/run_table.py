@@ -25,7 +25,7 @@ from loomrl.store.events import EVENTS
 from loomrl.store.policies import EVALUATIONS
 from loomrl.store.runs import RUNS, Run, RunStatus
 from loomrl.store.view.metrics import headlines, last_headlined, last_numbers, read_metrics
-from loomrl.store.view.run_list import SORTS, ListedRun, RunFilter, RunPage, kinds_of_runs, page_of_runs
+from loomrl.store.view.run_list import SORTS, ListedRun, RunFilter, RunPage, list_run_kinds, page_of_runs
 from loomrl.telemetry.panel import SHARES, TITLES
 from loomrl.telemetry.sink import headline_in
 
@@ -113,7 +113,7 @@ def _list(visit: Visit) -> Response:
         groupings=GROUPINGS,
         most=MOST_GROUPED,
         wanted=wanted,
-        kinds=kinds_of_runs(db),
+        kinds=list_run_kinds(db),
         statuses=[status.value for status in RunStatus],
         next=None if page.next is None else place_as(page.next),
         position=EVENTS.last(db),

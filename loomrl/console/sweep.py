@@ -15,7 +15,7 @@ from loomrl.errors import LoomError
 from loomrl.http.site import Refused
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
-from loomrl.store.runs import RUNS, Run, recorded_sweep
+from loomrl.store.runs import RUNS, Run, load_sweep
 from loomrl.store.view.run_list import RunFilter, page_of_runs, trials_of
 from loomrl.telemetry.parallel import parallel_axes
 
@@ -79,7 +79,7 @@ def trials_in(db: LoomDB, run: Run) -> list[dict[str, Any]]:
 
 def _mode(run: Run) -> str:
     try:
-        return recorded_sweep(run).mode
+        return load_sweep(run).mode
     except LoomError:
         return "max"
 

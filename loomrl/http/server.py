@@ -75,7 +75,7 @@ class Connection(Protocol):
     def is_overdue(self, now: float) -> bool:
         """True if the client's time is up. Must be called often: time in which the server worked is not counted."""
         unsent = self.transport.get_write_buffer_size()
-        self._moved(self._unsent - unsent)
+        self._credit(self._unsent - unsent)
         self._unsent = unsent
         if not self.is_waiting:
             self._begin()
@@ -83,7 +83,7 @@ class Connection(Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        self._moved(len(data))
+        self._credit(len(data))
         super().data_received(data)
 
     @override
@@ -100,7 +100,7 @@ class Connection(Protocol):
     def _begin(self) -> None:
         self.since = self.began = self.loop.time()
 
-    def _moved(self, count: int) -> None:
+    def _credit(self, count: int) -> None:
         self.since = min(self.loop.time(), self.since + max(0, count) / self._limits.least_rate)
 
 
@@ -140,6 +140,10 @@ GRACE_S = 3
 """Time for requests in progress when the server ends."""
 
 
+# HAProxy cannot take this over: a hub is served inside a training and a console on a laptop, where nothing but Python is
+# installed, and gateways do without a front there, too. The limits below keep what a front would promise (time for
+# headers, bodies and answers, a least rate, a number of connections, TLS); `Admission` bounds the memory of a body also
+# when it is unpacked, which no front does.
 class Server(uvicorn.Server):
     """Serves an application on bound sockets. `ending` is called first when it ends, for answers that go on and on."""
 

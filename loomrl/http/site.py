@@ -97,7 +97,7 @@ def for_programs(serve: Serve) -> Serve:
 
 
 def _is_visit(method: str, headers: Mapping[str, str]) -> bool:
-    """True if somebody follows a link to us: the linking page cannot read the answer."""
+    """True if a person follows a link to us: the linking page cannot read the answer."""
     sent = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
     return method == "GET" and sent == ("navigate", "document")
 

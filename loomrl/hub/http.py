@@ -1,4 +1,4 @@
-"""The hub over HTTP: an ASGI application with the `/v2` routes, and whatever other protocol is mounted beside them."""
+"""The hub over HTTP: an ASGI application with the `/v2` routes, and other protocols mounted beside them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

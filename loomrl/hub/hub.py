@@ -155,14 +155,14 @@ def _sum(same: Sequence[EnvironmentStats]) -> EnvironmentStats:
 class Hub(ABC):
     """A durable queue of groups: idempotent append, lease → ack → gone, bounded staleness, fair shares, replay.
 
-    Expired leases are taken back and groups whose time is up are decided whenever somebody asks for groups or counts.
+    Expired leases are taken back and groups whose time is up are decided at each call for groups or counts.
     """
 
     @abstractmethod
     def append(self, trajectories: Sequence[Trajectory | bytes | memoryview]) -> list[int]:
         """Store them durably and return their cursors; a repeated id with equal content returns its first cursor.
 
-        A repeated id with other content raises Conflict, and nothing of the call is stored. A group nobody opened
+        A repeated id with other content raises Conflict, and nothing of the call is stored. A group that was not opened
         is opened by its first trajectory. One that comes after its group was decided is kept as late. What is encoded
         already (`loomrl.hub.codec`) is stored as it is.
         """
@@ -253,7 +253,7 @@ class Hub(ABC):
 MOST_AT_ONCE = 10_000
 """Trajectories of one append, groups of one lease."""
 POSITION_BITS = 48
-"""Of a cursor; a cursor of several shards holds one position of each."""
+"""Bits of one shard's position in a cursor; a cursor of several shards holds one position of each."""
 
 
 class Shard(Hub):
@@ -281,7 +281,7 @@ class Shard(Hub):
 
     @abstractmethod
     def undecided(self) -> list[str]:
-        """Leases that are pinned past their expiry: whoever pinned them may be gone. Others that expired are ended."""
+        """Leases that are pinned past their expiry, perhaps by a dead process. Others that expired are ended."""
 
     @abstractmethod
     def lease_state(self, lease_id: str) -> tuple[str, int | None]:

@@ -49,7 +49,7 @@ _SHARD = re.compile(r"-\d+$")
 
 
 def run_hubs(db: LoomDB, names: Sequence[str]) -> dict[str, bool]:
-    """Of these LoomDBs beside, those that are hubs of runs → whether the run is going on. Each shard is one."""
+    """The LoomDBs of these that are hubs of runs → True while the run is going on. Each shard is one."""
     with db.read() as connection:
         going = {id: status == RunStatus.RUNNING for id, status in connection.execute(select(RUNS.c.id, RUNS.c.status))}
     found = {name: name if name in going else _SHARD.sub("", name) for name in names}

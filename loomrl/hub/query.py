@@ -39,7 +39,7 @@ def read_groups(connection: Connection, positions: Sequence[int]) -> tuple[list[
     damaged = []
     for position in positions:
         try:
-            attempts = tuple(_restored(row) for row in members[position])
+            attempts = tuple(_decode(row) for row in members[position])
         except CorruptPayload:
             damaged.append(heads[position].id)
         else:
@@ -62,7 +62,7 @@ def read_page(connection: Connection, after: int, limit: int, selection: Selecti
     page: list[tuple[int, Trajectory]] = []
     size = 0
     for row in _stream(connection, _query(after, limit, selection)):
-        page.append((row.position, _restored(row)))
+        page.append((row.position, _decode(row)))
         size += len(row.payload)
         if size >= PAGE_BYTES:
             break
@@ -74,7 +74,7 @@ def _stream(connection: Connection, query: Select[Any]) -> Iterator[Any]:
         yield from rows
 
 
-def _restored(row: Any) -> Trajectory:
+def _decode(row: Any) -> Trajectory:
     return decode(row.payload, origin=f"trajectory {row.id!r} at cursor {row.position}")
 
 
@@ -115,7 +115,7 @@ class Stored:
 
 
 class Tried(NamedTuple):
-    """What came of the attempts in an environment."""
+    """The outcome of the attempts in an environment."""
 
     attempts: int = 0
     failed: int = 0
@@ -150,7 +150,7 @@ def read_stored(db: LoomDB, *, after: int, limit: int) -> tuple[int, list[Stored
     with db.read() as connection, connection.execution_options(yield_per=16).execute(query) as rows:
         for row in rows:
             after = row.position
-            if (stored := _stored(row)) is not None:
+            if (stored := _parse_stored(row)) is not None:
                 found.append(stored)
             size += len(row.payload)
             if size >= PAGE_BYTES:
@@ -165,11 +165,11 @@ def find_stored(db: LoomDB, id: str) -> int | None:
     return place
 
 
-def stored_at(db: LoomDB, places: Sequence[int]) -> dict[int, Stored]:
+def read_stored_at(db: LoomDB, places: Sequence[int]) -> dict[int, Stored]:
     """The trajectories at these places; those that were deleted, or are damaged, are left out."""
     with db.read() as connection:
         rows = list(connection.execute(select(*_COLUMNS).where(trajectories.c.position.in_(places))))
-    return {row.position: found for row in rows if (found := _stored(row)) is not None}
+    return {row.position: found for row in rows if (found := _parse_stored(row)) is not None}
 
 
 def glimpses(db: LoomDB, places: Sequence[int], *, most_bytes: int) -> dict[int, Trajectory | None]:
@@ -178,7 +178,7 @@ def glimpses(db: LoomDB, places: Sequence[int], *, most_bytes: int) -> dict[int,
     query = select(trajectories.c.position, trajectories.c.created_at, small.label("payload"))
     with db.read() as connection:
         rows = list(connection.execute(query.where(trajectories.c.position.in_(places))))
-    found = {row.position: None if row.payload is None else _stored(row) for row in rows}
+    found = {row.position: None if row.payload is None else _parse_stored(row) for row in rows}
     return {place: None if stored is None else stored.trajectory for place, stored in found.items()}
 
 
@@ -203,7 +203,7 @@ def _members(connection: Connection, group: int, limit: int) -> list[Sibling]:
     return [Sibling(row.position, row.id, row.success, row.ending) for row in connection.execute(query)]
 
 
-def _stored(row: Any) -> Stored | None:
+def _parse_stored(row: Any) -> Stored | None:
     try:
         return Stored(row.position, row.created_at, decode(row.payload, origin=f"cursor {row.position}"))
     except CorruptPayload:
@@ -215,8 +215,8 @@ def _position_in(db: LoomDB) -> Callable[[Any, bytes], ColumnElement[int]]:
     return func.instr if db.is_sqlite else func.pg_catalog.position
 
 
-def tried_by_environment(db: LoomDB) -> dict[str, Tried]:
-    """Of each environment what the hub took in."""
+def count_attempts(db: LoomDB) -> dict[str, Tried]:
+    """Environment → the attempts that the hub took in."""
     counters = select(
         hub_counters.c.environment, hub_counters.c.trajectories, hub_counters.c.failures, hub_counters.c.success_sum
     )

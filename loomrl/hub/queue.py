@@ -257,7 +257,7 @@ class LocalHub(Shard):
         def job(ledger: Ledger) -> Loan:
             self._clear(ledger, version)
             loan = Loan(id=id, consumer=consumer, version=version, expires_at=self._expiry(ledger))
-            return lending.lent_already(ledger, id) or lending.lend(ledger, replace(loan, positions=pick(ledger)))
+            return lending.find_loan(ledger, id) or lending.lend(ledger, replace(loan, positions=pick(ledger)))
 
         loan = self._committer.run(job)
         whole, damaged = self._look(lambda connection: query.read_groups(connection, loan.positions))

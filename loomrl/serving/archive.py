@@ -22,9 +22,9 @@ from loomrl.store.sessions import (
     archive_sessions,
     end_idle,
     end_old,
-    ended_sessions,
     forget,
-    opted_out,
+    list_ended_sessions,
+    list_opted_out,
     people_in,
     read_calls,
 )
@@ -98,7 +98,7 @@ class Archive:
 
     def _store(self) -> tuple[int, int]:
         stored = derived = 0
-        while sessions := ended_sessions(self._db, self._endpoint, limit=TOGETHER):
+        while sessions := list_ended_sessions(self._db, self._endpoint, limit=TOGETHER):
             made = {session.id: self._made(session) for session in sessions}
             self._hub.append([payload for payload, _ in made.values() if payload])
             derived += append_feedback(self._db, self._derived(made))
@@ -123,7 +123,7 @@ class Archive:
         """The derived feedback, without that of people who opted out."""
         if not any(found for _, found in made.values()):
             return []
-        out = opted_out(self._db)
+        out = list_opted_out(self._db)
         people = people_in(self._db, list(made))
         return [one for id, (_, found) in made.items() if not people.get(id, set()) & out for one in found]
 

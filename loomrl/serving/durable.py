@@ -25,7 +25,7 @@ from loomrl.serving.recording.record import Call, kept, spoken, told
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.thread import Known, Spoken, Threads, answer_marks
 from loomrl.store import LoomDB, open_store
-from loomrl.store.sessions import SESSIONS, StoredSession, find_session, opted_out, person_of, read_calls
+from loomrl.store.sessions import SESSIONS, StoredSession, find_session, list_opted_out, person_of, read_calls
 from loomrl.types import Trajectory
 
 log = redacted_logger(__name__)
@@ -106,7 +106,7 @@ class Store:
             return True
         if self._clock() - self._out_at > self._settings.opt_out_s:
             self._out_at = self._clock()
-            self._out = await self._read(opted_out, self._db)
+            self._out = await self._read(list_opted_out, self._db)
         return person_of(endpoint, ask.user) not in self._out
 
     async def session_of(self, key: str, ask: Ask) -> str | None:

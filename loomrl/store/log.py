@@ -155,7 +155,7 @@ class Records(Generic[T]):
         row = self.row(one)
         for name, value in row.items():
             if isinstance(value, str) and "\0" in value:
-                raise StoreError(f"{self._named(one)}: {name}={value!r:.200} has a NUL character. Remove it.")
+                raise StoreError(f"{self._describe(one)}: {name}={value!r:.200} has a NUL character. Remove it.")
         stored = next(iter(fetch(connection, self.select(id=row["id"]))), None)
         if stored is None:
             connection.execute(insert(self.table).values(**row))
@@ -163,7 +163,7 @@ class Records(Generic[T]):
         for name, value in row.items():
             if name not in changing and stored[name] != value and not self._is_same_json(name, stored[name], value):
                 raise IdTaken(
-                    f"{self._named(one)} is stored already with {name}={stored[name]!r:.200}, "
+                    f"{self._describe(one)} is stored already with {name}={stored[name]!r:.200}, "
                     f"now it comes with {value!r:.200}. Nothing was stored; use a new id."
                 )
         return False
@@ -175,10 +175,10 @@ class Records(Generic[T]):
     def _plain(self, name: str, one: T) -> Any:
         value = getattr(one, name)
         if name in self._json:
-            return None if value is None else to_json(value, what=f"{self._named(one)}: {name}")
+            return None if value is None else to_json(value, what=f"{self._describe(one)}: {name}")
         return value.value if isinstance(value, Enum) else value
 
-    def _named(self, one: T) -> str:
+    def _describe(self, one: T) -> str:
         return f"{self.table.name} {getattr(one, 'id', '')!r:.100}"
 
 

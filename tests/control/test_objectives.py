@@ -11,7 +11,7 @@ from loomrl.config.weave import Objectives, Weave
 from loomrl.control.preference import Preferred, Simplex, Steering, VectorRewards, earned_in, grouped
 from loomrl.control.space import flatten
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.evaluation.front import Archive
+from loomrl.evaluation.front import ParetoFront
 from tests.algorithms.objective_envs import WAYS, Road
 
 DEEP = {"task": {"progress": 0.5, "look": {"weight": 0.5, "parts": {"style": 0.2, "calm": 0.8}}}, "harm": 1}
@@ -102,7 +102,7 @@ def test_a_part_that_is_not_named_is_missed() -> None:
 
 def test_a_front_of_a_tree_has_the_axes_of_its_names() -> None:
     tree = Weave(objectives=DEEP).tree
-    front = Archive((-5.0, -5.0))
+    front = ParetoFront((-5.0, -5.0))
     front.observe(grouped([[1, 0, 0, -1], [0, 1, 1, 0]], tree))
     assert front.points is not None
     np.testing.assert_allclose(front.points, [[0.5, -1], [0.5, 0]][1:])

@@ -42,7 +42,7 @@ from loomrl.control.network import Normalizer
 from loomrl.control.preference import Preferred, Steering, earned_in, grouped, preference_in
 from loomrl.control.weave import Judged, Threads
 from loomrl.errors import ConfigError
-from loomrl.evaluation.front import Archive
+from loomrl.evaluation.front import ParetoFront
 from loomrl.telemetry.metric import Metric
 
 Array = NDArray[np.float64]
@@ -297,7 +297,7 @@ class Weave(PPO):
         """With an empty front."""
         super().setup(config)
         settings = self.config.settings
-        self.front = Archive(settings.reference)
+        self.front = ParetoFront(settings.reference)
         self.moving = open_moving(settings)
         self._nodes: dict[str, float] = {}
 

@@ -13,7 +13,7 @@ from loomrl.hub.hub import Hub, Selection
 from loomrl.serving.retention.file import delete_file, exists, ids_in, read_file, write_file
 from loomrl.store import LoomDB
 from loomrl.store.archives import ArchiveFile, begin_file, drop_file, list_files, move_file
-from loomrl.store.erasures import delete_judgements, erased, purge_erasures
+from loomrl.store.erasures import delete_judgements, find_erased, purge_erasures
 from loomrl.store.sessions import forget_participants
 from loomrl.types import Trajectory
 
@@ -85,7 +85,7 @@ class Retention:
         """Take the trajectories of a complete file out of the hub; and those that were erased meanwhile, out of it."""
         ids = ids_in(file.url)
         self._hub.delete(ids)
-        if gone := erased(self._db, ids):
+        if gone := find_erased(self._db, ids):
             take_out(self._db, file, gone, now=now)
             return
         with self._db.write() as connection:
