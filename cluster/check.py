@@ -1,4 +1,4 @@
-"""Checks of cluster files without a cluster: Ray's launcher files by Ray's own schema, KubeRay's by closed models."""
+"""Checks of cluster files without a cluster: Ray's launcher files by Ray's own schema, KubeRay's by its definitions."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from loomrl.cluster.crds import Schemas, crd_faults
-from loomrl.cluster.kuberay import KINDS, ClusterSpec, Pods, RayService, cluster_of
+from loomrl.cluster.crds import Schemas, crd_faults, shipped_crds
 from loomrl.cluster.pod import matches, no_such_key
 from loomrl.config import ServingExperiment
 from loomrl.errors import ConfigError, unknown
@@ -21,6 +20,8 @@ PLAIN = {
     "apps/v1 Deployment": "V1Deployment",
 }
 """`apiVersion kind` of Kubernetes itself → its model."""
+CLUSTERS = {"RayCluster": None, "RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
+"""Kinds of KubeRay, and where in their `spec` the cluster is."""
 OURS = "loomrl.serving.deployment.app:build"
 """The application of an experiment of serving."""
 
@@ -28,7 +29,7 @@ OURS = "loomrl.serving.deployment.app:build"
 def check_file(file: Path, crds: Schemas | None = None) -> list[str]:
     """A summary of the file, one line per document; a ConfigError lists every mistake.
 
-    With `crds`, resources of KubeRay are checked against these definitions too.
+    Resources of KubeRay are checked against these definitions, or against those that ship.
     """
     found = [_check(document, f"{file}", crds) for document in documents(file)]
     if not found:
@@ -52,9 +53,9 @@ def kinds(file: Path) -> dict[str, dict[str, float]]:
     for document in documents(file):
         if "available_node_types" in document:
             found |= {name: node["resources"] for name, node in document["available_node_types"].items()}
-        elif document.get("kind") in KINDS:
-            spec = cluster_of(KINDS[document["kind"]].parse(document, origin=str(file)))
-            found |= _kuberay_kinds(spec) if spec else {}
+        elif document.get("kind") in CLUSTERS:
+            _check(document, str(file), None)
+            found |= {name: _resources(pods) for name, pods in _pods(_cluster_of(document)).items()}
     return found
 
 
@@ -67,17 +68,16 @@ def _check(raw: Any, origin: str, crds: Schemas | None) -> str:
     plain = PLAIN.get(f"{raw.get('apiVersion')} {kind}")
     if plain is not None:
         return _check_plain(raw, plain, origin)
-    if kind not in KINDS:
-        raise ConfigError(f"{origin}: {unknown('kind', kind, [*KINDS, *(about.split()[1] for about in PLAIN)])}")
-    resource = KINDS[kind].parse(raw, origin=origin)
-    spec = cluster_of(resource)
-    faults = [*_kuberay_faults(spec)] if spec else []
-    faults += crd_faults(raw, crds) if crds is not None else ()
-    if isinstance(resource, RayService):
-        faults += _serve_faults(resource.spec.serveConfigV2)
+    if kind not in CLUSTERS:
+        raise ConfigError(f"{origin}: {unknown('kind', kind, [*CLUSTERS, *(about.split()[1] for about in PLAIN)])}")
+    _refuse(list(crd_faults(raw, shipped_crds() if crds is None else crds)), origin)
+    cluster = _cluster_of(raw)
+    faults = [*_kuberay_faults(cluster)]
+    if kind == "RayService":
+        faults += _serve_faults(raw["spec"].get("serveConfigV2", ""))
     _refuse(faults, origin)
-    groups = ", ".join(workers.groupName for workers in spec.workerGroupSpecs) if spec else "a cluster by its labels"
-    return f"{kind} {raw['metadata'].get('name')!r}: {groups}"
+    groups = ", ".join(group["groupName"] for group in cluster.get("workerGroupSpecs", ()))
+    return f"{kind} {raw['metadata'].get('name')!r}: {groups if cluster else 'a cluster by its labels'}"
 
 
 def _check_plain(raw: dict[str, Any], model: str, origin: str) -> str:
@@ -165,41 +165,48 @@ def _run_instances() -> Any:
 # -- KubeRay -----------------------------------------------------------------------------------------------------------
 
 
-def _kuberay_faults(spec: ClusterSpec) -> Iterator[str]:
+def _cluster_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The cluster of a resource; empty for a job that selects an existing one."""
+    inside = CLUSTERS[raw["kind"]]
+    cluster: Mapping[str, Any] = raw["spec"] if inside is None else raw["spec"].get(inside) or {}
+    return cluster
+
+
+def _kuberay_faults(cluster: Mapping[str, Any]) -> Iterator[str]:
     """Mistakes that no single key shows."""
-    for group in spec.workerGroupSpecs:
-        if not group.minReplicas <= group.replicas <= group.maxReplicas:
+    for group in cluster.get("workerGroupSpecs", ()):
+        low, count, high = (group.get(key, 0) for key in ("minReplicas", "replicas", "maxReplicas"))
+        if not low <= count <= high:
             yield (
-                f"workerGroupSpecs {group.groupName}: replicas={group.replicas} is not between "
-                f"minReplicas={group.minReplicas} and maxReplicas={group.maxReplicas}"
+                f"workerGroupSpecs {group['groupName']}: replicas={count} is not between minReplicas={low} and "
+                f"maxReplicas={high}"
             )
-    for name, pods in _pods(spec).items():
+    for name, pods in _pods(cluster).items():
         try:
             _resources(pods)
         except ValueError as error:
-            yield f"{name}: rayStartParams.resources={pods.rayStartParams['resources']}: {error}"
+            yield f"{name}: rayStartParams.resources={pods['rayStartParams']['resources']}: {error}"
 
 
-def _kuberay_kinds(spec: ClusterSpec) -> dict[str, dict[str, float]]:
-    return {name: _resources(pods) for name, pods in _pods(spec).items()}
+def _pods(cluster: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    if not cluster:
+        return {}
+    return {"head": cluster["headGroupSpec"]} | {
+        group["groupName"]: group for group in cluster.get("workerGroupSpecs", ())
+    }
 
 
-def _pods(spec: ClusterSpec) -> dict[str, Pods]:
-    return {"head": spec.headGroupSpec} | {group.groupName: group for group in spec.workerGroupSpecs}
-
-
-def _resources(pods: Pods) -> dict[str, float]:
+def _resources(pods: Mapping[str, Any]) -> dict[str, float]:
     """By Ray's names: the first container's limits, and the resources given to Ray beside them."""
-    limits = pods.template["spec"]["containers"][0].get("resources", {}).get("limits", {})
-    told = {}
-    params = pods.rayStartParams
+    limits = pods["template"]["spec"]["containers"][0].get("resources", {}).get("limits", {})
+    params = pods.get("rayStartParams", {})
+    custom = {}
     if "resources" in params:
-        told = json.loads(
-            json.loads(params["resources"]) if params["resources"].startswith('"') else params["resources"]
-        )
+        text = params["resources"]
+        custom = json.loads(json.loads(text) if text.startswith('"') else text)
     cpus = float(params.get("num-cpus", limits.get("cpu", 0)))
     gpus = float(params.get("num-gpus", limits.get("nvidia.com/gpu", 0)))
-    return {"CPU": cpus, "GPU": gpus} | {name: float(amount) for name, amount in told.items()}
+    return {"CPU": cpus, "GPU": gpus} | {name: float(amount) for name, amount in custom.items()}
 
 
 def _serve_faults(text: str) -> Iterator[str]:

@@ -77,6 +77,6 @@ def _models() -> Any:
         from kubernetes.client import models
     except ImportError:
         raise ConfigError(
-            "files of KubeRay are checked with the Kubernetes client: pip install 'loomrl[kubernetes]'."
+            "objects of Kubernetes are checked with its Python client: pip install 'loomrl[kubernetes]'."
         ) from None
     return models

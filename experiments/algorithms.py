@@ -57,7 +57,7 @@ def _control(experiment: ControlExperiment, run: str | None) -> Any:
 
         return SACConfig.of(experiment, run=run)
     if isinstance(experiment.algorithm, Weave):
-        from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+        from loomrl.algorithms.control.weave import WeaveConfig
 
         return WeaveConfig.of(experiment, run=run)
     if isinstance(experiment.algorithm, BC):

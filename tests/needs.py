@@ -102,8 +102,8 @@ def can_unshare() -> bool:
 def can_make_a_lab() -> bool:
     """True if we are root, and what a lab and its tests start is here."""
     # Imported here: the adapters' environments run some of the tests, and have no such package.
-    from loomrl.cluster.lab.machine import check_machine
     from loomrl.errors import ClusterError
+    from tests.lab.machine import check_machine
 
     try:
         check_machine()

@@ -78,7 +78,7 @@ OPENED_IN = {
     "chdb": set(),
     "vllm": {"loomrl/inference/vllm/*", "experiments/bench/vllm.py"},
     "wandb": {"loomrl/telemetry/sink.py"},
-    "peft": {"algorithms/language/model/lora.py"},
+    "peft": {"algorithms/language/lora.py"},
     "math_verify": {"envs/math/verify.py"},
     "PIL": {
         "envs/multimodal/canvas.py",
@@ -91,7 +91,7 @@ OPENED_IN = {
     "pettingzoo": {"envs/teamwork/parallel.py", "loomrl/gym/adapters/pettingzoo.py"},
     "pyspiel": {"envs/game/spiel.py"},
     "open_spiel": set(),
-    "minari": {"loomrl/control/minari.py"},
+    "minari": {"loomrl/control/logged.py"},
     "moocore": {"loomrl/evaluation/front.py"},
     "babel": {"envs/language/locale.py"},
     "phonenumbers": {"loomrl/safety/redaction/phone.py"},

@@ -9,19 +9,19 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util.debug import log_once
 from typing_extensions import override
 
-from loomrl.algorithms.comm import refuse
 from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.algorithms.language.module import LanguageModule
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
-from loomrl.algorithms.language.rollout.runner import LanguageRunner
+from loomrl.algorithms.language.runner import LanguageRunner
 from loomrl.algorithms.language.served.learner import ServedLearner
 from loomrl.algorithms.language.weave import WeaveLanguageLearner
+from loomrl.algorithms.learners import refuse
 from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import Part, needed_cpus, place
 from loomrl.config import GRPO, KTO, PPO, RAFT, CustomAlgorithm, Experiment, LanguageWeave, VllmEngineConfig
 from loomrl.errors import ConfigError
-from loomrl.gym.catalogue import Registration, announced, registrations
-from loomrl.gym.task_mixture import known
+from loomrl.gym.catalogue import EnvironmentRegistration, list_announced, registrations
+from loomrl.gym.task_mixture import resolve_id
 from loomrl.inference.engine import Engine
 from loomrl.named import named
 from loomrl.schema import Tree, merge, nest
@@ -49,7 +49,7 @@ class LanguageConfig(NamedConfig):
     """
 
     settings: type[Algorithms] = GRPO
-    """Of an algorithm of your own: one of ours, whose settings and advantages it takes, or a subclass with more."""
+    """For an algorithm of your own: the settings and advantages of one of ours, or a subclass with more settings."""
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class or named(LANGUAGE, what="algorithm"))
@@ -60,7 +60,7 @@ class LanguageConfig(NamedConfig):
         self.changes: dict[str, Any] = {}
         self.run: str | None = None
         """Id of the run; an existing one is resumed. None makes a new one."""
-        self.registrations: tuple[Registration, ...] = ()
+        self.registrations: tuple[EnvironmentRegistration, ...] = ()
         """Environments that remote runners have to know."""
         self.shared_engine: Engine | None = None
         """The engine of runners that have none of their own."""
@@ -101,8 +101,8 @@ class LanguageConfig(NamedConfig):
         if experiment.rollout.replay is not None:
             experiment.rollout.replay.check_algorithm(self.algorithm)  # one of the user's own was not seen before
         for environment in experiment.environments:
-            known(environment.id)
-        self.registrations = (*registrations(), *announced(each.id for each in experiment.environments))
+            resolve_id(environment.id)
+        self.registrations = (*registrations(), *list_announced(each.id for each in experiment.environments))
         self.seed = experiment.seed
         self.num_env_runners = experiment.rollout.runners
         self.create_local_env_runner = not experiment.rollout.runners
@@ -150,7 +150,7 @@ class LanguageConfig(NamedConfig):
 
     @property
     def needed_cpus(self) -> int:
-        """Of remote learners, runners and engines."""
+        """CPUs of remote learners, runners and engines."""
         config = self.copy(copy_frozen=False)
         config.validate()
         return needed_cpus(config)

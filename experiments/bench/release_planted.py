@@ -15,9 +15,9 @@ from loomrl.config.release import ReleasePlan
 from loomrl.release.controller import Trail
 from loomrl.release.passage import CANARY, STABLE, Passage, Phase, decide, steps_of
 from loomrl.safety.open import open_text_rule
-from loomrl.safety.refusing import refuses
+from loomrl.safety.phrase import refuses
 from loomrl.safety.rule import Asked
-from loomrl.safety.screen import screened
+from loomrl.safety.screen import screen_text
 from loomrl.store.observations import Observation
 
 PLAN = ReleasePlan.parse({"strategy": "canary"})
@@ -212,7 +212,7 @@ class Traffic:
 
     def _read(self, text: str) -> tuple[float, float, float]:
         if text not in self._verdicts:
-            hit = screened(self._rules, text, asked=Asked()).hit
+            hit = screen_text(self._rules, text, asked=Asked()).hit
             self._verdicts[text] = (float(not text.strip()), float(refuses(text)), float(hit is not None))
         return self._verdicts[text]
 

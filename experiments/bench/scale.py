@@ -22,13 +22,14 @@ import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
-from loomrl.algorithms.language.collector import Collector, open_collector
-from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
+from loomrl.algorithms.language.collector import TurnCollector
+from loomrl.algorithms.language.runner_group import RunnerGroup
+from loomrl.algorithms.timing import Phases
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.bench.rounds import machine, medians, say
 from loomrl.experiments.shipped import TRAINED, resolve
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Plan
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.hub import Hub, Selection, open_hub
 from loomrl.inference.weights.sealed import Sealed
@@ -135,8 +136,8 @@ def record(folder: Path, size: Size) -> Recording:
     algo.listen = lambda done, metrics: history.append(dict(metrics))
     while algo.stopped is None:
         algo.train()
-    trajectories = tuple(t for _, t in algo.collector.hub.replay(selection=Selection(run="real")))
-    sealed = algo._first_of(lambda learner: learner.sealed(algo.collector.done))
+    trajectories = tuple(t for _, t in algo.source.hub.replay(selection=Selection(run="real")))
+    sealed = algo._first_of(lambda learner: learner.seal(algo.done))
     algo.stop()
     settled = history[1:]
     learn_s = statistics.median(line[Metric.TIME_LEARN] for line in settled) / experiment.rollout.group_size
@@ -178,14 +179,14 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
     rng = random.Random(count)
     found: list[dict[str, float]] = []
     with ExitStack() as stack:
-        collector = stack.enter_context(_collector(experiment))
+        collector = stack.enter_context(_collector(experiment, runners))
         clock = Clock()
         collector.hub = cast(Hub, Metered(collector.hub, clock))
         ledger = collector.ledger(stack.enter_context(open_store(experiment.store_url)), Claim("scale", 1, "bench"))
         _publish(runners, replace(recording.sealed, version=0))
         for done in range(rounds + 1):
             clock.start()
-            groups, _ = collector.attempt(_policy(experiment, done), runners.play)
+            groups, _ = collector.collect(_policy(experiment, done), Phases())
             collector.advance(groups)
             ledger.commit(collector.done, _folder(folder / f"checkpoint-{done}"), collector.state_dict())
             clock.stop()
@@ -332,7 +333,7 @@ class Metered:
 
 
 @contextmanager
-def _collector(experiment: Experiment) -> Iterator[Collector]:
+def _collector(experiment: Experiment, runners: RunnerGroup) -> Iterator[TurnCollector]:
     """A run's collector, opened as by an algorithm."""
     run = "scale"
     with open_store(experiment.store_url) as db:
@@ -344,7 +345,7 @@ def _collector(experiment: Experiment) -> Iterator[Collector]:
             groups_per_update=experiment.rollout.groups_per_update,
             environments=experiment.environments,
         ) as hub:
-            yield open_collector(experiment, run, hub, Notes(db), mixture)
+            yield TurnCollector.of(experiment, run, hub, Notes(db), mixture, play=runners.play)
 
 
 def _policy(experiment: Experiment, version: int) -> LanguagePolicy:

@@ -64,7 +64,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
         )
         algo = open_algorithm(experiment).build_algo()
         say("warm start")
-        algo.warm_up()
+        algo.begin()
         figures: dict[str, Any] = {"parameters_m": round(sum(w.numel() for w in algo._weights().values()) / 1e6, 2)}
         history: list[Metrics] = []
         sequences = {rate: _versions(algo, rate, size.versions, history) for rate in size.rates}
@@ -183,7 +183,7 @@ def _first_token(algo: Any, size: Size) -> dict[str, Any]:
     with open_fleet(VllmEngineConfig(kind="vllm"), opening) as fleet:
         for version in range(1, size.loads + 1):
             begun = time.perf_counter()
-            fleet.load(algo._first_of(lambda learner, version=version: learner.sealed(version)))
+            fleet.load(algo._first_of(lambda learner, version=version: learner.seal(version)))
             ((completion,),) = fleet.probe(probes)
             times.append(time.perf_counter() - begun)
             assert {*map(int, completion.versions_T)} == {version}

@@ -23,11 +23,6 @@ BENCHMARKS = {
         "serve",
         "Seconds to the first answer, acts per second, what the gateway adds to the bare engine, many open streams.",
     ),
-    "hosts": (
-        "hosts",
-        "Seconds and bytes of an update by hosts and bandwidth, all-reduce, weights by Nexus and whole, a hub "
-        "over the wire; on hosts of a lab, which needs root.",
-    ),
     "console": (
         "console",
         "Milliseconds of the console's pages over a million trajectories, and from a commit to the browser.",

@@ -219,12 +219,12 @@ def redact(
     """Print a text as it would be stored, without secrets and personal data; with --json the findings alone."""
     from loomrl.safety.placeholder import Counting
     from loomrl.safety.redaction import PatternRedactor
-    from loomrl.safety.redaction.redactor import replaced
+    from loomrl.safety.redaction.redactor import replace_findings
 
     text = file.read().decode("utf-8", "replace")
     found = PatternRedactor().find(text)
     if not face().as_json:
-        sys.stdout.buffer.write(replaced(text, found).text.encode())
+        sys.stdout.buffer.write(replace_findings(text, found).text.encode())
         return
     names = Counting()
     names.see(text)

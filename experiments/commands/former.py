@@ -40,6 +40,6 @@ FORMER = {
     "cluster check": "loomrl doctor FILE",
     "envs verify": "loomrl envs diff ID",
     "metrics files": "loomrl new monitoring FOLDER",
-    "lab": "python -m loomrl.cluster.lab",
+    "lab": "python -m tests.lab",
 }
 """Former word → the command that does it now."""

@@ -21,7 +21,7 @@ from loomrl.record.catalogue import REWARDS
 if TYPE_CHECKING:
     from loomrl.config import RewardPipeline
     from loomrl.evaluation.statistics import Interval
-    from loomrl.feedback.calibration.calibrate import Report
+    from loomrl.feedback.calibrate import Report
     from loomrl.feedback.content import Contents
     from loomrl.feedback.reward.judging import Judged, Judging
     from loomrl.hub import Hub
@@ -113,8 +113,8 @@ def ask(
     Repeated with the same count it asks about the same trajectories, and nothing twice.
     """
     from loomrl.experiments.shipped import resolve_rubric
-    from loomrl.feedback.calibration.rating import ask_people
     from loomrl.feedback.content import Contents
+    from loomrl.feedback.rating import ask_people
 
     rubric = resolve_rubric(experiment, part, settings or [])
     with open_face_store() as db, Contents(face().store) as contents:
@@ -142,9 +142,9 @@ def calibrate(  # noqa: PLR0913 - a command with its options
 ) -> None:
     """Compare a rubric's judge with people, and fit the map from its score to theirs. Ends with 1 if there is none."""
     from loomrl.experiments.shipped import resolve_rubric
-    from loomrl.feedback.calibration.calibrate import compare
-    from loomrl.feedback.calibration.rating import from_feedback, from_inbox
+    from loomrl.feedback.calibrate import compare
     from loomrl.feedback.content import Contents
+    from loomrl.feedback.rating import from_feedback, from_inbox
 
     rubric = resolve_rubric(experiment, part, settings or [])
     with open_face_store() as db, Contents(face().store) as contents:

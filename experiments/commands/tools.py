@@ -50,7 +50,7 @@ def new(
     from loomrl.experiments.new import make_new
 
     if what == MONITORING:
-        from loomrl.cluster.monitoring.folder import write
+        from loomrl.cluster.monitoring import write
 
         files = [str(path) for path in write(Path(name))]
         emit({"files": files}, show=lambda console: console.print("\n".join(files), highlight=False))

@@ -17,7 +17,7 @@ import transformers
 from torch import nn
 from transformers import PreTrainedModel
 
-from loomrl.algorithms.language.logprob import LOGITS_AT_ONCE, chosen_logprobs
+from loomrl.algorithms.language.score import LOGITS_AT_ONCE, chosen_logprobs
 from loomrl.experiments.bench.model import (
     HALF_BILLION,
     Size,

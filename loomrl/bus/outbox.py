@@ -24,7 +24,7 @@ from loomrl.bus.outgoing import (
 from loomrl.canonical import as_uuid
 from loomrl.config import HubConfig
 from loomrl.errors import EventError
-from loomrl.feedback.reward.event import as_event
+from loomrl.feedback.reward.pipeline import as_event
 from loomrl.hub.hub import Hub, Selection
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB

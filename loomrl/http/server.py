@@ -140,10 +140,10 @@ GRACE_S = 3
 """Time for requests in progress when the server ends."""
 
 
-# HAProxy cannot take this over: a hub is served inside a training and a console on a laptop, where nothing but Python is
-# installed, and gateways do without a front there, too. The limits below keep what a front would promise (time for
-# headers, bodies and answers, a least rate, a number of connections, TLS); `Admission` bounds the memory of a body also
-# when it is unpacked, which no front does.
+# HAProxy cannot take this over: a hub is served inside a training and a console on a laptop, where nothing but Python
+# is installed, and gateways do without a front there, too. The limits below keep what a front would promise (time for
+# headers, bodies and answers, a least rate, a number of connections, TLS). `Admission` bounds the memory of a body
+# also when it is unpacked, which no front does.
 class Server(uvicorn.Server):
     """Serves an application on bound sockets. `ending` is called first when it ends, for answers that go on and on."""
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from loomrl.errors import HubError, LeaseLost
-from loomrl.gym.share import Stake, shares
+from loomrl.gym.curriculum import Stake, shares
 from loomrl.hub.hub import MOST_AT_ONCE
 from loomrl.hub.ledger import Ledger, highest
 from loomrl.store.hub_tables import groups, leases, trajectories
@@ -87,7 +87,7 @@ def sweep(ledger: Ledger) -> None:
 
 
 def release_stale(ledger: Ledger, *, floor: int) -> None:
-    """Take groups out that hold an attempt by a version before `floor`; finished or not, they are too old to train on."""
+    """Take groups out that hold an attempt by a version before `floor`; finished or not, they are too old."""
     for state in ("ready", "open"):
         _change(ledger, _is_stale(state, floor), state, "released", cause="stale")
 

@@ -13,7 +13,7 @@ WORDS = (
     *("パスワード", "secret", "token", "key", "auth", "cred", "mnemonic", "sess", "sid", "sig", "salt", "seed", "jwt"),
     *("cookie", "csrf", "otp", "code"),
 )
-"""Parts of names that promise something."""
+"""Parts of names that announce a secret."""
 _CLOSE = r"[\\\"'`\])]{0,4}"
 _IS = r"\s{1,8}(?:is|was|ist|war|lautet|est|es|è|é)"
 _TYPE = r"(?:(?:[ \t]{0,4}:[ \t]{0,4}&?[A-Za-z][\w.]{0,30}\??|[ \t]{1,4}string)[ \t]{0,4}(?==[^=]))?"
@@ -33,25 +33,25 @@ ASSIGNMENT = re.compile(
 SHORT_LINE = 200
 """Characters of a line whose quotes are counted."""
 SHOWN = 80
-"""Characters by which a value has shown what it is."""
+"""Leading characters of a value that decide about it."""
 
 
 @lru_cache(maxsize=8192)
 def may_promise(name: str) -> bool:
-    """False for a name that promises nothing, by its letters alone."""
+    """True if the letters of a name may announce a secret."""
     folded = name.casefold()
     return any(word in folded for word in WORDS)
 
 
 LONGEST_NAME = 100
-"""Characters at a name's end that decide what it promises."""
+"""Characters at the end of a name that decide about it."""
 
 
 class Promise(Enum):
-    """What a name says of its value."""
+    """The kind of value that a name announces."""
 
     PASSWORD = "password"
-    """A secret that people may have chosen."""
+    """A secret that a person may have chosen."""
     SECRET = "secret"
     """A secret that a program made."""
     MAYBE = "maybe"
@@ -59,15 +59,15 @@ class Promise(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AssignedSecret:
     """The secret of an assignment."""
 
     promise: Promise
     span: tuple[int, int]
 
 
-def promised(match: re.Match[str]) -> Held | None:
-    """The secret in a match of `ASSIGNMENT`; None if its value is none."""
+def secret_of(match: re.Match[str]) -> AssignedSecret | None:
+    """The secret in a match of `ASSIGNMENT`; None if its value is not a secret."""
     promise = promise_of(match["name"], before=match.string[max(0, match.start() - 12) : match.start()])
     if promise is None:
         return None
@@ -82,9 +82,9 @@ def promised(match: re.Match[str]) -> Held | None:
         return None  # the quote ends a text
     if group == "double" and _is_closed(match.string, match.start(), start):
         return None
-    place = _Place(match, value, start + len(value), is_bare=group == "bare")
+    place = _AssignedValue(match, value, start + len(value), is_bare=group == "bare")
     is_secret = _is_secret(promise, value[:SHOWN], place)
-    return Held(promise, (start, start + len(value))) if is_secret else None
+    return AssignedSecret(promise, (start, start + len(value))) if is_secret else None
 
 
 def _is_closed(text: str, name: int, value: int) -> bool:
@@ -171,7 +171,7 @@ _STUB = re.compile(
     r"|<[^<>]*>?|\[[\w -]*\]|\$(?:[A-Z][A-Z0-9_]*|[a-z][a-z0-9_]*)|%\w+%|\$?\{+[^{}]*\}*|\$\(.*|%[sdvq]|#)[,;.]?",
     re.IGNORECASE,
 )
-"""Values of code, counts, and what documents write in a secret's place."""
+"""Values of code, counts, and stand-ins that documents use."""
 _LABEL = re.compile(
     r"[A-ZÄÖÜÉ][^\d\s]*(?:\s[^\d\s]+)+"
     r"|(?=\S+\s+\S+\s)(?:.*\s)?(?:the|your|a|an|to|must|is|are|for|of|and|or|with|not|here|der|die|das|le|la|el|il)(?:\s.*)?"
@@ -197,8 +197,8 @@ _INI = re.compile(r"^\[[\w .:-]+\]\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A value where it stands."""
+class _AssignedValue:
+    """An assigned value in its context."""
 
     match: re.Match[str]
     value: str
@@ -232,7 +232,7 @@ _ENDS = ("", " ", "\t", "\n", "\r", "&", ";", '"', "'", "<", "|", "\\")
 
 
 def is_stub(value: str) -> bool:
-    """True for what stands in a secret's place: `None`, `${TOKEN}`, `your-key-here`, `xxxx`."""
+    """True for stand-ins of a secret: `None`, `${TOKEN}`, `your-key-here`, `xxxx`."""
     return len(value) <= 200 and _STUB.fullmatch(value) is not None
 
 
@@ -241,7 +241,7 @@ def _end(value: str) -> int:
     return len(value.rstrip(",;.:)]}>")) if found is None else found.start()
 
 
-def _is_secret(promise: Promise, value: str, place: _Place) -> bool:
+def _is_secret(promise: Promise, value: str, place: _AssignedValue) -> bool:
     if place.is_bare and _is_code(value, place):
         return False
     if place.match["sign"].strip() == ",":  # an argument, or the next of a list
@@ -275,7 +275,7 @@ def is_keylike(value: str) -> bool:
     return is_drawn(value) or (is_hex and not body.isdigit()) or (len(body) >= 20 and not is_wordy(value))
 
 
-def _is_made(value: str, place: _Place) -> bool:
+def _is_made(value: str, place: _AssignedValue) -> bool:
     """True for the value of a token or a key: none is a word, or two."""
     if len(value) < 6 or not _TOKEN.fullmatch(value):
         return False
@@ -294,7 +294,7 @@ def _is_chosen(value: str) -> bool:
     return len(letters) >= 4 and not letters.replace("-", "", 1).replace("'", "").replace("’", "").isalpha()
 
 
-def _is_setting(place: _Place) -> bool:
+def _is_setting(place: _AssignedValue) -> bool:
     """True in YAML, and in a file with [sections]."""
     if place.match["sign"].strip() == ":":
         before = place.match.string[max(0, place.match.start() - 1) : place.match.start()]
@@ -307,7 +307,7 @@ def _is_name_of(value: str) -> bool:
     return bool(_NAMED.fullmatch(value)) and promise_of(value) in (Promise.PASSWORD, Promise.SECRET)
 
 
-def _is_code(value: str, place: _Place) -> bool:
+def _is_code(value: str, place: _AssignedValue) -> bool:
     """True for an expression: a call, an attribute, a variable, a type."""
     sign = place.match["sign"]
     if (sign == ":" and value[0] in "+?=-") or re.match(r"\$\w+/", value):  # of a shell

@@ -4,10 +4,12 @@ Quantifiers are possessive or bounded, so that no text is slow.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from loomrl.safety.assignment import ASSIGNMENT, LONGEST_NAME, NAME, WORDS, Promise, is_stub, may_promise, promised
+from typing_extensions import override
+
+from loomrl.safety.assignment import ASSIGNMENT, LONGEST_NAME, NAME, WORDS, Promise, is_stub, may_promise, secret_of
 from loomrl.safety.placeholder import is_placeholder
 from loomrl.safety.randomness import is_wordy
 
@@ -20,16 +22,23 @@ def any_of(texts: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(f"{re.escape(first)}(?:{'|'.join(found)})" for first, found in rests.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """One form. The group `secret` is removed; without one, the whole match.
+Span = tuple[int, int]
 
-    A text has the form only if the `hint` is in its folded case: looking for that is much faster.
-    """
+
+def _whole(match: re.Match[str]) -> Span | None:
+    return match.span()
+
+
+@dataclass(frozen=True, slots=True)
+class SecretPattern:
+    """One form of a secret."""
 
     kind: str
     form: re.Pattern[str]
     hint: re.Pattern[str]
+    """A text has the form only if this is in its folded case, which is found much faster."""
+    secret: Callable[[re.Match[str]], Span | None] = _whole
+    """The span of the secret in a match of `form`; None if there is none after all."""
 
     def is_possible(self, folded: str) -> bool:
         """False if a text, given in its folded case, cannot have the form."""
@@ -38,10 +47,6 @@ class Pattern:
     def matches(self, text: str, since: int = 0) -> Iterator[re.Match[str]]:
         """The places of a text that have the form, from a place on."""
         return self.form.finditer(text, since)
-
-    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
-        """The span of the secret in a match of `form`; None if there is none after all."""
-        return match.span("secret" if "secret" in self.form.groupindex else 0)
 
     def kind_of(self, match: re.Match[str]) -> str:
         """The kind of the secret in a match."""
@@ -81,62 +86,37 @@ KEYS = re.compile(
     re.VERBOSE,
 )
 
-PREFIXES: tuple[str, ...] = ("sk-", "sk_", "rk_", "pk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_")
-PREFIXES += ("akia", "asia", "aroa", "aida", "xox", "xapp-", "aiza", "igqv", "ya29.", "hvb.", "hvs.", "hvr.")
-PREFIXES += (
-    "glpat-",
-    "glsoat-",
-    "gloas-",
-    "glagent-",
-    "gldt-",
-    "glrt-",
-    "glptt-",
-    "glcbt-",
-    "key-",
-    "-us",
-    "sg.",
-    "eyj",
-    "loom-",
-    "age-secret-key",
-)
-PREFIXES += (
-    "glimt-",
-    "glffct-",
-    "glft-",
-    "akid",
-    "ltai",
-    "gocspx-",
-    "sq0atp-",
-    "sq0csp-",
-    "sq0idp-",
-    "sq0idb-",
-    "v1.0-",
-)
-PREFIXES += tuple(f"{name.lower()}{sign}" for sign in "_-" for name in OTHERS.split("|"))
+_PREFIXES = """
+    sk- sk_ rk_ pk_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ akia asia aroa aida xox xapp- aiza igqv ya29. hvb. hvs. hvr.
+    glpat- glsoat- gloas- glagent- gldt- glrt- glptt- glcbt- key- -us sg. eyj loom- age-secret-key glimt- glffct- glft-
+    akid ltai gocspx- sq0atp- sq0csp- sq0idp- sq0idb- v1.0-
+"""
+PREFIXES = (*_PREFIXES.split(), *(f"{name.lower()}{sign}" for sign in "_-" for name in OTHERS.split("|")))
 
 
 _STAND_IN = re.compile(r"[a-z_.~+/= -]+|.*?([xX*.])\1{7,}[a-z_-]*")
 
 
-class Keys(Pattern):
+class KeyPattern(SecretPattern):
     """Keys of known forms. They are long runs of few characters, as only a small part of a text is."""
 
     _RUN = re.compile(r"[A-Za-z0-9+/_=.:~-]{13,}+")
 
+    @override
     def is_possible(self, folded: str) -> bool:
-        """As of `Pattern`."""
         return any(map(self.hint.search, self._RUN.findall(folded)))
 
+    @override
     def matches(self, text: str, since: int = 0) -> Iterator[re.Match[str]]:
-        """As of `Pattern`."""
         for run in self._RUN.finditer(text, since):
             yield from self.form.finditer(text, run.start(), run.end())
 
-    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
-        """All of it, unless it is what documents write in a key's place: `sk-your-api-key-here`, `ghp_xxxxxxxx`."""
-        key = match[0]
-        is_slug = not key.isupper() and (is_wordy(key) or (key.islower() and sum(map(str.isdigit, key)) < 2))
-        return None if is_slug or _STAND_IN.fullmatch(key) else match.span()
+
+def _key(match: re.Match[str]) -> Span | None:
+    """All of it, unless it is what documents write in a key's place: `sk-your-api-key-here`, `ghp_xxxxxxxx`."""
+    key = match[0]
+    is_slug = not key.isupper() and (is_wordy(key) or (key.islower() and sum(map(str.isdigit, key)) < 2))
+    return None if is_slug or _STAND_IN.fullmatch(key) else match.span()
 
 
 BEARER = re.compile(r"(?i:bearer)\ [A-Za-z0-9_.~+/=-]{20,}+")
@@ -151,33 +131,30 @@ PRIVATE = re.compile(
 URL = re.compile(r"://[^\s/@:\[\]]{0,200}:(?P<secret>[^\s/@]{1,200})@")
 
 
-class Assignment(Pattern):
-    """A name that promises a secret, a sign, and the value."""
+class AssignmentPattern(SecretPattern):
+    """A name that promises a secret, a sign, and the value, which may hold the next assignment."""
 
+    @override
     def matches(self, text: str, since: int = 0) -> Iterator[re.Match[str]]:
-        """As of `Pattern`; a value may hold the next assignment."""
         for named in NAME.finditer(text, since):
             if may_promise(named[0][-LONGEST_NAME:]) and (match := self.form.match(text, named.start())) is not None:
                 yield match
 
-    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
-        """The span of the value."""
-        found = promised(match)
-        return None if found is None else found.span
-
+    @override
     def kind_of(self, match: re.Match[str]) -> str:
-        """Of a token it is a key."""
-        found = promised(match)
+        found = secret_of(match)
         return self.kind if found is None or found.promise is Promise.PASSWORD else "key"
 
 
-class Credential(Pattern):
-    """A password in a URL."""
+def _assigned_value(match: re.Match[str]) -> Span | None:
+    found = secret_of(match)
+    return None if found is None else found.span
 
-    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
-        """The span of the password, unless documents write such a one."""
-        value = match["secret"]
-        return None if is_placeholder(value) or is_stub(value) else match.span("secret")
+
+def _url_password(match: re.Match[str]) -> Span | None:
+    """The password, unless it is one that documents write."""
+    value = match["secret"]
+    return None if is_placeholder(value) or is_stub(value) else match.span("secret")
 
 
 # -- addresses --------------------------------------------------------------------------------------------------------
@@ -187,23 +164,20 @@ EMAIL = re.compile(rf"(?<![^{LOCAL}])[^{LOCAL}]++(?:@|%40)[^\W_][\w-]*+(?:\.[\w-
 _TOP = re.compile(r"(?:xn--[\w-]+|[^\W\d_]{2,})\Z", re.IGNORECASE)
 
 
-class Email(Pattern):
-    """An e-mail address: its domain ends in letters, which a version behind an @ does not."""
-
-    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
-        """The span of the address."""
-        text = match[0].rstrip("-_")
-        if not _TOP.match(text.rpartition(".")[2]) or text.startswith("git@"):
-            return None
-        return match.start(), match.start() + len(text)
+def _email(match: re.Match[str]) -> Span | None:
+    """The address, if its domain ends in letters, which a version behind an @ does not."""
+    text = match[0].rstrip("-_")
+    if not _TOP.match(text.rpartition(".")[2]) or text.startswith("git@"):
+        return None
+    return match.start(), match.start() + len(text)
 
 
-PATTERNS: tuple[Pattern, ...] = (
-    Pattern("key", PRIVATE, any_of(["private key"])),
-    Keys("key", KEYS, any_of(PREFIXES)),
-    Pattern("key", BEARER, any_of(["bearer "])),
-    Assignment("password", ASSIGNMENT, any_of(WORDS)),
-    Credential("password", URL, any_of(["://"])),
-    Email("email", EMAIL, any_of(["@", "%40"])),
+PATTERNS: tuple[SecretPattern, ...] = (
+    SecretPattern("key", PRIVATE, any_of(["private key"])),
+    KeyPattern("key", KEYS, any_of(PREFIXES), _key),
+    SecretPattern("key", BEARER, any_of(["bearer "])),
+    AssignmentPattern("password", ASSIGNMENT, any_of(WORDS), _assigned_value),
+    SecretPattern("password", URL, any_of(["://"]), _url_password),
+    SecretPattern("email", EMAIL, any_of(["@", "%40"]), _email),
 )
 """In this order: of two findings in one place the first names the kind."""

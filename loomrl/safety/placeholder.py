@@ -9,32 +9,32 @@ _MARKED = re.compile(rf"(?:{MARK.pattern}[.,;:)\]}}/&]*)+")
 
 
 def mark(kind: str, number: int) -> str:
-    """The placeholder of the so-many-th value of a kind."""
+    """The placeholder of the n-th value of a kind."""
     return f"<{kind}-{number}>"
 
 
 def is_placeholder(text: str) -> bool:
-    """True for placeholders and nothing else but marks of punctuation behind them."""
+    """True for placeholders with nothing but punctuation behind them."""
     return _MARKED.fullmatch(text) is not None
 
 
-def unnumbered(text: str) -> str:
-    """The text with all placeholders of a kind alike."""
+def drop_numbers(text: str) -> str:
+    """The text with all placeholders of a kind equal."""
     return MARK.sub(lambda found: found[0].partition("-")[0] + ">", text)
 
 
-def same(kind: str, value: str) -> str:
-    """One text for the ways of writing one value: spaces in a number, capitals in an address."""
+def normalise(kind: str, value: str) -> str:
+    """One form for the ways of writing a value: spaces in a number, capitals in an address."""
     if kind in ("phone", "card", "iban", "mac", "id"):
         return "".join(filter(str.isalnum, value)).casefold()
     return value.casefold().replace("%40", "@") if kind == "email" else value
 
 
 class Names(Protocol):
-    """Gives values their placeholders."""
+    """Gives placeholders to values."""
 
     def see(self, text: str) -> None:
-        """Learn of a text that is to be redacted: it may have placeholders already."""
+        """Take note of the placeholders in a text that is to be redacted."""
 
     def name(self, kind: str, value: str) -> str:
         """The placeholder of a value."""
@@ -48,14 +48,14 @@ class Counting:
         self._last: dict[str, int] = {}
 
     def see(self, text: str) -> None:
-        """As of `Names`: leaves out the numbers that the text has."""
+        """Skip the numbers that the text has."""
         for found in MARK.findall(text):
             kind, _, number = found[1:-1].partition("-")
             self._last[kind] = max(self._last.get(kind, 0), int(number))
 
     def name(self, kind: str, value: str) -> str:
-        """As of `Names`."""
-        value = same(kind, value)
+        """The placeholder of a value; a new value gets the next number."""
+        value = normalise(kind, value)
         if value not in self._named:
             self._last[kind] = self._last.get(kind, 0) + 1
             self._named[value] = mark(kind, self._last[kind])

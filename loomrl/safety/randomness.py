@@ -1,19 +1,20 @@
-"""The look of drawn characters: what no person has named and no program counts up."""
+"""Recognises randomly drawn characters: neither named by a person nor counted by a program."""
 
 import re
 from itertools import filterfalse, pairwise
 
 SHORTEST = 16
-"""Characters, without the words in them, by which something shows that it was drawn."""
+"""Minimum number of characters, without words, of a drawn token."""
 DOUBT = 5.0
-"""Log-odds for words that something drawn must outweigh."""
+"""Minimum log-odds against words."""
 _PAIRS = (
     "abcdgilmnprstuvy baeiloru cacehiklortu dadeilosu eacdefgilmnpqrstvxy faefilor gaehilnorsu haeiot "
     "iabcdefglmnoprstvz kaei ladeilostuy mabeimop nacdefginostuv oabcdgilmnoprstuvw paehilortu qu racdegilmnorstuy "
     "sacehilopstuy tacehilorstuy uabeilmnprst vaei waei xpt yps ze"
 )
 _COMMON = frozenset(first[0] + second for first in _PAIRS.split() for second in first[1:])
-"""Pairs of letters in nine of ten places of identifiers and of words in seven languages, and in three of ten drawn."""
+"""Pairs of letters that make up nine tenths of identifiers and words in seven languages, and three tenths of drawn
+text."""
 _SEGMENT = re.compile(r"[A-Za-z0-9]+")
 _DIGITS = re.compile(r"\d+")
 _TIME = re.compile(r"\d{8}T\d{6}Z?")
@@ -21,7 +22,7 @@ _HEX = re.compile(r"(?:0x)?(?:[0-9a-f]+|[0-9A-F]+)")
 
 
 def is_drawn(token: str) -> bool:
-    """True for a run of letters, digits and signs between them that looks like it was drawn from all of them."""
+    """True for a run of letters, digits and signs that looks randomly drawn."""
     body = "".join(filterfalse(_is_known, _SEGMENT.findall(token)))
     letters = sum(map(str.isalpha, body))
     digits = len(_DIGITS.findall(body))

@@ -35,18 +35,18 @@ class Saying:
     is_whole: bool = True
     """False: more may follow."""
     uses: tuple[Use, ...] = ()
-    """Of a whole answer."""
+    """Tool calls of a whole answer."""
     asked: Asked = Asked()
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A place in a text from which on it must not leave. `what` names the form, and never quotes the text."""
+    """The place from which a text must not leave. `what` names the form and never quotes the text."""
 
     start: int
     what: str
     is_sure: bool = True
-    """False: more text decides; until then everything from `start` on is held back."""
+    """False: more text decides; until then everything from `start` is held back."""
     has_failed: bool = False
     """The rule itself failed: the answer is stopped, and its arm is not blamed."""
 

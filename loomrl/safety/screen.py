@@ -1,4 +1,4 @@
-"""The screen: outgoing text checked in blocks, so that no part of a finding leaves before it is found.
+"""The screen: outgoing text is checked in blocks, so that no part of a finding leaves before it is found.
 
 The result depends on the text alone, not on the pieces in which it came: rules look at the text up to its 1st, 2nd,
 4th, 8th and 16th character, so that an answer begins at once, then up to every 32nd, and once more when it is whole.
@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loomrl.safety.rule import Asked, Found, Saying, TextRule, Use
+from loomrl.types import Trajectory
 
 BLOCK = 32
 MOST_HELD = 2000
-"""Characters held back at most for a rule that has not decided; earlier ones leave."""
+"""Maximum characters held back for an undecided rule; earlier ones leave."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class RuleHit:
     """A rule that was sure; from `start` on the text may not leave."""
 
     rule: str
@@ -31,7 +32,7 @@ class Screen:
     """One outgoing text. Call `next()`, check it, and `settle`, until `next()` is None."""
 
     def __init__(self, asked: Asked) -> None:
-        self.hit: Hit | None = None
+        self.hit: RuleHit | None = None
         self.text = ""
         """All that came."""
         self.left = 0
@@ -75,7 +76,7 @@ class Screen:
         places = [max(self.left, one.start) for one in found.values() if one.is_sure or not saying.is_whole]
         sure = next(((name, one) for name, one in found.items() if one.is_sure), None)
         if sure is not None:
-            self.hit = Hit(sure[0], sure[1].what, min(places), has_failed=sure[1].has_failed)
+            self.hit = RuleHit(sure[0], sure[1].what, min(places), has_failed=sure[1].has_failed)
             return
         self.left = max(min([end, *places]), self.left, end - MOST_HELD)
 
@@ -97,7 +98,7 @@ def look(rules: Mapping[str, TextRule], saying: Saying) -> dict[str, Found]:
     return found
 
 
-def screened(rules: Mapping[str, TextRule], text: str, uses: Sequence[Use] = (), *, asked: Asked) -> Screen:
+def screen_text(rules: Mapping[str, TextRule], text: str, uses: Sequence[Use] = (), *, asked: Asked) -> Screen:
     """A whole answer, looked at as if it had been streamed."""
     screen = Screen(asked)
     screen.add(text)
@@ -128,3 +129,14 @@ def _strings(value: Any) -> Iterable[str]:
     elif isinstance(value, list):
         for one in value:
             yield from _strings(one)
+
+
+def find_breaks(rules: Mapping[str, TextRule], attempt: Trajectory) -> Sequence[str]:
+    """The rule that each turn breaks, or an empty text. Tool calls are part of the text, as they were sampled."""
+    system = ""
+    found = []
+    for turn in attempt.turns:
+        system = "\n".join([system, *(each.content for each in turn.observation if each.role == "system")]).strip()
+        hit = screen_text(rules, turn.action, asked=Asked(system=system)).hit
+        found.append("" if hit is None else hit.rule)
+    return found

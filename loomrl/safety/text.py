@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
-from loomrl.safety.pattern import PATTERNS, Assignment, Pattern
+from loomrl.errors import ConfigError
+from loomrl.safety.pattern import PATTERNS, AssignmentPattern, SecretPattern
 from loomrl.safety.rule import Found, Saying, Use
 
 LONGEST = 200
@@ -34,7 +35,7 @@ class Secrets:
         self._has_keys = "key" in kinds
 
     def find(self, saying: Saying) -> Found | None:
-        """As of `TextRule`."""
+        """Find the first hit."""
         folded = saying.text[saying.since :].casefold()
         possible = [one for one in self._patterns if one.is_possible(folded)]
         found = [one for pattern in possible for one in _secrets(pattern, saying)]
@@ -47,7 +48,7 @@ class Secrets:
         return min(found, key=lambda one: one.start, default=None)
 
 
-def _secrets(pattern: Pattern, saying: Saying) -> Iterable[Found]:
+def _secrets(pattern: SecretPattern, saying: Saying) -> Iterable[Found]:
     """The first finding of a form; one that reaches the end may go on, unless it is long."""
     for match in pattern.matches(saying.text, saying.since):
         goes_on = not saying.is_whole and match.end() == len(saying.text)
@@ -57,7 +58,7 @@ def _secrets(pattern: Pattern, saying: Saying) -> Iterable[Found]:
         span = pattern.secret(match)
         if span is None:
             continue
-        yield Found(span[0] if isinstance(pattern, Assignment) else match.start(), pattern.kind)
+        yield Found(span[0] if isinstance(pattern, AssignmentPattern) else match.start(), pattern.kind)
         return
 
 
@@ -81,7 +82,7 @@ class Blocked:
         self._reach = max(map(len, listed)) + LONGEST_GAPS
 
     def find(self, saying: Saying) -> Found | None:
-        """As of `TextRule`."""
+        """Find the first hit."""
         text = _plain(saying.text)
         since = saying.since
         for match in self._form.finditer(text, since):
@@ -106,7 +107,7 @@ LONGEST_GAPS = 10
 _WORD = re.compile(r"\w+")
 
 
-class Prompt:
+class PromptLeak:
     """A run of the system prompt's words. Case and punctuation do not count."""
 
     SHORTEST = 6
@@ -115,7 +116,7 @@ class Prompt:
         self._words = words
 
     def find(self, saying: Saying) -> Found | None:
-        """As of `TextRule`."""
+        """Find the first hit."""
         prompt, count, known = _normal(saying.asked.system)
         least = min(self._words, count)
         if least < self.SHORTEST and least < self._words:
@@ -149,7 +150,7 @@ def _normal(system: str) -> tuple[str, int, frozenset[str]]:
 
 
 class Repetition:
-    """Copies of the same piece at the end of the text; the copies before detection have left."""
+    """Copies of a piece at the end of the text; copies before the detection have left already."""
 
     LONGEST = 80
     """Characters of a piece."""
@@ -161,7 +162,7 @@ class Repetition:
         self._characters = characters
 
     def find(self, saying: Saying) -> Found | None:
-        """As of `TextRule`."""
+        """Find the first hit."""
         text = saying.text
         size = len(saying.text)
         before = text.rfind(text[-self.TAIL :], max(0, size - self.LONGEST - self.TAIL), size - 1)
@@ -179,7 +180,7 @@ class Calls:
     OPENING = "<tool_call>"
 
     def find(self, saying: Saying) -> Found | None:
-        """As of `TextRule`."""
+        """Find the first hit."""
         tools = saying.asked.tools
         if not tools:
             return None
@@ -207,7 +208,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def _wrong(use: Use, tools: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The fault of a call. Of a schema: names, which of them are needed, and their plain types."""
+    """The fault of a call by the names, required names and plain types of its schema."""
     if use.name not in tools:
         return "unknown tool"
     try:
@@ -233,3 +234,55 @@ def _fits(value: Any, schema: Any) -> bool:
     named = schema.get("type") if isinstance(schema, Mapping) else None
     kinds = _KINDS.get(named) if isinstance(named, str) else None
     return kinds is None or (isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds))
+
+
+Score = Callable[[Sequence[str]], Sequence[float]]
+AT_LEAST = 0.5
+"""The package's own threshold."""
+_SENTENCE = re.compile(r"[^.!?\n]*(?:[.!?]+(?=\s|\Z)|\n|[.!?]+|\Z)")
+LONGEST_SENTENCE = 500
+"""Characters after which a sentence is judged although it goes on."""
+
+
+class Toxicity:
+    """Sentences that the classifier finds offensive. Each is judged when it has ended, and waits until then."""
+
+    def __init__(self, at_least: float = AT_LEAST) -> None:
+        self._at_least = at_least
+        self._score = classifier()
+
+    def find(self, saying: Saying) -> Found | None:
+        """Find the first hit."""
+        for start, end in sentences(saying.text, saying.since):
+            has_ended = saying.is_whole or end < len(saying.text) or end - start >= LONGEST_SENTENCE
+            if not has_ended:
+                return Found(start, "", is_sure=False)
+            if self._score([saying.text[start:end]])[0] >= self._at_least:
+                return Found(start, "toxic")
+        return None
+
+
+def toxic_sentence(answer: str, at_least: float = AT_LEAST) -> str | None:
+    """The first toxic sentence of an answer; None if there is none."""
+    found = Toxicity(at_least).find(Saying(text=answer))
+    return None if found is None else answer[found.start :]
+
+
+def sentences(text: str, since: int) -> list[tuple[int, int]]:
+    """Begin and end of each sentence from a place on; those without a letter are left out."""
+    found = [match.span() for match in _SENTENCE.finditer(text, since)]
+    return [(start, end) for start, end in found if any(map(str.isalpha, text[start:end]))]
+
+
+@cache
+def classifier() -> Score:
+    """The probability that a text is offensive; a ConfigError where the package is not installed."""
+    try:
+        from profanity_check import predict_prob
+    except ImportError:
+        raise ConfigError(
+            "kind=toxicity needs a classifier that is not installed: pip install 'loomrl[safety]'. Without it, "
+            "kind=blocked with insults=true knows the words of a list."
+        ) from None
+    score: Score = predict_prob
+    return score

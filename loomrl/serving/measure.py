@@ -15,8 +15,8 @@ from typing import TypeVar
 import numpy as np
 
 from loomrl.errors import StoreError
+from loomrl.safety.phrase import refuses
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.safety.refusing import refuses
 from loomrl.serving.call import Gathered
 from loomrl.serving.dispatch import MOVABLE, View
 from loomrl.serving.refusal import Refusal

@@ -84,7 +84,7 @@ POLICIES = Records(
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to lead a run. The process that started or resumed it last holds it; an earlier holder is fenced out."""
+    """The right to lead a run. The process that started or resumed it last holds it; earlier holders are fenced."""
 
     run: str
     times: int

@@ -1,7 +1,7 @@
 """Trainings that a coordinator follows: a log of rows for each; the one with the highest number holds.
 
-A row and its events are one transaction, and only a writer that has seen the newest row may write the next: any number of
-coordinators may run, and any may die at any instant. An endpoint has one training at a time that has begun.
+A row and its events are one transaction, and only a writer that has seen the newest row may write the next: any number
+of coordinators may run, and any may die at any instant. An endpoint has one training at a time that has begun.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from loomrl.evaluation.front_report import FrontReport, Steered
+from loomrl.evaluation.front import FrontReport, Steered
 from loomrl.telemetry.number import amount, figure, round_ticks
 from loomrl.telemetry.parallel import parallel_axes
 

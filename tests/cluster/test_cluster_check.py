@@ -10,7 +10,6 @@ import pytest
 
 from loomrl.cluster.check import check_file, documents, kinds
 from loomrl.cluster.crds import read_crds
-from loomrl.cluster.kuberay import RayService
 from loomrl.cluster.pod import matches
 from loomrl.config import GpuPlace, Place, ServingExperiment
 from loomrl.errors import ConfigError
@@ -90,8 +89,8 @@ def test_what_may_vanish_is_on_spot_and_nothing_else() -> None:
 
 
 def test_the_service_names_something_that_is_there() -> None:
-    service = RayService.parse(documents(HOME / "kubernetes" / "service.yaml")[1])
-    (told,) = parse_yaml(service.spec.serveConfigV2, origin="")["applications"]
+    service = documents(HOME / "kubernetes" / "service.yaml")[1]
+    (told,) = parse_yaml(service["spec"]["serveConfigV2"], origin="")["applications"]
     module, _, name = told["import_path"].partition(":")
     assert (ROOT / f"{module.replace('.', '/')}.py").read_text().count(f"\ndef {name}(") == 1
     assert ServingExperiment.parse(told["args"]["experiment"]).host == "0.0.0.0"
@@ -107,7 +106,12 @@ def test_the_service_names_something_that_is_there() -> None:
         ("gcp.yaml", "head_node_type: head", "head_node_type: haed", "haed.*Did you mean 'head'"),
         ("gcp.yaml", "max_workers: 8", "max_workers: many", "rollout.max_workers.*'many' is not of type 'integer'"),
         ("onpremise.yaml", "worker_ips", "worker_ip", "provider.worker_ip.*Did you mean 'worker_ips'"),
-        ("kubernetes/cluster.yaml", "maxReplicas: 8", "maxReplica: 8", "0.maxReplica=8.*Did you mean 'maxReplicas'"),
+        (
+            "kubernetes/cluster.yaml",
+            "maxReplicas: 8",
+            "maxReplica: 8",
+            "maxReplica: no such key.*Did you mean 'maxReplicas'",
+        ),
         (
             "kubernetes/cluster.yaml",
             "containerPort: 6379",

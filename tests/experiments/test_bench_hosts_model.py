@@ -2,8 +2,8 @@
 
 import pytest
 
-from loomrl.experiments.bench import hosts as bench
-from loomrl.experiments.bench.hosts import Update
+from tests.lab import bench
+from tests.lab.bench import Update
 
 
 def updates(*, surprise: float = 1.0) -> list[Update]:

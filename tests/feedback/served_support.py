@@ -10,8 +10,7 @@ from loomrl.config import DataSelection, Experiment, HubConfig, LanguagePolicy, 
 from loomrl.experiments.policies import find_policy, open_policy
 from loomrl.feedback.dataset import freeze
 from loomrl.gym.curriculum import open_curriculum
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.serving.archive import open_endpoint_hub
@@ -145,7 +144,7 @@ def thumbs(db: LoomDB, values: dict[str, float], *, call: Callable[[str], str] =
 def frozen_production(folder: Path, name: str) -> str:
     """A data set of this name, of what a tiny policy was asked and what people thought of it; its id."""
     algo = build(folder, run="served")
-    algo.warm_up()
+    algo.begin()
     algo.stop()
     played = asked(folder, experiment(folder), "served/0", 32, group=2)
     store(folder, ENDPOINT, [as_served(one, "served/0") for one in played])

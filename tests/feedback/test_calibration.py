@@ -15,11 +15,18 @@ from scipy.stats import spearmanr  # type: ignore[import-untyped,unused-ignore]
 from loomrl.config import HubConfig
 from loomrl.config.rewards import RubricPart
 from loomrl.errors import DataError
-from loomrl.feedback.calibration.agreement import kappa, rank_correlation, resampled
-from loomrl.feedback.calibration.calibrate import LEAST, Report, compare
-from loomrl.feedback.calibration.isotonic import errors, isotonic
-from loomrl.feedback.calibration.rating import Rated, Ratings, ask_people, from_feedback, from_inbox
-from loomrl.gym.rubric.calibration import Calibration
+from loomrl.feedback.calibrate import (
+    LEAST,
+    Report,
+    compare,
+    errors,
+    isotonic,
+    kappa,
+    rank_correlation,
+    resampled,
+)
+from loomrl.feedback.rating import Rated, Ratings, ask_people, from_feedback, from_inbox
+from loomrl.gym.rubric import Calibration
 from loomrl.hub.hub import Hub
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.retention.erasure import forget

@@ -9,10 +9,9 @@ import pytest
 
 from loomrl.config import RewardPipeline
 from loomrl.errors import ConfigError
-from loomrl.feedback.reward import laboratory
-from loomrl.feedback.reward.code import Inspected, Submission, code_quality, lint_mark, submission
+from loomrl.feedback.reward import code as laboratory
+from loomrl.feedback.reward.code import Inspected, Laboratory, Submission, code_quality, lint_mark, submission
 from loomrl.feedback.reward.inspection import Inspection
-from loomrl.feedback.reward.laboratory import Laboratory
 from loomrl.feedback.reward.pipeline import QUALITY
 from loomrl.types import End, Failure, Message, Turn
 from tests.feedback.support import served

@@ -8,10 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.feedback.reward.completion import before_outcomes, completion, is_told, own_completion, worth
-from loomrl.feedback.reward.efficiency import efficiency, measures, task_type
-from loomrl.feedback.reward.opinion import user_feedback
-from loomrl.feedback.reward.trail import Trail
+from loomrl.feedback.reward.component import (
+    Trail,
+    before_outcomes,
+    completion,
+    efficiency,
+    is_told,
+    measures,
+    own_completion,
+    task_type,
+    user_feedback,
+    worth,
+)
 from loomrl.types import End, Failure, Reward, Source, Steps, Task, Tokens, Trajectory, Turn
 from tests.feedback.support import said, served, turn
 

@@ -9,8 +9,7 @@ from pydantic import TypeAdapter
 from loomrl.bus.contract import RewardEvent
 from loomrl.canonical import as_uuid
 from loomrl.config import RewardPipeline
-from loomrl.feedback.reward.event import as_event
-from loomrl.feedback.reward.pipeline import Pipeline, Trails
+from loomrl.feedback.reward.pipeline import Pipeline, Trails, as_event
 from loomrl.store.rewards import StoredReward
 from loomrl.types import Feedback
 from tests.feedback.support import said, served

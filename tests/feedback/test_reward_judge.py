@@ -8,10 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from loomrl.config import RewardPipeline
-from loomrl.feedback.reward.event import as_event
 from loomrl.feedback.reward.inspection import Inspection
-from loomrl.feedback.reward.pipeline import COMPLETION, Pipeline, Trails
-from loomrl.gym.judge.judge import conversation
+from loomrl.feedback.reward.pipeline import COMPLETION, Pipeline, Trails, as_event
+from loomrl.gym.judge import conversation
 from loomrl.types import Message
 from tests.feedback.support import served
 

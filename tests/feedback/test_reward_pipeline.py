@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from loomrl.config import RewardPipeline
 from loomrl.errors import ConfigError
+from loomrl.feedback.reward.component import known
 from loomrl.feedback.reward.pipeline import COMPLETION, FEEDBACK, QUALITY, Pipeline, Trails, case_of
-from loomrl.feedback.reward.score import known
 from loomrl.gym.rewards import RewardComponent
 from loomrl.store.rewards import StoredReward
 from loomrl.types import End, Failure, Feedback, Trajectory

@@ -17,8 +17,7 @@ from loomrl.config import WarmStart
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.openenv import OpenEnvEnvironment
 from loomrl.gym.check.hostile import TEXTS
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End
@@ -219,4 +218,4 @@ def test_a_built_model_trains_on_a_server_with_one_session(servers, tmp_path, mo
     rows = [algo.train() for _ in range(2)]
     algo.stop()
     assert len(rows) == 2
-    assert algo.collector.done == 2
+    assert algo.done == 2

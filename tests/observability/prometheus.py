@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import yaml
 
-from loomrl.cluster.monitoring.folder import SHIPPED, write
+from loomrl.cluster.monitoring import SHIPPED, write
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from loomrl.cluster.monitoring.folder import SHIPPED
+from loomrl.cluster.monitoring import SHIPPED
 from tests.needs import needs
 
 pytestmark = [needs("Prometheus"), pytest.mark.system]

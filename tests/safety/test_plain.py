@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.safety.redaction import PatternRedactor
-from loomrl.safety.redaction.plain import Plain, may_be_disguised
+from loomrl.safety.redaction.plain import PlainText, may_be_disguised
 
 WRITTEN = st.text("ab \"'&<>%\\/+=\n\u00e4\uff41\u200b\u00a0\U0001d400\ufb01", max_size=30)
 
@@ -30,7 +30,7 @@ def test_a_value_is_found_through_escapes_in_escapes(disguise: object, depth: in
 
 @given(WRITTEN)
 def test_every_span_of_the_plain_text_is_one_of_the_original(text: str) -> None:
-    plain = Plain(text)
+    plain = PlainText(text)
     assert may_be_disguised(text) or plain.text == text
     size, at = len(plain.text), 0
     for place in range(size):

@@ -14,8 +14,7 @@ from loomrl.safety.assignment import WORDS
 from loomrl.safety.pattern import OTHERS, PATTERNS, any_of
 from loomrl.safety.placeholder import Counting
 from loomrl.safety.redaction import PatternRedactor, Redaction
-from loomrl.safety.redaction.blob import without_blobs
-from loomrl.safety.redaction.finding import Page
+from loomrl.safety.redaction.finding import ScannedText, blank_blobs
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.safety.redaction.redactor import LAYERS
 from tests.safety.heldout import key as heldout_key
@@ -193,8 +192,8 @@ def test_layers_are_possible_wherever_they_find_a_planted_secret(module: ModuleT
 
 
 def _check_possible(text: str) -> None:
-    page = Page(text)
-    assert page.bare == without_blobs(text)
+    page = ScannedText(text)
+    assert page.bare == blank_blobs(text)
     for layer in LAYERS:
         assert layer.is_possible(page) or not [*layer.find(page)]
 
@@ -206,7 +205,7 @@ def _check_possible(text: str) -> None:
 )
 def test_nothing_is_ever_found_in_what_is_numbered_and_in_random_ids(text: str) -> None:
     """So nobody looks."""
-    page = Page(text)
+    page = ScannedText(text)
     assert not [one for layer in LAYERS for one in layer.find(page)]
     assert not [match for pattern in PATTERNS for match in pattern.matches(text) if pattern.secret(match)]
 

@@ -15,7 +15,7 @@ from loomrl.config.serving import ServingExperiment
 from loomrl.errors import ConfigError
 from loomrl.safety.open import open_action_rule, open_text_rules
 from loomrl.safety.rule import Asked, Deed, TextRule, Use
-from loomrl.safety.screen import Screen, look, screened
+from loomrl.safety.screen import Screen, look, screen_text
 from loomrl.safety.text import Calls, Repetition
 
 KEY = "sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12"
@@ -83,7 +83,7 @@ def test_whatever_the_pieces_the_same_leaves_and_nothing_of_a_finding(
 def test_a_text_without_a_finding_leaves_whole(text: str, cuts: list[int]) -> None:
     left, rule = streamed(RULES, text, cuts)
     assert rule or left == text
-    assert (rule == "") == (screened(RULES, text, asked=ASKED).hit is None)
+    assert (rule == "") == (screen_text(RULES, text, asked=ASKED).hit is None)
 
 
 def test_little_is_held_back() -> None:
@@ -100,21 +100,21 @@ def test_little_is_held_back() -> None:
     "text", ["sk-your-api-key-goes-here", "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxx", "mask-making", "a sk-"]
 )
 def test_placeholders_are_no_secrets(text: str) -> None:
-    assert screened(RULES, f"Write {text} there", asked=ASKED).hit is None
+    assert screen_text(RULES, f"Write {text} there", asked=ASKED).hit is None
 
 
 def test_passwords_are_found_where_asked_for() -> None:
     text = "Log in: password: hunter2x and then go on"
-    assert screened(RULES, text, asked=ASKED).hit is None
+    assert screen_text(RULES, text, asked=ASKED).hit is None
     rules = open_text_rules([SecretsRule(kinds=("password",))])
-    hit = screened(rules, text, asked=ASKED).hit
+    hit = screen_text(rules, text, asked=ASKED).hit
     assert hit is not None
     assert text[: hit.start] == "Log in: password: "
 
 
 def test_words_are_blocked_whole_only() -> None:
     rules = open_text_rules([BlockedRule(words=("ass", "Straße"), shipped=False)])
-    found = [screened(rules, text, asked=ASKED).hit for text in ("a class act", "an Ass!", "die straße", "assess")]
+    found = [screen_text(rules, text, asked=ASKED).hit for text in ("a class act", "an Ass!", "die straße", "assess")]
     assert [one is not None for one in found] == [False, True, True, False]
 
 
@@ -127,9 +127,9 @@ def test_an_apostrophe_is_one_in_either_form(apostrophe: str) -> None:
 
 def test_repetition_is_many_copies_in_a_row() -> None:
     rules = {"repetition": Repetition(8, 240)}
-    assert screened(rules, "I am sorry. " * 40, asked=ASKED).hit is not None
-    assert screened(rules, "".join(f"I am sorry {n}. " for n in range(40)), asked=ASKED).hit is None
-    assert screened(rules, "ha" * 100 + "!" + " " * 300, asked=ASKED).hit is None
+    assert screen_text(rules, "I am sorry. " * 40, asked=ASKED).hit is not None
+    assert screen_text(rules, "".join(f"I am sorry {n}. " for n in range(40)), asked=ASKED).hit is None
+    assert screen_text(rules, "ha" * 100 + "!" + " " * 300, asked=ASKED).hit is None
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,13 @@ def test_repetition_is_many_copies_in_a_row() -> None:
     ],
 )
 def test_calls_fit_the_tools(name: str, arguments: str, what: str | None) -> None:
-    hit = screened({"calls": Calls()}, "", [Use(name=name, arguments=arguments)], asked=ASKED).hit
+    hit = screen_text({"calls": Calls()}, "", [Use(name=name, arguments=arguments)], asked=ASKED).hit
     assert (hit and hit.what) == what
 
 
 def test_a_secret_may_hide_in_arguments() -> None:
     use = Use(name="buy", arguments=json.dumps({"n": ["\n" + KEY]}))
-    hit = screened(RULES, "Done.", [use], asked=ASKED).hit
+    hit = screen_text(RULES, "Done.", [use], asked=ASKED).hit
     assert hit is not None
     assert hit.start == 5
 

@@ -8,7 +8,7 @@ from loomrl.config.monitor import BlockedRule, Monitoring, MonitorRule, Toxicity
 from loomrl.errors import ConfigError
 from loomrl.release.gate.detector import classified, toxic
 from loomrl.release.gate.probe import make_probe
-from loomrl.safety import toxicity
+from loomrl.safety import text as toxicity
 from loomrl.safety.open import open_text_rule
 from loomrl.safety.rule import Asked, Saying, TextRule
 from loomrl.safety.screen import Screen, look

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from loomrl.evaluation.front_report import FrontReport, Played, judge_front
+from loomrl.evaluation.front import FrontReport, Played, judge_front
 from loomrl.telemetry.parallel import parallel_axes
 from loomrl.telemetry.plot import COLOURS, mixed, plot_fronts, plot_trials
 

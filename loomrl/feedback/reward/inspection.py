@@ -7,14 +7,11 @@ from functools import cached_property
 
 from loomrl.config.rewards import RewardPipeline, RubricPart
 from loomrl.errors import JudgeError, ScorerError
-from loomrl.feedback.reward.code import Inspected, code_quality, submission
-from loomrl.feedback.reward.completion import is_told, own_completion, worth
-from loomrl.feedback.reward.laboratory import Laboratory
+from loomrl.feedback.reward.code import Inspected, Laboratory, code_quality, submission
+from loomrl.feedback.reward.component import Score, inapplicable, is_told, known, missing, own_completion, worth
 from loomrl.feedback.reward.pipeline import COMPLETION, QUALITY
-from loomrl.feedback.reward.score import Score, inapplicable, known, missing
-from loomrl.gym.judge.judge import Inquiry, Judge, OpenAIJudgeConfig, conversation
-from loomrl.gym.judge.open import open_judge
-from loomrl.gym.rubric.judge import Grade, open_rubric
+from loomrl.gym.judge import Inquiry, InquiryJudge, OpenAIJudgeConfig, conversation, open_judge
+from loomrl.gym.rubric_judge import RubricGrade, open_rubric
 from loomrl.types import End, Trajectory
 
 QUESTION = "Did the assistant do what the user asked for?"
@@ -71,7 +68,7 @@ class Inspection:
         return Laboratory()
 
     @cached_property
-    def _judge(self) -> Judge:
+    def _judge(self) -> InquiryJudge:
         model = self._settings.judge
         assert model is not None, "asked without a judge"
         return open_judge(OpenAIJudgeConfig(url=model.url, model=model.model, key_variable=model.key_variable))
@@ -83,7 +80,7 @@ def _quality(found: Inspected | str) -> Score:
     return code_quality(found) or missing("; ".join(found.left_out) or "nothing was measured")
 
 
-async def _opinions(judge: Judge, trajectories: Sequence[Trajectory]) -> Mapping[str, Score]:
+async def _opinions(judge: InquiryJudge, trajectories: Sequence[Trajectory]) -> Mapping[str, Score]:
     turns = asyncio.Semaphore(TOGETHER)
 
     async def ask(trajectory: Trajectory) -> Score:
@@ -99,7 +96,7 @@ async def _opinions(judge: Judge, trajectories: Sequence[Trajectory]) -> Mapping
     return dict(zip([one.id for one in trajectories], await asyncio.gather(*map(ask, trajectories)), strict=True))
 
 
-def _graded(begun: "Future[Grade]") -> Score:
+def _graded(begun: "Future[RubricGrade]") -> Score:
     """A rubric's score. Reasons may quote what was said, and what is on record of a reward leaves by bus."""
     try:
         grade = begun.result()

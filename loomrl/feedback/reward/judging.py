@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 
 from loomrl.config import HubConfig
 from loomrl.config.rewards import RewardPipeline
+from loomrl.feedback.reward.component import Trail
 from loomrl.feedback.reward.inspection import Inspection
 from loomrl.feedback.reward.pipeline import Case, Pipeline, Trails, case_of
-from loomrl.feedback.reward.trail import Trail
 from loomrl.feedback.reward.watch import Alarm, Watch
 from loomrl.hub.hub import Hub
 from loomrl.serving.archive import open_endpoint_hub

@@ -3,20 +3,34 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from math import fsum
 from typing import Any
 
-from loomrl.canonical import content_hash
+from loomrl.canonical import as_uuid, content_hash
 from loomrl.config.rewards import RewardPipeline
 from loomrl.errors import ConfigError, ScorerError
-from loomrl.feedback.reward.completion import before_outcomes, completion, own_completion
-from loomrl.feedback.reward.efficiency import efficiency, measures, task_type
-from loomrl.feedback.reward.opinion import user_feedback
-from loomrl.feedback.reward.score import DIGITS, NEUTRAL, Score, inapplicable, known, missing, score_of
-from loomrl.feedback.reward.trail import Spread, Trail
+from loomrl.feedback.reward.component import (
+    DIGITS,
+    NEUTRAL,
+    Score,
+    Spread,
+    Trail,
+    before_outcomes,
+    completion,
+    efficiency,
+    inapplicable,
+    known,
+    measures,
+    missing,
+    own_completion,
+    score_of,
+    task_type,
+    user_feedback,
+)
 from loomrl.gym.rewards import RewardComponent, open_component
-from loomrl.gym.rubric.judge import RubricJudge
+from loomrl.gym.rubric_judge import RubricJudge
 from loomrl.store.rewards import StoredReward
 from loomrl.types import End, Feedback, Trajectory
 
@@ -247,3 +261,49 @@ def _check_names(
     wrong = [f"{name}={weight}" for name, weight in weights.items() if not 0 <= weight < float("inf")]
     if wrong:
         raise ConfigError(f"parts: weight of {wrong[0]} must be a finite number of at least 0.")
+
+
+EVALUATOR = "loomrl"
+METHODS = {"z_score": "z-score", "min_max": "min-max", "none": "none"}
+
+
+def as_event(reward: StoredReward) -> dict[str, Any]:
+    """The body of the event. Scores are the normalised ones: their weighted sum is the total."""
+    parts: Mapping[str, Mapping[str, Any]] = reward.content["components"]
+    return {
+        "reward_id": reward.id,
+        "trajectory_id": as_uuid(reward.trajectory),
+        "session_id": reward.trajectory,
+        "timestamp": datetime.fromtimestamp(reward.created_at, UTC).isoformat(),
+        "reward_components": {name: _component(part) for name, part in parts.items()},
+        "total_reward": reward.total,
+        "reward_type": "sparse",
+        "normalization": {"method": METHODS[reward.content["normalization"]]},
+        "metadata": {
+            "evaluator": EVALUATOR,
+            "evaluation_method": _method(parts),
+            "confidence": reward.confidence,
+        },
+    }
+
+
+def _component(part: Mapping[str, Any]) -> dict[str, Any]:
+    raw = {"value": part["value"], "applies": part["applies"], **part["evidence"]}
+    if "against" in part:
+        raw["against"] = part["against"]
+    said = part["reasoning"] if part["value"] is not None else f"{part['reasoning']}: neutral"
+    return {
+        "score": part["normalized"],
+        "weight": part["weight"],
+        "source": part["source"],
+        "reasoning": said,
+        "raw_data": raw,
+    }
+
+
+def _method(parts: Mapping[str, Mapping[str, Any]]) -> str:
+    found = {name: part for name, part in parts.items() if part["value"] is not None}
+    human = [name for name, part in found.items() if part["source"] == "human"]
+    if human:
+        return "human" if set(found) == {FEEDBACK} else "hybrid"
+    return "model-based" if any("judge" in part["evidence"] for part in found.values()) else "automated"

@@ -4,7 +4,7 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from loomrl.safety.redaction.finding import Finding, Page
+from loomrl.safety.redaction.finding import Detection, ScannedText
 
 _AT_WORDS = (
     *("at", "ät", "arroba", "arobase", "chiocciola", "klammeraffe", "apenstaartje", "snabel-a", "kukac", "małpa"),
@@ -75,7 +75,7 @@ _RESOLVERS = frozenset({"8.8.8.8", "8.8.4.4", "1.1.1.1", "1.0.0.1", "9.9.9.9"})
 _BEFORE = 30
 
 
-def has_odd_emails(page: Page) -> bool:
+def has_odd_emails(page: ScannedText) -> bool:
     """False for a text without anything that may stand for an @."""
     return (
         page.has(*_AT)
@@ -85,11 +85,11 @@ def has_odd_emails(page: Page) -> bool:
     )
 
 
-def odd_emails(page: Page) -> Iterator[Finding]:
+def find_odd_emails(page: ScannedText) -> Iterator[Detection]:
     """Addresses in words (`ada [at] example [dot] org`), with quotes, or at a number."""
     if page.has('"@', "@["):
         for match in _QUOTED.finditer(page.text):
-            yield Finding(match.start(), match.end(), "email")
+            yield Detection(match.start(), match.end(), "email")
     for form in _SIGNS:
         for sign in form.finditer(page.text):
             yield from _around(page.text, sign, _DOMAIN)
@@ -98,44 +98,44 @@ def odd_emails(page: Page) -> Iterator[Finding]:
             yield from _around(page.text, sign, _SPELT)
     if "DOT" in page.text:
         for match in _GLUED.finditer(page.text):
-            yield Finding(match.start(), match.end(), "email")
+            yield Detection(match.start(), match.end(), "email")
     if page.says(_MAIL_WORDS):
         for match in _MAILED.finditer(page.text):
-            yield Finding(match.start("local"), match.end(), "email")
+            yield Detection(match.start("local"), match.end(), "email")
 
 
-def _around(text: str, sign: re.Match[str], form: re.Pattern[str]) -> Iterator[Finding]:
+def _around(text: str, sign: re.Match[str], form: re.Pattern[str]) -> Iterator[Detection]:
     """The address around an @ in other words."""
     local = _LOCAL.search(text, max(0, sign.start() - 62), sign.start())
     domain = form.match(text, sign.end())
     if local is not None and domain is not None:
-        yield Finding(local.start(), domain.end(), "email")
+        yield Detection(local.start(), domain.end(), "email")
 
 
-def has_macs(page: Page) -> bool:
+def has_macs(page: ScannedText) -> bool:
     """False for a text that is too short, or without the signs between pairs of digits."""
     return page.digits >= 2 and (
         page.says(_MAC_WORDS) or page.text.count(":") > 4 or page.text.count("-") > 4 or page.text.count(".") > 1
     )
 
 
-def macs(page: Page) -> Iterator[Finding]:
+def find_macs(page: ScannedText) -> Iterator[Detection]:
     """Addresses of network cards: six pairs with colons or dashes, three groups with dots, or after a word for it."""
     for match in _MAC.finditer(page.text):
         if any(map(str.isalpha, match[0])) and not _NO_MAC.match(match[0]):
-            yield Finding(match.start(), match.end(), "mac")
+            yield Detection(match.start(), match.end(), "mac")
     if page.says(_MAC_WORDS):
         for match in _MAC_SAID.finditer(page.text):
             if page.says(_MAC_WORDS, max(0, match.start() - 60), match.end() + 60) and not _NO_MAC.match(match[0]):
-                yield Finding(match.start(), match.end(), "mac")
+                yield Detection(match.start(), match.end(), "mac")
 
 
-def has_ips(page: Page) -> bool:
+def has_ips(page: ScannedText) -> bool:
     """False for a text with too few digits, dots and colons."""
     return (page.digits >= 4 and page.text.count(".") >= 3) or (page.digits > 0 and ":" in page.text)
 
 
-def ips(page: Page) -> Iterator[Finding]:
+def find_ips(page: ScannedText) -> Iterator[Detection]:
     """Addresses that anybody could reach. Those of private networks and of documents stay, and versions do."""
     for match in _V4.finditer(page.text):
         before = page.text[max(0, match.start() - _BEFORE) : match.start()]
@@ -143,14 +143,14 @@ def ips(page: Page) -> Iterator[Finding]:
         if match[0] in _RESOLVERS or _TRIPLE.search(beside) or _VERSION.search(before) or not _is_global(match[0]):
             continue
         if any(int(part) > 99 for part in match[0].split(".")) or _NEAR.search(before) or _is_used(page, match.end()):
-            yield Finding(match.start(), match.end(), "ip")
+            yield Detection(match.start(), match.end(), "ip")
     if page.has(":"):
         for match in _V6.finditer(page.text):
             if len(re.findall("[0-9A-Fa-f]+", match[0])) > 2 and _is_global(match[0]):
-                yield Finding(match.start(), match.end(), "ip")
+                yield Detection(match.start(), match.end(), "ip")
 
 
-def _is_used(page: Page, end: int) -> bool:
+def _is_used(page: ScannedText, end: int) -> bool:
     """True if a port, a mask or a log's dashes follow."""
     return re.match(r":\d{2,5}\b|/(?:[12]?\d|3[0-2])\b|\ -\ -\ \[", page.text[end : end + 8]) is not None
 

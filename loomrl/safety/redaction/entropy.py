@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from loomrl.safety.randomness import is_drawn, is_word
-from loomrl.safety.redaction.finding import Finding, Page
+from loomrl.safety.redaction.finding import Detection, ScannedText
 
 SHORTEST = 18
 """Characters of a run that is looked at."""
@@ -46,56 +46,56 @@ _DOUBLE = re.compile(r"(?<![\w.-])(?:\w{1,12}\.)?[0-9a-f]{32,64}\.[0-9a-f]{32,64
 _PAIRED = re.compile(r"(?<![\w/])(?:\d{1,2}/)?\d{6,20}(?:/\d{6,20})?[:|][0-9a-f]{32,64}(?!\w)")
 
 
-def has_drawn(page: Page) -> bool:
+def may_have_keys(page: ScannedText) -> bool:
     """False for a text without a run that is long enough."""
     return page.longest >= SHORTEST
 
 
-def drawn(page: Page) -> Iterator[Finding]:
+def find_keys(page: ScannedText) -> Iterator[Detection]:
     """Keys of no known form."""
     for run in _RUN.finditer(page.bare):
         if _LONG.search(run[0]) is not None and _DIGIT.search(run[0]) is not None:
-            yield from _drawn(run)
-            yield from _prefixed(run)
+            yield from _drawn_keys(run)
+            yield from _prefixed_keys(run)
     for run in _HASHES.finditer(page.text):
         if _HASH.search(run[0]) is not None:
-            yield from _hashed(page, *run.span())
+            yield from _hash_keys(page, *run.span())
 
 
-def _hashed(page: Page, start: int, end: int) -> Iterator[Finding]:
-    """What makes a hash a key: a name before it, or a number or another hash beside it."""
+def _hash_keys(page: ScannedText, start: int, end: int) -> Iterator[Detection]:
+    """Hashes that are keys: after a name, or beside a number or another hash."""
     for match in _NAMED_HASH.finditer(page.text, start, end):
         if _is_key(match["name"], match["hash"]):
-            yield Finding(match.start(), match.end(), "key")
+            yield Detection(match.start(), match.end(), "key")
     for form in (_DOUBLE, _PAIRED):
-        yield from (Finding(*match.span(), "key") for match in form.finditer(page.text, start, end))
+        yield from (Detection(*match.span(), "key") for match in form.finditer(page.text, start, end))
     for match in _GLUED_HASH.finditer(page.bare, start, end):
         if not match[0].isalnum() or _NO_HEX.search(match[0]) is not None:
-            yield Finding(match.start(), match.end(), "key")
+            yield Detection(match.start(), match.end(), "key")
 
 
-def _drawn(run: re.Match[str]) -> Iterator[Finding]:
+def _drawn_keys(run: re.Match[str]) -> Iterator[Detection]:
     """The atoms of a run that are drawn, with those beside them that are no words."""
     atoms = list(_ATOM.finditer(run[0]))
     sure = [is_drawn(atom[0]) for atom in atoms]
     if not any(sure):
         if "/" in run[0] and "." not in run[0] and run[0][0] not in "/~-" and _is_base64(run[0]):
-            yield Finding(run.start(), run.end(), "key")
+            yield Detection(run.start(), run.end(), "key")
         return
     for number, atom in enumerate(atoms):
         near = any(sure[max(0, number - 1) : number + 2])
         if sure[number] or (near and len(atom[0]) >= 6 and not is_word(atom[0])):
             is_last = number == len(atoms) - 1
             end = len(run[0]) if is_last and set(run[0][atom.end() :]) <= {"="} else atom.end()
-            yield Finding(run.start() + atom.start(), run.start() + end, "key")
+            yield Detection(run.start() + atom.start(), run.start() + end, "key")
 
 
-def _prefixed(run: re.Match[str]) -> Iterator[Finding]:
-    """What a name like `live_` says is secret may be shorter."""
+def _prefixed_keys(run: re.Match[str]) -> Iterator[Detection]:
+    """Shorter tokens after a name such as `live_`."""
     for match in _PREFIXED.finditer(run[0]):
         is_named = not _SECRET.isdisjoint(re.split("[_-]", match["name"].lower()))
         if is_named and len(_DIGITS.findall(match["body"])) > 1 and not is_word(match["body"]):
-            yield Finding(run.start() + match.start(), run.start() + match.end(), "key")
+            yield Detection(run.start() + match.start(), run.start() + match.end(), "key")
 
 
 def _is_base64(run: str) -> bool:

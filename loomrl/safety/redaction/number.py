@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from loomrl.safety.redaction.finding import Finding, Page
+from loomrl.safety.redaction.finding import Detection, ScannedText
 
 # -- cards ------------------------------------------------------------------------------------------------------------
 
@@ -37,18 +37,18 @@ _CARD_TEXT = """
 _CARD_WORDS = frozenset(_CARD_TEXT.split())
 
 
-def cards(page: Page) -> Iterator[Finding]:
+def find_cards(page: ScannedText) -> Iterator[Detection]:
     """Numbers of payment cards: an issuer's beginning and length, and Luhn's check digit."""
     is_told = page.says(_CARD_WORDS) or (not page.text.isascii() and page.has("卡", "カード"))
     for match in _CARD.finditer(page.bare):
         if _is_card(match[0], may_be_rare=is_told or not match[0].isdigit()):
-            yield Finding(match.start(), match.end(), "card")
+            yield Detection(match.start(), match.end(), "card")
     for match in _GROUPED.finditer(page.bare):
         gap = match[match.lastgroup or 0]
         is_alone = not re.search(rf"\d{re.escape(gap)}\Z", page.bare[max(0, match.start() - 4) : match.start()])
         is_alone = is_alone and not re.match(rf"{re.escape(gap)}\d", page.bare[match.end() : match.end() + 4])
         if (is_alone or is_told) and _is_card(match[0], may_be_rare=is_told):
-            yield Finding(match.start(), match.end(), "card")
+            yield Detection(match.start(), match.end(), "card")
 
 
 def _is_card(text: str, *, may_be_rare: bool) -> bool:
@@ -78,7 +78,7 @@ _BETWEEN = 3
 """Signs between two groups of an account's number."""
 
 
-def ibans(page: Page) -> Iterator[Finding]:
+def find_ibans(page: ScannedText) -> Iterator[Detection]:
     """International account numbers: a country's length, and the check digits."""
     for match in _IBAN.finditer(page.bare):
         start = match.start() - (2 if page.bare[match.start() - 1].isalpha() else 3)
@@ -95,7 +95,7 @@ def ibans(page: Page) -> Iterator[Finding]:
                 end = place
         is_end = not page.bare[end : end + 1].isalnum()
         if len(letters) == length and is_end and letters.isascii() and _remainder(letters) == 1:
-            yield Finding(start, end, "iban")
+            yield Detection(start, end, "iban")
 
 
 def _remainder(iban: str) -> int:
@@ -180,18 +180,18 @@ _DIGITS = re.compile(r"\d\D{0,3}\d\D{0,3}\d\D{0,3}\d\D{0,3}\d")
 _FOUR_DIGITS = re.compile(r"\d\D{0,3}\d\D{0,3}\d\D{0,3}\d")
 
 
-def identities(page: Page) -> Iterator[Finding]:
+def find_identities(page: ScannedText) -> Iterator[Detection]:
     """Numbers of people in their countries, by form and check digit, or by the word before them."""
     if _FOUR_DIGITS.search(page.bare) is None:
         return
     for match in filter(None, (_FORMS.match(page.bare, begin.start()) for begin in _BEGIN.finditer(page.bare))):
         check = _CHECKS.get(match.lastgroup or "")
         if check is None or check(re.sub(r"[^0-9A-Za-z]", "", match[0])):
-            yield Finding(match.start(), match.end(), "id")
+            yield Detection(match.start(), match.end(), "id")
     if page.says(_NAMES) or (not page.text.isascii() and page.has(*_EASTERN)):
         for digits in _DIGITS.finditer(page.bare):
             start = max(0, digits.start() - _BEFORE)
             if not page.says(_NAMES, start, digits.end()) and not _EASTERN_NAME.search(page.bare, start, digits.end()):
                 continue
             for match in _NAMED.finditer(page.bare, start, digits.end() + _BEHIND):
-                yield Finding(*match.span("secret"), "id")
+                yield Detection(*match.span("secret"), "id")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import phonenumbers
 
-from loomrl.safety.redaction.finding import Finding, Page
+from loomrl.safety.redaction.finding import Detection, ScannedText
 
 _BODY = r"\d(?:[ \u00a0().\-/]{0,3}\d)"
 _ABROAD = re.compile(rf"(?<![\w+.,])(?:\(?\+[ ]?|00[ \u00a0]?(?=[1-9]))(?=[1-9(]){_BODY}{{6,16}}(?!\d)")
@@ -78,37 +78,37 @@ _REGIONS = (
 _DIGITS = re.compile(r"\d(?:\D{0,3}\d){6}")
 
 
-def phones(page: Page) -> Iterator[Finding]:
+def find_phones(page: ScannedText) -> Iterator[Detection]:
     """Numbers of phones: with a country's prefix, as Americans write them, or after a word like `tel`."""
     if _DIGITS.search(page.bare) is None:
         return
     if "+" in page.bare or "00" in page.bare:
         for match in _ABROAD.finditer(page.bare):
-            yield from _found(match, 0, None)
+            yield from _find_number(match, 0, None)
     if _AMERICAN_PART.search(page.bare) is not None:
         for match in _AMERICAN.finditer(page.bare):
             if match[0][0] == "(":  # whatever the plan says: nothing else looks like that
-                yield Finding(match.start(), match.end(), "phone")
-            yield from _found(match, 0, "US")
+                yield Detection(match.start(), match.end(), "phone")
+            yield from _find_number(match, 0, "US")
     for match in filter(None, (_HOME.match(page.bare, start.start()) for start in _HOME_START.finditer(page.bare))):
-        yield from _found(match, 0, match.lastgroup)
+        yield from _find_number(match, 0, match.lastgroup)
     if page.has("wa.me/"):
         for match in _LINK.finditer(page.text):
-            yield Finding(*match.span("secret"), "phone")
+            yield Detection(*match.span("secret"), "phone")
     if page.says(_WORDS) or page.has("phone", "mobile") or (not page.text.isascii() and page.has(*_EASTERN)):
         for match in _NUMBER.finditer(page.bare):
             start = max(0, match.start() - _BEFORE)
             is_near = page.says(_WORDS, start, match.start()) or _EVEN_GLUED.search(page.bare, start, match.start())
             if is_near and _CALLED.search(page.bare, start, match.start()):
-                yield from _found(match, 0, *_REGIONS)
+                yield from _find_number(match, 0, *_REGIONS)
 
 
-def _found(match: re.Match[str], group: int | str, *regions: str | None) -> Iterator[Finding]:
+def _find_number(match: re.Match[str], group: int | str, *regions: str | None) -> Iterator[Detection]:
     """The longest beginning of a match that is a number in one of the regions; None stands for all the world."""
     number = match[group]
     while len(number) >= 7:
         if any(_is_number(number, region) for region in regions):
-            yield Finding(match.start(group), match.start(group) + len(number), "phone")
+            yield Detection(match.start(group), match.start(group) + len(number), "phone")
             return
         number = number.rstrip("0123456789").rstrip(" \u00a0.-/()")
 

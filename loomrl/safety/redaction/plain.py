@@ -42,7 +42,7 @@ def may_be_disguised(text: str) -> bool:
     return has_plus or (("\\" in text or "&" in text or "%" in text) and _ESCAPE.search(text) is not None)
 
 
-class Plain:
+class PlainText:
     """A plain text that knows where each of its characters stands in the original."""
 
     def __init__(self, original: str) -> None:

@@ -1,33 +1,35 @@
 """The redactor: layers that find, and placeholders in the place of what they found."""
 
 import re
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import lru_cache
 
-from loomrl.safety.pattern import PATTERNS, Pattern
+from typing_extensions import override
+
+from loomrl.safety.pattern import PATTERNS, SecretPattern
 from loomrl.safety.placeholder import MARK, Counting, Names, mark
-from loomrl.safety.redaction.address import has_ips, has_macs, has_odd_emails, ips, macs, odd_emails
-from loomrl.safety.redaction.credential import credentials, has_credentials
-from loomrl.safety.redaction.echo import Echoes, values_in
-from loomrl.safety.redaction.entropy import drawn, has_drawn
-from loomrl.safety.redaction.finding import Finding, Page, merged
-from loomrl.safety.redaction.number import cards, ibans, identities
-from loomrl.safety.redaction.phone import phones
-from loomrl.safety.redaction.plain import Plain, may_be_disguised
-from loomrl.safety.redaction.spoken import spoken
+from loomrl.safety.redaction.address import find_ips, find_macs, find_odd_emails, has_ips, has_macs, has_odd_emails
+from loomrl.safety.redaction.credential import find_credentials, has_credentials
+from loomrl.safety.redaction.entropy import find_keys, may_have_keys
+from loomrl.safety.redaction.finding import Detection, Echoes, ScannedText, merge_findings, values_in
+from loomrl.safety.redaction.number import find_cards, find_ibans, find_identities
+from loomrl.safety.redaction.phone import find_phones
+from loomrl.safety.redaction.plain import PlainText, may_be_disguised
+from loomrl.safety.redaction.spoken import find_spoken
 
 ROUNDS = 8
-"""A replacement may bring a further finding to light, hardly ever more than one."""
+"""A replacement may reveal a further finding, hardly ever more than one."""
 _PLAIN = re.compile(
     r"[A-Za-z0-9_]{0,12}|[A-Za-z]{1,8}-[0-9]{1,6}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
 """Names of tools and roles, too short for anything; what is numbered; random ids."""
 NEAR = 400
-"""Characters before and behind a place that can decide what is there."""
+"""Characters before and behind a place that can decide about it."""
 NEAR_ESCAPE = 120
-"""Those around an escape that are looked at again: source code is full of them."""
+"""Characters around an escape that are searched again; source code is full of escapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,49 +40,43 @@ class Redacted:
     kinds: tuple[str, ...] = ()
 
 
-class Redactor(Protocol):
+class Redactor(ABC):
     """Removes what must not be stored. Redacting twice changes nothing more."""
 
-    def find(self, text: str) -> Sequence[Finding]:
-        """What must go, by place, without overlaps."""
+    @abstractmethod
+    def find(self, text: str) -> Sequence[Detection]:
+        """The parts that must go, by place, without overlaps."""
 
     def redact(self, text: str, names: Names | None = None) -> Redacted:
-        """The text without it; `names` gives the placeholders, otherwise they are counted in this text alone."""
+        """The text without them; `names` gives the placeholders, otherwise they are counted in this text alone."""
+        return replace_findings(text, self.find(text), names)
 
 
-class PatternRedactor:
+class PatternRedactor(Redactor):
     """Keys, passwords, e-mail addresses, numbers of phones, cards, accounts and people, IP addresses."""
 
-    def find(self, text: str) -> Sequence[Finding]:
-        """As of `Redactor`."""
-        if _PLAIN.fullmatch(text) or not (found := _once(text)):
+    @override
+    def find(self, text: str) -> Sequence[Detection]:
+        if _PLAIN.fullmatch(text) or not (found := _find_once(text)):
             return []
         for _ in range(ROUNDS - 1):
-            tried = _Tried(text, found)
+            tried = _Trial(text, found)
             new = tried.found()
             if not new:
                 break
-            found = merged([*found, *map(tried.back, new)])
+            found = merge_findings([*found, *map(tried.back, new)])
         return Echoes(values_in(text, found)).beside(text, found)
 
-    def redact(self, text: str, names: Names | None = None) -> Redacted:
-        """As of `Redactor`."""
-        return replaced(text, self.find(text), names)
 
-
-class NoRedactor:
+class NoRedactor(Redactor):
     """Leaves everything as it is."""
 
-    def find(self, text: str) -> Sequence[Finding]:
-        """Nothing."""
+    @override
+    def find(self, text: str) -> Sequence[Detection]:
         return ()
 
-    def redact(self, text: str, names: Names | None = None) -> Redacted:
-        """The same text."""
-        return Redacted(text)
 
-
-def replaced(text: str, findings: Sequence[Finding], names: Names | None = None) -> Redacted:
+def replace_findings(text: str, findings: Sequence[Detection], names: Names | None = None) -> Redacted:
     """The text with placeholders in the places of findings."""
     if not findings:
         return Redacted(text)
@@ -95,10 +91,10 @@ def replaced(text: str, findings: Sequence[Finding], names: Names | None = None)
     return Redacted("".join([*parts, text[at:]]), tuple(dict.fromkeys(one.kind for one in findings)))
 
 
-class _Tried:
-    """A text with some placeholders in the places of findings, and the way back."""
+class _Trial:
+    """A text with placeholders for its findings, and the way back to the original."""
 
-    def __init__(self, text: str, findings: Sequence[Finding]) -> None:
+    def __init__(self, text: str, findings: Sequence[Detection]) -> None:
         self._findings = findings
         self._spans: list[tuple[int, int]] = []
         parts = []
@@ -112,19 +108,21 @@ class _Tried:
             self._spans.append((size - len(some), size))
         self.text = "".join([*parts, text[at:]])
 
-    def found(self) -> list[Finding]:
-        """What is in it near a placeholder; everything else was looked at before."""
-        found: list[Finding] = []
+    def found(self) -> list[Detection]:
+        """The findings near a placeholder; everything else was searched before."""
+        found: list[Detection] = []
         for start, end in _around(self.text, self._spans):
-            found += (replace(one, start=one.start + start, end=one.end + start) for one in _once(self.text[start:end]))
+            found += (
+                replace(one, start=one.start + start, end=one.end + start) for one in _find_once(self.text[start:end])
+            )
         return found
 
-    def back(self, found: Finding) -> Finding:
-        """A finding in it as one in the text; a part of a placeholder stands for the whole."""
+    def back(self, found: Detection) -> Detection:
+        """A finding as one in the original text; a part of a placeholder stands for the whole."""
         (first, is_before), (last, is_behind) = self._at(found.start), self._at(found.end)
         start = first if is_before else self._findings[first].start
         end = last if is_behind else self._findings[last].end
-        return Finding(start, end, found.kind)
+        return Detection(start, end, found.kind)
 
     def _at(self, place: int) -> tuple[int, bool]:
         """The place in the text and True; or the finding in whose placeholder it is, and False."""
@@ -150,58 +148,76 @@ def _around(text: str, spans: Sequence[tuple[int, int]], near: int = NEAR) -> li
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """Finds what has no form of its own. Asking if there can be anything at all is much faster."""
+class RedactionLayer:
+    """Finds secrets without a form of their own. `is_possible` is a fast check that excludes most texts."""
 
-    find: Callable[[Page], Iterable[Finding]]
-    is_possible: Callable[[Page], bool]
+    find: Callable[[ScannedText], Iterable[Detection]]
+    is_possible: Callable[[ScannedText], bool]
 
 
 LAYERS = (
-    Layer(credentials, has_credentials),
-    Layer(spoken, lambda page: bool(page.words)),
-    Layer(odd_emails, has_odd_emails),
-    Layer(ips, has_ips),
-    Layer(macs, has_macs),
-    Layer(ibans, lambda page: page.digits >= 2),
-    Layer(cards, lambda page: page.digits >= 13),
-    Layer(identities, lambda page: page.digits >= 4),
-    Layer(phones, lambda page: page.digits >= 7),
-    Layer(drawn, has_drawn),
+    RedactionLayer(find_credentials, has_credentials),
+    RedactionLayer(find_spoken, lambda page: bool(page.words)),
+    RedactionLayer(find_odd_emails, has_odd_emails),
+    RedactionLayer(find_ips, has_ips),
+    RedactionLayer(find_macs, has_macs),
+    RedactionLayer(find_ibans, lambda page: page.digits >= 2),
+    RedactionLayer(find_cards, lambda page: page.digits >= 13),
+    RedactionLayer(find_identities, lambda page: page.digits >= 4),
+    RedactionLayer(find_phones, lambda page: page.digits >= 7),
+    RedactionLayer(find_keys, may_have_keys),
 )
 """After the known forms. In this order: of two findings in one place the first names the kind."""
 
 
-def _once(text: str) -> list[Finding]:
-    """What all layers find in a text as it is written, and as it reads."""
-    found = _written(text)
+def _find_once(text: str) -> list[Detection]:
+    """The findings of all layers in a text as written and as read."""
+    found = _find_written(text)
     if not may_be_disguised(text):
         return found
-    plain = Plain(text)
-    read: list[Finding] = []
+    plain = PlainText(text)
+    read: list[Detection] = []
     for start, end in _around(plain.text, list(plain.changes()), NEAR_ESCAPE):
-        inside = _written(plain.text[start:end])
-        read += (Finding(*plain.back(one.start + start, one.end + start), one.kind) for one in inside)
-    return merged([*found, *read]) if read else found
+        inside = _find_written(plain.text[start:end])
+        read += (Detection(*plain.back(one.start + start, one.end + start), one.kind) for one in inside)
+    return merge_findings([*found, *read]) if read else found
 
 
-def _written(text: str) -> list[Finding]:
-    """What all layers find in a text as it is written."""
-    page = Page(text)
-    found = [one for pattern in PATTERNS if pattern.is_possible(page.folded) for one in _of(pattern, page)]
+def _find_written(text: str) -> list[Detection]:
+    """The findings of all layers in a text as written."""
+    page = ScannedText(text)
+    found = [one for pattern in PATTERNS if pattern.is_possible(page.folded) for one in _matches_of(pattern, page)]
     found += [one for layer in LAYERS if layer.is_possible(page) for one in layer.find(page)]
     if not found:
         return found
     if "<" in text:
         marks = [match.span() for match in MARK.finditer(text)]
         found = [one for one in found if (one.start, one.end) not in marks]
-    return merged(found)
+    return merge_findings(found)
 
 
-def _of(pattern: Pattern, page: Page) -> Iterable[Finding]:
+def _matches_of(pattern: SecretPattern, page: ScannedText) -> Iterable[Detection]:
     end = 0
     for match in pattern.matches(page.text):
         span = pattern.secret(match) if match.start() >= end else None
         if span is not None:
             end = span[1]
-            yield Finding(*span, pattern.kind_of(match))
+            yield Detection(*span, pattern.kind_of(match))
+
+
+LONGEST = 16_384
+"""Maximum characters of a cached text."""
+REMEMBERED = 2048
+"""Number of cached texts."""
+
+
+class Remembering(Redactor):
+    """A cache of another redactor's findings."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._known = lru_cache(REMEMBERED)(redactor.find)
+
+    @override
+    def find(self, text: str) -> Sequence[Detection]:
+        return self._known(text) if len(text) <= LONGEST else self._redactor.find(text)

@@ -6,8 +6,8 @@ from enum import IntEnum
 
 from loomrl.safety.assignment import is_stub, promise_of
 from loomrl.safety.placeholder import is_placeholder
-from loomrl.safety.redaction.finding import Finding, Page
-from loomrl.safety.redaction.said import COMMON
+from loomrl.safety.redaction.finding import Detection, ScannedText
+from loomrl.safety.redaction.prose import COMMON
 from loomrl.safety.redaction.tongue import (
     ADJECTIVES,
     ALONE,
@@ -38,7 +38,7 @@ class Open(IntEnum):
     SHUT = 0
     """Only what looks like one by itself."""
     LOOSE = 1
-    """What is more than a word."""
+    """How readily a value is accepted as a password."""
     WIDE = 2
     """A word, too, if nothing follows."""
 
@@ -96,8 +96,8 @@ _STEPS = 8
 _GLUE = tuple("_.$@#/\\")
 
 
-def spoken(page: Page) -> Iterator[Finding]:
-    """What is said to be a password."""
+def find_spoken(page: ScannedText) -> Iterator[Detection]:
+    """Values that the text calls a password."""
     text = page.text
     nouns = [word for word in page.words if _is_noun(word)]
     for start in page.places(nouns):
@@ -116,11 +116,11 @@ def spoken(page: Page) -> Iterator[Finding]:
     if not text.isascii() and page.has(*EASTERN):
         yield from _eastern(text)
     for start in page.places(IN & page.words):
-        yield from _entered(text, start)
+        yield from _typed_at_login(text, start)
 
 
 _HEADS = frozenset(stem[:3] for stem in STEMS)
-"""By which almost all other words are told at once."""
+"""First letters of the stems, which exclude almost all other words at once."""
 _LONG = min(map(len, ENDINGS)) + 2
 
 
@@ -135,8 +135,8 @@ def _is_glued(text: str, end: int) -> bool:
     return text[end : end + 1] in ("_", "(", "[", ".") and text[end + 1 : end + 2].strip() != ""
 
 
-def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
-    """What is said behind a word for a password, step by step."""
+def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Detection]:
+    """The password behind a word for it, step by step."""
     word = noun[0].casefold()
     is_foreign = not word.isascii() and not noun[0][0].isascii()
     leading = before.casefold().split()[-3:]
@@ -211,18 +211,18 @@ def _behind(text: str, noun: re.Match[str], before: str) -> Iterator[Finding]:
             return
 
 
-def _next_sentence(text: str, at: int) -> Iterator[Finding]:
-    """What the sentence behind says: `I reset your password. The new one is …`"""
+def _next_sentence(text: str, at: int) -> Iterator[Detection]:
+    """The password in the next sentence: `I reset your password. The new one is …`"""
     link = _NEXT.match(text, at)
     found = None if link is None else value_at(text, link.end(), Open.WIDE)
     if found is not None:
         yield found
 
 
-def _number(text: str, at: int) -> Finding | None:
+def _number(text: str, at: int) -> Detection | None:
     """A number right behind a word for a password."""
     match = _NUMBER.match(text, at)
-    return None if match is None else Finding(*match.span(), "password")
+    return None if match is None else Detection(*match.span(), "password")
 
 
 def _is_changed(text: str) -> bool:
@@ -240,8 +240,8 @@ def _is_login(before: str) -> bool:
     )
 
 
-def _before(text: str, end: int, before: str) -> Iterator[Finding]:
-    """What is said before it: `use … as the password`, `"…" is my password`."""
+def _before(text: str, end: int, before: str) -> Iterator[Detection]:
+    """The password before the word: `use … as the password`, `"…" is my password`."""
     words = list(re.finditer(r"\S+", before))
     for place in range(len(words) - 1, max(0, len(words) - 4), -1):
         word = words[place][0].casefold()
@@ -286,8 +286,8 @@ def _is_entry(text: str, start: int) -> bool:
     return _NAMED.match(text, start) is None and word is not None and word[0].casefold() not in _HALVES
 
 
-def _entered(text: str, start: int) -> Iterator[Finding]:
-    """What stands behind a name where a user logs in: `log in as ada with …`; and what is typed there."""
+def _typed_at_login(text: str, start: int) -> Iterator[Detection]:
+    """The password behind a user's name: `log in as ada with …`, or what is typed at a login."""
     if not _is_entry(text, start):
         return
     words = list(re.finditer(r"\S+", text[start : start + _REACH].partition("\n")[0]))
@@ -307,10 +307,12 @@ def _entered(text: str, start: int) -> Iterator[Finding]:
 
 def mentions(text: str) -> bool:
     """True if a text has a word for a password."""
-    return any(map(_is_noun, Page(text).words)) or (not text.isascii() and _EASTERN_NOUN.search(text) is not None)
+    return any(map(_is_noun, ScannedText(text).words)) or (
+        not text.isascii() and _EASTERN_NOUN.search(text) is not None
+    )
 
 
-def value_at(text: str, at: int, is_open: Open, *, end: int | None = None, is_last: bool = True) -> Finding | None:
+def value_at(text: str, at: int, is_open: Open, *, end: int | None = None, is_last: bool = True) -> Detection | None:
     """The password at a place, if there is one."""
     match = _VALUE.match(text, at) if end is None else _VALUE.match(text, at, end)
     if match is None:
@@ -322,7 +324,7 @@ def value_at(text: str, at: int, is_open: Open, *, end: int | None = None, is_la
     if len(value) < 3 or is_placeholder(value) or is_stub(value) or promise_of(value) is not None:
         return None
     start = match.start("quoted" if is_quoted else "bare")
-    found = Finding(start, start + len(value), "password")
+    found = Detection(start, start + len(value), "password")
     if is_strong(value):
         return found
     if is_open is Open.SHUT or value.casefold().rstrip("!?") in _KNOWN or _HARD.fullmatch(value):
@@ -369,7 +371,7 @@ _STARTS = (
 )
 
 
-def _eastern(text: str) -> Iterator[Finding]:
+def _eastern(text: str) -> Iterator[Detection]:
     for noun in _EASTERN_NOUN.finditer(text):
         match = _EASTERN_AFTER.match(text, noun.end())
         if match is None:
@@ -382,4 +384,4 @@ def _eastern(text: str) -> Iterator[Finding]:
         reach = 24 if any(map(str.isdigit, value)) else 16
         is_near = len(match["fill"]) < reach or match["sign"].strip() != ""
         if is_strong(value) or (is_near and _HARD.fullmatch(value) is None):
-            yield Finding(match.start("bare"), match.start("bare") + len(value), "password")
+            yield Detection(match.start("bare"), match.start("bare") + len(value), "password")

@@ -85,7 +85,7 @@ _TO = """
     to into auf in zu en a à por em para no naar til till på i na u la în σε на إلى thành menjadi jadi ke po
 """
 TO = frozenset(_TO.split())
-"""What it was changed to."""
+"""Words before the new password: changed to …"""
 _AS = """
     as for als für comme como come som kao jako ca olarak как як като ωσ σαν sebagai làm för por per mint
 """

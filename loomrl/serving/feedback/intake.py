@@ -14,7 +14,7 @@ from loomrl.canonical import canonical_json, content_hash
 from loomrl.config import HubConfig
 from loomrl.errors import IdTaken, LoomError
 from loomrl.hub.hub import Hub, Selection
-from loomrl.safety.placeholder import unnumbered
+from loomrl.safety.placeholder import drop_numbers
 from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.archive import open_endpoint_hub
@@ -187,7 +187,7 @@ class Intake:
 
 
 def _unnumbered(row: Feedback) -> str:
-    return unnumbered(canonical_json(asdict(row)).decode())
+    return drop_numbers(canonical_json(asdict(row)).decode())
 
 
 def _words(told: Told, redaction: Redaction) -> tuple[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 from loomrl.config.monitor import STOPPED
 from loomrl.safety.redaction import PatternRedactor
 from loomrl.safety.rule import Asked, Use
-from loomrl.safety.screen import Hit, Screen
+from loomrl.safety.screen import RuleHit, Screen
 from loomrl.serving.call import Ask, Closed, Drawn, Event, Opened
 from loomrl.serving.monitor.monitor import Monitor, Origin
 from loomrl.serving.refusal import Cause, Refusal
@@ -41,7 +41,7 @@ class _Choice:
     """The text that left."""
     cut: str = ""
     """The rule that ended it."""
-    held: Hit | None = None
+    held: RuleHit | None = None
     """A person is to decide once it is whole."""
 
 
@@ -49,7 +49,7 @@ class Watch:
     """Lets the events of one answer leave as far as the rules allow."""
 
     def __init__(
-        self, monitor: Monitor, ask: Ask, origin: Origin, *, deadline: float, call: str, earlier: Sequence[Hit] = ()
+        self, monitor: Monitor, ask: Ask, origin: Origin, *, deadline: float, call: str, earlier: Sequence[RuleHit] = ()
     ) -> None:
         self._monitor = monitor
         self._ask = ask
@@ -131,7 +131,7 @@ class Watch:
             self._ignored |= {screen.hit.rule}
             screen.again()
 
-    async def _intervene(self, choice: _Choice, hit: Hit, index: int, *, may_move: bool) -> Sequence[Event]:
+    async def _intervene(self, choice: _Choice, hit: RuleHit, index: int, *, may_move: bool) -> Sequence[Event]:
         rule = self._monitor.rules[hit.rule]
         if hit.has_failed and rule.then != "hold":  # no reason to lock the session, or to blame its arm
             return self._replace(choice, hit, index)
@@ -148,7 +148,7 @@ class Watch:
             raise AskStable
         return self._replace(choice, hit, index)
 
-    def _replace(self, choice: _Choice, hit: Hit, index: int) -> Sequence[Event]:
+    def _replace(self, choice: _Choice, hit: RuleHit, index: int) -> Sequence[Event]:
         """Put the rule's text in the place of everything that has not left."""
         choice.cut = hit.rule
         before = choice.screen.text[: hit.start] if self._flows and choice.screen.left else ""
@@ -165,7 +165,7 @@ class Watch:
         choice.given += rest
         return [_text(closed.index, rest), closed] if rest else [closed]
 
-    async def _person(self, choice: _Choice, hit: Hit, closed: Closed) -> None:
+    async def _person(self, choice: _Choice, hit: RuleHit, closed: Closed) -> None:
         """Wait for a person until the deadline; a Refusal unless the answer is released."""
         redact = PatternRedactor().redact
         conversation = [Message(said.role, redact(said.text).text) for said in self._ask.messages]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
-from loomrl.safety.placeholder import MARK, mark, same
+from loomrl.safety.placeholder import MARK, mark, normalise
 from loomrl.safety.redaction import Redaction, Redactor
 from loomrl.store import LoomDB
 from loomrl.store.sessions import Wanted, number_values
@@ -35,7 +35,7 @@ class _Seen:
 
     def name(self, kind: str, value: str) -> str:
         """As of `Names`."""
-        self.values.setdefault(same(kind, value), kind)
+        self.values.setdefault(normalise(kind, value), kind)
         return mark(kind, 1)
 
 
@@ -50,7 +50,7 @@ class _Given:
 
     def name(self, kind: str, value: str) -> str:
         """As of `Names`."""
-        return self.marks[same(kind, value)]
+        return self.marks[normalise(kind, value)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.canonical import canonical_json
-from loomrl.safety.placeholder import unnumbered
+from loomrl.safety.placeholder import drop_numbers
 from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
 from loomrl.serving.policy import Picture
 from loomrl.serving.refusal import Cause, Refusal
@@ -155,7 +155,7 @@ class Ending:
 
 
 def _words_of(outcome: Mapping[str, Any]) -> str:
-    return unnumbered(canonical_json(dict(outcome)).decode("utf-8", "replace"))
+    return drop_numbers(canonical_json(dict(outcome)).decode("utf-8", "replace"))
 
 
 def told(reward: float | None, success: float | None, outcome: Mapping[str, Any] | None, *, at: float) -> Ending:

@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from loomrl.cluster.lab import Lab
 from loomrl.config import AnyExperiment, ServingExperiment
 from loomrl.errors import StoreError
 from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.runs import POLICIES, RUNS, Run, ask_to_stop
 from tests.cluster.lab.lab_support import RAY, TOKEN, a_name, a_network
+from tests.lab import Lab
 from tests.needs import ROOT, postgres_binaries
 
 PASSWORD = "only-in-this-lab"

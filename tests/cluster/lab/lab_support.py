@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
-from loomrl.cluster.lab import Lab
+from tests.lab import Lab
 
 NUMBERS = count()
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "only-in-this-lab-" + "x" * 32}

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from loomrl.cluster.lab import Lab
-from loomrl.cluster.lab.machine import ROOT as LABS
-from loomrl.cluster.lab.machine import remove
 from loomrl.errors import ClusterError
 from tests.cluster.lab.lab_support import a_lab, a_name, hears, ping, python
+from tests.lab import Lab
+from tests.lab.machine import ROOT as LABS
+from tests.lab.machine import remove
 from tests.needs import needs
 
 pytestmark = [pytest.mark.lab, needs("a lab"), pytest.mark.timeout(180)]
@@ -173,8 +173,8 @@ def test_a_lab_of_a_name_that_is_taken_is_refused_and_left_alone(lab: Lab) -> No
 
 
 def cli(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """`python -m loomrl.cluster.lab …`."""
-    command = [sys.executable, "-m", "loomrl.cluster.lab", *words]
+    """`python -m tests.lab …`."""
+    command = [sys.executable, "-m", "tests.lab", *words]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
 
 
@@ -198,7 +198,7 @@ def test_another_process_finds_the_lab_changes_it_and_removes_it_without_a_trace
 @pytest.mark.parametrize("after_s", [0.3, 0.5, 0.6, 0.7, 0.8, 1.0, 1.3])
 def test_whatever_a_killed_tool_left_is_removed(after_s: float) -> None:
     name, before = a_name(), traces()
-    script = f"from loomrl.cluster.lab import Lab; Lab.up({name!r}, list('abc'), disk_mb=64)"
+    script = f"from tests.lab import Lab; Lab.up({name!r}, list('abc'), disk_mb=64)"
     tool = subprocess.Popen([sys.executable, "-c", script])
     with suppress(subprocess.TimeoutExpired):
         tool.wait(timeout=after_s)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from loomrl.cluster.lab import Lab
 from loomrl.serving.deployment.front import FrontSettings, configuration
 from tests.cluster.lab.lab_support import a_name, a_network
+from tests.lab import Lab
 from tests.needs import needs
 
 pytestmark = [pytest.mark.lab, needs("a lab"), needs("HAProxy"), pytest.mark.timeout(200)]

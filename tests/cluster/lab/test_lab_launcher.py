@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from loomrl.cluster.lab import Lab
 from tests.cluster.lab.lab_support import RAY, WHERE, a_lab, python
+from tests.lab import Lab
 from tests.needs import needs
 
 pytestmark = [pytest.mark.lab, needs("a lab"), pytest.mark.timeout(900)]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from loomrl.cluster.lab import Lab
 from loomrl.errors import ClusterError
 from tests.cluster.lab.lab_support import RAY, SMALL, TOKEN, WHERE, a_lab, python
+from tests.lab import Lab
 from tests.needs import needs
 from tests.tls_samples import issue
 

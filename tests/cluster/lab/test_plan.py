@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from loomrl.cluster.lab import Lab, Link
-from loomrl.cluster.lab import machine as lab_machine
-from loomrl.cluster.lab.machine import check_machine, is_seen, refuse_taken
-from loomrl.cluster.lab.plan import Host, Plan
-from loomrl.cluster.lab.relay import Way
 from loomrl.errors import ClusterError
+from tests.lab import Lab, Link
+from tests.lab import machine as lab_machine
+from tests.lab.machine import check_machine, is_seen, refuse_taken
+from tests.lab.plan import Host, Plan
+from tests.lab.relay import Way
 
 
 def plan(*hosts: str, network: str = "10.77.0.0/24", name: str = "lab", uplink: bool = False) -> Plan:

@@ -1,0 +1,76 @@
+"""Evaluations of a run's versions on held-out tasks: which are due, and what they say."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from loomrl.config import EvaluationConfig, Sampling
+from loomrl.config.evaluation import Way
+from loomrl.evaluation.report import judge
+from loomrl.run.stopping import Stopper
+from loomrl.telemetry.metric import Metric
+from loomrl.types import Trajectory
+
+Trial = Callable[[str, EvaluationConfig, Sampling], list[Trajectory]]
+"""Name, settings and sampling of an evaluation → the current version's attempts at the held-out tasks."""
+
+
+@dataclass(slots=True)
+class Evaluations:
+    """Evaluations of a run. Each version is evaluated at most once in each way of acting.
+
+    They draw from random streams of their own, so a run with evaluations learns as one without.
+    """
+
+    settings: EvaluationConfig
+    sampling: Sampling
+    """The sampling of training."""
+    trial: Trial
+    _attempts: dict[tuple[int, Way], list[Trajectory]] = field(default_factory=dict)
+    """Attempts by version and way; only the latest version's are kept."""
+    _success: tuple[int, float | None] = (-1, None)
+    """The version judged last, and its success."""
+
+    @property
+    def are_made(self) -> bool:
+        """True if versions are evaluated during training."""
+        return self.settings.every is not None
+
+    def is_due(self, update: int, *, last: bool) -> bool:
+        """True after every so many updates, and after the last one."""
+        return self.settings.every is not None and (last or update % self.settings.every == 0)
+
+    def judge(self, version: int, stopper: Stopper) -> dict[str, float]:
+        """Metrics of the current version on held-out tasks; none if every attempt failed, so that nothing is known."""
+        report = judge(self.settings.way, self.attempts(version, self.settings.way))
+        overall = report.overall
+        self._success = (version, overall.success.mean)
+        stopper.judge(overall.success.mean)
+        if overall.success.mean is None or overall.reward is None:
+            return {}
+        metrics: dict[str, float] = {Metric.EVALUATED: overall.success.mean, Metric.EVALUATED_REWARD: overall.reward}
+        for name, score in report.by_family.items():
+            if score.success.mean is not None:
+                metrics[Metric.EVALUATED.of(name)] = score.success.mean
+        return metrics
+
+    def score(self, version: int, trained: float | None) -> float | None:
+        """The success by which the best version is chosen: on held-out tasks, or where no version is evaluated, in
+        training. None if it is not known.
+        """
+        if not self.are_made:
+            return trained
+        judged, success = self._success
+        return success if judged == version else None
+
+    def attempts(self, version: int, way: Way) -> list[Trajectory]:
+        """The current version's attempts at the held-out tasks, acting in this way."""
+        if (version, way) not in self._attempts:
+            sampling = self.sampling
+            settings = self.settings
+            if way == "greedy":
+                sampling = sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0})
+            if sampling.temperature == 0:  # several attempts would all be the same
+                settings = settings.model_copy(update={"attempts": 1})
+            self._attempts = {known: made for known, made in self._attempts.items() if known[0] == version}
+            self._attempts[version, way] = self.trial(f"{way}-{version}", settings, sampling)
+        return self._attempts[version, way]

@@ -1,0 +1,89 @@
+"""Low-rank adaptation (LoRA) of a model, and its files in peft's format."""
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from loomrl.config import Lora
+from loomrl.errors import ConfigError
+
+NAME = "default"
+"""peft's name for a model's only adapter; files omit it."""
+
+
+def attach(lm: PreTrainedModel, lora: Lora) -> None:
+    """Freeze the weights and add trainable low-rank ones."""
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise ConfigError(
+            f"model.lora: peft cannot be imported ({error}). Install: pip install 'loomrl[lora]'."
+        ) from None
+    targets = list(lora.targets) or "all-linear"
+    settings = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=targets,
+        fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in lm.modules()),  # GPT-2 keeps its weights turned
+    )
+    for parameter in lm.parameters():
+        parameter.requires_grad_(False)
+    inject_adapter_in_model(settings, lm)
+
+
+def merge_adapter(lm: PreTrainedModel) -> dict[str, Tensor]:
+    """The weights with the low-rank additions merged, under their original names."""
+    from peft.tuners.lora import LoraLayer
+
+    layers: dict[str, Any] = {name: layer for name, layer in lm.named_modules() if isinstance(layer, LoraLayer)}
+    whole = {}
+    for name, tensor in lm.state_dict().items():
+        if ".lora_" in name:
+            continue
+        owner = name.removesuffix(".base_layer.weight")
+        if owner in layers:
+            tensor = tensor + layers[owner].get_delta_weight(NAME).to(tensor.dtype)
+        whole[name.replace(".base_layer.", ".")] = tensor
+    return whole
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """The additions by the names in peft's files, and peft's settings for them."""
+
+    tensors: Mapping[str, Tensor]
+    settings: Any
+
+    @staticmethod
+    def of(lm: PreTrainedModel) -> "Adapter":
+        """The adapter of a model; shards stay shards."""
+        named = lm.state_dict().items()
+        own = {f"base_model.model.{name.replace(f'.{NAME}.', '.')}": one for name, one in named if ".lora_" in name}
+        return Adapter(own, lm.peft_config[NAME])
+
+    def save(self, folder: Path, *, base: str) -> None:
+        """Write the files that `peft.PeftModel.from_pretrained` adds to the model in `base`."""
+        settings = copy(self.settings)
+        settings.base_model_name_or_path = base
+        settings.task_type = "CAUSAL_LM"
+        settings.inference_mode = True
+        folder.mkdir()
+        settings.save_pretrained(str(folder))
+        save_file(dict(self.tensors), folder / "adapter_model.safetensors")
+
+
+def without_adapters(lm: PreTrainedModel, *, enabled: bool) -> None:
+    """Switch low-rank additions off (for the reference policy) or on again."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for layer in lm.modules():
+        if isinstance(layer, BaseTunerLayer):
+            layer.enable_adapters(enabled)
