@@ -9,7 +9,7 @@ from loomrl.canonical import as_uuid
 from loomrl.config import Experiment
 from loomrl.config.language import LanguageAlgorithm
 from loomrl.errors import LoomError
-from loomrl.serving.wording import Reader
+from loomrl.serving.wording import CallReader
 from loomrl.store import LoomDB
 from loomrl.store.deployments import CONTENT, DEPLOYMENTS, Deployment
 from loomrl.store.events import Event
@@ -140,7 +140,7 @@ def _observation(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def _action(turn: Turn) -> dict[str, Any]:
-    reader = Reader()
+    reader = CallReader()
     reader.add(turn.action)
     reader.end()
     if not reader.calls:

@@ -78,7 +78,7 @@ class StoredSession:
 
 
 SESSIONS = Records("sessions", StoredSession, Index("sessions_by_time", "endpoint", "state", "last_at"))
-"""`open → ended → archived`."""
+"""`open → ended → stored`."""
 CALLS = Log(
     "calls",
     NewCall,
@@ -268,23 +268,23 @@ def list_ended_sessions(db: LoomDB, endpoint: str, *, limit: int) -> list[Stored
     return SESSIONS.fetch(db, ended.order_by(SESSIONS.c.last_at).limit(limit))
 
 
-def archive_sessions(db: LoomDB, trajectories: Mapping[str, str]) -> None:
+def mark_stored(db: LoomDB, trajectories: Mapping[str, str]) -> None:
     """Say of ended sessions, by id, which trajectory each became."""
     if trajectories:
         with db.write() as connection:
-            connection.execute(_ARCHIVED, [{"at": id, "made": made} for id, made in trajectories.items()])
+            connection.execute(_MARK_STORED, [{"at": id, "made": made} for id, made in trajectories.items()])
 
 
 def count_lost(db: LoomDB, endpoint: str, *, since: float) -> int:
     """The sessions with a call since then that ended and became no trajectory."""
-    mine = (SESSIONS.c.endpoint == endpoint, SESSIONS.c.state == "archived", SESSIONS.c.last_at >= since)
+    mine = (SESSIONS.c.endpoint == endpoint, SESSIONS.c.state == "stored", SESSIONS.c.last_at >= since)
     query = select(func.count()).select_from(SESSIONS.table).where(*mine, SESSIONS.c.trajectory == "")
     return int(scalar(db, query))
 
 
 def forget(db: LoomDB, endpoint: str, *, before: float) -> int:
     """Delete the sessions whose last call was before then, with all their calls; how many."""
-    old = (SESSIONS.c.endpoint == endpoint) & (SESSIONS.c.state == "archived") & (SESSIONS.c.last_at < before)
+    old = (SESSIONS.c.endpoint == endpoint) & (SESSIONS.c.state == "stored") & (SESSIONS.c.last_at < before)
     deleted = 0
     while True:
         with db.write() as connection:
@@ -414,8 +414,8 @@ def list_quarantined(db: LoomDB, *, endpoint: str = "") -> list[Quarantine]:
 
 
 _SEEN = update(SESSIONS.table).where(SESSIONS.c.id == bindparam("at")).values(last_at=bindparam("seen"))
-_ARCHIVED = (
+_MARK_STORED = (
     update(SESSIONS.table)
     .where(SESSIONS.c.id == bindparam("at"), SESSIONS.c.state == "ended")
-    .values(state="archived", trajectory=bindparam("made"))
+    .values(state="stored", trajectory=bindparam("made"))
 )

@@ -154,7 +154,7 @@ def test_our_own_events_are_not_taken_in_again(db: LoomDB, url: str, bus: Stored
 
 def test_a_message_that_nobody_ever_acknowledged_becomes_a_letter() -> None:
     given = Delivery(subject=TRAJECTORY.subject, id="i", payload=b"{}", headers={}, position=7, tries=MOST_TRIES + 1)
-    made = Sink._made(Sink.__new__(Sink), given)
+    made = Sink._read(Sink.__new__(Sink), given)
     assert getattr(made, "cause", None) is Cause.TRIES
     arguments = {"redactor": PatternRedactor(), "at": 0.0}
     letter = letter_from(given, Cause.TRIES, "why", **arguments)
