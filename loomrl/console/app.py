@@ -39,8 +39,7 @@ from loomrl.console.live import NewsFeed, filter_news, stream
 from loomrl.console.page import PageRequest, Pages, local, refusal_page
 from loomrl.console.session import COOKIE, ConsoleRole, SessionLookup, Sessions
 from loomrl.console.source import RecordSource
-from loomrl.http.refusal import Refused
-from loomrl.http.site import Site
+from loomrl.http.site import Refused, Site
 
 FORM = "application/x-www-form-urlencoded"
 POLICY = (

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from loomrl.console.session import ConsoleRole, ConsoleSession, SessionLookup
 from loomrl.console.source import RecordSource
 from loomrl.errors import LoomError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.picture import to_url
 from loomrl.record import word
 
