@@ -161,7 +161,7 @@ def archives(
         listing = read_list(ARCHIVE_RECORDS, {"endpoint": endpoint}, limit=limit)
         emit(listing.as_json, show=lambda console: render_list(ARCHIVE_RECORDS, listing, console))
         return
-    from loomrl.serving.retention.file import conversation, read_archive
+    from loomrl.serving.retention.archive import conversation, read_archive
 
     bounds = {
         name: day.replace(tzinfo=UTC).timestamp()

@@ -117,16 +117,15 @@ def _store_feedback(body: dict[str, Any]) -> dict[str, Any]:
     """Store it as an administrator's, with the gateway's own checks."""
     from loomrl.errors import StoreError
     from loomrl.serving.dialect.openai import message_of
-    from loomrl.serving.door import Caller
-    from loomrl.serving.feedback.intake import Hubs, Intake
-    from loomrl.serving.feedback.told import read_told
+    from loomrl.serving.feedback.intake import EndpointHubs, FeedbackIntake, read_feedback_body
     from loomrl.serving.refusal import Refusal
+    from loomrl.serving.request import Caller
     from loomrl.store.endpoints import list_endpoints
 
     with open_face_store() as db:
-        intake = Intake(db, Hubs(face().store, [each.name for each in list_endpoints(db)]))
+        intake = FeedbackIntake(db, EndpointHubs(face().store, [each.name for each in list_endpoints(db)]))
         try:
-            return asdict(intake.take(read_told(body), caller=Caller(key="", is_admin=True)))
+            return asdict(intake.take(read_feedback_body(body), caller=Caller(key="", is_admin=True)))
         except Refusal as refusal:
             raise StoreError(message_of(refusal)) from None
         finally:

@@ -87,7 +87,7 @@ def forget(
     """
     from loomrl.config import HubConfig
     from loomrl.errors import ConfigError, unknown
-    from loomrl.serving.archive import open_endpoint_hub
+    from loomrl.hub.open import open_endpoint_hub
     from loomrl.serving.retention import erasure
     from loomrl.store.endpoints import list_endpoints
     from loomrl.store.sessions import opt_out

@@ -16,10 +16,9 @@ from loomrl.http.refusal import Refused
 from loomrl.record.catalogue import DATASET_RECORDS, FEEDBACK_RECORDS, REWARD_RECORDS, TRAINING_RECORDS
 from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.serving.dialect.openai import message_of
-from loomrl.serving.door import Caller
-from loomrl.serving.feedback.intake import Hubs, Intake
-from loomrl.serving.feedback.told import MOST_STARS, Told, read_told
+from loomrl.serving.feedback.intake import MOST_STARS, EndpointHubs, FeedbackEntry, FeedbackIntake, read_feedback_body
 from loomrl.serving.refusal import Refusal
+from loomrl.serving.request import Caller
 from loomrl.store.endpoints import list_endpoints
 from loomrl.store.feedback import append_feedback, feedback_of
 from loomrl.store.judgements import answer, waiting
@@ -110,7 +109,7 @@ def give(visit: Visit, place: Place, form: Any) -> None:
     if place.hub.startswith(SERVED):
         take(visit, body)
         return
-    append_feedback(visit.source.db, [_said(visit, read_told(body))])
+    append_feedback(visit.source.db, [_said(visit, read_feedback_body(body))])
 
 
 def opinion(kind: str, text: str = "") -> dict[str, Any]:
@@ -127,14 +126,18 @@ def opinion(kind: str, text: str = "") -> dict[str, Any]:
 def take(visit: Visit, body: dict[str, Any]) -> None:
     """Feedback on a served session, in the form that the gateway takes."""
     db = visit.source.db
-    with closing(Intake(db, Hubs(visit.source.url, [each.name for each in list_endpoints(db)]))) as intake:
+    with closing(
+        FeedbackIntake(db, EndpointHubs(visit.source.url, [each.name for each in list_endpoints(db)]))
+    ) as intake:
         try:
-            intake.take(read_told(body, key=f"{visit.who}-{uuid.uuid4().hex}"), caller=Caller(key="", is_admin=True))
+            intake.take(
+                read_feedback_body(body, key=f"{visit.who}-{uuid.uuid4().hex}"), caller=Caller(key="", is_admin=True)
+            )
         except Refusal as refusal:
             raise Refused(400, message_of(refusal)) from None
 
 
-def _said(visit: Visit, told: Told) -> Feedback:
+def _said(visit: Visit, told: FeedbackEntry) -> Feedback:
     redaction = Redaction(PatternRedactor())
     return Feedback(
         id=f"fb-{uuid.uuid4().hex}",

@@ -19,7 +19,7 @@ from loomrl.types import End, Feedback, PolicyVersion, Source, Stage
 
 if TYPE_CHECKING:
     from loomrl.coordinator.job import Job
-    from loomrl.serving.monitor.ledger import Hit
+    from loomrl.serving.monitor.ledger import MonitorHit
     from loomrl.store import LoomDB
     from loomrl.store.ab_tests import AbTest
     from loomrl.store.archives import ArchiveFile
@@ -658,7 +658,7 @@ ARCHIVE_RECORDS = Record["ArchiveFile"](
 class HitRow:
     """A finding of the monitor, and how often it was made."""
 
-    hit: "Hit"
+    hit: "MonitorHit"
     count: int
 
 

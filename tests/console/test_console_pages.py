@@ -215,7 +215,7 @@ def test_trajectories_are_filtered_by_columns_bounds_and_text(browser: Browser) 
 
 
 def test_a_deleted_trajectory_leaves_the_list_and_its_page(shown: tuple[Source, Browser]) -> None:
-    from loomrl.serving.archive import open_endpoint_hub
+    from loomrl.hub.open import open_endpoint_hub
 
     source, browser = shown
     assert browser.get("/trajectories/session-11").status_code == 200
