@@ -111,7 +111,7 @@ def _show_trajectory(
     """Show a trajectory: its task, its reward, and all that was said."""
     from loomrl.console.source import open_source
     from loomrl.errors import StoreError
-    from loomrl.gym.judge.py loomrl.serving.retention.archive import conversation
+    from loomrl.serving.retention.archive import conversation
 
     with closing(open_source(face().store)) as source:
         place = source.find(id)
