@@ -60,7 +60,7 @@ async def answer_act(gateway: Gateway, request: HttpRequest, reply: HttpReply) -
     endpoint = gateway.find_endpoint(ask.model, caller)
     deadline = gateway.deadline()
     session = caller.session or request.session
-    at = time.time()
+    at = time.time()  # before the policy acts: steps of calls that overlap are sorted by it
     unit = ask.user or session or request.id
     options = list(candidates(gateway.view, endpoint, unit))
     if options:
