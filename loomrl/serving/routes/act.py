@@ -20,9 +20,8 @@ from pydantic import BeforeValidator, Field
 from loomrl.serving.body import Body, Whole, invalid, read_closed
 from loomrl.serving.call import Heading
 from loomrl.serving.dispatch import ArmReplica, act, candidates
-from loomrl.serving.gateway import Gateway
+from loomrl.serving.gateway import Gateway, Observed, observing
 from loomrl.serving.monitor.monitor import AnswerOrigin, ForbiddenAction
-from loomrl.serving.observe import Observed, observing
 from loomrl.serving.policy import About, ActAsk, ActRequest, ActResult
 from loomrl.serving.recording.acts import NewActs, RecordedActs
 from loomrl.serving.refusal import Refusal, RefusalCause

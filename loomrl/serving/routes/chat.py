@@ -16,10 +16,9 @@ from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import ChatAnswer, ChatRequest, ChoiceClosed, Event, Gathered, Heading, Usage
 from loomrl.serving.dialect.dialect import Dialect
 from loomrl.serving.dispatch import ArmReplica, Begun, apply_preference, begin, candidates, close, next_event
-from loomrl.serving.gateway import Gateway, log_refusal
+from loomrl.serving.gateway import UNSEEN, Gateway, Observed, log_refusal, observing
 from loomrl.serving.monitor.monitor import AnswerOrigin
 from loomrl.serving.monitor.watch import AnswerScreen, AskStable
-from loomrl.serving.observe import UNSEEN, Observed, observing
 from loomrl.serving.recording.record import CallToRecord, SpokenChoice
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.request import Caller, HttpReply, HttpRequest, read_json
