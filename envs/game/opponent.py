@@ -137,6 +137,7 @@ class PolicyPlayer:
         self._conversation += (Message("user", turn.told + usage),)
         try:
             said = (await self._policy.act(self._conversation)).text
+        # an opponent that fails is no loss of the policy: the attempt fails and is masked
         except LoomError as error:
             raise EpisodeError(f"opponent.policy: {error}") from error
         self._conversation += (Message("assistant", said),)
