@@ -220,7 +220,7 @@ class LanguageLearner(TokenLearner):
     def _estimate(self, work: Work, rewards: Column, values: Column | None) -> Estimate:
         masks = [sample.mask_T for sample in work.samples]
         attempts = attempts_of(work.samples)
-        return over_attempts(self, rewards, masks, groups=work.groups, values=values, attempts=attempts)
+        return over_attempts(self.advantages, rewards, masks, groups=work.groups, values=values, attempts=attempts)
 
     def _explain(self, work: Work, values: Column, returns: Column) -> None:
         """Log how much of the returns the values explain."""

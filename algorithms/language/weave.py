@@ -10,6 +10,7 @@ are paid, `_X` critics by objectives.
 
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.advantage import has_signal
-from loomrl.algorithms.language.advantage import Column, Estimate, Masks, estimate, over_attempts
+from loomrl.algorithms.language.advantage import Column, estimate, over_attempts
 from loomrl.algorithms.language.batch import Work
 from loomrl.algorithms.language.learner import ADVANTAGE, RETURN, VALUE, LanguageLearner
 from loomrl.algorithms.language.packing import attempts_of
@@ -157,15 +158,9 @@ def compare_preferred(work: Work, paid: Column, shares_GH: Shares) -> list[NDArr
     rewards = [paid_TH @ weight_H for paid_TH, weight_H in zip(paid, weights, strict=True)]
     masks = [sample.mask_T for sample in work.samples]
     attempts = attempts_of(work.samples)
-    return over_attempts(_Group(), rewards, masks, groups=work.groups, values=None, attempts=attempts).advantages
-
-
-class _Group:
-    """GRPO's advantages, which no positive factor of a group's rewards changes."""
-
-    def advantages(self, rewards: Column, masks: Masks, *, groups: Sequence[str], values: Column | None) -> Estimate:
-        """Per token of every row."""
-        return estimate(GRPO(), rewards, masks, groups=groups, values=values)
+    # GRPO's advantages: no positive factor of a group's rewards changes them.
+    relative = partial(estimate, GRPO())
+    return over_attempts(relative, rewards, masks, groups=work.groups, values=None, attempts=attempts).advantages
 
 
 def _weights(work: Work, shares_GH: Shares) -> list[Floats]:
