@@ -54,7 +54,7 @@ class FixedPreference:
         """Resume from `state`."""
 
 
-class Episodes:
+class ReturnWindow:
     """Returns collected until there are enough of them to move by."""
 
     def __init__(self, enough: int) -> None:
@@ -79,7 +79,7 @@ class Lagging(FixedPreference):
         self.asked = asked
         count = len(self.tree.names)
         self.weights_G: Floats = np.full(count, 1 / count)
-        self._episodes = Episodes(asked.episodes)
+        self._episodes = ReturnWindow(asked.episodes)
 
     def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
         """Shift the weights to the objectives furthest behind."""
@@ -125,7 +125,7 @@ class Constraints(FixedPreference):
         self._grown_G: Floats = np.zeros(len(names))
         self._best_G: Floats | None = None
         """Greatest mean so far."""
-        self._episodes = Episodes(asked.episodes)
+        self._episodes = ReturnWindow(asked.episodes)
         self._named: set[int] = set()
         """Objectives whose threshold was reported to be out of reach."""
 

@@ -37,16 +37,18 @@ class RunnerGroup:
         self._group = group
         self._fleet = fleet
         self._timeout_s = timeout_s
-        self._given: _Given | None = None
+        self._given: _PublishedWeights | None = None
 
     def load(self, sealed: Sealed) -> None:
         """Give every engine these weights, verified; completions that finish afterwards are held."""
         if self._fleet is not None:
-            self._given = _Given(sealed.version, None)
+            self._given = _PublishedWeights(sealed.version, None)
             self._fleet.load(sealed)
             return
         far = self._group.num_remote_env_runners() > 0
-        self._given = _Given(sealed.version, ray.put(sealed) if far else sealed)  # pickled once for all runners
+        self._given = _PublishedWeights(
+            sealed.version, ray.put(sealed) if far else sealed
+        )  # pickled once for all runners
         self._everyone(self._given.hand_over)
         if far and not self._group.healthy_env_runner_ids():
             self._able()
@@ -230,7 +232,7 @@ class _Asked:
             return runner.worker_index, None, str(error)
 
 
-class _Given:
+class _PublishedWeights:
     """Admitted weights, for every runner that does not act with them yet: here, in Ray, or in shared engines."""
 
     def __init__(self, version: int, weights: Sealed | ray.ObjectRef | None) -> None:

@@ -14,7 +14,7 @@ from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config import LanguageWeave
 from loomrl.control.preference import Always, Leaning, group_returns
 from loomrl.errors import ConfigError
-from loomrl.evaluation.front import Archive, parts_of
+from loomrl.evaluation.front import FrontArchive, parts_of
 from loomrl.gym.preference import Preference, percents
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.telemetry.metric import Metric
@@ -24,14 +24,14 @@ ENOUGH = 100
 """Attempts after which an objective that never changed is named in the log."""
 
 
-class Steered:
+class PreferenceSource:
     """Where preferences come from, and the multipliers of constraints."""
 
     def __init__(self, settings: LanguageWeave) -> None:
         self.settings = settings
         self.tree = settings.tree
         self._moving = open_moving(settings)
-        self._front = Archive(settings.reference)
+        self._front = FrontArchive(settings.reference)
         self._latest: list[list[float]] = []
 
     @property
@@ -89,7 +89,7 @@ def evenly(count: int, cuts: int, rng: random.Random) -> list[float]:
     return [(right - left - 1) / cuts for left, right in pairwise(edges)]
 
 
-def open_steering(algorithm: object, mixture: TaskMixture, further: Sequence[str] = ()) -> Steered | None:
+def open_steering(algorithm: object, mixture: TaskMixture, further: Sequence[str] = ()) -> PreferenceSource | None:
     """The source of preferences, if the algorithm has several objectives; `further` names the experiment's own parts.
 
     A ConfigError if an environment has no place for a preference, or an objective is not part of any reward.
@@ -110,4 +110,4 @@ def open_steering(algorithm: object, mixture: TaskMixture, further: Sequence[str
             f"algorithm.objectives: no reward has a part named {', '.join(missing)}; known: "
             f"{', '.join(sorted(known))}. Name parts of the environments, or of rewards.parts."
         )
-    return Steered(algorithm)
+    return PreferenceSource(algorithm)
