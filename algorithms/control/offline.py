@@ -49,7 +49,7 @@ class LoggedLearner(PartsLearner):
     """This learner's part of the data."""
 
     reward_scale: float = 1.0
-    """What rewards are divided by."""
+    """The divisor of rewards."""
 
     def hold(self, columns: Mapping[str, Array], *, scale: float) -> None:
         """Hold this learner's part of the steps; observation statistics, if the network has them, become theirs."""

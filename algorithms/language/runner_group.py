@@ -24,7 +24,7 @@ from loomrl.types import Failure, Trajectory
 
 _log = logging.getLogger(__name__)
 LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
-NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
+NO_RUNNER = Failure("runner", "NoRunner", "all runners are dead, and none came back")
 
 
 class RunnerGroup:
@@ -93,7 +93,7 @@ class RunnerGroup:
                 families.setdefault((plan.attempt.task.environment, plan.attempt.task.family), []).append(plan)
         for part in families.values():
             again = self._deal(part)
-            lost = LOST if again is not None else NOBODY
+            lost = LOST if again is not None else NO_RUNNER
             found |= {plan.attempt.id: failure_trajectory(plan.attempt, lost) for plan in part} | (again or {})
         return [found[plan.attempt.id] for plan in plans]
 

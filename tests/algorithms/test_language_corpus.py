@@ -213,7 +213,7 @@ SMALL = Architecture(hidden_size=16, intermediate_size=32, layers=1, heads=2)
 
 
 class Boxed(Count):
-    """As if every episode started a sandbox."""
+    """An environment that says that every episode starts a sandbox."""
 
     name = "Boxed"
     sandboxed = True

@@ -254,7 +254,7 @@ CHOICES = 4
 
 
 def advantages_of(how: str, rewards_NT: np.ndarray, values_T: np.ndarray) -> np.ndarray:
-    """Of every token, by the estimator of that algorithm."""
+    """Every token's advantage, by that algorithm's estimator."""
     mask_T = np.ones(LENGTH, bool)
     totals_N = rewards_NT.sum(1)
     if how in ("grpo", "rloo", "gspo", "cispo"):

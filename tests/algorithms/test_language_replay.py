@@ -230,7 +230,7 @@ def train(algo: Any, updates: int | None = None) -> list[dict[str, float]]:
 
 
 def told(line: dict[str, float]) -> dict[str, float]:
-    """What does not depend on the machine's mood."""
+    """The metrics that do not depend on time."""
     return {name: value for name, value in line.items() if not name.startswith(("time", "throughput"))}
 
 

@@ -1,4 +1,4 @@
-"""What is learnt from frozen rows: which answers, which pairs, how old they are, and in which order."""
+"""Items that are learnt from frozen rows: which answers, which pairs, how old they are, and in which order."""
 
 from collections import Counter
 from dataclasses import replace
@@ -233,7 +233,7 @@ TALK = (("one?", "1"), ("two?", "22"), ("three?", "333"))
 
 
 def shown(chat: Chat, sample: Any) -> str:
-    """What is learnt of a sample, as text."""
+    """The learnt part of a sample, as text."""
     return chat.decode(sample.ids_T[sample.mask_T])
 
 

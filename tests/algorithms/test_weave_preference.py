@@ -22,7 +22,7 @@ LEAST = -0.2
 CONSTRAINED = {"kind": "constrained", "least": {"harm": LEAST}}
 ADAPTIVE = {"kind": "adaptive"}
 STEPS = 8 * 32
-"""Of one runner in an update."""
+"""One runner's rollouts in an update."""
 
 
 @pytest.fixture
