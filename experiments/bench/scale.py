@@ -275,7 +275,7 @@ class Actors(EnvRunnerGroup):
         self._num_env_runners_dropped_lifetime = 0
 
     def probe_unhealthy_env_runners(self, timeout_seconds: float | None = None) -> list[int]:
-        """As in RLlib, without its configuration."""
+        """RLlib's actor manager, without its configuration."""
         return list(self._worker_manager.probe_unhealthy_actors(timeout_seconds=timeout_seconds or 30.0))
 
 
@@ -325,11 +325,11 @@ class Metered:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._hub, name)
 
-        def clocked(*args: Any, **kwargs: Any) -> Any:
+        def timed_method(*args: Any, **kwargs: Any) -> Any:
             with self._clock.spent("hub"):
                 return method(*args, **kwargs)
 
-        return clocked
+        return timed_method
 
 
 @contextmanager

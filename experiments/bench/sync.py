@@ -120,15 +120,13 @@ def _nexus(sequences: Mapping[float, Sequence[Weights]], folder: Path) -> dict[s
     small = [one for rate, each in found.items() if rate in SMALL_RATES for one in each]
     exact = {rate: _travel(versions, torch.float32, folder) for rate, versions in sequences.items()}
     return {
-        "nexus_bytes_ratio": _rounded(statistics.fmean(one.ratio for one in small)),
-        "nexus_s": _rounded(statistics.median(one.delta_s for one in small)),
-        "full_s": _rounded(statistics.median(one.full_s for one in small)),
-        "changed": {
-            f"{rate:g}": _rounded(statistics.fmean(one.changed for one in each)) for rate, each in found.items()
-        },
-        "ratio": {f"{rate:g}": _rounded(statistics.fmean(one.ratio for one in each)) for rate, each in found.items()},
+        "nexus_bytes_ratio": _round(statistics.fmean(one.ratio for one in small)),
+        "nexus_s": _round(statistics.median(one.delta_s for one in small)),
+        "full_s": _round(statistics.median(one.full_s for one in small)),
+        "changed": {f"{rate:g}": _round(statistics.fmean(one.changed for one in each)) for rate, each in found.items()},
+        "ratio": {f"{rate:g}": _round(statistics.fmean(one.ratio for one in each)) for rate, each in found.items()},
         "ratio_float32": {
-            f"{rate:g}": _rounded(statistics.fmean(one.ratio for one in each)) for rate, each in exact.items()
+            f"{rate:g}": _round(statistics.fmean(one.ratio for one in each)) for rate, each in exact.items()
         },
     }
 
@@ -194,5 +192,5 @@ def _first_token(algo: Any, size: Size) -> dict[str, Any]:
     }
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return round(value, 5)

@@ -9,12 +9,14 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from loomrl.console.chart import line_chart, share_bar
+from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
+from loomrl.record.catalogue import AB_TEST_RECORDS, ENDPOINT_RECORDS, EndpointRow, ab_state
 from loomrl.release.ab import Reading
 from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
-from loomrl.store.endpoints import ENDPOINTS, Arm, list_endpoints
+from loomrl.store.endpoints import ENDPOINTS, Arm
 from loomrl.store.endpoints import Role as ArmRole
 from loomrl.store.events import EVENTS
 from loomrl.store.observations import Observation, latest_observations, read_observations
@@ -29,33 +31,34 @@ HITS = 1000
 MOST_ROWS = 20_000
 
 
+def shares_of(arms: Iterable[Arm]) -> Any:
+    """The arms' shares as a bar."""
+    return share_bar([(f"k-{arm.role.value}", arm.share) for arm in arms if arm.role is not ArmRole.SHADOW])
+
+
+ENDPOINT_LIST = ListPage[EndpointRow](
+    path="/endpoints",
+    title="Endpoints",
+    record=ENDPOINT_RECORDS,
+    live="endpoint,release,ab",
+    cells={"traffic": lambda _, row: shares_of(row.endpoint.arms)},
+)
+
+
 def add_to(pages: Pages) -> None:
     """The pages of endpoints."""
-    pages.get("/endpoints", _list)
+    ENDPOINT_LIST.add_to(pages)
     pages.get("/endpoints/{name}", _show)
-    pages.get("/ab", _tests)
+    ListPage(path="/ab", title="A/B tests", record=AB_TEST_RECORDS, live="ab").add_to(pages)
     pages.get("/ab/{name}", _test)
     pages.post("/ab/{name}", _stop, role=Role.OPERATOR)
     pages.get("/monitor", _monitor)
     pages.post("/monitor/free", _free, role=Role.OPERATOR)
 
 
-def _list(visit: Visit) -> Response:
-    db = visit.source.db
-    live = Counter((row.endpoint, str(row.role)) for row in live_replicas(db))
-    found = list_endpoints(db)
-    rows = [(each, shares_of(each.arms), live[each.name, "policy"], live[each.name, "gateway"]) for each in found]
-    return visit.page("endpoints.html", rows=rows, position=EVENTS.last(db))
-
-
-def shares_of(arms: Iterable[Arm]) -> Any:
-    """The arms' shares as a bar."""
-    return share_bar([(f"k-{arm.role.value}", arm.share) for arm in arms if arm.role is not ArmRole.SHADOW])
-
-
 def _show(visit: Visit) -> Response:
     db = visit.source.db
-    name = visit.named("name")
+    name = visit.segment("name")
     past = ENDPOINTS.latest(db, name=name, limit=20)
     if not past:
         raise Refused(404, f"There is no endpoint {name[:120]!r} in this store.")
@@ -96,7 +99,7 @@ def traffic_chart(observed: list[Observation], traffic: dict[str, list[float]]) 
         return Markup("")
     first, last = min(each.at for each in observed), max(each.at for each in observed)
     times = [first + (last - first) * (part + 0.5) / PARTS for part in range(PARTS)]
-    return line_chart("Users and sessions", times, traffic, is_time=True)
+    return line_chart("Users and sessions", times, traffic, x_form="clock")
 
 
 def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[float, int]]]]:
@@ -110,18 +113,8 @@ def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[
     ]
 
 
-def _tests(visit: Visit) -> Response:
-    now = time.time()
-    tests = [(each, _phase(each, now)) for each in list_tests(visit.source.db)]
-    return visit.page("tests.html", tests=tests, position=EVENTS.last(visit.source.db))
-
-
-def _phase(test: AbTest, now: float) -> str:
-    return "open" if test.is_running(now) else "stopped"
-
-
 def _find_test(visit: Visit) -> AbTest:
-    name = visit.named("name")
+    name = visit.segment("name")
     if name not in {each.name for each in list_tests(visit.source.db)}:
         raise Refused(404, f"There is no A/B test {name[:120]!r} in this store.")
     return show_test(visit.source.db, name)
@@ -137,11 +130,10 @@ def _test(visit: Visit) -> Response:
         reading.observe(each for _, each in batch if test.until is None or each.at <= test.until)
         after = batch[-1][0]
         rows += len({position for position, _ in batch})
-    now = time.time()
     return visit.page(
         "test.html",
         test=test,
-        phase=_phase(test, now),
+        phase=ab_state(test),
         result=reading.result(),
         is_whole=rows < MOST_ROWS,
         can_stop=test.phase is not Phase.STOPPED,

@@ -12,17 +12,19 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from loomrl.console.chart import figure
+from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
 from loomrl.record import word
+from loomrl.record.catalogue import RELEASE_RECORDS, VERDICT_RECORDS
 from loomrl.release.controller import Look, Moment, Observer, past
 from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, evidence_as_json, tell
 from loomrl.release.passage import Word, parse_word, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
-from loomrl.store.releases import RELEASES, ReleaseRow, list_releases, read_release
+from loomrl.store.releases import RELEASES, ReleaseRow, read_release
 from loomrl.store.verdicts import VERDICTS, StoredVerdict, approve_verdict
 
 LIMIT = 100
@@ -33,7 +35,7 @@ FRESH_S = 5.0
 
 @dataclass(slots=True)
 class Watch:
-    """What is computed of releases, kept for whoever asks next. Safe to call from several threads."""
+    """Cache of release evidence. Safe to call from several threads."""
 
     _observers: dict[str, Observer] = field(default_factory=dict)
     _moments: dict[str, tuple[float, list[Moment]]] = field(default_factory=dict)
@@ -64,7 +66,8 @@ _watch = Watch()
 
 def add_to(pages: Pages) -> None:
     """The pages of releases, and of the gate's verdicts."""
-    pages.get("/releases", _list)
+    ListPage(path="/releases", title="Releases", record=RELEASE_RECORDS, live="release,verdict").add_to(pages)
+    ListPage(path="/verdicts", title="Verdicts of the gate", record=VERDICT_RECORDS, live="verdict").add_to(pages)
     pages.get("/releases/{release}", _show)
     pages.get("/releases/{release}/evidence", _evidence)
     pages.post("/releases/{release}", _say, role=Role.OPERATOR)
@@ -72,18 +75,8 @@ def add_to(pages: Pages) -> None:
     pages.post("/verdicts/{verdict}", _approve, role=Role.OPERATOR)
 
 
-def _list(visit: Visit) -> Response:
-    db = visit.source.db
-    return visit.page(
-        "releases.html",
-        releases=list_releases(db, limit=LIMIT),
-        verdicts=VERDICTS.latest(db, limit=20),
-        position=EVENTS.last(db),
-    )
-
-
 def _rows(visit: Visit) -> list[ReleaseRow]:
-    name = visit.named("release")
+    name = visit.segment("release")
     rows = read_release(visit.source.db, name)
     if not rows:
         raise Refused(404, f"There is no release {name[:120]!r} in this store.")
@@ -115,7 +108,7 @@ def _is_latest(db: LoomDB, release: Release) -> bool:
 
 
 def _words(release: Release) -> list[str]:
-    """What a person may say now."""
+    """Decisions that a person may take now."""
     passage = release.passage
     if not passage.is_open:
         return [Word.ROLLBACK] if passage.phase == "done" else []
@@ -200,7 +193,7 @@ def limit_of(finding: Finding) -> float | None:
 
 
 def _find_verdict(visit: Visit) -> StoredVerdict:
-    id = visit.named("verdict")
+    id = visit.segment("verdict")
     found = VERDICTS.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no verdict {id[:120]!r} in this store.")

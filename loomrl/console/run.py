@@ -1,7 +1,5 @@
 """A run: its curves, findings, evaluations, and its report."""
 
-import base64
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -40,27 +38,9 @@ def add_to(pages: Pages) -> None:
     pages.get("/runs/{run}/metrics.json", _metrics)
 
 
-def place_as(place: tuple[Any, str]) -> str:
-    """A place in a sorted list as a parameter."""
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
-
-
-def place_in(text: str) -> tuple[Any, str] | None:
-    """The place in a parameter; Refused 400 for one that we did not make."""
-    if not text:
-        return None
-    try:
-        value, id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (ValueError, TypeError):
-        raise Refused(400, "after= is no place in this list. Begin with the first page.") from None
-    if not isinstance(id, str) or not isinstance(value, str | int | float):
-        raise Refused(400, "after= is no place in this list. Begin with the first page.")
-    return value, id
-
-
 def run_of(visit: Visit, name: str = "run") -> Run:
     """The run in the path; Refused 404."""
-    id = visit.named(name)
+    id = visit.segment(name)
     found = RUNS.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no run {id[:120]!r} in this store.")
@@ -85,7 +65,7 @@ def _show(visit: Visit) -> Response:
 
 
 def content(run: Run, db: LoomDB) -> dict[str, Any]:
-    """What the page of a run shows, in the console and as a file: all of it is on record."""
+    """The content of a run's page, in the console and as a file, read from the record alone."""
     history = history_of(run, db)
     unit = unit_in({name for row in history for name in row})
     comparisons = [Comparison(**each) for each in run.result.get("comparisons", ())]
@@ -106,7 +86,7 @@ def content(run: Run, db: LoomDB) -> dict[str, Any]:
 
 
 def unit_in(names: Iterable[str]) -> Unit:
-    """What the `step` of rows with these metrics counts: environment steps of control, else updates."""
+    """Unit of `step` in rows with these metrics: environment steps for control, else updates."""
     return "steps" if {Metric.ENV_STEPS_PER_S, Metric.RETURN} & {*names} else "updates"
 
 

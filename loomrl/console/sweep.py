@@ -3,20 +3,22 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 from starlette.responses import Response
 
 from loomrl.console.chart import figure
-from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.run import place_as, place_in
+from loomrl.console.listing import ListPage
+from loomrl.console.page import Pages, Visit
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
+from loomrl.record.catalogue import RUN_RECORDS, path_to
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.runs import RUNS, Run, recorded_sweep
-from loomrl.store.view.run_list import RunFilter, page_of_runs, trials_of
+from loomrl.store.view.run_list import trials_of
 from loomrl.telemetry.parallel import parallel_axes
 
 MOST_TRIALS = 500
@@ -25,21 +27,27 @@ GROUPS = 4
 """Into which the trials fall by a setting that is a number."""
 
 
+SWEEPS = replace(
+    RUN_RECORDS,
+    name="sweep",
+    columns=(
+        replace(RUN_RECORDS.columns[0], name="sweep", to=lambda row: path_to("sweeps", row.run.id)),
+        *(column for column in RUN_RECORDS.columns if column.name in ("status", "started", "took")),
+    ),
+    none="No sweeps. `loomrl sweep` begins one.",
+)
+"""Runs of kind sweep."""
+
+
 def add_to(pages: Pages) -> None:
     """The pages of sweeps."""
-    pages.get("/sweeps", _list)
+    ListPage(path="/sweeps", title="Sweeps", record=SWEEPS, live="run", fixed={"kind": "sweep"}).add_to(pages)
     pages.get("/sweeps/{sweep}", _show)
-
-
-def _list(visit: Visit) -> Response:
-    page = page_of_runs(visit.source.db, RunFilter(kind="sweep"), after=place_in(visit.query("after")), limit=PAGE)
-    following = None if page.next is None else place_as(page.next)
-    return visit.page("sweeps.html", runs=page.runs, next=following, position=EVENTS.last(visit.source.db))
 
 
 def _show(visit: Visit) -> Response:
     db = visit.source.db
-    id = visit.named("sweep")
+    id = visit.segment("sweep")
     run = RUNS.find(db, id)
     if run is None or run.kind != "sweep":
         raise Refused(404, f"There is no sweep {id[:120]!r} in this store.")
@@ -96,13 +104,13 @@ def importance(trials: Sequence[Mapping[str, Any]], names: Sequence[str]) -> lis
     if len(scores) < 3 or whole <= 0:
         return [(name, 0.0) for name in names]
     values = {name: [trial["changes"][name] for trial in trials] for name in names}
-    found = [(name, _explained(values[name], scores, mean, whole)) for name in names]
+    found = [(name, _variance_share(values[name], scores, mean, whole)) for name in names]
     return sorted(found, key=lambda each: -each[1])
 
 
-def _explained(values: Sequence[Any], scores: Sequence[float], mean: float, whole: float) -> float:
+def _variance_share(values: Sequence[Any], scores: Sequence[float], mean: float, whole: float) -> float:
     groups: dict[Any, list[float]] = {}
-    for group, score in zip(_grouped(values), scores, strict=True):
+    for group, score in zip(_bin_values(values), scores, strict=True):
         groups.setdefault(group, []).append(score)
     if len(groups) < 2 or len(scores) <= len(groups):
         return 0.0
@@ -111,7 +119,7 @@ def _explained(values: Sequence[Any], scores: Sequence[float], mean: float, whol
     return max(0.0, (between - (len(groups) - 1) * noise) / (whole + noise))
 
 
-def _grouped(values: Sequence[Any]) -> list[Any]:
+def _bin_values(values: Sequence[Any]) -> list[Any]:
     if len({json.dumps(value, default=str) for value in values}) <= GROUPS or not all(map(_is_number, values)):
         return [json.dumps(value, default=str) for value in values]
     ranks = sorted(range(len(values)), key=lambda at: values[at])

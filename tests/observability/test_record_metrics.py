@@ -8,15 +8,14 @@ from prometheus_client import CollectorRegistry
 
 from loomrl.config import HubConfig
 from loomrl.coordinator.job import Phase
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.observability import family
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import stop_test
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.releases import RELEASES
 from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
-from loomrl.telemetry.record import ENDED, RecordCollector
-from loomrl.telemetry.target import targets
+from loomrl.telemetry.record import ENDED, RecordCollector, targets
 from tests.observability import record_samples
 from tests.observability.record_samples import ENDPOINT
 
