@@ -16,13 +16,13 @@ def kinds(db: LoomDB) -> list[str]:
 def test_neighbours_share_nothing(store_url: str) -> None:
     urls = [store_url, beside(store_url, "run-1"), beside(beside(store_url, "run-1"), "2")]
     stores = [open_store(url) for url in urls]
-    for number, db in enumerate(stores):
-        EVENTS.append(db, [Event(kind=f"k{number}", subject="s", created_at=0.0)])
-    assert [kinds(db) for db in stores] == [["k0"], ["k1"], ["k2"]]
+    for number, opened in enumerate(stores):
+        EVENTS.append(opened, [Event(kind=f"k{number}", subject="s", created_at=0.0)])
+    assert [kinds(opened) for opened in stores] == [["k0"], ["k1"], ["k2"]]
     again = open_store(urls[1])
     assert kinds(again) == ["k1"]
-    for db in [*stores, again]:
-        db.close()
+    for opened in [*stores, again]:
+        opened.close()
 
 
 def test_writing_in_one_does_not_wait_for_a_writer_in_the_other(store_url: str) -> None:
