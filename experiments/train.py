@@ -22,7 +22,7 @@ from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
 from loomrl.experiments.evaluate_control import returned
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts, reporter_of
-from loomrl.experiments.sound import check_parts
+from loomrl.experiments.preflight import check_parts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.files import write_whole
