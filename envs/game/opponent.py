@@ -178,7 +178,7 @@ def _open_factory(choice: str) -> PolicyFactory:
 
         return open_language(policy)
     if isinstance(policy, OpenAIPolicy):
-        from loomrl.inference.remote.policy import speakers_on_server
+        from loomrl.inference.remote.server import speakers_on_server
 
         return speakers_on_server(policy)
     return open_policy(policy)
