@@ -35,7 +35,7 @@ class Source(StrEnum):
     DEMONSTRATION = "demonstration"
     PRODUCTION = "production"
     FOREIGN = "foreign"
-    """Of somebody else's agent: text, without tokens."""
+    """From an external agent: text without tokens."""
 
 
 class Stage(StrEnum):
@@ -185,7 +185,7 @@ class Steps:
     actions: Any
     """An array with the steps first."""
     logprobs_T: NDArray[np.float32]
-    """Of the drawn action, before it was scaled or clipped to the space; 0 where it was not sampled."""
+    """Log-probability of the sampled action, before scaling or clipping to the space; 0 where it was not sampled."""
     sampled_T: NDArray[np.bool_]
     """True where the policy explored, false where it took the likeliest action."""
     versions_T: NDArray[np.int32]
@@ -246,7 +246,7 @@ class Trajectory:
     earlier one is in its first turn, with a false mask: each sampled token has a true mask once.
     """
     steps: Steps | None = None
-    """Of a control policy, which has no turns."""
+    """Steps of a control policy, which has no turns."""
 
     def __post_init__(self) -> None:
         if (self.end is End.FAILED) != (self.failure is not None):

@@ -133,7 +133,7 @@ class Observer:
                 return Evidence(release=Passed(name=row.release, phase=row.state, reason=row.reason))
 
     def found(self, job: Job) -> Found:
-        """What has become of the work that a job wants now."""
+        """The state of the work that a job needs now."""
         name = work_of(job)
         if name is None:
             return Found(work=Work.ABSENT)
@@ -206,7 +206,7 @@ class Observer:
     # -- what else is told ------------------------------------------------------------------------------------------
 
     def signs(self, record: Record) -> Signs:
-        """What the alarms are about."""
+        """The inputs of the alarms."""
         now = self._clock()
         self._bus.look()
         collected, rejected = self._collection.last_hour(record.collected, self._bus.rejected, at=now)
@@ -220,7 +220,7 @@ class Observer:
         )
 
     def day(self, record: Record, *, at: float) -> Day:
-        """What the report of the 24 hours up to a moment is made of."""
+        """The contents of the report of the 24 hours up to a moment."""
         judged = rewards_since(self._db, self._plan.endpoint, at - DAY_S)
         _, policy, since, _ = self._stable()
         return Day(

@@ -24,7 +24,7 @@ TAIL = 20_000
 ENDING_S = 20.0
 """Time to end in order, before it is killed."""
 SCRIPT = 'echo $$ > "$0/group"; ( "$@"; echo $? > "$0/exit.new"; mv "$0/exit.new" "$0/exit" ) &'
-"""Leaves at once, so that nobody has to wait for the process. `$$` is the id of their group."""
+"""The shell exits at once, so that the process needs no waiting parent. `$$` is the id of their group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Found:
 
     work: Work
     exit_code: int | None = None
-    """None if nobody saw it end."""
+    """None if the exit was not seen."""
     log: str = ""
     """The end of it."""
 
@@ -77,7 +77,7 @@ class LocalWork:
         return True
 
     def look(self, name: str) -> Found:
-        """What has become of it."""
+        """The state of a piece of work."""
         folder = self.place(name)
         with _locked(folder, fcntl.LOCK_SH) as lock:
             if lock is None:
@@ -121,7 +121,7 @@ def _locked(folder: Path, how: int) -> Iterator[int | None]:
 
 
 class ClusterWork:
-    """Jobs whose ids are ours: the cluster refuses a second one of an id, so that each is started once."""
+    """Jobs with our ids: the cluster refuses a repeated id, so that each job is started once."""
 
     def __init__(self, address: str | None) -> None:
         self._address = address
@@ -134,7 +134,7 @@ class ClusterWork:
         return True
 
     def look(self, name: str) -> Found:
-        """What has become of it."""
+        """The state of a piece of work."""
         jobs = self._cluster()
         if name not in {job.id for job in jobs.list()}:
             return Found(work=Work.ABSENT)

@@ -42,7 +42,7 @@ class Production:
 
     @property
     def store_url(self) -> str:
-        """Of its LoomDB."""
+        """URL of its LoomDB."""
         return f"sqlite:///{self.folder}/loom.db"
 
     @property

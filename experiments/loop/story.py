@@ -1,4 +1,4 @@
-"""One telling of the loop: what people said, what was trained from it, what the gate and the release made of that."""
+"""A demonstration of the loop: feedback, the versions trained from it, and the decisions of gate and release."""
 
 import asyncio
 import time
@@ -21,15 +21,15 @@ from loomrl.store.sessions import opt_out, person_hash, sessions_of
 
 LEVEL = 2
 TEMPERATURE = 1.0
-"""As people meet the policy."""
+"""Sampling temperature in production."""
 PATIENCE_S = 1800.0
-"""Of a chapter."""
+"""Time limit of a chapter."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
-    """A time with people of one manner: until so many versions have been proposed and decided about."""
+    """A time with people of one behaviour, until the given number of versions have been proposed and decided about."""
 
     manner: Manner
     proposals: int = 1
@@ -46,7 +46,7 @@ class Proposal:
     phase: str
     reason: str
     most_share: float
-    """Of the traffic, at any time before it was the stable version."""
+    """Largest share of the traffic before it was stable."""
     asked_at: float
     trained_at: float
     over_at: float
@@ -54,7 +54,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The whole telling."""
+    """The record of a demonstration."""
 
     began: float
     ended: float
@@ -161,7 +161,7 @@ async def _happen(
 
 
 def _now_and_then(look: Callable[[], bool], pause_s: float = 0.5) -> Callable[[], bool]:
-    """What it said last, looked at again every `pause_s`."""
+    """A cached look, repeated every `pause_s`."""
     last, said = 0.0, False
 
     def looked() -> bool:

@@ -20,7 +20,7 @@ ALERT = "alert.raised"
 
 
 def request_of(plan: LoopExperiment, job: Job, base_model: str) -> dict[str, Any]:
-    """The request of a job that the loop asks for by itself, without id and time."""
+    """The request of a job that the loop triggers itself, without id and time."""
     training = plan.training.override(job.settings)
     assert training.data is not None, "a loop's training has a data set"
     algorithm: Any = training.algorithm
@@ -85,7 +85,7 @@ def status_of(job: Job) -> dict[str, Any]:
 
 
 def requested(job: Job, *, is_known: bool = False) -> list[Event]:
-    """The events of a job that is asked for: its request, and that it is queued.
+    """The events of a new job: its request, and that it is queued.
 
     `is_known`: the request came over the bus, and goes out by no other name.
     """
@@ -116,7 +116,7 @@ def _iso(seconds: float) -> str:
 
 STREAM = "RL_TRAJECTORIES"
 SOURCES = ("local", "nats_stream")
-"""What comes in over the bus is stored in hubs: both are what the loop trains on."""
+"""Both mean the loop's hubs, where trajectories from the bus are stored too."""
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
 PATHS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "learning_rate": {"": ("algorithm.optimizer.learning_rate",)},
@@ -130,7 +130,7 @@ PATHS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 def job_from(plan: LoopExperiment, request: TrainingRequest, *, base_model: str, collected: int, now: float) -> Job:
-    """The job that somebody asks for; a ConfigError names what cannot be had.
+    """The job of a request; a ConfigError names what the loop cannot do.
 
     `base_model` is the policy in production, which is trained.
     """
@@ -185,7 +185,7 @@ def _check_model(plan: LoopExperiment, asked: str, base_model: str) -> None:
 
 
 def _check_machines(plan: LoopExperiment, config: Mapping[str, Any]) -> None:
-    """What a training runs on is the loop's business."""
+    """A ConfigError if the request asks for other machines than the loop's."""
     algorithm: Any = plan.training.algorithm
     learners = algorithm.learners
     here = {

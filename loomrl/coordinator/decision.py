@@ -1,4 +1,4 @@
-"""The next step of a loop: a pure function of its settings, of what is on record, and of the time.
+"""The next step of a loop: a pure function of its settings, its record and the time.
 
 Whoever asks with the same record decides the same. What a step needs beyond the record – a frozen data set, a process,
 a verdict – is the business of whoever takes it (`loomrl.experiments.coordinate`).
@@ -18,14 +18,14 @@ from loomrl.release.passage import SKEW_S
 
 
 class Work(StrEnum):
-    """The process, or the cluster's job, that a job wants now."""
+    """The state of the process or cluster job that a job needs now."""
 
     ABSENT = "absent"
     """It was never started."""
     RUNNING = "running"
     ENDED = "ended"
     AWAY = "away"
-    """Nobody here can tell: it is another machine's, or the cluster does not answer."""
+    """Unknown: it is on another machine, or the cluster does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,13 @@ class Passed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that was found out about the job that has begun."""
+    """The evidence on the active job."""
 
     work: Work = Work.ABSENT
     outcome: Trained | Fault | None = None
-    """Of a training that has ended."""
+    """Outcome of a training that has ended."""
     broken: tuple[str, ...] = ()
-    """Trajectories of its data set that are not what was frozen."""
+    """Trajectories of its data set that have changed since it was frozen."""
     progress: float = 0.0
     verdict: Judged | None = None
     release: Passed | None = None
@@ -79,35 +79,35 @@ class Record:
 
     endpoint: str
     position: int = 0
-    """Of the newest row about the endpoint's jobs."""
+    """Position of the newest row about the endpoint's jobs."""
     jobs: tuple[Job, ...] = ()
     """All jobs of the endpoint, in the order in which they moved last."""
     collected: int = 0
     """Trajectories since the beginning."""
     since: float = 0.0
-    """The loop is on record since then."""
+    """Time since which the loop is on record."""
     fall: Fall | None = None
     """The latest degradation of the policy in production."""
     evidence: Evidence = NOTHING
     jumped_s: float = 0.0
-    """The clock has jumped by so much since the last look."""
+    """Seconds by which the clock has jumped since the last look."""
     host: str = ""
-    """The machine of whoever decides."""
+    """The deciding coordinator's machine."""
 
     @property
     def active(self) -> Job | None:
-        """The job that has begun and is not over: there is one at most."""
+        """The job that has begun and is not over; there is at most one."""
         return next((job for job in self.jobs if job.has_begun), None)
 
     @property
     def waiting(self) -> list[Job]:
-        """The queued jobs, first what goes first."""
+        """The queued jobs in the order in which they will start."""
         queued = [job for job in self.jobs if job.phase is Phase.QUEUED]
         return sorted(queued, key=lambda job: (job.priority.rank, job.asked_at, job.id))
 
     @property
     def new(self) -> int:
-        """Trajectories since a training was last asked for or begun."""
+        """Trajectories since the last training was requested or began."""
         return self.collected - max((job.seen for job in self.jobs), default=0)
 
     @property
@@ -123,7 +123,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that a person is told of."""
+    """An alert for people."""
 
     name: str
     reason: str
@@ -138,7 +138,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """Freeze its data set and resolve its experiment: then it has begun, or failed."""
+    """Freeze the job's data set and resolve its experiment; the job then begins or fails."""
 
     job: Job
 
@@ -153,11 +153,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """Write its next row, and all that comes with it."""
+    """Write the job's next row with everything that belongs to it."""
 
     job: Job
     then: Job | None = None
-    """A job that tries again what failed."""
+    """A job that retries the failed one."""
     alerts: tuple[Alert, ...] = ()
 
 
@@ -180,7 +180,7 @@ def decide(plan: LoopExperiment, record: Record, now: float) -> Step | None:
 
 
 def _is_ready(plan: LoopExperiment, job: Job, now: float) -> bool:
-    """Its pause is over; a longer one than there are is a clock that went back."""
+    """True if the job's pause is over; an impossibly long pause means that the clock went back."""
     return job.not_before <= now or job.not_before > now + 60 * plan.patience.infra_minutes + SKEW_S
 
 
@@ -188,7 +188,7 @@ def _is_ready(plan: LoopExperiment, job: Job, now: float) -> bool:
 
 
 def triggered(plan: LoopExperiment, record: Record, now: float) -> Job | None:
-    """The job that is due by itself."""
+    """The job that a trigger asks for."""
     return _degraded(record, now) or _scheduled(plan, record, now) or _counted(plan, record, now)
 
 
@@ -277,7 +277,7 @@ def _trained(plan: LoopExperiment, record: Record, job: Job, now: float) -> Step
 
 
 def failed(plan: LoopExperiment, record: Record, job: Job, fault: Fault, now: float) -> Move:
-    """The end of a job that failed, the job that tries again, and whether a person is told."""
+    """The end of a failed job, with the retry and the alerts."""
     most = plan.patience.failures
     streak = record.failures + 1
     again = None
@@ -344,7 +344,7 @@ def is_late(plan: LoopExperiment, job: Job, now: float) -> bool:
 
 
 def work_of(job: Job) -> str | None:
-    """The name of the work that a job wants now; None if it wants none."""
+    """The name of the work that a job needs now; None if it needs none."""
     if job.phase is Phase.RUNNING:
         return "train"
     if job.phase is Phase.COMPLETED and job.gates:

@@ -1,4 +1,4 @@
-"""The watch over the policy in production: does it still earn what it earned when it became the stable one?
+"""Detection of degradation: does the stable policy still earn what it earned when it became stable?
 
 Its first window of rewards is the baseline. Every later window is compared with it once, when it is full, by bets
 (`loomrl.release.paired`), whose bounds hold for any distribution within 0..1. Window k spends 6/(pi*k)^2 of the error
@@ -28,7 +28,7 @@ class Fall:
     policy: str
     window: int
     position: int
-    """Of the window's last reward."""
+    """Position of the window's last reward."""
     before: float
     now: float
     low: float
@@ -77,7 +77,7 @@ class DegradationWatch:
     fall: Fall | None = None
     """The latest one."""
     means: list[float] = field(default_factory=list)
-    """Of the windows that were looked at; the first is the baseline."""
+    """Mean rewards of the compared windows; the first is the baseline."""
     _after: int = 0
     _values: dict[str, float] = field(default_factory=dict)
     """Trajectory → its latest reward, in the order of the first ones."""

@@ -31,7 +31,7 @@ MEMORY = re.compile(r"out of memory|cannot allocate memory|\bOOM\b", re.IGNORECA
 DIVERGED = re.compile(r"not finite|\bis -?(nan|inf)\b|diverge", re.IGNORECASE)
 DIED = re.compile(r"\bdied\b|connection (refused|reset|lost)|timed out", re.IGNORECASE)
 SAID = re.compile(r"^loomrl: (\w+): (.*)$", re.MULTILINE)
-"""The line of a command that a LoomError ended."""
+"""The last line of a command that ended with a LoomError."""
 REPR = re.compile(r"^(\w+)\((.*)\)$", re.DOTALL)
 LONGEST = 2000
 
@@ -66,7 +66,7 @@ def fault_in(recorded: str | None, log: str, exit_code: int | None) -> Fault:
 
 
 def remedy(plan: LoopExperiment, job: Job, fault: Fault, *, broken: Sequence[str], now: float) -> Job | None:
-    """The job that tries again; None where trying again helps nobody."""
+    """The job that retries; None if a retry cannot help."""
     match fault.code:
         case Code.OOM:
             return _again(job, now, settings=_halved_batch(plan, job))
@@ -83,7 +83,7 @@ def remedy(plan: LoopExperiment, job: Job, fault: Fault, *, broken: Sequence[str
 
 
 def _halved_batch(plan: LoopExperiment, job: Job) -> dict[str, Any]:
-    """Half the batch, and half of what goes through the model at once."""
+    """Settings with half the batch and half the tokens per forward pass."""
     training = plan.training.override(job.settings)
     assert training.data is not None
     optimizer = training.algorithm.optimizer  # type: ignore[union-attr]
@@ -102,7 +102,7 @@ def _again(
     not_before: float = 0.0,
     run: str = "",
 ) -> Job:
-    """A job for the same reason. A run that goes on resumes from its last checkpoint."""
+    """A retry for the same reason. With `run`, it resumes from the run's last checkpoint."""
     return Job(
         id=derived_id("again", job.id),
         endpoint=job.endpoint,

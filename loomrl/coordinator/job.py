@@ -106,7 +106,7 @@ class Job:
     id: str
     """A UUID: the contract's `training_job_id`."""
     number: int = 1
-    """Of the row."""
+    """Number of the row."""
     endpoint: str
     phase: Phase = Phase.QUEUED
     trigger: Trigger
@@ -118,23 +118,23 @@ class Job:
     """The phase began then."""
     reason: str = ""
     who: str = ""
-    """The person who asked, or had the last word; empty for the coordinator."""
+    """The person who asked for it or changed it last; empty for the coordinator."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """As the contract has it, without id and time."""
+    """The request in the contract's form, without id and time."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Path of a setting of the loop's training → its value in this job."""
     selection: Mapping[str, Any] = field(default_factory=dict)
     """The same for the loop's data."""
     seen: int = 0
-    """Trajectories that were collected when it was asked for, or begun."""
+    """Trajectories collected when it was requested or began."""
     due: float = 0.0
-    """The moment of the schedule that it is for."""
+    """Moment of the schedule that triggered it."""
     fallen: int = 0
-    """Position of the last reward of the degradation that it is for."""
+    """Position of the last reward of the degradation that triggered it."""
     previous: str = ""
-    """The failed job that this one tries again."""
+    """The failed job that this one retries."""
     attempt: int = 1
-    """Of these, counted from 1."""
+    """Number of the attempt, from 1."""
     not_before: float = 0.0
     run: str = ""
     dataset: str = ""
@@ -142,21 +142,21 @@ class Job:
     experiment: Mapping[str, Any] = field(default_factory=dict)
     """The resolved experiment, once it has begun."""
     host: str = ""
-    """The machine on which its present work is; empty for a cluster."""
+    """The machine with its present work; empty for a cluster."""
     begun_at: float = 0.0
     ended_at: float = 0.0
-    """Of the training."""
+    """End of the training."""
     tenths: int = 0
-    """Of the training that are done."""
+    """Tenths of the training that are done."""
     policy: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
     gates: int = 0
-    """Times that the gate was tried."""
+    """Number of attempts at the gate."""
     gate_at: float = 0.0
     verdict: str = ""
     release: str = ""
     is_cancelled: bool = False
-    """Somebody wants it to end."""
+    """A person has cancelled it."""
     fault: Fault | None = None
 
     def to(self, phase: Phase, *, at: float, **changes: Any) -> Self:
@@ -212,10 +212,10 @@ OWN = ("id", "number", "endpoint", "phase", "run", "at", "fault")
 
 
 def new_id() -> str:
-    """An id for what somebody asks for."""
+    """A random id."""
     return str(uuid.uuid4())
 
 
 def derived_id(*parts: object) -> str:
-    """The id that follows from these: whoever decides the same names it the same."""
+    """An id derived from the parts, equal for equal decisions."""
     return str(uuid.uuid5(NAMESPACE, "\0".join(map(str, parts))))

@@ -1,4 +1,4 @@
-"""Jobs on record: asked for, moved on by whoever coordinates, and by a person's word."""
+"""Jobs on record: requested, and moved by coordinators and by people's commands."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from loomrl.store.endpoints import show_endpoint
 from loomrl.store.trainings import Beside, advance, ask, list_trainings, read_trainings, show_log
 
 TRIES = 20
-"""A person's word is repeated so often if the job moves at the same moment."""
+"""Attempts at a person's command while coordinators move the job."""
 
 
 def jobs_of(db: LoomDB, endpoint: str) -> tuple[int, tuple[Job, ...]]:
@@ -37,7 +37,7 @@ def ask_for(
 
 
 def move(db: LoomDB, plan: LoopExperiment, step: Move, *, beside: Beside | None = None) -> Job | None:
-    """Store the next row of a job with all that comes with it; None if somebody else has moved it."""
+    """Store the next row of a job with everything that belongs to it; None if the job was moved meanwhile."""
     then = None
     if step.then is not None:
         base_model = show_endpoint(db, step.job.endpoint).stable.policy
@@ -48,7 +48,7 @@ def move(db: LoomDB, plan: LoopExperiment, step: Move, *, beside: Beside | None 
 
 
 def cancel(db: LoomDB, id: str, *, who: str, why: str, at: float) -> Job:
-    """Have a job end: at once, if it has not begun; else as soon as its work has stopped."""
+    """Cancel a job: at once if it has not begun, else as soon as its work has stopped."""
     said = f"cancelled by {who}" + (f" ({why})" if why else "")
     for _ in range(TRIES):
         job = find_job(db, id)

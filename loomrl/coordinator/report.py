@@ -1,4 +1,4 @@
-"""Reports for people: of a day, and of a job. Made of what is on record, as JSON and as Markdown."""
+"""Reports of a day and of a job, made from the record, as JSON and as Markdown."""
 
 import json
 import math
@@ -27,26 +27,26 @@ ADVICE: Mapping[Code, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """What a daily report is made of."""
+    """The contents of a daily report."""
 
     at: float
     endpoint: str
     jobs: Sequence[Job]
-    """All that are known, in the order in which they moved last."""
+    """All jobs, in the order in which they moved last."""
     rewards: Sequence[float]
-    """Of the trajectories that were judged in the last 24 hours."""
+    """Rewards of the trajectories judged in the last 24 hours."""
     confidence: float | None
     """The mean share of the weights for which there was evidence."""
     collected: int
     new: int
-    """Trajectories since a training was last asked for or begun."""
+    """Trajectories since the last training was requested or began."""
     policy: str
     since: float
-    """The policy is the stable one since then."""
+    """Time since which the policy is stable."""
     means: Sequence[float]
     """Mean rewards of the policy's windows; the first is its baseline."""
     alerts: Sequence[tuple[float, str, str]]
-    """Of the last 24 hours: time, name, reason."""
+    """Alerts of the last 24 hours: time, name, reason."""
     open_alarms: Mapping[str, float]
 
 
@@ -132,7 +132,7 @@ def keep(db: LoomDB, artifacts: Artifacts, name: str, report: Body, *, at: float
 
 
 def store(db: LoomDB, artifacts: Artifacts, name: str) -> None:
-    """Have the plain files of a report that is on record."""
+    """Write the files of a report that is on record."""
     report = find_report(db, name)
     if report is not None:
         artifacts.write_text(f"reports/{name}.json", json.dumps(report, indent=2, sort_keys=True) + "\n")

@@ -98,11 +98,11 @@ class TrainingService:
     collected: Callable[[], int] = lambda: 0
     """Trajectories that were collected up to now."""
     live: Callable[[Job], Answer] = lambda job: {}
-    """What is known of a running training beside its row: parts of a status."""
+    """Parts of the status of a running training that are not in its row."""
     clock: Callable[[], float] = time.time
 
     def health(self) -> Answer:
-        """That the record can be read."""
+        """The state of the service; a StoreError if the record cannot be read."""
         show_endpoint(self.db, self.plan.endpoint)
         return {"status": "ok", "endpoint": self.plan.endpoint, "loop": self.plan.name}
 
@@ -122,7 +122,7 @@ class TrainingService:
         return self._answer(self._job(id))
 
     def cancel(self, id: str, *, who: str, why: str = "") -> Answer:
-        """Have a training end."""
+        """Cancel a training."""
         job = self._job(id)
         try:
             return self._answer(cancel(self.db, job.id, who=who, why=why, at=self.clock()))
@@ -254,7 +254,7 @@ AT_ONCE = 32
 
 
 class Inbox:
-    """Takes requests from a bus, each once. What cannot be had is put aside with its reason."""
+    """Takes requests from a bus, each once. Requests that are refused become dead letters with the reason."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class Inbox:
         self._is_answering = False
 
     def step(self) -> int:
-        """Take what is there; how many requests. A BusError if the bus cannot be used now."""
+        """Take the waiting requests and return their number. A BusError if the bus cannot be used now."""
         if not self._is_answering:
             self._bus.answer(STATUS_REQUEST, self.answer)
             self._is_answering = True
@@ -298,7 +298,7 @@ class Inbox:
             return _said(type(error).__name__, str(error))
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop taking requests."""
         if self._subscription is not None:
             self._subscription.close()
 

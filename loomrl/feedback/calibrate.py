@@ -1,4 +1,4 @@
-"""A judge is asked about what people rated, and the two are compared; where they agree, a map is fitted."""
+"""A judge compared with people on rated trajectories; where they agree, a map between their scores is fitted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -76,7 +76,7 @@ def isotonic(scores: Sequence[float], values: Sequence[float]) -> tuple[list[flo
     levels, inverse, counts = np.unique(np.asarray(scores, np.float64), return_inverse=True, return_counts=True)
     sums = np.bincount(inverse, weights=np.asarray(values, np.float64))
     pools: list[tuple[float, int, int, int]] = []
-    """Of levels with one value: its sum, its count, the first and the last level."""
+    """Pools of levels with one value: sum, count, first and last level."""
     for place in range(len(levels)):
         pool = (float(sums[place]), int(counts[place]), place, place)
         while pools and pools[-1][0] * pool[1] >= pool[0] * pools[-1][1]:
@@ -107,15 +107,16 @@ def _error(found: Numbers, value: Numbers) -> float:
 
 
 LEAST = 30
-"""Rated trajectories without which nothing is said."""
+"""Minimum number of rated trajectories."""
 LEAST_EACH = 5
-"""Of these, so many in the lower and in the upper half of people's scale."""
+"""Minimum number in each half of people's scale."""
 By = Literal["feedback", "inbox"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How far a judge and people agree by one criterion: kappa, where they answered the same question, else by rank."""
+    """Agreement of a judge and people on one criterion: kappa if they answered the same question, else rank
+    correlation."""
 
     measure: Literal["kappa", "rank"]
     found: Interval
@@ -127,20 +128,20 @@ class Report:
 
     ratings: int
     failed: tuple[str, ...]
-    """Why the judge gave no verdict, of each trajectory of which it gave none."""
+    """Reasons for missing verdicts of the judge, one per trajectory."""
     gone: int
     """Rated trajectories that are no longer in the hub."""
     rank: Interval
     """Spearman's correlation of the judge's score with people's."""
     kappa: Interval
-    """Cohen's, of whether an answer is in the upper half."""
+    """Cohen's kappa on whether an answer is in the upper half."""
     pairs: Interval | None
     """Share of people's choices between two answers that the judge would make; half of one where it sees none."""
     criteria: Mapping[str, Agreement]
     changed: Interval
-    """Share of verdicts that are others when criteria and verdicts stand in the opposite order."""
+    """Share of verdicts that change when criteria and verdicts are listed in the opposite order."""
     shift: Interval
-    """By how much the score is higher then."""
+    """Mean increase of the score in the opposite order."""
     length: Interval
     """By how much more the judge's score goes with an answer's length than people's does: a difference of ranks'
     correlations.
@@ -154,7 +155,7 @@ class Report:
         return self.rank.mean is not None and self.rank.low > 0
 
     def data(self) -> dict[str, Any]:
-        """As JSON, without anybody's words."""
+        """The report as JSON, without quotations."""
         return asdict(self) | {"failed": len(self.failed)}
 
 
@@ -173,7 +174,7 @@ class _Graded:
 
 
 def compare(part: RubricPart, ratings: Ratings, *, by: By, at: float) -> tuple[Report, Calibration | None]:
-    """Ask the judge about all that people rated.
+    """Ask the judge about all rated trajectories.
 
     There is no map where nothing is proved; with too few ratings, or verdicts, there is a DataError.
     """
@@ -234,7 +235,7 @@ def _check_enough(rated: Sequence[Rated]) -> None:
 
 
 def _graded(judge: RubricJudge, rated: Sequence[Rated]) -> tuple[list[_Graded], tuple[str, ...]]:
-    """What the judge says of each, in both orders; and why it said nothing of others."""
+    """The judge's grades in both orders, and the reasons for those that failed."""
     begun = [
         (one, judge.begin(one.conversation), judge.begin(one.conversation, mirrored=True)) for one in rated
     ]  # all of them before the first is waited for

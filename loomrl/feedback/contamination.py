@@ -93,7 +93,8 @@ def _runs(pieces: Run, length: int) -> Iterator[Run]:
 
 
 def _varies(pieces: Run, wording: Container[Run]) -> list[bool]:
-    """Of each word, True if it is no wording; a number never is, as small ones stand in many prompts by chance."""
+    """For each word, True if it varies among prompts; numbers always do, as small ones occur in many prompts by
+    chance."""
     varies = [True] * len(pieces)
     for at, phrase in enumerate(_runs(pieces, PHRASE)):
         if phrase in wording:
@@ -107,7 +108,7 @@ def normalised(text: str) -> str:
 
 
 def suite_prompts(suite: LanguageSuite, db: LoomDB, *, ngram: int) -> SuitePrompts:
-    """What the environments and probes of a suite ask."""
+    """The prompts of a suite's environments and probes."""
     registry = Registry(db)
     texts = []
 

@@ -39,7 +39,7 @@ from loomrl.types import End, Trajectory
 TOGETHER = 500
 """Trajectories whose judgements are asked for at once."""
 HOLDOUT = "loomrl holdout"
-"""Salt of the hash by which prompts are held out: the same for every data set, so that they stay held out."""
+"""Salt of the hash by which prompts are held out; equal for all data sets, so that they stay held out."""
 
 BEHIND: Mapping[str, tuple[str, ...]] = {
     "failed": (),
@@ -47,12 +47,12 @@ BEHIND: Mapping[str, tuple[str, ...]] = {
     "suite": ("suite", "ngram"),
     "without reward": ("min_reward", "max_reward", "min_confidence"),
 }
-"""The settings behind a filter, where they have another name than it."""
+"""Settings behind a filter, where their names differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A row, before it is known whether it is taken."""
+    """A row that may be selected."""
 
     row: DatasetRow
     ended_at: float
@@ -217,7 +217,7 @@ def _by_reward(candidates: list[Candidate], selection: DataSelection, sieve: Sie
 
 
 def _limited(candidates: Sequence[Candidate], selection: DataSelection, sieve: Sieve) -> list[Candidate]:
-    """As many as the selection wants, the latest ones, in the order of the hubs."""
+    """The latest candidates up to the selection's limit, in the order of the hubs."""
     latest = sorted(range(len(candidates)), key=lambda at: (-candidates[at].ended_at, candidates[at].row.trajectory))
     if selection.balance == "domain":
         room = evenly(Counter(one.row.domain for one in candidates), selection.limit)

@@ -1,4 +1,4 @@
-"""What people said of trajectories on record: in feedback, or in the inbox, criterion by criterion."""
+"""People's ratings of trajectories on record, from feedback or from the inbox."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rated:
-    """A trajectory that people rated."""
+    """A trajectory with people's rating."""
 
     id: str
     conversation: tuple[Message, ...]
@@ -42,7 +42,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratings:
-    """All that people said."""
+    """People's ratings and choices."""
 
     rated: Sequence[Rated]
     pairs: Sequence[tuple[str, str]] = ()
@@ -51,7 +51,7 @@ class Ratings:
     """Trajectories with a rating that the hub does not have."""
 
     def some(self, count: int) -> "Ratings":
-        """So many of the trajectories, the same ones each time: the first by a hash of their ids."""
+        """A fixed sample of the trajectories: the first by a hash of their ids."""
         rated = sorted(self.rated, key=lambda one: content_hash(one.id))[:count]
         ids = {one.id for one in rated}
         pairs = [(better, worse) for better, worse in self.pairs if better in ids and worse in ids]

@@ -12,9 +12,9 @@ from loomrl.store.observations import Observation
 
 ERROR_RATE = 0.05
 LOWER = ("error", "violation", "negative", "latency_s", "first_token_s", "refusal", "tokens", "empty", "later")
-"""Metrics of the gateway where less is better."""
+"""Metrics of the gateway where lower is better."""
 HIGHEST = {"latency_s": 60.0, "first_token_s": 60.0, "tokens": 4096.0, "entropy": 5.0}
-"""Values of guards beyond count as these; 1 of the other metrics."""
+"""Upper bound of a metric's values; 1 for other metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ArmResult:
     share: float
     units: int
     findings: tuple[Finding, ...]
-    """The metric's first, then those of the guards."""
+    """The finding on the metric first, then those on the guards."""
     is_better: bool
     """Proved better in the metric."""
 
@@ -39,7 +39,7 @@ class Result:
     """P-value of the shares: if units are not divided as planned, something else is wrong."""
     is_mismatched: bool
     silent: tuple[str, ...]
-    """Metrics that nobody has reported."""
+    """Metrics without observations."""
 
     @property
     def decision(self) -> str:
@@ -56,7 +56,7 @@ class Result:
 
 @dataclass(slots=True)
 class Reading:
-    """Reads a test's observations and tells its result. The challengers and their guards share one error rate."""
+    """Reads a test's observations and computes its result. The challengers and their guards share one error rate."""
 
     test: AbTest
     _units: dict[str, set[int]] = field(default_factory=dict)
@@ -144,7 +144,7 @@ def _guard(metric: str, margin: float) -> Guard:
 
 
 def as_json(result: Result) -> Mapping[str, object]:
-    """For programs."""
+    """The result as JSON."""
     return {
         "decision": result.decision,
         "mismatch": {"p_value": result.mismatch, "is_mismatched": result.is_mismatched},

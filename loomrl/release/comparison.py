@@ -267,7 +267,7 @@ class _Track:
         self._fine.grow(-found.score, found.weight, found.above)
 
     def _harms(self, values: Floats, is_challenger: Floats) -> tuple[Floats, Floats]:
-        """Of means: 0 is the best value, 1 the worst."""
+        """Harms of values compared by their mean: 0 is the best value, 1 the worst."""
         guard = self.guard
         inside = np.clip(values, guard.low, guard.high)
         self.clipped += int((inside != values).sum())
@@ -279,7 +279,8 @@ class _Track:
         return harm, np.where(is_challenger == 1, harm / (guard.times or 1.0), harm)
 
     def _beyond(self, values: Floats, is_challenger: Floats) -> tuple[Floats, Floats]:
-        """Of quantiles: 1 beyond the baseline's quantile up to then, else 0; NaN before there is one."""
+        """Harms of values compared by a quantile: 1 beyond the baseline's quantile up to then, else 0; NaN before there
+        is one."""
         baseline, challenger = self._arms
         found = beyond(values, is_challenger, self.guard, baseline.ordered)
         for value in values[is_challenger == 1].tolist():

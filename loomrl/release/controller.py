@@ -29,7 +29,7 @@ class Trail:
     plan: ReleasePlan
     first_revision: int
     shares: dict[int, Shares] = field(default_factory=dict)
-    """Of the arms that answer, by the endpoint's revision."""
+    """Shares of the answering arms, by the endpoint's revision."""
     trips: int = 0
     failed: int = 0
     """Units in a row, up to the last one, that failed."""

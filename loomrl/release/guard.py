@@ -35,7 +35,7 @@ class Guard:
     which is eased by `times` or `margin` for the challenger's where the question is if it is fine. Beyond is above
     where lower is better, else below."""
     share: float = 0.0
-    """Of a quantile: this much more of the challenger's units may lie beyond it."""
+    """With a quantile: accepted increase of the share of units beyond it."""
     longest: float | None = None
     """Only units whose prompts are among this share of the longest up to then."""
     required: bool = True

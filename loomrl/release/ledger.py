@@ -1,4 +1,4 @@
-"""Releases in LoomDB: begun, moved by controllers, and by people's commands."""
+"""Releases in LoomDB: begun, and moved by controllers and by people's commands."""
 
 import math
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ from loomrl.store.verdicts import StoredVerdict
 from loomrl.types import Stage, Verdict
 
 COORDINATOR = "coordinator"
-"""Who releases what a loop has trained."""
+"""Name under which a loop's coordinator begins releases."""
 TRIES = 20
-"""A person's command is retried this often if a controller moves the release at the same moment."""
+"""Attempts at a person's command while controllers move the release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Release:
     """Key of the policy that was stable when it began."""
     challenger: str
     first_revision: int
-    """The endpoint's, from which on observations count."""
+    """First endpoint revision whose observations count."""
     after: int
     """Position in the observations at which they begin."""
     verdict: Verdict
@@ -206,7 +206,7 @@ def releasable(db: LoomDB, endpoint: str, challenger: str) -> Endpoint:
 
 
 def move(db: LoomDB, release: Release, to: Passage, present: Endpoint, row: ReleaseRow) -> Release | None:
-    """Store the next state with all its consequences; None if somebody else moved the release or the endpoint."""
+    """Store the next state with all its consequences; None if the release or the endpoint was moved meanwhile."""
     arms = None if to.phase is Phase.STOPPED else release.arms(to, present)
     change = Change(
         arms=arms,
@@ -220,7 +220,7 @@ def move(db: LoomDB, release: Release, to: Passage, present: Endpoint, row: Rele
 
 
 def tell(db: LoomDB, endpoint: str, word: Word, *, who: str, why: str, at: float) -> Release:
-    """Obey a person's command at once, and record it."""
+    """Apply a person's command at once, and record it."""
     for _ in range(TRIES):
         release = latest(db, endpoint)
         present = show_endpoint(db, endpoint)
@@ -271,7 +271,7 @@ def _numbers(given: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _plain(passage: Passage) -> dict[str, Any]:
-    """Without the reason, which every row has."""
+    """The passage as plain data, without the reason, which is a column."""
     return {name: value for name, value in asdict(passage).items() if name != "reason"}
 
 

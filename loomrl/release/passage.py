@@ -19,7 +19,7 @@ class PlanStep:
     """A step of a release."""
 
     share: float
-    """Of the traffic; of a shadow, of the calls that it gets a copy of."""
+    """Share of the traffic; for a shadow, share of the calls that are copied."""
     minutes: float
     units: int
     is_shadow: bool = False
@@ -29,7 +29,7 @@ class PlanStep:
 
 
 def steps_of(plan: ReleasePlan) -> tuple[PlanStep, ...]:
-    """The steps of a plan whose strategy is settled."""
+    """The steps of a plan whose strategy is chosen."""
     ramp = tuple(PlanStep(share=step.share, minutes=step.minutes, units=step.units) for step in plan.steps)
     shadow = PlanStep(share=plan.shadow.share, minutes=plan.shadow.minutes, units=0, is_shadow=True)
     match plan.strategy:
@@ -51,7 +51,7 @@ def guards_of(plan: ReleasePlan) -> tuple[Guard, ...]:
 
 
 def choose_strategy(plan: ReleasePlan, strategy: str, first_share: float) -> ReleasePlan:
-    """The plan with the strategy that the gate advises, and its first share, unless the plan says one itself."""
+    """The plan with the strategy and first share that the gate advises, unless the plan has a strategy."""
     if plan.strategy != "auto":
         return plan
     if strategy != "canary":
@@ -83,18 +83,18 @@ SKEW_S = 5.0
 
 
 class Phase(StrEnum):
-    """The state of a release. All but OPEN are ends."""
+    """The state of a release; all but OPEN are final."""
 
     OPEN = "open"
     DONE = "done"
     ROLLED_BACK = "rolled_back"
     ABORTED = "aborted"
     STOPPED = "stopped"
-    """Somebody changed the endpoint: the release leaves its arms alone."""
+    """The endpoint was changed by others: the release leaves its arms alone."""
 
 
 class Word(StrEnum):
-    """A person's word."""
+    """A person's command."""
 
     APPROVE = "approve"
     PAUSE = "pause"
@@ -124,7 +124,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything known about the new version at a moment."""
+    """The evidence on the new version at a moment."""
 
     findings: tuple[Finding, ...] = ()
     units: int = 0
@@ -140,9 +140,9 @@ class Evidence:
     is_mismatched: bool = False
     """The units do not divide as the shares say."""
     is_touched: str = ""
-    """Somebody changed the endpoint's arms: what there is now; else empty."""
+    """The endpoint's arms if others changed them; else empty."""
     jumped_s: float = 0.0
-    """The clock has jumped by so much since the last look."""
+    """Seconds by which the clock has jumped since the last look."""
 
 
 def decide(plan: ReleasePlan, now_at: Passage, evidence: Evidence, now: float) -> Passage | None:
@@ -224,7 +224,7 @@ def told(plan: ReleasePlan, now_at: Passage, word: Word, *, who: str, why: str, 
 
 
 def is_step_heard(plan: ReleasePlan, at: Passage) -> bool:
-    """True if the new version answers callers in this step."""
+    """True if callers get answers of the new version in this step."""
     return at.step >= 0 and not steps_of(plan)[at.step].is_shadow
 
 
@@ -284,7 +284,7 @@ def refuse_arms(endpoint: str, present: Sequence[Arm]) -> None:
 
 
 def parse_word(text: str) -> Word:
-    """A word by name."""
+    """The command of this name."""
     try:
         return Word(text)
     except ValueError:

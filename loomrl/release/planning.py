@@ -10,7 +10,7 @@ from loomrl.release.betting import BETS, Floats, factors, log_mean_exp
 from loomrl.release.comparison import Mean, score
 
 MOST_UNITS = 400_000
-"""Of both arms; effects that need more are refused."""
+"""Maximum units of both arms; effects that need more are refused."""
 TESTS = 200
 """Simulated tests: the power is accurate to 0.06."""
 CHUNK = 1000
@@ -23,9 +23,9 @@ class Effect:
 
     mean: float
     difference: float
-    """Of the challenger, in either direction."""
+    """Challenger minus baseline, in either direction."""
     deviation: float | None = None
-    """Of both arms; None for a rate."""
+    """Standard deviation of both arms; None for a rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

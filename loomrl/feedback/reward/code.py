@@ -50,7 +50,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspected:
-    """What was found. None: it was not measured, and `left_out` says why."""
+    """The measurements. None: not measured; `left_out` says why."""
 
     lines: int
     findings: Mapping[str, int] | None = None
@@ -249,7 +249,7 @@ async def _tested(session: Session, one: Submission) -> tuple[int | None, int]:
 
 
 async def _passes(session: Session, one: Submission, unit: int) -> tuple[bool, float]:
-    """Whether a test passes, and the seconds that it took."""
+    """The result of a test and its seconds."""
     nonce = secrets.token_hex(16)
     asked = {"tests": one.tests, "code": one.code, "unit": unit, "nonce": nonce}
     done = await session.run(TEST, json.dumps(asked).encode())

@@ -57,7 +57,7 @@ class Trail:
             self._count(entry, -1)
 
     def spread(self, name: str) -> Spread:
-        """Of the numbers of this name."""
+        """Mean and deviation of the numbers of this name."""
         count, total, squares = self._sums.get(name, (0, 0, 0))
         if not count:
             return NOTHING
@@ -96,7 +96,7 @@ class Score:
     """False: there is nothing to judge, such as code; then nothing is unknown either."""
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """The score as JSON."""
         return {
             "value": self.value,
             "reasoning": self.reasoning,
@@ -118,12 +118,12 @@ def known(value: float, reasoning: str, *, source: ScoreSource = "automated", **
 
 
 def missing(reasoning: str, **evidence: Any) -> Score:
-    """Unknown: neutral, and the reward is less certain."""
+    """An unknown score: neutral, and the reward is less certain."""
     return Score(value=None, reasoning=reasoning, evidence=evidence)
 
 
 def inapplicable(reasoning: str) -> Score:
-    """Nothing to judge: neutral, and no less certain."""
+    """A score without anything to judge: neutral, and the reward is not less certain."""
     return Score(value=None, reasoning=reasoning, applies=False)
 
 
@@ -140,7 +140,7 @@ def user_feedback(feedback: Sequence[Feedback]) -> Score:
 
 
 def newest(feedback: Sequence[Feedback], kinds: tuple[str, ...]) -> list[Feedback]:
-    """Of each of these kinds about each answer the newest; `feedback` is oldest first."""
+    """The newest feedback of each kind about each answer; `feedback` is oldest first."""
     found: dict[tuple[object, ...], Feedback] = {}
     for each in feedback:
         if each.kind in kinds:
@@ -197,7 +197,7 @@ def is_told(own: Score) -> bool:
 
 
 def _reported(turns: Sequence[Mapping[str, Any]]) -> Score:
-    """What somebody else's agent says of its turns: done if the last one succeeded, else the share that did."""
+    """Completion as an external agent reports it: done if the last turn succeeded, else the share of turns that did."""
     if not turns:
         return missing("its agent reported no turns")
     succeeded = sum(bool(turn["success"]) for turn in turns)
@@ -218,7 +218,7 @@ def completion(own: Score, feedback: Sequence[Feedback]) -> Score:
 
 
 def before_outcomes(score: Score) -> Score:
-    """What the trajectory itself tells, of a completion on record."""
+    """The completion without people's outcomes, from a completion on record."""
     own = score.evidence.get("instead_of")
     return score if own is None else score_of(own)
 

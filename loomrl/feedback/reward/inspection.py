@@ -22,7 +22,7 @@ TOGETHER = 8
 
 
 class Inspection:
-    """What the settings want inspected. Sandbox and judge are opened by the first trajectory that needs them."""
+    """Inspections by sandbox and judge, which are opened by the first trajectory that needs them."""
 
     def __init__(self, settings: RewardPipeline) -> None:
         self._settings = settings

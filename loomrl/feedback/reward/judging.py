@@ -34,7 +34,8 @@ Page = Sequence[tuple[int, Trajectory]]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One round: what was read, and how many rewards it made. `is_stale`: somebody else was first, and it made none."""
+    """One round: what was read, and the number of rewards. `is_stale`: another process was first, and no rewards were
+    stored."""
 
     trajectories: int = 0
     feedback: int = 0
@@ -50,7 +51,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Cursors:
-    """How far an endpoint's trajectories and everybody's feedback are judged."""
+    """Positions up to which trajectories and feedback are judged."""
 
     hub: int = 0
     feedback: int = 0
@@ -145,7 +146,7 @@ class Judging:
         return {id: one for id, one in found.items() if one.endpoint == self._endpoint}
 
     def _rewards(self, cases: Sequence[Case]) -> list[StoredReward]:
-        """The rewards of cases that stand on new grounds, one after the other."""
+        """The rewards of cases whose grounds have changed."""
         told: dict[str, list[Feedback]] = {}
         for one in feedback_of(self._db, [case.trajectory for case in cases]):
             told.setdefault(one.trajectory, []).append(one)
@@ -174,7 +175,7 @@ class Judging:
         return self._trails
 
     def _store(self, made: Sequence[StoredReward], note: str | None, new: Cursors) -> bool:
-        """Rewards and cursors, unless somebody else has judged since they were read."""
+        """Store rewards and cursors, unless another process has judged since they were read."""
         with self._db.write() as connection:
             is_seen = self._trails is None or REWARDS.last(connection, endpoint=self._endpoint) == self._seen
             if not is_seen or find_note(connection, self._key) != note:

@@ -1,4 +1,4 @@
-"""The pipeline: scores of components, normalised, weighted, and added up. It reads and writes nothing."""
+"""The pipeline: scores of components, normalised, weighted and summed. Pure."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ LEAST_DEVIATION = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is known of a trajectory without anybody's feedback: enough to judge it again."""
+    """A trajectory's scores without feedback: enough to judge it again."""
 
     trajectory: str
     task: str
@@ -91,7 +91,7 @@ class Pipeline:
         _check_names(settings, self._parts, weights)
         total = fsum(weights.values())
         self.weights = {name: weight / total for name, weight in weights.items()}
-        """Of every component; they sum to 1."""
+        """Weight of every component; they sum to 1."""
 
     @cached_property
     def sha256(self) -> str:
@@ -103,7 +103,7 @@ class Pipeline:
     def case(
         self, trajectory: Trajectory, *, before: StoredReward | None = None, found: Mapping[str, Score] | None = None
     ) -> Case:
-        """What a trajectory tells, with what an inspection found: completion that nobody told, quality, rubrics."""
+        """The case of a trajectory, with the results of its inspection: judged completion, code quality, rubrics."""
         found = found or {}
         own = own_completion(trajectory)
         opinion = found.get(COMPLETION)
@@ -209,7 +209,7 @@ def case_of(reward: StoredReward) -> Case:
 
 
 def _id(case: Case, grounds: str) -> str:
-    """The same for whoever judges a trajectory on the same grounds after the same reward."""
+    """An id that is equal for equal trajectory, grounds and previous reward."""
     before = "" if case.before is None else case.before.id
     return str(uuid.uuid5(NAMESPACE, f"{case.trajectory}\0{before}\0{grounds}"))
 
@@ -237,7 +237,7 @@ def _is_new(name: str, before: Mapping[str, Any]) -> bool:
 
 
 def _score(part: RewardComponent[Trajectory], trajectory: Trajectory) -> Score:
-    """A component of somebody's own; what goes wrong in it is no judgement."""
+    """The score of a custom component; its failure is not a judgement."""
     if trajectory.end is End.FAILED:
         return missing("the attempt failed, which says nothing of the policy")
     if isinstance(part.compute_fn, RubricJudge) and not trajectory.turns:

@@ -49,7 +49,7 @@ class Check:
 
 BLUE_GREEN = 0.15
 CANARY = 0.05
-"""Improvements from which a release is all at once, or begins with a larger canary."""
+"""Improvements above which the gate advises blue-green, or a larger first canary step."""
 
 
 def improved(found: Bounded | None, *, least: float | None = None) -> Check:

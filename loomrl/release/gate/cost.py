@@ -15,7 +15,7 @@ class Measured:
 
     seconds: Sequence[float]
     tokens: Sequence[int] | None = None
-    """Sampled tokens per answer; None if the policy does not tell them."""
+    """Sampled tokens per answer; None if the policy does not report them."""
     memory_mb: float | None = None
     """None if it was not measured."""
 

@@ -17,7 +17,7 @@ MOST_EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Outcomes of one kind: a flaw in words, or None; and the failures that left no outcome."""
+    """Judged answers of one kind: a flaw or None each; and the failures without an outcome."""
 
     outcomes: Sequence[Example | None]
     """An example of each flaw."""
