@@ -10,7 +10,7 @@ from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.ledger import find_job
 from loomrl.coordinator.report import MADE, daily, find_report
 from loomrl.errors import ConfigError, did_you_mean, there_are
-from loomrl.experiments.coordinate.look import Observer
+from loomrl.experiments.coordinate.look import LoopObserver
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import show_endpoint
@@ -32,7 +32,7 @@ def report_of(plan: LoopExperiment, *, job: str | None, day: str | None) -> Mapp
                 stack.enter_context(open_endpoint_hub(plan.store_url, name, HubConfig()))
                 for name in plan.data.endpoints
             ]
-            observer = Observer(db, plan, hubs)
+            observer = LoopObserver(db, plan, hubs)
             return daily(plan, observer.day(observer.look(), at=time.time()))
 
 

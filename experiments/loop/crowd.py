@@ -146,7 +146,7 @@ class Crowd:
                 extra_headers={SESSION_HEADER: session},
             )
         except (APIStatusError, APIConnectionError) as error:
-            self.failed.append(_told(error))
+            self.failed.append(_failure_text(error))
             return None
         answer = raw.parse()
         text = answer.choices[0].message.content or ""
@@ -157,7 +157,7 @@ class Crowd:
             await client.post(f"{self._url}/sessions/{session}/complete", body={}, cast_to=httpx.Response)
         except (APIStatusError, APIConnectionError) as error:
             if not isinstance(error, NotFoundError):  # of somebody who is not recorded
-                self.failed.append(_told(error))
+                self.failed.append(_failure_text(error))
 
     def _word(self, is_right: bool, manner: Manner) -> str:
         """The thumb that a person gives an answer, if any."""
@@ -178,7 +178,7 @@ class Crowd:
                 self.failed.append(f"{error.status}: {error}")
 
 
-def _told(error: APIStatusError | APIConnectionError) -> str:
+def _failure_text(error: APIStatusError | APIConnectionError) -> str:
     return f"{getattr(error, 'status_code', 0)}: {error.message:.200}"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loomrl.evaluation.report import Score
 from loomrl.experiments.loop.crowd import Answered
-from loomrl.experiments.loop.story import Proposal, Told
+from loomrl.experiments.loop.story import Demonstration, Proposal
 from loomrl.files import write_whole
 from loomrl.telemetry.number import percent
 
@@ -47,7 +47,7 @@ th{font-weight:600;color:var(--faint);font-size:13px}.number{text-align:right;wh
 """
 
 
-def write(file: Path, told: Told, *, title: str) -> None:
+def write(file: Path, told: Demonstration, *, title: str) -> None:
     """Write the page."""
     before, after = told.satisfied
     head = (
@@ -84,11 +84,11 @@ def write(file: Path, told: Told, *, title: str) -> None:
     write_whole(file, page.encode())
 
 
-def _families(told: Told) -> list[str]:
+def _families(told: Demonstration) -> list[str]:
     return sorted(told.families)
 
 
-def _scores(told: Told) -> Iterator[tuple[str, ...]]:
+def _scores(told: Demonstration) -> Iterator[tuple[str, ...]]:
     for report in told.reports:
         cells = [_score(report.by_family[family]) for family in _families(told)]
         yield (escape(report.policy), *cells, _score(report.overall))
@@ -118,7 +118,7 @@ def _table(columns: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:
     return f'<div class="card"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _curves(told: Told) -> str:
+def _curves(told: Demonstration) -> str:
     since = told.answered[0].at
     until = max(told.answered[-1].at, told.answered[0].at + 1)
 
@@ -158,7 +158,7 @@ def _curves(told: Told) -> str:
     return f'<svg {shape} role="img" aria-label="Satisfaction over time, with versions marked">{"".join(parts)}</svg>'
 
 
-def _dishonest(told: Told, x: Place, y: Place) -> Iterator[str]:
+def _dishonest(told: Demonstration, x: Place, y: Place) -> Iterator[str]:
     """The times in which people said something else than they thought."""
     first = {proposal.honesty: proposal for proposal in reversed(told.proposals)}
     ends = [told.answered[0].at, *(proposal.over_at for proposal in told.proposals)]

@@ -12,7 +12,7 @@ from loomrl.console.chart import line_chart, share_bar
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
-from loomrl.release.ab import Reading
+from loomrl.release.ab import AbReading
 from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
 from loomrl.store.endpoints import ENDPOINTS, Arm, list_endpoints
 from loomrl.store.endpoints import Role as ArmRole
@@ -130,7 +130,7 @@ def _find_test(visit: Visit) -> AbTest:
 def _test(visit: Visit) -> Response:
     db = visit.source.db
     test = _find_test(visit)
-    reading = Reading(test)
+    reading = AbReading(test)
     after = 0
     rows = 0
     while rows < MOST_ROWS and (batch := read_observations(db, test.endpoint, after=after)):

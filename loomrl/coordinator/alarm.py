@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loomrl.config.loop import Alarms
-from loomrl.coordinator.contract import raised
+from loomrl.coordinator.contract import alert_event
 from loomrl.coordinator.decision import Alert
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS, Event
@@ -51,7 +51,7 @@ def alarms(settings: Alarms, signs: Signs) -> list[Alert]:
     return found
 
 
-def tell(db: LoomDB, endpoint: str, now: Sequence[Alert], *, at: float) -> list[Alert]:
+def record_alarms(db: LoomDB, endpoint: str, now: Sequence[Alert], *, at: float) -> list[Alert]:
     """Record the alarms that have begun or ended; return those that have begun. Each is recorded once, by the first
     process."""
     key = f"alarms/{endpoint}"
@@ -68,8 +68,8 @@ def tell(db: LoomDB, endpoint: str, now: Sequence[Alert], *, at: float) -> list[
         EVENTS.insert(
             connection,
             [
-                *(raised(alert, endpoint, at=at) for alert in begun),
-                *(_cleared(endpoint, name, at - since, at) for name, since in ended.items()),
+                *(alert_event(alert, endpoint, at=at) for alert in begun),
+                *(_cleared_event(endpoint, name, at - since, at) for name, since in ended.items()),
             ],
         )
     return begun
@@ -82,7 +82,7 @@ def open_alarms(db: LoomDB, endpoint: str) -> Mapping[str, float]:
     return found
 
 
-def _cleared(endpoint: str, name: str, seconds: float, at: float) -> Event:
+def _cleared_event(endpoint: str, name: str, seconds: float, at: float) -> Event:
     return Event(kind=CLEARED, subject=endpoint, data={"alert": name, "seconds": round(seconds, 3)}, created_at=at)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from loomrl.config.loop import Degradation
 from loomrl.release.guard import Better, Guard
-from loomrl.release.paired import paired
+from loomrl.release.paired import compare_pairs
 from loomrl.store import LoomDB
 from loomrl.store.rewards import REWARDS, StoredReward
 
@@ -55,7 +55,7 @@ def fall_of(
     """The fall in a window, counted from 1, if it is proved and as large as the margin."""
     spent = settings.error_rate * 6 / (math.pi * window) ** 2
     pairs = list(zip(baseline, latest, strict=True))
-    found = paired(GUARD, pairs, error_rate=spent, planned=len(pairs))
+    found = compare_pairs(GUARD, pairs, error_rate=spent, planned=len(pairs))
     before = math.fsum(baseline) / len(baseline)
     now = math.fsum(latest) / len(latest)
     if found.high >= 0 or before - now < settings.margin:

@@ -11,7 +11,7 @@ from loomrl.store.trainings import TrainingRow
 NAMESPACE = uuid.UUID("5b1a6f0e-9c1b-5d0c-8a8b-3f6f1f1c2a77")
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     """The state of a job. From DONE on it is over."""
 
     QUEUED = "queued"
@@ -36,19 +36,25 @@ class Phase(StrEnum):
     @property
     def status(self) -> str:
         """The word of the contract `agent.rl.training.status.v1`."""
-        return self.value if self in (Phase.QUEUED, Phase.RUNNING, Phase.FAILED, Phase.CANCELLED) else "completed"
+        return (
+            self.value
+            if self in (JobPhase.QUEUED, JobPhase.RUNNING, JobPhase.FAILED, JobPhase.CANCELLED)
+            else "completed"
+        )
 
 
-LEGAL: Mapping[Phase, frozenset[Phase]] = {
-    Phase.QUEUED: frozenset({Phase.RUNNING, Phase.FAILED, Phase.CANCELLED}),
-    Phase.RUNNING: frozenset({Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED}),
-    Phase.COMPLETED: frozenset({Phase.COMPLETED, Phase.RELEASING, Phase.DONE, Phase.REFUSED, Phase.CANCELLED}),
-    Phase.RELEASING: frozenset({Phase.DONE, Phase.BACK}),
-    Phase.DONE: frozenset(),
-    Phase.BACK: frozenset(),
-    Phase.REFUSED: frozenset(),
-    Phase.FAILED: frozenset(),
-    Phase.CANCELLED: frozenset(),
+LEGAL: Mapping[JobPhase, frozenset[JobPhase]] = {
+    JobPhase.QUEUED: frozenset({JobPhase.RUNNING, JobPhase.FAILED, JobPhase.CANCELLED}),
+    JobPhase.RUNNING: frozenset({JobPhase.RUNNING, JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.CANCELLED}),
+    JobPhase.COMPLETED: frozenset(
+        {JobPhase.COMPLETED, JobPhase.RELEASING, JobPhase.DONE, JobPhase.REFUSED, JobPhase.CANCELLED}
+    ),
+    JobPhase.RELEASING: frozenset({JobPhase.DONE, JobPhase.BACK}),
+    JobPhase.DONE: frozenset(),
+    JobPhase.BACK: frozenset(),
+    JobPhase.REFUSED: frozenset(),
+    JobPhase.FAILED: frozenset(),
+    JobPhase.CANCELLED: frozenset(),
 }
 """Phase → the phases that may follow it."""
 
@@ -92,7 +98,7 @@ class Code(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class JobFault:
     """A failure."""
 
     code: Code
@@ -100,7 +106,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TrainingJob:
     """A job as one row of its log has it."""
 
     id: str
@@ -108,7 +114,7 @@ class Job:
     number: int = 1
     """Number of the row."""
     endpoint: str
-    phase: Phase = Phase.QUEUED
+    phase: JobPhase = JobPhase.QUEUED
     trigger: Trigger
     priority: Priority = Priority.NORMAL
     asked_at: float
@@ -157,9 +163,9 @@ class Job:
     release: str = ""
     is_cancelled: bool = False
     """A person has cancelled it."""
-    fault: Fault | None = None
+    fault: JobFault | None = None
 
-    def to(self, phase: Phase, *, at: float, **changes: Any) -> Self:
+    def to(self, phase: JobPhase, *, at: float, **changes: Any) -> Self:
         """The job's next row."""
         assert phase in LEGAL[self.phase], f"{self.phase} → {phase}"
         since = self.since if phase is self.phase else at
@@ -173,7 +179,7 @@ class Job:
     @property
     def has_begun(self) -> bool:
         """True while it holds its endpoint."""
-        return self.is_open and self.phase is not Phase.QUEUED
+        return self.is_open and self.phase is not JobPhase.QUEUED
 
     def row(self) -> TrainingRow:
         """The row that stores it."""
@@ -197,12 +203,12 @@ class Job:
             id=row.id,
             number=row.number,
             endpoint=row.endpoint,
-            phase=Phase(row.state),
+            phase=JobPhase(row.state),
             run=row.run,
             at=row.created_at,
             trigger=Trigger(content.pop("trigger")),
             priority=Priority(content.pop("priority")),
-            fault=None if fault is None else Fault(Code(fault["code"]), fault["message"]),
+            fault=None if fault is None else JobFault(Code(fault["code"]), fault["message"]),
             **content,
         )
 
@@ -216,6 +222,6 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def derived_id(*parts: object) -> str:
+def derive_id(*parts: object) -> str:
     """An id derived from the parts, equal for equal decisions."""
     return str(uuid.uuid5(NAMESPACE, "\0".join(map(str, parts))))

@@ -26,7 +26,7 @@ from loomrl.bus.outgoing import deployed_event, is_told, iso, status_event
 from loomrl.bus.record import deployment_on_record
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.contract import job_from, status_of
-from loomrl.coordinator.job import Job, Phase
+from loomrl.coordinator.job import JobPhase, TrainingJob
 from loomrl.coordinator.ledger import ask_for, cancel, find_job
 from loomrl.errors import ConfigError, EventError, IdTaken, LoomError, StoreError
 from loomrl.http.admission import Admission
@@ -42,7 +42,7 @@ from loomrl.store.events import Event
 from loomrl.store.trainings import list_trainings
 
 STATUSES: Mapping[str, tuple[str, ...]] = {
-    status: tuple(phase.value for phase in Phase if phase.status == status)
+    status: tuple(phase.value for phase in JobPhase if phase.status == status)
     for status in ("queued", "running", "completed", "failed", "cancelled")
 }
 MOST = 1000
@@ -97,7 +97,7 @@ class TrainingService:
     plan: LoopExperiment
     collected: Callable[[], int] = lambda: 0
     """Trajectories that were collected up to now."""
-    live: Callable[[Job], Answer] = lambda job: {}
+    live: Callable[[TrainingJob], Answer] = lambda job: {}
     """Parts of the status of a running training that are not in its row."""
     clock: Callable[[], float] = time.time
 
@@ -138,7 +138,7 @@ class TrainingService:
             since=query.since,
             limit=query.limit,
         )
-        return {"jobs": [self._answer(Job.of(row)) for row in found]}
+        return {"jobs": [self._answer(TrainingJob.of(row)) for row in found]}
 
     def models(self, query: ModelsQuery) -> Answer:
         """The latest deployments of the endpoint, as `agent.rl.model.deployed.v1` has them, newest first."""
@@ -149,14 +149,14 @@ class TrainingService:
         ]
         return {"models": models[: query.limit]}
 
-    def _job(self, id: str) -> Job:
+    def _job(self, id: str) -> TrainingJob:
         try:
             return find_job(self.db, str(uuid.UUID(id)))
         except (ValueError, StoreError):
             raise NoSuchJob(f"job_id={id!r:.100} is unknown: GET /jobs lists those there are.") from None
 
-    def _answer(self, job: Job) -> Answer:
-        said = status_of(job) | (self.live(job) if job.phase is Phase.RUNNING else {})
+    def _answer(self, job: TrainingJob) -> Answer:
+        said = status_of(job) | (self.live(job) if job.phase is JobPhase.RUNNING else {})
         return {"job_id": job.id, **status_event(job.id, said, at=job.at), "created_at": iso(job.asked_at)}
 
 
@@ -197,7 +197,7 @@ def create_app(service: TrainingService, *, site: Site, token: str | None, besid
 
 
 @contextmanager
-def served(service: TrainingService, door: Door, beside: Sequence[Route] = ()) -> Iterator[str]:
+def serve_training(service: TrainingService, door: Door, beside: Sequence[Route] = ()) -> Iterator[str]:
     """Answer behind the door, in a thread, until the context ends; its URL."""
     app = create_app(service, site=site_of(door), token=door.token, beside=beside)
     server = Server(app, door.listeners, tls=door.tls)
@@ -293,9 +293,9 @@ class Inbox:
                 raise EventError('the question is {"job_id": "UUID"}.')
             return msgspec.json.encode(self._service.status(asked["job_id"]))
         except msgspec.MsgspecError as error:
-            return _said("EventError", f'the question is {{"job_id": "UUID"}}: {error}')
+            return _error_answer("EventError", f'the question is {{"job_id": "UUID"}}: {error}')
         except LoomError as error:
-            return _said(type(error).__name__, str(error))
+            return _error_answer(type(error).__name__, str(error))
 
     def close(self) -> None:
         """Stop taking requests."""
@@ -319,5 +319,5 @@ class Inbox:
         self._bus.publish([letter])
 
 
-def _said(error: str, message: str) -> bytes:
+def _error_answer(error: str, message: str) -> bytes:
     return msgspec.json.encode({"error": error, "message": message})

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from loomrl.config.rewards import RubricPart
 from loomrl.errors import DataError, ScorerError
 from loomrl.evaluation.statistics import Interval
-from loomrl.feedback.rating import Rated, Ratings
+from loomrl.feedback.rating import PeopleRatings, Rated
 from loomrl.gym.rubric.calibration import Calibration
 from loomrl.gym.rubric.form import fingerprint
 from loomrl.gym.rubric.judge import Grade, RubricJudge
@@ -47,7 +47,7 @@ def mean(values: Numbers) -> float:
     return float(np.mean(values))
 
 
-def resampled(statistic: Callable[..., float], *columns: Sequence[float], seed: int = 0) -> Interval:
+def bootstrap(statistic: Callable[..., float], *columns: Sequence[float], seed: int = 0) -> Interval:
     """A statistic of rows with the percentile interval of the bootstrap; a mean of None where it is not defined."""
     arrays = [np.asarray(column, np.float64) for column in columns]
     count = len(arrays[0])
@@ -123,7 +123,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CalibrationReport:
     """A judge against people. Intervals are of the bootstrap, at 95 %."""
 
     ratings: int
@@ -173,13 +173,15 @@ class _Graded:
         return [float(self.mirrored.shares[name] != share) for name, share in self.grade.shares.items()]
 
 
-def compare(part: RubricPart, ratings: Ratings, *, by: By, at: float) -> tuple[Report, Calibration | None]:
+def compare(
+    part: RubricPart, ratings: PeopleRatings, *, by: By, at: float
+) -> tuple[CalibrationReport, Calibration | None]:
     """Ask the judge about all rated trajectories.
 
     There is no map where nothing is proved; with too few ratings, or verdicts, there is a DataError.
     """
     _check_enough(ratings.rated)
-    graded, failed = _graded(RubricJudge(part.model_copy(update={"calibration": None})), ratings.rated)
+    graded, failed = _grade_all(RubricJudge(part.model_copy(update={"calibration": None})), ratings.rated)
     whole = [one for one in graded if one.rated.rating is not None]
     if len(whole) < LEAST:
         raise DataError(
@@ -188,24 +190,24 @@ def compare(part: RubricPart, ratings: Ratings, *, by: By, at: float) -> tuple[R
         )
     people = [one.rated.rating or 0.0 for one in whole]
     judge = [one.grade.raw for one in whole]
-    report = Report(
+    report = CalibrationReport(
         ratings=len(whole),
         failed=failed,
         gone=ratings.gone,
-        rank=resampled(rank_correlation, judge, people),
-        kappa=resampled(_halves, judge, people),
+        rank=bootstrap(rank_correlation, judge, people),
+        kappa=bootstrap(_halves, judge, people),
         pairs=_pairs(graded, ratings.pairs),
         criteria={criterion.name: _by_criterion(criterion.name, graded) for criterion in part.criteria},
-        changed=resampled(mean, [changed for one in graded for changed in one.changed]),
-        shift=resampled(mean, [one.mirrored.raw - one.grade.raw for one in graded]),
-        length=resampled(_favour, judge, people, [one.rated.length for one in whole]),
+        changed=bootstrap(mean, [changed for one in graded for changed in one.changed]),
+        shift=bootstrap(mean, [one.mirrored.raw - one.grade.raw for one in graded]),
+        length=bootstrap(_favour, judge, people, [one.rated.length for one in whole]),
         errors=errors(judge, people),
     )
-    return report, _fitted(part, report, isotonic(judge, people), by=by, at=at)
+    return report, _fit(part, report, isotonic(judge, people), by=by, at=at)
 
 
-def _fitted(
-    part: RubricPart, report: Report, knots: tuple[list[float], list[float]], *, by: By, at: float
+def _fit(
+    part: RubricPart, report: CalibrationReport, knots: tuple[list[float], list[float]], *, by: By, at: float
 ) -> Calibration | None:
     judge, people = knots
     if not report.agrees or people[0] == people[-1]:
@@ -234,7 +236,7 @@ def _check_enough(rated: Sequence[Rated]) -> None:
         )
 
 
-def _graded(judge: RubricJudge, rated: Sequence[Rated]) -> tuple[list[_Graded], tuple[str, ...]]:
+def _grade_all(judge: RubricJudge, rated: Sequence[Rated]) -> tuple[list[_Graded], tuple[str, ...]]:
     """The judge's grades in both orders, and the reasons for those that failed."""
     begun = [
         (one, judge.begin(one.conversation), judge.begin(one.conversation, mirrored=True)) for one in rated
@@ -252,9 +254,9 @@ def _graded(judge: RubricJudge, rated: Sequence[Rated]) -> tuple[list[_Graded], 
 def _by_criterion(name: str, graded: Sequence[_Graded]) -> Agreement:
     asked = [(one.grade.shares[name], one.rated.verdicts[name]) for one in graded if name in one.rated.verdicts]
     if asked:
-        return Agreement(measure="kappa", found=resampled(kappa, *zip(*asked, strict=True)))
+        return Agreement(measure="kappa", found=bootstrap(kappa, *zip(*asked, strict=True)))
     rated = [(one.grade.shares[name], one.rated.rating) for one in graded if one.rated.rating is not None]
-    return Agreement(measure="rank", found=resampled(rank_correlation, *zip(*rated, strict=True)))
+    return Agreement(measure="rank", found=bootstrap(rank_correlation, *zip(*rated, strict=True)))
 
 
 def _pairs(graded: Sequence[_Graded], pairs: Sequence[tuple[str, str]]) -> Interval | None:
@@ -264,7 +266,7 @@ def _pairs(graded: Sequence[_Graded], pairs: Sequence[tuple[str, str]]) -> Inter
         for better, worse in pairs
         if better in scores and worse in scores
     ]
-    return resampled(mean, won) if won else None
+    return bootstrap(mean, won) if won else None
 
 
 def _halves(judge: Numbers, people: Numbers) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from loomrl.errors import ConfigError
-from loomrl.release.comparison import Comparison, Mismatch, check_guard
+from loomrl.release.comparison import ArmComparison, Mismatch, check_guard
 from loomrl.release.guard import Better, Finding, Guard
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.observations import Observation
@@ -31,7 +31,7 @@ class ArmResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AbResult:
     """The result of a test so far."""
 
     arms: tuple[ArmResult, ...]
@@ -55,14 +55,14 @@ class Result:
 
 
 @dataclass(slots=True)
-class Reading:
+class AbReading:
     """Reads a test's observations and computes its result. The challengers and their guards share one error rate."""
 
     test: AbTest
     _units: dict[str, set[int]] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _mismatch: Mismatch = field(default_factory=Mismatch)
-    _comparisons: dict[str, tuple[Comparison, Comparison]] = field(init=False)
+    _comparisons: dict[str, tuple[ArmComparison, ArmComparison]] = field(init=False)
     """Challenger → it against the first, and the first against it: the other direction of the metric."""
 
     def __post_init__(self) -> None:
@@ -72,8 +72,8 @@ class Reading:
         rate = ERROR_RATE / 2 / len(others)
         self._comparisons = {
             other: (
-                Comparison(guards, baseline=first, challenger=other, error_rate=rate),
-                Comparison(guards[:1], baseline=other, challenger=first, error_rate=rate),
+                ArmComparison(guards, baseline=first, challenger=other, error_rate=rate),
+                ArmComparison(guards[:1], baseline=other, challenger=first, error_rate=rate),
             )
             for other in others
         }
@@ -93,7 +93,7 @@ class Reading:
             for comparison in pair:
                 comparison.observe(mine, lambda _: self.test.shares)
 
-    def result(self) -> Result:
+    def result(self) -> AbResult:
         """The result so far."""
         test = self.test
         arms = []
@@ -106,7 +106,7 @@ class Reading:
                 is_better = back.findings()[0].is_worse
             arms.append(ArmResult(name, share, len(self._units[name]), findings, is_better))
         silent = tuple(metric for metric in (test.metric, *test.guards) if metric not in self._seen)
-        return Result(tuple(arms), self._mismatch.p_value, self._mismatch.is_mismatched, silent)
+        return AbResult(tuple(arms), self._mismatch.p_value, self._mismatch.is_mismatched, silent)
 
     def _is_mine(self, each: Observation) -> bool:
         test = self.test
@@ -143,7 +143,7 @@ def _guard(metric: str, margin: float) -> Guard:
     return Guard(metric=metric, better=better, high=HIGHEST.get(metric, 1.0), margin=margin)
 
 
-def as_json(result: Result) -> Mapping[str, object]:
+def as_json(result: AbResult) -> Mapping[str, object]:
     """The result as JSON."""
     return {
         "decision": result.decision,

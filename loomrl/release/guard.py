@@ -129,7 +129,7 @@ def silences(findings: Sequence[Finding]) -> tuple[Silence, ...]:
     """The guards that one of the versions has no observations of."""
     heard = {each.guard.metric for each in findings if each.baseline.count and each.challenger.count}
     longest = any(each.guard.longest and not each.challenger.count for each in findings)
-    found = unheard([each.guard for each in findings], heard)
+    found = unobserved([each.guard for each in findings], heard)
     if longest and "tokens" in heard:
         meaning = "no prompt was long beside the others, so answers to long prompts are not compared by themselves"
         labels = [each.guard.label for each in findings if each.guard.longest and not each.challenger.count]
@@ -137,7 +137,7 @@ def silences(findings: Sequence[Finding]) -> tuple[Silence, ...]:
     return found
 
 
-def unheard(guards: Sequence[Guard], heard: Set[str]) -> tuple[Silence, ...]:
+def unobserved(guards: Sequence[Guard], heard: Set[str]) -> tuple[Silence, ...]:
     """The guards of metrics that were not heard of, by what that means."""
     told = {metric for group in ALTERNATIVES if not heard.isdisjoint(group) for metric in group} | {*heard}
     by_meaning: dict[str, list[str]] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from prometheus_client import Metric
 
 from loomrl.observability import family
-from loomrl.release.ab import ArmResult, Reading
+from loomrl.release.ab import AbReading, ArmResult
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, list_tests
 from loomrl.store.observations import read_observations
@@ -20,7 +20,7 @@ PAGE = 1000
 
 @dataclass(slots=True)
 class _Followed:
-    reading: Reading
+    reading: AbReading
     after: int = 0
 
 
@@ -38,7 +38,7 @@ class AbResults:
         mean = family.AB_MEAN.measured()
         difference = family.AB_DIFFERENCE.measured()
         running = {(test.name, test.started_at): test for test in list_tests(self._db) if test.is_running(now)}
-        self._followed = {key: self._followed.get(key) or _Followed(Reading(test)) for key, test in running.items()}
+        self._followed = {key: self._followed.get(key) or _Followed(AbReading(test)) for key, test in running.items()}
         until = time.monotonic() + PATIENCE_S
         for key, test in running.items():
             self._read(self._followed[key], test, until)

@@ -12,7 +12,7 @@ from loomrl.config.monitor import STOPPED
 from loomrl.inference.chat import Chat
 from loomrl.inference.model import save_model
 from loomrl.inference.policy import Voice
-from loomrl.release.passage import Phase
+from loomrl.release.passage import ReleasePhase
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.speech import Speech
@@ -72,7 +72,7 @@ async def test_version_that_says_what_it_must_not_comes_back_by_itself(
         with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
             async with calling(load):
                 end = await released(db, str(tmp_path / "new"), fast(units=100))
-            assert end.passage.phase is Phase.ROLLED_BACK, end.passage.reason
+            assert end.passage.phase is ReleasePhase.ROLLED_BACK, end.passage.reason
             assert said in end.passage.reason
             assert show_endpoint(db, "policy").stable.policy == str(tmp_path / "old")
             texts = [answer.text for answer in load.answers]

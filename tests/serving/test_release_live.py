@@ -9,7 +9,7 @@ import pytest
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError
 from loomrl.experiments.release import ReleaseRequest, begin
-from loomrl.release.passage import Phase
+from loomrl.release.passage import ReleasePhase
 from loomrl.serving.acting import Acting
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
@@ -67,7 +67,7 @@ async def test_good_version_gets_all_of_the_traffic(
         with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
             async with calling(load):
                 end = await released(db, str(tmp_path / "new"), fast())
-            assert end.passage.phase is Phase.DONE, end.passage.reason
+            assert end.passage.phase is ReleasePhase.DONE, end.passage.reason
             assert {answer.status for answer in load.answers} == {200}
             assert show_endpoint(db, "policy").stable.policy == str(tmp_path / "new")
             found = ways(load, db)
@@ -100,7 +100,7 @@ async def test_faulty_version_comes_back_by_itself(
         with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
             async with calling(load):
                 end = await released(db, str(tmp_path / "new"), fast())
-            assert end.passage.phase is Phase.ROLLED_BACK, end.passage.reason
+            assert end.passage.phase is ReleasePhase.ROLLED_BACK, end.passage.reason
             assert said in end.passage.reason
             assert {answer.status for answer in load.answers} == {200}, "the stable version answers where it fails"
             found = ways(load, db)

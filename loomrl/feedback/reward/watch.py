@@ -18,7 +18,7 @@ import numpy as np
 from loomrl.config.rewards import RewardWatch
 from loomrl.feedback.reward.pipeline import COMPLETION, EFFICIENCY, FEEDBACK, QUALITY
 from loomrl.release.guard import Better, Guard
-from loomrl.release.paired import paired
+from loomrl.release.paired import compare_pairs
 from loomrl.store.db import LoomDB
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.notes import find_note, put_note
@@ -100,7 +100,7 @@ class Windows:
 
 
 @dataclass(slots=True)
-class Watch:
+class HackingWatch:
     """The watch over an endpoint's rewards. Any number may watch: each window is looked at once."""
 
     db: LoomDB
@@ -173,7 +173,7 @@ def _rung(name: str) -> tuple[int, str]:
 def _movement(name: str, before: Sequence[float], now: Sequence[float], error_rate: float) -> Movement:
     pairs = list(zip(*_blocks(before, now), strict=True))
     guard = Guard(metric=name, better=Better.HIGHER)
-    found = paired(guard, pairs, error_rate=error_rate, planned=len(pairs))
+    found = compare_pairs(guard, pairs, error_rate=error_rate, planned=len(pairs))
     return Movement(
         component=name,
         before=math.fsum(before) / len(before),
