@@ -14,9 +14,8 @@ from loomrl.envs.memory.environment import VERBS as MEMORY
 from loomrl.envs.meta.environment import VERBS as META
 from loomrl.gym.base import Difficulty
 from loomrl.gym.catalogue import EnvironmentType, make
-from loomrl.gym.generator import CurriculumGenerator
-from loomrl.gym.judge.judge import HumanJudgeConfig
-from loomrl.gym.manual import ManualEnvironment
+from loomrl.gym.judge import HumanJudgeConfig
+from loomrl.gym.manual import CurriculumGenerator, ManualEnvironment
 
 STORE = "sqlite:///loom.db"
 PATIENCE_S = 600.0

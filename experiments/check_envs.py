@@ -12,9 +12,9 @@ from typing import Any
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError, RegistryError
 from loomrl.gym.catalogue import make
-from loomrl.gym.check.report import Check, CheckReport
+from loomrl.gym.check.probe import CheckReport, EnvironmentCheck
 from loomrl.gym.check.run import check_environment
-from loomrl.gym.task_mixture import known
+from loomrl.gym.task_mixture import resolve_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def check_all(
     opened = []
     for id in ids:
         try:
-            make(name := known(id), settings)
+            make(name := resolve_id(id), settings)
         except (ConfigError, RegistryError) as error:
             if not may_lack:
                 raise
@@ -64,7 +64,7 @@ def check_all(
 
 
 def _check(name: str, *, settings: Mapping[str, Any] | None, share: float) -> CheckReport:
-    def tell(check: Check) -> None:
+    def tell(check: EnvironmentCheck) -> None:
         print(f"{name} {check.name}: {'ok' if check.passed else 'not kept'}", file=sys.stderr, flush=True)
 
     return check_environment(name, settings, share=share, watch=tell)

@@ -18,7 +18,7 @@ from loomrl.evaluation.statistics import Interval
 from loomrl.experiments.commands.output import shown_counts, table
 from loomrl.experiments.front_view import render_front
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
-from loomrl.gym.held_out import HeldOut, left_out
+from loomrl.gym.held_out import HeldOut, list_left_out
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.preference import Preference, percents
 from loomrl.gym.rewards import open_shaping
@@ -102,9 +102,9 @@ async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, jud
     async with LoomRLGym(experiment.rollout, open_policy=open_policy) as gym:
         for policy in judged:
             attempts = await _play(gym, policy, mixture, settings, run, asked)
-            missing = left_out(mixture, [attempt.task for attempt in attempts])
+            missing = list_left_out(mixture, [attempt.task for attempt in attempts])
             report = judge(policy.name, attempts, confidence=settings.confidence, rules=rules, left_out=missing)
-            reports.append(replace(report, front=front_of(experiment, policy.name, shaping.all_shaped(attempts))))
+            reports.append(replace(report, front=front_of(experiment, policy.name, shaping.shape(attempts))))
     return reports
 
 

@@ -13,7 +13,7 @@ from loomrl.evaluation.report import judge
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener
 from loomrl.files import write_whole
-from loomrl.gym.held_out import left_out
+from loomrl.gym.held_out import list_left_out
 from loomrl.run.record import run_folder
 from loomrl.store import LoomDB
 from loomrl.store.policies import Evaluation, record_evaluation
@@ -168,7 +168,7 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
                 title,
                 attempts,
                 confidence=experiment.evaluation.confidence,
-                left_out=left_out(algo.collector.mixture, [attempt.task for attempt in attempts]),
+                left_out=list_left_out(algo.collector.mixture, [attempt.task for attempt in attempts]),
             ).as_dict(),
             "attempts": [_shown(attempt) for attempt in attempts[:: -(-len(attempts) // SHOWN)]],
             "created_at": time.time(),

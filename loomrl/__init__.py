@@ -14,7 +14,7 @@ _DOORS = {
     "AgenticRLSystem": "loomrl.experiments.notebook.agentic",
     "BaseEnvironment": "loomrl.gym.base",
     "ControlExperiment": "loomrl.config",
-    "CurriculumGenerator": "loomrl.gym.generator",
+    "CurriculumGenerator": "loomrl.gym.manual",
     "DialogueEnv": "loomrl.envs.manual",
     "EnvironmentType": "loomrl.gym.catalogue",
     "EvaluationPipeline": "loomrl.experiments.notebook.pipeline",

@@ -1,3 +1,3 @@
 """Tasks as hard as a policy can take: `from loomrl.curriculum import CurriculumGenerator`."""
 
-from loomrl.gym.generator import CurriculumGenerator as CurriculumGenerator
+from loomrl.gym.manual import CurriculumGenerator as CurriculumGenerator

@@ -11,7 +11,6 @@ from functools import lru_cache
 from loomrl.canonical import content_hash
 from loomrl.errors import EpisodeError
 from loomrl.gym.adapters.harness.environment import Harness
-from loomrl.gym.adapters.harness.play import play_agent
 from loomrl.gym.episode import Attempt
 from loomrl.serving.agents import AgentGateway, AgentSessions, Scripted, Speak
 from loomrl.types import End, Message, Source, Task
@@ -70,7 +69,7 @@ async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Speak
     scripted = Scripted(says)
     sessions = AgentSessions(gateway, lambda attempt: scripted)
     attempt = Attempt(id="demonstration", task=task, group="demonstration", source=Source.DEMONSTRATION)
-    played = await play_agent(harness, sessions, attempt)
+    played = await harness.player(sessions, attempt)
     if played.end is End.FAILED:
         raise EpisodeError(
             f"no demonstration of {task.family}: the agent failed on its oracle's answers: {played.failure}"

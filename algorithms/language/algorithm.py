@@ -40,8 +40,7 @@ from loomrl.evaluation.report import judge
 from loomrl.feedback.content import Contents
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.rewards import open_shaping
-from loomrl.gym.task_mixture import open_task_mixture
-from loomrl.gym.turn_limit import check_turn_limit
+from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
 from loomrl.inference.weights.sealed import Weights
 from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
@@ -383,7 +382,7 @@ class Language(Placed):
             self._publish(self.collector.done)
         actor = self._actor(self._acting, sampling)
         held_out = HeldOut(self._mixture, settings, run=self.collector.run, name=name, policy=actor)
-        return held_out.played(self._runners.play)
+        return held_out.play_all(self._runners.play)
 
     @override
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:

@@ -23,7 +23,7 @@ from loomrl.config import DPO, KTO, Architecture, CosineRate, LanguageModel, Lan
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.rewards import open_shaping
-from loomrl.gym.task_mixture import TaskMixture, open_draws
+from loomrl.gym.task_mixture import TaskMixture, open_task_source
 from loomrl.inference.chat import pictures_of
 from loomrl.inference.experts import attach
 from loomrl.inference.model import Files, open_model, open_tokenizer, save_model
@@ -127,7 +127,7 @@ def _ways(resolved: Resolved) -> Ways:
 def _draws(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[BaseEnvironment, Task]]:
     """Without end, the tasks that the curriculum begins with."""
     experiment = resolved.experiment
-    curriculum = open_draws(mixture, experiment.curriculum, seed=experiment.seed)
+    curriculum = open_task_source(mixture, experiment.curriculum, seed=experiment.seed)
     rng = random.Random(f"{experiment.seed}/corpus")
     steered = steered_by(resolved.algorithm, mixture, list(open_shaping(experiment.rewards).weights))
     while True:

@@ -26,13 +26,11 @@ from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.steering import Steered
 from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
 from loomrl.errors import Conflict, HubError, LeaseLost
-from loomrl.gym.curriculum import Curriculum, Draw, Epochs, Outcome
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.curriculum import TaskDraw, TaskOutcome, family_key
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.memory import MemoryBank
-from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.gym.rewards import Shaping, open_shaping
-from loomrl.gym.task_mixture import TaskMixture, open_draws
+from loomrl.gym.task_mixture import TaskMixture, TaskSource, open_task_source
 from loomrl.hub import GroupPlan, Hub, Lease, Selection, open_hub
 from loomrl.hub.shard import MOST_AT_ONCE
 from loomrl.run.ledger import Ledger
@@ -70,11 +68,7 @@ class Collector:
     notes: Notes
     """The run's notes of what it began, from which it repeats updates after a crash."""
     mixture: TaskMixture
-    curriculum: Curriculum
-    quarantine: Quarantine
-    """Part of the curriculum, which leaves out quarantined families."""
-    rows: Epochs
-    """Part of the curriculum, which draws rows of lists without replacement."""
+    tasks: TaskSource
     clock: Callable[[], float]
     done: int = 0
     cursor: int = 0
@@ -113,11 +107,11 @@ class Collector:
             stored = list(self.hub.replay(after=self.cursor, selection=Selection(run=self.run)))
             attempts = {t.id: t for _, t in stored if t.id in plans}
             fresh = play([plan for id, plan in plans.items() if id not in attempts])
-            played = self.store(sorted(self.shaping.all_shaped(fresh), key=_by_plan))
+            played = self.store(sorted(self.shaping.shape(fresh), key=_by_plan))
             self.reach(c for c, t in stored if t.id in plans)
             everything = [*attempts.values(), *played]
             failures += [attempt.failure for attempt in everything if attempt.failure is not None]
-            for case in self.quarantine.observe(everything):
+            for case in self.tasks.quarantine.observe(everything):
                 _log.warning("quarantined: %s", case)
             lease = self._lease(dict.fromkeys(plan.attempt.group for plan in plans.values()))
             if lease.groups:
@@ -151,7 +145,7 @@ class Collector:
 
     def measured(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:
         """Metrics of this update's attempts."""
-        found = measure(groups, failures, family_of=self.mixture.family_of)
+        found = measure(groups, failures, family_of=family_key)
         for part in (self.steered, self.league):
             found |= {} if part is None else part.measured(usable(groups))
         return found
@@ -163,8 +157,8 @@ class Collector:
     def advance(self, groups: Sequence[Group]) -> None:
         """Update `done + 1` was made from these groups."""
         attempts = usable(groups)
-        outcomes = (Outcome(self.mixture.family_of(t.task), t.task.level, t.reward.success) for t in attempts)
-        self.curriculum.observe(outcomes)
+        outcomes = (TaskOutcome(family_key(t.task), t.task.level, t.reward.success) for t in attempts)
+        self.tasks.observe(outcomes)
         self.shaping.observe(attempts)
         if self.steered is not None:
             self.steered.observe(attempts)
@@ -243,9 +237,9 @@ class Collector:
         self.hub.open(groups)
         return plans
 
-    def draw(self, rng: random.Random) -> Draw:
+    def draw(self, rng: random.Random) -> TaskDraw:
         """The curriculum's next task, with the memory that its family has now and all else that is drawn for it."""
-        drawn = self.curriculum.draw(rng)
+        drawn = self.tasks.draw(rng)
         return replace(
             drawn,
             memory=self.memories.snapshot(drawn.family.key),
@@ -254,7 +248,7 @@ class Collector:
             turns=None if (limit := self.experiment.rollout.turn_limit) is None else limit.after(self.done),
         )
 
-    def siblings(self, name: str, draw: Draw, policy: LanguagePolicy) -> list[Plan]:
+    def siblings(self, name: str, draw: TaskDraw, policy: LanguagePolicy) -> list[Plan]:
         """The attempts of a group; what they are follows from its name in the run, and the draw."""
         member = self.mixture.member(draw)
         group = f"{self.run}/{name}"
@@ -330,7 +324,7 @@ class Collector:
             "done": self.done,
             "cursor": self.cursor,
             "leases": [*self.leases],
-            "curriculum": self.curriculum.state_dict(),
+            "curriculum": self.tasks.state_dict(),
             "memories": self.memories.state_dict(),
             "shaping": self.shaping.state_dict(),
             "steered": self.steered and self.steered.state_dict(),
@@ -344,7 +338,7 @@ class Collector:
         self.done = state["done"]
         self.cursor = state["cursor"]
         self.reached = state["cursor"]
-        self.curriculum.load_state_dict(state["curriculum"])
+        self.tasks.load_state_dict(state["curriculum"])
         self.memories.load_state_dict(state["memories"])
         self.shaping.load_state_dict(state["shaping"])
         if self.steered is not None:
@@ -376,17 +370,16 @@ def open_collector(
     steered: Steered | None = None,
 ) -> Collector:
     """The collector of a run at its beginning."""
-    quarantine = Quarantine(experiment.rollout.quarantine)
-    rows = open_draws(mixture, experiment.curriculum, seed=experiment.seed)
+    tasks = open_task_source(
+        mixture, experiment.curriculum, seed=experiment.seed, quarantine=experiment.rollout.quarantine
+    )
     return Collector(
         experiment=experiment,
         run=run,
         hub=hub,
         notes=notes,
         mixture=mixture,
-        curriculum=Quarantined(rows, quarantine),
-        rows=rows,
-        quarantine=quarantine,
+        tasks=tasks,
         shaping=open_shaping(experiment.rewards),
         steered=steered,
         replay=None if (replay := experiment.rollout.replay) is None else Replay(replay, hub, experiment.seed),

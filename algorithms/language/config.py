@@ -20,8 +20,8 @@ from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import Part, needed_cpus, place
 from loomrl.config import GRPO, KTO, PPO, RAFT, CustomAlgorithm, Experiment, LanguageWeave, VllmEngineConfig
 from loomrl.errors import ConfigError
-from loomrl.gym.catalogue import Registration, announced, registrations
-from loomrl.gym.task_mixture import known
+from loomrl.gym.catalogue import EnvironmentRegistration, list_announced, registrations
+from loomrl.gym.task_mixture import resolve_id
 from loomrl.inference.engine import Engine
 from loomrl.named import named
 from loomrl.schema import Tree, merge, nest
@@ -60,7 +60,7 @@ class LanguageConfig(NamedConfig):
         self.changes: dict[str, Any] = {}
         self.run: str | None = None
         """Id of the run; an existing one is resumed. None makes a new one."""
-        self.registrations: tuple[Registration, ...] = ()
+        self.registrations: tuple[EnvironmentRegistration, ...] = ()
         """Environments that remote runners have to know."""
         self.shared_engine: Engine | None = None
         """The engine of runners that have none of their own."""
@@ -101,8 +101,8 @@ class LanguageConfig(NamedConfig):
         if experiment.rollout.replay is not None:
             experiment.rollout.replay.check_algorithm(self.algorithm)  # one of the user's own was not seen before
         for environment in experiment.environments:
-            known(environment.id)
-        self.registrations = (*registrations(), *announced(each.id for each in experiment.environments))
+            resolve_id(environment.id)
+        self.registrations = (*registrations(), *list_announced(each.id for each in experiment.environments))
         self.seed = experiment.seed
         self.num_env_runners = experiment.rollout.runners
         self.create_local_env_runner = not experiment.rollout.runners

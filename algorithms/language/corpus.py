@@ -22,7 +22,7 @@ from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.guard import act, begin
-from loomrl.gym.preference import Preference, preference_of, shown
+from loomrl.gym.preference import Preference, add_preference, preference_of
 from loomrl.inference.chat import as_template, pictures_of
 from loomrl.inference.vision import Vision
 from loomrl.types import Message, Task
@@ -115,7 +115,7 @@ async def play(
     stumble: Stumble = lambda family, action: None,
 ) -> Conversation:
     """The oracle's conversation up to its first answer between tags, its first wrong action, or the end."""
-    said: Conversation = shown(await begin(environment, task), preference_of(task))
+    said: Conversation = add_preference(await begin(environment, task), preference_of(task))
     has_stumbled = False
     while True:
         action = environment.oracle()

@@ -14,7 +14,7 @@ from typing import Any
 from loomrl.config import Experiment
 from loomrl.errors import ConfigError
 from loomrl.evaluation.rating import Rating, Ratings, Tally, rate
-from loomrl.gym.curriculum import Draw, family_key
+from loomrl.gym.curriculum import TaskDraw, family_key
 from loomrl.gym.opponent import (
     PAST,
     PRESENT,
@@ -62,7 +62,7 @@ class League:
         """All that ever joined, in order."""
         self._games: dict[tuple[str, str], Tally] = {}
 
-    def draw(self, rng: random.Random, draw: Draw) -> Opponent | None:
+    def draw(self, rng: random.Random, draw: TaskDraw) -> Opponent | None:
         """The opponent of a group; None if its family has no second seat."""
         if draw.family.key not in self._families:
             return None
@@ -148,7 +148,7 @@ class League:
         """The opponent's name among the ratings."""
         opponent = opponent_of(task) or {"kind": SCRIPTED}
         if opponent["kind"] == SCRIPTED:
-            return self.settings.scripted_name(task)
+            return self.settings.rating_name(task)
         return PRESENT if opponent["kind"] == PRESENT else str(opponent["version"])
 
     def state_dict(self) -> dict[str, Any]:

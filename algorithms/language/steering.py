@@ -16,7 +16,6 @@ from loomrl.control.preference import Always, Leaning, grouped
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import Archive
 from loomrl.evaluation.front_report import parts_of
-from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.preference import Preference, percents
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.telemetry.metric import Metric
@@ -98,7 +97,7 @@ def steered_by(algorithm: object, mixture: TaskMixture, further: Sequence[str] =
     """
     if not isinstance(algorithm, LanguageWeave) or not algorithm.objectives:
         return None
-    deaf = [name for name, member in mixture.members.items() if isinstance(member.environment, Harness)]
+    deaf = [name for name, member in mixture.members.items() if member.environment.player is not None]
     if deaf:
         raise ConfigError(
             f"algorithm.objectives: {', '.join(deaf)} is played by an agent, which says itself what the policy reads, "

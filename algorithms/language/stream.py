@@ -16,9 +16,8 @@ from typing import Any, Protocol
 from loomrl.algorithms.language.collector import TRIES, Collector
 from loomrl.config import LanguagePolicy
 from loomrl.errors import HubError
-from loomrl.gym.curriculum import Draw
-from loomrl.gym.episode import failed_trajectory
-from loomrl.gym.host.local import Plan
+from loomrl.gym.curriculum import TaskDraw
+from loomrl.gym.episode import Plan, failure_trajectory
 from loomrl.hub import GroupPlan, HubStats, Lease, Selection
 from loomrl.types import Failure, Group, Trajectory
 
@@ -46,7 +45,7 @@ class Players(Protocol):
 class _Flight:
     """A group that has begun and is not trained yet."""
 
-    draw: Draw
+    draw: TaskDraw
     version: int
     """The policy version with which it began."""
     missing: dict[str, Plan]
@@ -146,16 +145,16 @@ class Stream:
         self._collector.notes.keep(self._plans_note(), json.dumps([_note(draw) for draw in draws]))
         self._start([self._begin(draw, policy) for draw in draws], policy)
 
-    def _draw(self, number: int) -> Draw:
+    def _draw(self, number: int) -> TaskDraw:
         rng = random.Random(f"{self._collector.experiment.seed}/{number}")
         return self._collector.draw(rng)
 
-    def _begin(self, draw: Draw, policy: LanguagePolicy) -> str:
+    def _begin(self, draw: TaskDraw, policy: LanguagePolicy) -> str:
         """Add the next group to those in flight."""
         self._next += 1
         return self._fly(self._next - 1, draw, policy, since=self._collector.cursor)
 
-    def _fly(self, number: int, draw: Draw, policy: LanguagePolicy, *, since: int) -> str:
+    def _fly(self, number: int, draw: TaskDraw, policy: LanguagePolicy, *, since: int) -> str:
         plans = self._collector.siblings(str(number), draw, policy)
         name = plans[0].attempt.group
         self._flights[name] = _Flight(draw, policy.version, {plan.attempt.id: plan for plan in plans}, since)
@@ -178,7 +177,7 @@ class Stream:
         fresh = [t for t in finished if t.group in self._flights and t.id in self._flights[t.group].missing]
         if not fresh:
             return False
-        fresh = self._collector.store(list(self._collector.shaping.all_shaped(fresh)))
+        fresh = self._collector.store(list(self._collector.shaping.shape(fresh)))
         self._arrived += fresh
         for trajectory in fresh:
             del self._flights[trajectory.group].missing[trajectory.id]
@@ -189,7 +188,7 @@ class Stream:
         floor = self._collector.done - self._collector.experiment.hub.max_staleness
         late = [plan for f in self._flights.values() if f.version < floor for plan in f.missing.values()]
         self._players.drop([plan.attempt.id for plan in late])
-        self._take_in([failed_trajectory(plan.attempt, _LATE) for plan in late])
+        self._take_in([failure_trajectory(plan.attempt, _LATE) for plan in late])
         ready = {one.id for one in self._collector.hub.ready(limit=10**6)}
         for name in [name for name, f in self._flights.items() if not f.missing and name not in ready]:
             del self._flights[name]
@@ -198,7 +197,7 @@ class Stream:
         """Show the quarantine the attempts since the last update; returns their failures."""
         arrived = self._arrived
         self._arrived = []
-        for case in self._collector.quarantine.observe(arrived):
+        for case in self._collector.tasks.quarantine.observe(arrived):
             _log.warning("quarantined: %s", case)
         return [attempt.failure for attempt in arrived if attempt.failure is not None]
 
@@ -221,7 +220,7 @@ class Stream:
             self._fly(int(number), self._drawn(note), policy, since=min(since, self._collector.cursor))
         while (noted := self._collector.notes.find(self._plans_note())) is not None:
             for note in json.loads(noted):
-                self._collector.rows.skip(draw := self._drawn(note))
+                self._collector.tasks.skip(draw := self._drawn(note))
                 self._begin(draw, policy)
         after = min([self._collector.cursor, *(flight.since for flight in self._flights.values())])
         for cursor, attempt in hub.replay(after=after, selection=Selection(run=self._collector.run)):
@@ -247,10 +246,10 @@ class Stream:
     def _update_note(self) -> str:
         return f"{self._collector.run}/update/{self._collector.done}"
 
-    def _drawn(self, note: Sequence[Any]) -> Draw:
+    def _drawn(self, note: Sequence[Any]) -> TaskDraw:
         key, *drawn = note
         family = next(family for family in self._collector.mixture.families if family.key == key)
-        return Draw(family, *drawn)
+        return TaskDraw(family, *drawn)
 
     def state_dict(self) -> dict[str, Any]:
         """The groups in flight, as JSON."""
@@ -263,7 +262,7 @@ class Stream:
         self._restored = state["flights"]
 
 
-def _note(draw: Draw) -> list[Any]:
+def _note(draw: TaskDraw) -> list[Any]:
     return [draw.family.key, draw.level, draw.seed, draw.memory, draw.preference, draw.opponent, draw.turns]
 
 

@@ -19,7 +19,10 @@ from loomrl.config.suite import SUITES
 from loomrl.config.sweep import Sweep
 from loomrl.experiments import cli
 from loomrl.experiments.commands.face import Noun
+from loomrl.observability.family import families
 from loomrl.schema import models_in
+from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import exposed_family
 
 Model = type[BaseModel]
 ROOTS: dict[str, tuple[Model, str]] = {
@@ -39,7 +42,34 @@ DOORS = ("loomrl", "loomrl.envs", "loomrl.evaluation", "loomrl.rewards", "loomrl
 def pages() -> dict[str, str]:
     """Path of each generated page → its Markdown."""
     settings = {f"reference/settings/{name}.md": settings_page(name) for name in ROOTS}
-    return {**settings, "reference/commands.md": commands_page(), "reference/api.md": api_page()}
+    return {
+        **settings,
+        "reference/commands.md": commands_page(),
+        "reference/metrics.md": metrics_page(),
+        "reference/api.md": api_page(),
+    }
+
+
+# Metrics
+
+
+def metrics_page() -> str:
+    """Every metric that is exposed to Prometheus."""
+    lines = [
+        "# Metrics",
+        "",
+        "## Services and the record",
+        "",
+        "| metric | kind | labels | of | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for each in families():
+        labels = " ".join(f"`{label}`" for label in each.labels)
+        buckets = f" Buckets: {' '.join(f'{bound:g}' for bound in each.buckets)}." if each.buckets else ""
+        lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.origin} | {each.meaning}{buckets} |")
+    lines += ["", "## Trainings", "", "| metric | meaning |", "|---|---|"]
+    lines += [f"| `{exposed_family(metric).name}` | {metric.meaning} |" for metric in Metric]
+    return "\n".join(lines) + "\n"
 
 
 # Settings

@@ -15,7 +15,7 @@ from loomrl.envs.code.admission import Test
 from loomrl.envs.code.driver import MAX_SHOWN, write_value
 from loomrl.envs.code.problem import Arguments, CodeProblem
 from loomrl.envs.code.value import says
-from loomrl.gym.sandbox import Ending, Execution, Limits, Session
+from loomrl.gym.sandbox import Ending, Execution, Limits, SandboxSession
 
 LIMITS = Limits(wall_s=10.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
 """Limits of one call. An endless loop reaches the processor limit; the wall limit is wide, for busy machines."""
@@ -60,7 +60,7 @@ def preload() -> str:
 class Grader:
     """Calls the function of one problem in the sandbox, as often as asked."""
 
-    def __init__(self, session: Session, problem: CodeProblem) -> None:
+    def __init__(self, session: SandboxSession, problem: CodeProblem) -> None:
         self._session = session
         self._problem = problem
         self._spent_s = 0.0

@@ -5,7 +5,7 @@ import builtins
 import warnings
 from collections.abc import Iterator
 
-from loomrl.gym.answer import fenced_blocks
+from loomrl.gym.answer import parse_fences
 
 MAX_SOURCE = 16_000
 """Letters of a submission."""
@@ -175,7 +175,7 @@ def parse_code(text: str) -> str | None:
     A last block that is never closed withdraws earlier ones.
     """
     code: str | None = None
-    for block in fenced_blocks(text):
+    for block in parse_fences(text):
         if block.language in _LANGUAGES:
             code = None if block.content is None else block.content + "\n"
     return code if code is not None and len(code) <= MAX_SOURCE and code.strip() else None

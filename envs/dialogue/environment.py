@@ -13,11 +13,10 @@ from loomrl.envs.dialogue.negotiation import Negotiation
 from loomrl.envs.dialogue.scene import DialogueScene, PartnerReply, parse_act
 from loomrl.envs.dialogue.support import Support
 from loomrl.errors import did_you_mean
+from loomrl.gym.answer import COMMANDS
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import COMMANDS
 from loomrl.gym.generate import TemplateParameters, rng_of
-from loomrl.gym.judge.judge import Inquiry
-from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
+from loomrl.gym.judge import JUDGES, Inquiry, JudgeConfig, open_judge
 from loomrl.types import Message, Observation, Task
 
 SCENES: Mapping[str, Callable[[int, Random], DialogueScene]] = {

@@ -7,7 +7,7 @@ from random import Random
 from typing import ClassVar, NamedTuple
 
 from loomrl.envs.language.wording import bare
-from loomrl.gym.command import parse_command
+from loomrl.gym.answer import parse_command
 
 SAY = "SAY"
 LONGEST_SAY = 600

@@ -18,8 +18,8 @@ from loomrl.envs.game.play import (
 )
 from loomrl.envs.game.puzzles import PUZZLES
 from loomrl.envs.game.setting import GameSettings, LeagueOpponent
+from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.opponent import SLIPS, LeagueSettings, Rival
 from loomrl.types import Message, Observation, Task
 

@@ -25,8 +25,8 @@ from loomrl.envs.game.solver import WIN, Search, outcome
 from loomrl.envs.game.spiel import BoardState, line, search
 from loomrl.envs.game.stockfish import Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError, LoomError
+from loomrl.gym.answer import command_format, parse_command
 from loomrl.gym.base import BaseEnvironment
-from loomrl.gym.command import command_format, parse_command
 from loomrl.gym.opponent import Rival
 from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.types import Message

@@ -66,7 +66,7 @@ class LeagueOpponent(LeagueSettings):
 
     scripted: Annotated[LadderOpponent | ScriptedOpponent, Field(discriminator="kind")] = LadderOpponent()
 
-    def scripted_name(self, task: Task) -> str:
+    def rating_name(self, task: Task) -> str:
         """Kind and strength, such as `mcts-100`."""
         opponent = real(self.scripted, task)
         return "-".join(str(value) for value in opponent.model_dump().values())

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from loomrl.envs.language import locale, question, summary, tongue
 from loomrl.envs.language.problem import AnswerGrade, Generator, LanguageProblem, answer_hacks, text_hacks
-from loomrl.gym.answer import CLOSING, OPENING, Submission, undress
+from loomrl.gym.answer import CLOSING, OPENING, TaggedAnswer, undress
 from loomrl.gym.generate import rng_of
-from loomrl.gym.judge.judge import Inquiry, Opinion
-from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
+from loomrl.gym.judge import JUDGES, Inquiry, JudgeConfig, Opinion, open_judge
 from loomrl.gym.question import QuestionEnvironment, QuestionSettings
 from loomrl.types import Message, Reward, Task
 
@@ -71,7 +70,7 @@ class LanguageEnvironment(QuestionEnvironment):
         self._problem = FAMILIES[task.family](task.level, rng_of(task))
         return self._problem.prompt
 
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         """Correctness, and with full success what else is worth something."""
         grade = self._problem.grade(undress(submission.answer))
         if grade.success < 1:
@@ -84,7 +83,7 @@ class LanguageEnvironment(QuestionEnvironment):
             format=FORMAT * (submission.tidy and self.at_once),
         )
 
-    async def _coherence(self, grade: AnswerGrade, submission: Submission) -> float:
+    async def _coherence(self, grade: AnswerGrade, submission: TaggedAnswer) -> float:
         """The judge's value, or without a judge the rule's."""
         if self.settings.judge is None:
             return grade.coherence or 0.0

@@ -18,8 +18,8 @@ from loomrl.envs.logic.template import (
     outside_puzzle,
     statements,
 )
+from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Task
 

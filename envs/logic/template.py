@@ -21,7 +21,7 @@ from loomrl.envs.logic.clue import Clue, choose, everything, facts
 from loomrl.envs.logic.puzzle import WordPuzzle, sentence
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym.adapters.reasoning_gym import PREFIX, ReasoningGymEnvironment
-from loomrl.gym.answer import Submission
+from loomrl.gym.answer import TaggedAnswer
 from loomrl.gym.generate import TemplateParameters, between, rng_of
 from loomrl.types import Task
 
@@ -220,7 +220,7 @@ class OutsidePuzzle:
 
     async def accepts(self, attempt: str) -> bool:
         """True if the data set gives its full score."""
-        return (await self._environment.judge(Submission("", attempt, tidy=False))).success == 1.0
+        return (await self._environment.judge(TaggedAnswer("", attempt, tidy=False))).success == 1.0
 
     def tell(self, about: str) -> str | None:
         """The entry with this number."""

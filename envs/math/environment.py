@@ -11,7 +11,7 @@ from loomrl.envs.math.problem import FAMILY as CUSTOM
 from loomrl.envs.math.problem import CustomParameters, MathProblem, custom_problem
 from loomrl.envs.math.step import progress
 from loomrl.envs.math.verify import may_verify, verify
-from loomrl.gym.answer import Submission
+from loomrl.gym.answer import TaggedAnswer
 from loomrl.gym.generate import rng_of
 from loomrl.gym.question import QuestionEnvironment
 from loomrl.types import Reward, Task
@@ -60,7 +60,7 @@ class MathEnvironment(QuestionEnvironment):
         )
         return self._problem.prompt
 
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         """Correctness, and with it true steps and a tidy first answer."""
         self._match = await self._compare(submission.answer)
         if self._match is not AnswerMatch.EQUAL:

@@ -18,8 +18,8 @@ from loomrl.envs.memory.note import MOST_SHOWN, NoteMemory, NoteRefused, memory_
 from loomrl.envs.memory.persistent import PERSISTENT, persistent_story, snapshot_of
 from loomrl.envs.memory.story import VALUES, MemoryStory, StoryQuestion
 from loomrl.errors import ConfigError
+from loomrl.gym.answer import COMMANDS, parse_commands
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import COMMANDS, parse_commands
 from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Task
 

@@ -11,11 +11,10 @@ from loomrl.envs.meta.calibration import calibration, evidence
 from loomrl.envs.meta.question import LONGEST, MetaQuestion, Questions, answer_hacks
 from loomrl.envs.meta.twin import bias
 from loomrl.envs.meta.verification import verification
+from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.generate import rng_of
-from loomrl.gym.judge.judge import Inquiry
-from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
+from loomrl.gym.judge import JUDGES, Inquiry, JudgeConfig, open_judge
 from loomrl.types import Message, Observation, Task
 
 FAMILIES: Mapping[str, Callable[[int, Random], Questions]] = {

@@ -9,7 +9,7 @@ from loomrl.envs.multimodal.caption import caption_quiz
 from loomrl.envs.multimodal.chart_question import chart_quiz
 from loomrl.envs.multimodal.quiz import Quiz
 from loomrl.envs.multimodal.scene_question import scene_quiz
-from loomrl.gym.answer import Submission, undress
+from loomrl.gym.answer import TaggedAnswer, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.question import QuestionEnvironment, QuestionSettings
 from loomrl.picture import size_of
@@ -64,7 +64,7 @@ class MultimodalEnvironment(QuestionEnvironment):
             picture = black(*size_of(picture))
         return (message._replace(images=(picture,)),)
 
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         """The grade of the answer."""
         success = self._quiz.score(undress(submission.answer))
         return self.pay(success, correctness=success)

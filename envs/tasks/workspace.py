@@ -16,9 +16,9 @@ from loomrl.errors import ConfigError, SandboxError
 from loomrl.files import scratch
 from loomrl.gym.sandbox import Ending, Execution, Limits, open_sandbox
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
-from loomrl.gym.sandbox.interpreter import Interpreter
+from loomrl.gym.sandbox.contract import Interpreter
 from loomrl.gym.sandbox.seccomp import FILE_CALLS, filter_program
-from loomrl.gym.sandbox.session import WarmSession
+from loomrl.gym.sandbox.session import SandboxSession
 
 PATH = "/tools/python:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SYSTEM = {"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "sys", "tools", "usr"}
@@ -109,7 +109,7 @@ class Workspace:
     """A box with an attempt's files. Once a program ended it, it `is_lost`."""
 
     def __init__(self, writable: Iterable[str], limits: Limits) -> None:
-        self._session = WarmSession(_boxes(tuple(writable)), preload="", limits=limits)
+        self._session = SandboxSession(_boxes(tuple(writable)), preload="", limits=limits)
 
     @property
     def is_lost(self) -> bool:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from loomrl.gym.answer import fenced_blocks
+from loomrl.gym.answer import parse_fences
 
 OPENING = "<tool_call>"
 CLOSING = "</tool_call>"
@@ -59,7 +59,7 @@ def split_calls(text: str) -> tuple[list[str], str]:
 def _split_fenced(text: str) -> tuple[list[str], str]:
     found: list[str] = []
     end = 0
-    for block in fenced_blocks(text):
+    for block in parse_fences(text):
         if block.content is not None and _is_call(block.content):
             found.append(block.content)
             end = block.end
@@ -91,7 +91,7 @@ def read_call(raw: str) -> FunctionCall:
 def _strip_fence(raw: str) -> str:
     if not raw.startswith(("```", "~~~")):
         return raw
-    return next((block.content for block in fenced_blocks(raw) if block.content is not None), raw)
+    return next((block.content for block in parse_fences(raw) if block.content is not None), raw)
 
 
 def _read_json(raw: str) -> Any:

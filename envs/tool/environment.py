@@ -13,7 +13,7 @@ from loomrl.envs.tool.family import FAMILIES
 from loomrl.envs.tool.kit import Listing, PolicyTool, list_tools
 from loomrl.envs.tool.problem import ToolProblem
 from loomrl.envs.tool.session import ToolSession, all_tools, calls_needed, goal_of
-from loomrl.gym.answer import Submission, parse_submission
+from loomrl.gym.answer import TaggedAnswer, parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Reward, Task
@@ -91,7 +91,7 @@ class ToolCallEnvironment(BaseEnvironment):
             return Step.say(f"Neither a call nor an answer was found.\n{FORMAT}")
         return Step.say(*said)
 
-    def _judge(self, submission: Submission) -> Reward:
+    def _judge(self, submission: TaggedAnswer) -> Reward:
         answer = self._problem.answer
         right = answer is None or same_answer(answer, submission.answer)
         if not right or self._session.world.state != goal_of(self._problem).state:

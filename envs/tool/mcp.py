@@ -113,10 +113,10 @@ class McpTools(Prompts):
         self._actions += 1
         raw, _ = split_calls(action)
         if not raw:
-            total = await self._scored(action)
-            return Step((), self._paid(total), True, False, {})
+            total = await self._score(action)
+            return Step((), self._reward_for(total), True, False, {})
         if self._actions >= self.settings.max_steps:
-            return Step((), self._paid(self.settings.reward_range[0]), False, True, {})
+            return Step((), self._reward_for(self.settings.reward_range[0]), False, True, {})
         if len(raw) > MOST:
             results = [f"Error: an action has at most {MOST} calls, and none of these was made."]
         else:
@@ -132,7 +132,7 @@ class McpTools(Prompts):
         if session is not None:
             await session.close()
 
-    def _told(self) -> Mapping[str, Any]:
+    def _extra_columns(self) -> Mapping[str, Any]:
         said = [{"role": message.role, "content": message.content} for message in self._messages]
         return {"messages": said, "calls": self._calls}
 

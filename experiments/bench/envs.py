@@ -20,8 +20,7 @@ from loomrl.errors import ConfigError, RegistryError, unknown
 from loomrl.experiments.algorithms import ray_running
 from loomrl.gym.base import LEVELS, BaseEnvironment
 from loomrl.gym.catalogue import EnvironmentType, make, names
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.policy import Action, PolicyFactory
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.sandbox.process import facts

@@ -28,7 +28,7 @@ from loomrl.config import Experiment, LanguagePolicy
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.bench.rounds import machine, medians, say
 from loomrl.experiments.shipped import TRAINED, resolve
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Plan
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.hub import Hub, Selection, open_hub
 from loomrl.inference.weights.sealed import Sealed

@@ -65,9 +65,9 @@ def _show(
     """Show an environment: families, rewards, ceilings, settings, snapshot, and the oracle's episode."""
     from loomrl.gym.catalogue import find, make
     from loomrl.gym.registry import snapshot_of
-    from loomrl.gym.task_mixture import known, transcript
+    from loomrl.gym.task_mixture import resolve_id, transcript
 
-    found = find(known(id))
+    found = find(resolve_id(id))
     cls = found.cls
     result = {
         "id": found.id,
@@ -149,9 +149,9 @@ def diff(old: Id, new: Annotated[str | None, typer.Argument(metavar="[ID]", help
 
 
 def _compare_with_present(id: str, registry: "Registry") -> None:
-    from loomrl.gym.task_mixture import known
+    from loomrl.gym.task_mixture import resolve_id
 
-    found = registry.verify(known(id))
+    found = registry.verify(resolve_id(id))
 
     def render(console: Console) -> None:
         console.print(f"{found.id}: " + ("unchanged" if found.equal else f"{found.recorded} is now {found.current}"))

@@ -12,7 +12,7 @@ from loomrl.config import EvaluationConfig
 from loomrl.config.suite import Suite
 from loomrl.errors import PolicyError
 from loomrl.experiments.gate.party import Party
-from loomrl.gym.held_out import held_out
+from loomrl.gym.held_out import draw_held_out
 from loomrl.gym.policy import PolicyFactory
 from loomrl.gym.registry import make
 from loomrl.gym.task_mixture import TaskMixture
@@ -30,7 +30,7 @@ async def side_by_side(
     """Each policy's first answers to the same tasks, one at a time and in turns, after one that does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in policies}
     tokens: dict[str, list[int]] = {name: [] for name in policies}
-    draws = held_out(mixture, settings)
+    draws = draw_held_out(mixture, settings)
     for index, draw in enumerate([draws[0], *draws]):
         member = mixture.member(draw)
         for name in sorted(policies, reverse=bool(index % 2)):  # neither is always the first

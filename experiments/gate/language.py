@@ -11,15 +11,13 @@ from loomrl.config.suite import Benchmark, LanguageSuite, PairProbing, ProbeLimi
 from loomrl.experiments.gate.cost import memory_of, side_by_side
 from loomrl.experiments.gate.party import Party
 from loomrl.experiments.policies import find_policy, meet, open_policy
-from loomrl.gym.episode import Attempt
-from loomrl.gym.held_out import HeldOut, held_out
-from loomrl.gym.host.local import Plan
-from loomrl.gym.judge.judge import Inquiry, OpenAIJudgeConfig
-from loomrl.gym.judge.open import open_judge
+from loomrl.gym.episode import Attempt, Plan
+from loomrl.gym.held_out import HeldOut, draw_held_out
+from loomrl.gym.judge import Inquiry, OpenAIJudgeConfig, open_judge
 from loomrl.gym.policy import PolicyFactory
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import Registry
-from loomrl.gym.task_mixture import TaskMixture, gather, known
+from loomrl.gym.task_mixture import TaskMixture, gather, resolve_id
 from loomrl.named import named
 from loomrl.release.gate.benchmark import BenchmarkScores, refuse_blind
 from loomrl.release.gate.check import Example, GateCheck
@@ -71,7 +69,7 @@ def play_language(
                         for name in _families(mixture, one, seed))  # fmt: skip
         refuse_blind(sizes, suite.regression.margin, error_rate=suite.error_rate, is_binary=True)
     memory = memory_of(suite, {CHALLENGER: challenger, BASELINE: baseline}, db)
-    probes = record(known(PROBES))
+    probes = record(resolve_id(PROBES))
     playing = _Playing(suite, choices, seed, probes[0].partition("@")[2], memory)
     scores, safety, costs = asyncio.run(playing.all(mixtures))
     snapshots = {name: snapshot for mixture in mixtures for name, snapshot in mixture.snapshots.items()}
@@ -88,7 +86,9 @@ def choice_of(suite: LanguageSuite, party: Party, db: LoomDB) -> PolicyChoice:
 
 
 def _families(mixture: TaskMixture, benchmark: Benchmark, seed: int) -> list[str]:
-    return [f"{draw.family.environment}/{draw.family.name}" for draw in held_out(mixture, _evaluation(benchmark, seed))]
+    return [
+        f"{draw.family.environment}/{draw.family.name}" for draw in draw_held_out(mixture, _evaluation(benchmark, seed))
+    ]
 
 
 def _evaluation(benchmark: Benchmark, seed: int) -> EvaluationConfig:

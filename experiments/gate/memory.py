@@ -15,7 +15,7 @@ from loomrl.experiments.gate.language import choice_of
 from loomrl.experiments.gate.party import Party
 from loomrl.experiments.gate.suite import parse_suite
 from loomrl.experiments.policies import open_policy
-from loomrl.gym.held_out import held_out
+from loomrl.gym.held_out import draw_held_out
 from loomrl.gym.registry import Registry
 from loomrl.gym.task_mixture import gather
 from loomrl.process import peak_memory_kb
@@ -53,7 +53,7 @@ async def _language(suite: LanguageSuite, party: Party, db: LoomDB) -> None:
 
     mixture = gather([first.environment], None, record)
     policy = open_policy(choice_of(suite, party, db))
-    for draw in held_out(mixture, EvaluationConfig(episodes=ANSWERS, levels=first.levels)):
+    for draw in draw_held_out(mixture, EvaluationConfig(episodes=ANSWERS, levels=first.levels)):
         await answer(policy, mixture.member(draw).task(draw), first.environment.settings)
 
 

@@ -16,7 +16,7 @@ import httpx
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, NotFoundError
 
 from loomrl.feedback.client import FeedbackClient, FeedbackError
-from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw
+from loomrl.gym.curriculum import HELD_OUT_SEEDS, TaskDraw
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.serving.door import SESSION_HEADER
 
@@ -98,7 +98,7 @@ class Crowd:
         number = self._number
         self._number = self._number + 1
         family = self._rng.choice(self._mixture.families)
-        draw = Draw(family, self._level, self._rng.randrange(HELD_OUT_SEEDS.start))
+        draw = TaskDraw(family, self._level, self._rng.randrange(HELD_OUT_SEEDS.start))
         person = number % 1000
         session = f"talk-{id(self)}-{number}"
         member = self._mixture.member(draw)

@@ -8,12 +8,11 @@ from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.experiments.notebook.integrated import TrainedPolicy
 from loomrl.experiments.policies import find_policy, meet, open_policy
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
-from loomrl.gym.host.loop import PrivateLoop
-from loomrl.gym.manual import State
+from loomrl.gym.episode import Attempt, Plan
+from loomrl.gym.manual import ManualState
 from loomrl.gym.policy import Policy
 from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.synchronous import PrivateLoop
 from loomrl.store import open_store
 from loomrl.types import Task, Trajectory
 
@@ -42,7 +41,7 @@ class RolloutEngine:
             self._version = None
             self._gym = LoomRLGym(self._rollout, open_policy=lambda choice: lambda environment, rng: policy)
 
-    def generate_rollouts(self, states: Iterable[State | Task], *, attempts: int = 1) -> list[Trajectory]:
+    def generate_rollouts(self, states: Iterable[ManualState | Task], *, attempts: int = 1) -> list[Trajectory]:
         """So many attempts at the task of each state, from its beginning to its end, in the order of the states."""
         if self._gym is None:
             raise ConfigError("no policy acts yet: call load_policy first, for example with trainer.policy.")
@@ -79,7 +78,7 @@ class RolloutEngine:
         ]
 
 
-def _task(index: int, state: State | Task) -> tuple[Task, Mapping[str, Any]]:
+def _task(index: int, state: ManualState | Task) -> tuple[Task, Mapping[str, Any]]:
     if isinstance(state, Task):
         return state, {}
     task = getattr(state, "task", None)

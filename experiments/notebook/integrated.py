@@ -20,7 +20,7 @@ from loomrl.experiments.train import TrainResult, train
 from loomrl.experiments.training import Listener
 from loomrl.gym.catalogue import find
 from loomrl.gym.manual import ManualEnvironment
-from loomrl.gym.task_mixture import known
+from loomrl.gym.task_mixture import resolve_id
 from loomrl.schema import Config
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
@@ -245,7 +245,7 @@ class PPOTrainer:
 async def create_integrated_rl_system(gym_config: GymTrainingConfig, ppo_config: PPOSettings) -> GymPPOIntegration:
     """The two as one system, ready to train. What does not fit together is said here."""
     for environment in gym_config.environments:
-        find(known(environment.id))
+        find(resolve_id(environment.id))
     ppo_config.experiment(gym_config, updates=1)
     return GymPPOIntegration(gym_config, ppo_config)
 

@@ -30,10 +30,10 @@ from loomrl.experiments.policies import find_policy, open_policy
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import find
 from loomrl.gym.held_out import HeldOut
-from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.manual import ManualEnvironment
 from loomrl.gym.policy import OpenPolicy, Policy
 from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.synchronous import PrivateLoop
 from loomrl.gym.task_mixture import gather
 from loomrl.schema import merge
 from loomrl.store import open_store

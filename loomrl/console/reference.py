@@ -13,7 +13,7 @@ from loomrl.console.trajectory import at_place, has_reference
 from loomrl.errors import ConfigError, LoomError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
-from loomrl.gym.preference import preference_of, shown
+from loomrl.gym.preference import add_preference, preference_of
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
 from loomrl.store.runs import RUNS, recorded_experiment
@@ -76,7 +76,7 @@ async def _ask(attempt: Trajectory, settings: Mapping[str, Any]) -> str:
 async def _first_action(environment: BaseEnvironment, attempt: Trajectory) -> str:
     try:
         async with asyncio.timeout(PATIENCE_S):
-            began = shown(await environment.reset(attempt.task), preference_of(attempt.task))
+            began = add_preference(await environment.reset(attempt.task), preference_of(attempt.task))
         if attempt.turns and began != attempt.turns[0].observation:
             raise Unavailable(
                 f"{attempt.task.environment} {environment.version} here asks something else in this task than the "

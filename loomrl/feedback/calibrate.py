@@ -11,9 +11,8 @@ from loomrl.config.rewards import RubricPart
 from loomrl.errors import DataError, ScorerError
 from loomrl.evaluation.statistics import Interval
 from loomrl.feedback.rating import PeopleRatings, Rated
-from loomrl.gym.rubric.calibration import Calibration
-from loomrl.gym.rubric.form import fingerprint
-from loomrl.gym.rubric.judge import Grade, RubricJudge
+from loomrl.gym.rubric import Calibration, fingerprint
+from loomrl.gym.rubric_judge import RubricGrade, RubricJudge
 
 Numbers = NDArray[np.float64]
 RESAMPLES = 1000
@@ -164,8 +163,8 @@ class _Graded:
     """A rated trajectory with the judge's grade, and that with every order turned round."""
 
     rated: Rated
-    grade: Grade
-    mirrored: Grade
+    grade: RubricGrade
+    mirrored: RubricGrade
 
     @property
     def changed(self) -> list[float]:

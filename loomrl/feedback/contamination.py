@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 
 from loomrl.config import EvaluationConfig
 from loomrl.config.suite import LanguageSuite
-from loomrl.gym.held_out import held_out
+from loomrl.gym.held_out import draw_held_out
 from loomrl.gym.registry import Registry
 from loomrl.gym.task_mixture import TaskMixture, gather
 from loomrl.release.gate.probe import make_probe
@@ -129,7 +129,7 @@ def suite_prompts(suite: LanguageSuite, db: LoomDB, *, ngram: int) -> SuitePromp
 async def _prompts_of(mixture: TaskMixture, settings: EvaluationConfig) -> list[str]:
     texts: list[str] = []
     try:
-        for draw in held_out(mixture, settings):
+        for draw in draw_held_out(mixture, settings):
             member = mixture.member(draw)
             texts += _of_user(await member.environment.reset(member.task(draw)))
     finally:

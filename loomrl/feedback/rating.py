@@ -8,8 +8,8 @@ from math import fsum
 from loomrl.canonical import content_hash
 from loomrl.config.rewards import Criterion
 from loomrl.feedback.reward.component import newest
-from loomrl.gym.judge.judge import conversation
-from loomrl.gym.rubric.form import VERDICTS, question, worth
+from loomrl.gym.judge import conversation
+from loomrl.gym.rubric import VERDICTS, question, worth
 from loomrl.hub.hub import Hub, Selection
 from loomrl.store.db import LoomDB
 from loomrl.store.erasures import erase_late

@@ -12,8 +12,7 @@ from loomrl.errors import ConfigError, EpisodeError
 from loomrl.feedback.content import Contents
 from loomrl.gym.base import NO_LEVELS, BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
-from loomrl.gym.judge.judge import Inquiry
-from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
+from loomrl.gym.judge import JUDGES, Inquiry, JudgeConfig, open_judge
 from loomrl.store import open_store
 from loomrl.store.datasets import DatasetRow, find_dataset, read_rows
 from loomrl.types import Message, Observation, Reward, Task

@@ -1,7 +1,11 @@
-"""Parsing of a policy's answer: tags, and what chat models put around an answer. Linear in the text."""
+"""Parsing of a policy's text: answers between tags, what chat models put around an answer, and commands.
+
+A command is a line that begins with a verb, such as `QUERY: Anna, cat`. All of it is linear in the text.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 OPENING = "<answer>"
@@ -10,7 +14,7 @@ ANSWER_FORMAT = "Think step by step, then give the final answer between <answer>
 REMINDER = f"No answer was found. {ANSWER_FORMAT}"
 
 
-class Submission(NamedTuple):
+class TaggedAnswer(NamedTuple):
     """A parsed answer."""
 
     reasoning: str
@@ -20,7 +24,7 @@ class Submission(NamedTuple):
     """One pair of tags, some reasoning before it and nothing after it."""
 
 
-def parse_submission(text: str) -> Submission | None:
+def parse_submission(text: str) -> TaggedAnswer | None:
     """The text between the last `<answer>` and the next `</answer>`; None if that pair is incomplete.
 
     Tags are matched exactly: attributes, capitals and lookalike brackets make no tag. A last tag that is never closed
@@ -31,7 +35,7 @@ def parse_submission(text: str) -> Submission | None:
     if not opening or not closing:
         return None
     tidy = bool(reasoning.strip()) and not after.strip() and OPENING not in reasoning and CLOSING not in reasoning
-    return Submission(reasoning, answer.strip(), tidy)
+    return TaggedAnswer(reasoning, answer.strip(), tidy)
 
 
 LAYERS = 6
@@ -68,7 +72,7 @@ class Block(NamedTuple):
     """Index of the character after the block."""
 
 
-def fenced_blocks(text: str) -> Iterator[Block]:
+def parse_fences(text: str) -> Iterator[Block]:
     """The blocks between fences of ``` or ~~~, in order. Linear in the text.
 
     Fences begin their lines; blanks before the opening one are taken from every line of the block.
@@ -112,7 +116,7 @@ def undress(text: str) -> str:
 def _without_layer(text: str) -> str:
     text = text.strip()
     if text.startswith(("```", "~~~")):
-        blocks = list(fenced_blocks(text))
+        blocks = list(parse_fences(text))
         if len(blocks) == 1 and blocks[0].content is not None and blocks[0].end == len(text):
             return blocks[0].content
     lead = _LEAD.match(text)
@@ -126,3 +130,84 @@ def _without_layer(text: str) -> str:
     if closing and len(text) > 1 and text.endswith(closing) and closing not in text[1:-1]:
         return text[1:-1]
     return text
+
+
+COMMANDS = ("loomrl.gym.answer",)
+"""Sources of environments that read commands."""
+LONGEST_ARGUMENT = 16_000
+"""Characters of an argument; a longer text is not a command."""
+_MARKS = "[*_`]{0,6}"
+_BULLETS = r"[ \t]*(?:(?:[-+*•#>]{1,6}|\d{1,2}[.)]|\[[ xX]?\])[ \t]+){0,4}"
+
+
+class Command(NamedTuple):
+    """A parsed command."""
+
+    reasoning: str
+    """The text before the command's line."""
+    verb: str
+    argument: str
+    """The text from the colon to the end, stripped."""
+
+    @property
+    def line(self) -> str:
+        """The first line of the argument, without marks of emphasis, quotes and a full stop."""
+        return undress(_first_line(self.argument))
+
+
+def parse_command(text: str, verbs: Sequence[str]) -> Command | None:
+    """The last command in `text`, or None if it has none of these verbs. Linear in the text.
+
+    A command is a line that begins with the verb and a colon. Blanks, a dash or another bullet may stand before the
+    verb, marks of emphasis around it. Where no verb is in capitals, small letters count. The last one counts: reasoning
+    may mention others.
+    """
+    found = _commands(text, verbs)
+    if not found:
+        return None
+    argument = text[found[-1].end() :]
+    if text.count("```", 0, found[-1].start()) % 2:
+        argument = argument.partition("\n```")[0]
+    return _command(text, found[-1], argument) if len(argument) <= LONGEST_ARGUMENT else None
+
+
+def parse_commands(text: str, verbs: Sequence[str]) -> list[Command]:
+    """All commands in `text`, in order; the argument of each is one line: for actions of several commands."""
+    found = _commands(text, verbs)
+    ends = [*(each.start() for each in found[1:]), len(text)]
+    return [_command(text, each, _first_line(text[each.end() : end])) for each, end in zip(found, ends, strict=False)]
+
+
+def command_format(usages: Sequence[str]) -> str:
+    """Usage of the commands, for a prompt: one line per usage, such as `QUERY: name, thing`."""
+    return "\n".join(["Reply with one command on a line of its own:", *usages])
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _command(text: str, found: re.Match[str], argument: str) -> Command:
+    """With the argument free of the marks that were opened before the verb."""
+    closing = "" if found["shut"] else found["open"][::-1]
+    argument = argument.removeprefix(closing).strip() if closing else argument.strip()
+    first, newline, rest = argument.partition("\n")
+    if closing and first.endswith(closing):
+        first = first.removesuffix(closing).rstrip()
+    return Command(text[: found.start()], found["verb"].upper(), f"{first}{newline}{rest}")
+
+
+def _commands(text: str, verbs: Sequence[str]) -> list[re.Match[str]]:
+    """The lines that begin with a verb: those in capitals if there are any, for prose has lines such as `Answer: …`."""
+    found = list(_pattern(tuple(verbs)).finditer(text))
+    return [each for each in found if each["verb"].isupper()] or [each for each in found if each["colon"]]
+
+
+@lru_cache(maxsize=64)
+def _pattern(verbs: tuple[str, ...]) -> re.Pattern[str]:
+    """A verb at the start of a line, with its colon, or alone on the line."""
+    names = "|".join(map(re.escape, verbs))
+    return re.compile(
+        rf"^{_BULLETS}(?P<open>{_MARKS})(?P<verb>{names})(?P<shut>{_MARKS})(?:[ \t]*(?P<colon>[:：])|(?=[ \t.]*$))",
+        re.IGNORECASE | re.MULTILINE | re.ASCII,
+    )

@@ -5,7 +5,7 @@ An author writes `reset`, `step` and `oracle`, declares the class attributes, an
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field
@@ -13,11 +13,11 @@ from pydantic import BeforeValidator, Field
 from loomrl.errors import ConfigError, EpisodeError, did_you_mean, unknown
 from loomrl.gym.opponent import LeagueSettings, Rival
 from loomrl.schema import Config
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Reward, Task, Trajectory
 
 LEVELS = 10
 NO_LEVELS = (0,)
-"""Levels of tasks that have none."""
+"""The levels of a family whose tasks have none."""
 LEVELS_OF: Mapping[str, range] = {
     "beginner": range(1, 4),
     "intermediate": range(4, 7),
@@ -27,7 +27,7 @@ LEVELS_OF: Mapping[str, range] = {
 
 
 def levels_of(difficulty: str | float) -> range:
-    """The levels of a word; of a level, a whole number from 1 to 10; of a number with a point, from 0.0 to 1.0."""
+    """The levels of a difficulty: a word, a level from 1 to 10, or a number with a point from 0.0 to 1.0."""
     if isinstance(difficulty, str) and difficulty in LEVELS_OF:
         return LEVELS_OF[difficulty]
     level = 0
@@ -44,12 +44,12 @@ def levels_of(difficulty: str | float) -> range:
     return range(level, level + 1)
 
 
-def _checked(difficulty: Any) -> Any:
+def _check_difficulty(difficulty: Any) -> Any:
     levels_of(difficulty)
     return difficulty
 
 
-Difficulty = Annotated[str | int | float, BeforeValidator(_checked)]
+Difficulty = Annotated[str | int | float, BeforeValidator(_check_difficulty)]
 
 
 class EnvironmentSettings(Config):
@@ -61,6 +61,8 @@ class EnvironmentSettings(Config):
     """The episode is truncated after this many actions."""
 
 
+Player = Callable[..., Awaitable[Trajectory]]
+"""Plays an attempt: called with a policy, the attempt, and `limits` (`loomrl.gym.episode.Attempt` and `Limits`)."""
 INFO = "info"
 """Key of the last step's `info` in a trajectory's `extra`."""
 
@@ -124,6 +126,11 @@ class BaseEnvironment(ABC):
     sources: ClassVar[tuple[str, ...]] = ()
     """Further modules or packages whose source is part of the snapshot; the class's own module always is."""
 
+    player: Player | None = None
+    """Plays whole attempts, where a program of the environment asks the policy when it likes: `reset` and `step` are
+    then never called. None for environments that are played turn by turn.
+    """
+
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         name = type(self).__name__
         given = settings or {}
@@ -179,7 +186,7 @@ class BaseEnvironment(ABC):
 
     @property
     def league(self) -> LeagueSettings | None:
-        """The league that draws opponents, if the settings have one; None where nobody has a second seat."""
+        """The league that draws opponents, if the settings have one; None without a second seat."""
         return None
 
     def has_opponent(self, family: str) -> bool:
@@ -188,7 +195,7 @@ class BaseEnvironment(ABC):
 
     def seat(self, opponent: Rival) -> None:
         """Give the second seat to this policy, before `reset`."""
-        raise EpisodeError(f"{type(self).__name__} has no second seat, so that nobody can play against the policy.")
+        raise EpisodeError(f"{type(self).__name__} has no second seat: no opponent can play against the policy.")
 
     async def enter(self, task: Task) -> None:
         """Wait until an attempt at this task can begin, where not all can at once. Most wait for nothing.
@@ -226,5 +233,5 @@ class BaseEnvironment(ABC):
         return None
 
     async def close(self) -> None:
-        """Let go of whatever is open, also after a failure; a later `reset` opens it again."""
+        """Release all resources, also after a failure; a later `reset` opens them again."""
         return

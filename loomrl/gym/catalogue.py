@@ -40,7 +40,7 @@ class EnvironmentType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class EnvironmentRegistration:
     """An environment's location, and settings that its registration adds to the class. Picklable."""
 
     name: str
@@ -67,10 +67,10 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundEnvironment:
     """An importable environment: its class and version."""
 
-    registration: Registration
+    registration: EnvironmentRegistration
     cls: type[BaseEnvironment]
     version: str
 
@@ -80,7 +80,7 @@ class Found:
         return f"{self.registration.name}@{self.version}"
 
 
-_registered: dict[str, dict[str, Registration]] = {}
+_registered: dict[str, dict[str, EnvironmentRegistration]] = {}
 """By name and version. The only process-wide state here: a script registers once, then uses ids."""
 
 
@@ -92,12 +92,12 @@ def register_environment(
     max_episode_steps: int | None = None,
     reward_threshold: float | None = None,
     settings: Mapping[str, Any] | None = None,
-) -> Registration:
+) -> EnvironmentRegistration:
     """Make an environment known in this process, by `name`, `name@version` and to Gymnasium. Imports nothing of it.
 
     Registering it again is fine; the same version with anything else is a RegistryError.
     """
-    registration = Registration(
+    registration = EnvironmentRegistration(
         name=name,
         entry_point=entry_point,
         version=version,
@@ -109,14 +109,16 @@ def register_environment(
     return registration
 
 
-def register(registration: Registration) -> None:
+def register(registration: EnvironmentRegistration) -> None:
     """Register an environment that was registered in another process."""
     name = registration.name
     version = registration.version
     if version is None:
         raise RegistryError(f"name={name!r}: a registration needs a version, such as '1.0.0'.")
-    announced = _announced().get(name)
-    if announced is not None and registration == Registration(name=name, entry_point=announced, version=version):
+    announced = _entry_points().get(name)
+    if announced is not None and registration == EnvironmentRegistration(
+        name=name, entry_point=announced, version=version
+    ):
         return
     if announced is not None:
         raise RegistryError(f"name={name!r} is taken by an installed package ({announced}). Choose another name.")
@@ -128,30 +130,33 @@ def register(registration: Registration) -> None:
     expose(name, version)
 
 
-def registrations() -> list[Registration]:
+def registrations() -> list[EnvironmentRegistration]:
     """The environments registered in this process, for another process to `register`."""
     return [registration for versions in _registered.values() for registration in versions.values()]
 
 
-def announced(ids: Iterable[str]) -> list[Registration]:
+def list_announced(ids: Iterable[str]) -> list[EnvironmentRegistration]:
     """Registrations for those of these environments that installed packages announce, for machines without the
     packages.
     """
-    shared = sorted({id.partition("@")[0] for id in ids} & _announced().keys())
-    return [Registration(name=name, entry_point=_announced()[name], version=find(name).version) for name in shared]
+    shared = sorted({id.partition("@")[0] for id in ids} & _entry_points().keys())
+    return [
+        EnvironmentRegistration(name=name, entry_point=_entry_points()[name], version=find(name).version)
+        for name in shared
+    ]
 
 
 def names() -> list[str]:
     """All known environments, registered here or announced by an installed package."""
-    return sorted(_registered.keys() | _announced().keys())
+    return sorted(_registered.keys() | _entry_points().keys())
 
 
-def find(id: str) -> Found:
+def find(id: str) -> FoundEnvironment:
     """The environment of an id: `Math` is the newest version, `Math@1.0.0` exactly that one."""
     name, _, version = id.partition("@")
     versions = _registered.get(name, {})
-    if name in _announced():
-        found = _load(Registration(name=name, entry_point=_announced()[name]))
+    if name in _entry_points():
+        found = _load(EnvironmentRegistration(name=name, entry_point=_entry_points()[name]))
         versions = {found.version: found.registration}
     if not versions:
         raise RegistryError(unknown("environment", name, names()) + _beside(name))
@@ -179,7 +184,7 @@ def make(id: str, settings: Mapping[str, Any] | None = None) -> BaseEnvironment:
     return environment
 
 
-def _load(registration: Registration) -> Found:
+def _load(registration: EnvironmentRegistration) -> FoundEnvironment:
     where = f"environment {registration.name!r}, entry_point={registration.entry_point!r}"
     try:
         cls = named(registration.entry_point, what=f"environment {registration.name!r}, entry_point")
@@ -196,11 +201,11 @@ def _load(registration: Registration) -> Found:
         raise RegistryError(f"{where}: the class lacks {missing}. Define what is missing.")
     version = registration.version or cls.version
     _order(version)
-    return Found(registration, asynchronous(cls, registration.reward_threshold), version)
+    return FoundEnvironment(registration, asynchronous(cls, registration.reward_threshold), version)
 
 
 @cache
-def _announced() -> dict[str, str]:
+def _entry_points() -> dict[str, str]:
     return {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}
 
 

@@ -7,16 +7,43 @@ floor for every family, and p drawn back to 1/2 while a family is not tried, bec
 
 import math
 import random
-from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from loomrl.config import AdaptiveCurriculum, FixedCurriculum, ProgressiveCurriculum, StagedCurriculum, Threshold
 from loomrl.errors import ConfigError
 from loomrl.threshold import reaches
 from loomrl.types import Task
+
+FLOOR = 0.01
+"""The share left to those without a minimum, even if the minimum shares add up to one."""
+
+
+class Stake(NamedTuple):
+    """The claim of one participant."""
+
+    weight: float
+    min_share: float = 0.0
+
+
+def shares(stakes: Mapping[str, Stake]) -> dict[str, float]:
+    """Each stake's share: by weight, raised to its minimum, the rest divided by weight again."""
+    raised: dict[str, float] = {}
+    free = dict(stakes)
+    while free:
+        rest = max(1.0 - sum(raised.values()), FLOOR)
+        total = sum(stake.weight for stake in free.values())
+        parts = {name: rest * stake.weight / total for name, stake in free.items()}
+        short = {name: stake.min_share for name, stake in free.items() if stake.min_share > parts[name]}
+        if not short:
+            return raised | parts
+        raised |= short
+        free = {name: stake for name, stake in free.items() if name not in short}
+    return raised
+
 
 TRAINING_SEEDS = range(2**31)
 HELD_OUT_SEEDS = range(2**31, 2**32)
@@ -24,7 +51,7 @@ HELD_OUT_SEEDS = range(2**31, 2**32)
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class TaskFamily:
     """A source of tasks. `share` is its environment's weight in the run, `guess` the success of guessing."""
 
     environment: str
@@ -49,10 +76,10 @@ def family_key(task: Task) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class TaskDraw:
     """One task to attempt next: where it comes from, how hard, which one."""
 
-    family: Family
+    family: TaskFamily
     level: int
     seed: int
     memory: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -71,7 +98,7 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """The result of one attempt."""
 
     family: str
@@ -82,10 +109,10 @@ class Outcome:
 class Curriculum(Protocol):
     """A sampler that learns from outcomes."""
 
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> TaskDraw:
         """The next task, of a family whose key is not in `without`; at least one must be left."""
 
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
+    def observe(self, outcomes: Iterable[TaskOutcome]) -> None:
         """Learn from the outcomes of one update."""
 
     def progress(self) -> dict[str, float]:
@@ -98,34 +125,6 @@ class Curriculum(Protocol):
         """Resume from `state`."""
 
 
-class Fixed:
-    """One level; environments by share, families of an environment evenly."""
-
-    def __init__(self, families: Sequence[Family], settings: FixedCurriculum) -> None:
-        self.families = _some(families)
-        self.level = settings.level
-
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
-        """A family by its environment's share."""
-        families = [family for family in self.families if family.key not in without]
-        family = _pick(families, dict.fromkeys((f.key for f in families), 1.0), rng)
-        return Draw(family, family.at(self.level), rng.choice(TRAINING_SEEDS))
-
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Nothing changes."""
-
-    def progress(self) -> dict[str, float]:
-        """The one level."""
-        return {family.key: float(family.at(self.level)) for family in self.families}
-
-    def state_dict(self) -> dict[str, Any]:
-        """There is no state."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """There is no state."""
-
-
 @dataclass
 class _Standing:
     """The curriculum's estimate for a family: its level, and the success there."""
@@ -134,23 +133,23 @@ class _Standing:
     success: float = 0.5
 
 
-class Adaptive:
+class AdaptiveLevels:
     """Levels follow success, families follow learnability."""
 
-    def __init__(self, families: Sequence[Family], settings: AdaptiveCurriculum) -> None:
+    def __init__(self, families: Sequence[TaskFamily], settings: AdaptiveCurriculum) -> None:
         self.families = _some(families)
         self.settings = settings
         self._standing = {family.key: _Standing(float(family.at(settings.begin))) for family in self.families}
         self._guess = {family.key: family.guess for family in self.families}
 
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> TaskDraw:
         """A family by share and learnability, at its level or, for the replayed share, below it."""
         families = [family for family in self.families if family.key not in without]
         family = _pick(families, {f.key: self.learnability(f.key) for f in families}, rng)
         level = self._standing[family.key].level
         base = math.floor(level)
-        drawn = _replayed(base, self.settings, rng) or base + (rng.random() < level - base)
-        return Draw(family, drawn, rng.choice(TRAINING_SEEDS))
+        drawn = _draw_replay(base, self.settings, rng) or base + (rng.random() < level - base)
+        return TaskDraw(family, drawn, rng.choice(TRAINING_SEEDS))
 
     def learnability(self, key: str) -> float:
         """p(1 - p) scaled to 0..1, with p corrected for guessing, and never below the floor."""
@@ -158,7 +157,7 @@ class Adaptive:
         skill = min(1.0, max(0.0, (self._standing[key].success - guess) / (1 - guess)))
         return max(self.settings.floor, 4 * skill * (1 - skill))
 
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
+    def observe(self, outcomes: Iterable[TaskOutcome]) -> None:
         """Move the levels once, by the mean success at each family's present level; replays below it do not count."""
         seen: dict[str, list[float]] = {key: [] for key in self._standing}
         for outcome in outcomes:
@@ -198,23 +197,23 @@ class Adaptive:
         self._standing = {key: _Standing(level, success) for key, (level, success) in state.items()}
 
 
-class Progressive:
+class ProgressiveLevels:
     """Every family goes up one level at a time, once its latest attempts there pass the threshold."""
 
-    def __init__(self, families: Sequence[Family], settings: ProgressiveCurriculum) -> None:
+    def __init__(self, families: Sequence[TaskFamily], settings: ProgressiveCurriculum) -> None:
         self.families = _some(families)
         self.settings = settings
         self._level = {family.key: family.at(settings.begin) for family in self.families}
         self._latest = {family.key: _latest(settings.threshold) for family in self.families}
 
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> TaskDraw:
         """A family by its environment's share, at its level or, for the replayed share, below it."""
         families = [family for family in self.families if family.key not in without]
         family = _pick(families, dict.fromkeys((f.key for f in families), 1.0), rng)
         level = self._level[family.key]
-        return Draw(family, _replayed(level, self.settings, rng) or level, rng.choice(TRAINING_SEEDS))
+        return TaskDraw(family, _draw_replay(level, self.settings, rng) or level, rng.choice(TRAINING_SEEDS))
 
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
+    def observe(self, outcomes: Iterable[TaskOutcome]) -> None:
         """Count the attempts at each family's present level, and go up where they pass."""
         for outcome in outcomes:
             if outcome.level == self._level.get(outcome.family):
@@ -240,10 +239,10 @@ class Progressive:
             self._latest[key] = _latest(self.settings.threshold, latest)
 
 
-class Staged:
+class StagedLevels:
     """Named stages; each ends once the success of its latest attempts passes its threshold."""
 
-    def __init__(self, families: Sequence[Family], settings: StagedCurriculum) -> None:
+    def __init__(self, families: Sequence[TaskFamily], settings: StagedCurriculum) -> None:
         self.settings = settings
         self._inner = [
             open_curriculum(_matching(families, stage.families, stage.name), stage.curriculum)
@@ -257,11 +256,11 @@ class Staged:
         """The name of the present stage."""
         return self.settings.stages[self._index].name
 
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> TaskDraw:
         """A task of the present stage."""
         return self._inner[self._index].draw(rng, without=without)
 
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
+    def observe(self, outcomes: Iterable[TaskOutcome]) -> None:
         """Update the present stage, and enter the next one if this one is passed."""
         keys = set(self.progress())
         mine = [outcome for outcome in outcomes if outcome.family in keys]
@@ -293,74 +292,21 @@ class Staged:
         self._enter(names.index(state["stage"]), state["latest"])
 
 
-class Epochs:
-    """A curriculum whose tasks, where they are rows of a list, are drawn without replacement.
-
-    Each row of a family and level is drawn once before any is drawn again, in an order that follows from the seed.
-    """
-
-    def __init__(self, curriculum: Curriculum, count: Callable[[Draw], int | None], *, seed: int) -> None:
-        self._curriculum = curriculum
-        self._count = count
-        self._seed = seed
-        self._drawn: Counter[str] = Counter()
-        """Draws so far, by family and level."""
-        self._orders: dict[str, tuple[int, list[int]]] = {}
-
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
-        """The curriculum's draw, with the next row of its family and level."""
-        draw = self._curriculum.draw(rng, without=without)
-        rows = self._count(draw)
-        if not rows:
-            return draw
-        epoch, place = divmod(self._drawn[draw.cell], rows)
-        self.skip(draw)
-        return replace(draw, seed=self._order(draw.cell, epoch, rows)[place])
-
-    def skip(self, draw: Draw) -> None:
-        """Count a draw that is on record."""
-        self._drawn[draw.cell] += 1
-
-    def _order(self, cell: str, epoch: int, rows: int) -> list[int]:
-        known, order = self._orders.get(cell, (-1, []))
-        if known != epoch:
-            order = random.Random(f"{self._seed}/{cell}/{epoch}").sample(range(rows), rows)
-            self._orders[cell] = (epoch, order)
-        return order
-
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Learn from the outcomes of one update."""
-        self._curriculum.observe(outcomes)
-
-    def progress(self) -> dict[str, float]:
-        """Level per family key."""
-        return self._curriculum.progress()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The curriculum's state, and how many rows were drawn."""
-        return {"curriculum": self._curriculum.state_dict(), "drawn": dict(self._drawn)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        self._curriculum.load_state_dict(state["curriculum"])
-        self._drawn = Counter(state["drawn"])
-
-
 def open_curriculum(
-    families: Sequence[Family],
+    families: Sequence[TaskFamily],
     settings: FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum | StagedCurriculum,
 ) -> Curriculum:
     """The curriculum that the settings describe, over these families."""
-    if isinstance(settings, FixedCurriculum):
-        return Fixed(families, settings)
+    if isinstance(settings, FixedCurriculum):  # it rises from its level to the same level
+        settings = ProgressiveCurriculum(first_level=settings.level, last_level=settings.level)
     if isinstance(settings, ProgressiveCurriculum):
-        return Progressive(families, settings)
+        return ProgressiveLevels(families, settings)
     if isinstance(settings, AdaptiveCurriculum):
-        return Adaptive(families, settings)
-    return Staged(families, settings)
+        return AdaptiveLevels(families, settings)
+    return StagedLevels(families, settings)
 
 
-def _replayed(level: int, settings: ProgressiveCurriculum | AdaptiveCurriculum, rng: random.Random) -> int:
+def _draw_replay(level: int, settings: ProgressiveCurriculum | AdaptiveCurriculum, rng: random.Random) -> int:
     """With the replay probability a lower level, else 0."""
     below = level > settings.first_level and rng.random() < settings.replay
     return rng.randrange(settings.first_level, level) if below else 0
@@ -380,13 +326,13 @@ def _same_families(state: Mapping[str, Any], known: Mapping[str, Any]) -> None:
         raise ConfigError(f"curriculum state of {sorted(state)} does not fit {sorted(known)}.")
 
 
-def _some(families: Sequence[Family]) -> tuple[Family, ...]:
+def _some(families: Sequence[TaskFamily]) -> tuple[TaskFamily, ...]:
     if not families:
         raise ConfigError("a curriculum needs at least one task family.")
     return tuple(families)
 
 
-def _matching(families: Sequence[Family], patterns: Sequence[str], stage: str) -> list[Family]:
+def _matching(families: Sequence[TaskFamily], patterns: Sequence[str], stage: str) -> list[TaskFamily]:
     found = [f for f in families if any(fnmatchcase(f.key, p) or fnmatchcase(f.name, p) for p in patterns)]
     if not found:
         known = ", ".join(sorted(f.key for f in families))
@@ -394,7 +340,7 @@ def _matching(families: Sequence[Family], patterns: Sequence[str], stage: str) -
     return found
 
 
-def _pick(families: Sequence[Family], weight: Mapping[str, float], rng: random.Random) -> Family:
+def _pick(families: Sequence[TaskFamily], weight: Mapping[str, float], rng: random.Random) -> TaskFamily:
     """One family: environments by their share, families of an environment by their weight."""
     totals: dict[str, float] = {}
     for family in families:

@@ -1,4 +1,4 @@
-"""One attempt at a task, from reset to trajectory. Every error in it becomes data, never an exception.
+"""One attempt at a task, from plan to trajectory. Every error in it becomes data, never an exception.
 
 asyncio can interrupt only code that awaits. An environment that never returns to the event loop is interrupted by the
 alarm on the main thread, and elsewhere, as in the pool's actors, by a watchdog that kills the process. Time lost to
@@ -8,22 +8,25 @@ another episode's hang does not count. The policy is never interrupted: it may s
 import asyncio
 import json
 import logging
+import random
 import time
 import types
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from loomrl.errors import EpisodeError, LoomError, PolicyError, failure_from
+from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
+from loomrl.errors import ConfigError, EpisodeError, LoomError, PolicyError, RegistryError, failure_from
 from loomrl.gym.base import INFO, BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
-from loomrl.gym.host.alarm import Deadline, Hang, alarm_ready, interruptible
+from loomrl.gym.host.alarm import Deadline, Hang, HangWatch, alarm_ready, interruptible
 from loomrl.gym.host.rounds import Rounds, Seat
 from loomrl.gym.memory import MEMORY
-from loomrl.gym.opponent import SLIPS
-from loomrl.gym.policy import Action, Policy
-from loomrl.gym.preference import preference_of, shown
+from loomrl.gym.opponent import SLIPS, rival_of
+from loomrl.gym.policy import Action, OpenPolicy, Policy, PolicyFactory, open_policy
+from loomrl.gym.preference import add_preference, preference_of
 from loomrl.pickled import quickly
 from loomrl.types import NO_VERSION, End, Failure, Message, Reward, Source, Task, Trajectory, Turn
 
@@ -60,14 +63,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EpisodeLimits:
     """Time limits for one call of environment or policy, and for a whole episode."""
 
     turn_timeout_s: float = 60.0
     episode_timeout_s: float = 600.0
 
 
-class _Broken(Exception):
+class _EpisodeBroken(Exception):
     """Ends an episode as FAILED."""
 
     def __init__(self, failure: Failure) -> None:
@@ -82,7 +85,7 @@ class _Record:
     turns: list[Turn] = field(default_factory=list)
     waiting_for: type[LoomError] = EpisodeError
     left: dict[str, Any] = field(default_factory=dict)
-    """What goes into the trajectory's `extra`: the memory for later attempts, illegal moves of an opponent."""
+    """Additions to the trajectory's `extra`: the memory for later attempts, illegal moves of an opponent."""
 
 
 async def run_episode(
@@ -90,7 +93,7 @@ async def run_episode(
     policy: Policy,
     attempt: Attempt,
     *,
-    limits: Limits = Limits(),
+    limits: EpisodeLimits = EpisodeLimits(),
     clock: Clock = time.time,
     seat: Seat | None = None,
 ) -> Trajectory:
@@ -104,7 +107,7 @@ async def run_episode(
         refused = await _enter(environment, attempt.task, limits.turn_timeout_s, seat)
         started_at = clock()
         if refused is not None:
-            return _trajectory(attempt, (), refused, started_at, started_at)
+            return make_trajectory(attempt, (), refused, started_at, started_at)
         playing = asyncio.create_task(_play(environment, policy, attempt.task, limits.turn_timeout_s, record, seat))
         overdue = await _wait(playing, limits.episode_timeout_s, seat)
     if overdue:
@@ -114,7 +117,7 @@ async def run_episode(
         outcome = playing.result()
     if record.left and not overdue:
         attempt = replace(attempt, extra={**attempt.extra, **record.left})
-    return _trajectory(attempt, tuple(record.turns), outcome, started_at, clock())
+    return make_trajectory(attempt, tuple(record.turns), outcome, started_at, clock())
 
 
 async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float, seat: Seat) -> Failure | None:
@@ -126,7 +129,7 @@ async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float
         entering = interruptible(environment.enter(task), turn_timeout_s)
         await _cross(EpisodeError, "enter()", entering, LONGEST_WAIT_S, seat.step_aside)
         entered = True
-    except _Broken as broken:
+    except _EpisodeBroken as broken:
         return broken.failure
     finally:
         seat.back()
@@ -138,7 +141,7 @@ async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float
 async def _wait(playing: asyncio.Task[End | Failure], timeout_s: float, seat: Seat) -> bool:
     """True if the deadline passed first; the task is then cancelled, with some time to clean up."""
     try:
-        async with Deadline(timeout_s, seat.held_s):
+        async with Deadline(timeout_s, seat.seconds_held):
             await asyncio.wait({playing})
     except TimeoutError:
         playing.cancel()
@@ -154,10 +157,10 @@ def hang(where: str, turn_timeout_s: float) -> Failure:
     return Failure(EpisodeError.boundary, "Hang", f"hung longer than turn_timeout_s={turn_timeout_s:g} in {where}")
 
 
-def failed_trajectory(attempt: Attempt, failure: Failure, *, clock: Clock = time.time) -> Trajectory:
+def failure_trajectory(attempt: Attempt, failure: Failure, *, clock: Clock = time.time) -> Trajectory:
     """The trajectory of an attempt that never reached its first turn, or whose turns were lost."""
     now = clock()
-    return _trajectory(attempt, (), failure, now, now)
+    return make_trajectory(attempt, (), failure, now, now)
 
 
 async def _play(
@@ -165,11 +168,11 @@ async def _play(
 ) -> End | Failure:
     guarded = GuardedEnvironment(environment)
     ask = partial(_cross, PolicyError, timeout_s=turn_timeout_s)
-    call = partial(_cross, EpisodeError, timeout_s=turn_timeout_s, suspended=seat.waits, held_s=seat.held_s)
+    call = partial(_cross, EpisodeError, timeout_s=turn_timeout_s, suspended=seat.waits, held_s=seat.seconds_held)
     try:
         reset = interruptible(guarded.reset(task), turn_timeout_s)
         observation = await call("reset()", reset)
-        observation = shown(observation, preference_of(task))
+        observation = add_preference(observation, preference_of(task))
         conversation = observation
         while True:
             record.waiting_for = PolicyError
@@ -190,14 +193,14 @@ async def _play(
                 return End.TERMINATED if step.terminated else End.TRUNCATED
             observation = step.observation
             conversation += (Message("assistant", action.text), *observation)
-    except _Broken as broken:
+    except _EpisodeBroken as broken:
         return broken.failure
     finally:
         await close_environment(environment, turn_timeout_s, seat)
 
 
 def _storable(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an `info` is JSON, in its order, up to a size."""
+    """The items of an `info` that are JSON, in order, up to a size."""
     kept: dict[str, Any] = {}
     room = MOST_INFO
     for name, value in info.items():
@@ -237,26 +240,26 @@ async def _cross(
     try:
         awaited = call.send(None)
         async with Deadline(timeout_s, held_s) as timer:
-            return await _resumed(call, awaited, suspended)
+            return await _resume(call, awaited, suspended)
     except StopIteration as end:
         result: T = end.value
         return result
     except Hang as error:
-        raise _Broken(hang(str(error), timeout_s)) from error
+        raise _EpisodeBroken(hang(str(error), timeout_s)) from error
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise _Broken(failure_from(error, boundary=boundary.boundary)) from error
+        raise _EpisodeBroken(failure_from(error, boundary=boundary.boundary)) from error
     except (Exception, SystemExit) as error:  # the boundary
         if timer is not None and timer.expired():
             message = f"{what} took longer than turn_timeout_s={timeout_s:g}"
-            raise _Broken(Failure(boundary.boundary, "TimeoutError", message)) from error
-        raise _Broken(failure_from(error, boundary=boundary.boundary)) from error
+            raise _EpisodeBroken(Failure(boundary.boundary, "TimeoutError", message)) from error
+        raise _EpisodeBroken(failure_from(error, boundary=boundary.boundary)) from error
 
 
 @types.coroutine
-def _resumed(call: Call[T], awaited: Any, suspended: Callable[[], None]) -> Generator[Any, Any, T]:
+def _resume(call: Call[T], awaited: Any, suspended: Callable[[], None]) -> Generator[Any, Any, T]:
     """The result of a call that has started and waits for `awaited`."""
     while True:
         suspended()
@@ -279,19 +282,27 @@ async def close_environment(environment: BaseEnvironment, timeout_s: float, seat
     closing = interruptible(GuardedEnvironment(environment).close(), timeout_s)
     try:
         await _cross(EpisodeError, "close()", closing, timeout_s, seat.waits)
-    except _Broken as broken:
+    except _EpisodeBroken as broken:
         _log.warning("close() of %s: %s: %s", type(environment).__name__, broken.failure.kind, broken.failure.message)
 
 
-def _trajectory(
-    attempt: Attempt, turns: tuple[Turn, ...], outcome: End | Failure, started_at: float, finished_at: float
+def make_trajectory(
+    attempt: Attempt,
+    turns: tuple[Turn, ...],
+    outcome: End | Failure,
+    started_at: float,
+    finished_at: float,
+    *,
+    threads: tuple[tuple[Turn, ...], ...] = (),
 ) -> Trajectory:
+    """The trajectory of an attempt, with its labels. Its reward is the sum of its turns, or none after a failure."""
     failure = outcome if isinstance(outcome, Failure) else None
-    versions = _versions(attempt, turns)
+    versions = _versions(attempt, [turn for thread in (turns, *threads) for turn in thread])
     return Trajectory(
         id=attempt.id,
         task=attempt.task,
         turns=turns,
+        threads=threads,
         end=outcome if isinstance(outcome, End) else End.FAILED,
         reward=Reward() if failure else _sum(turns),
         group=attempt.group,
@@ -317,6 +328,110 @@ def _sum(turns: tuple[Turn, ...]) -> Reward:
     return Reward(sum(turn.reward.total for turn in turns), parts, turns[-1].reward.success)
 
 
-def _versions(attempt: Attempt, turns: tuple[Turn, ...]) -> list[int]:
+def _versions(attempt: Attempt, turns: Sequence[Turn]) -> list[int]:
     sampled = [turn.tokens.versions_T[turn.tokens.mask_T] for turn in turns if turn.tokens is not None]
     return [int(v) for span in sampled if span.size for v in (span.min(), span.max())] or [attempt.version]
+
+
+Make = Callable[[str, Mapping[str, Any]], BaseEnvironment]
+"""Opens an environment by id (`name@version`) and settings."""
+
+
+@quickly
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An attempt to make, its policy, and the environment's settings. Picklable."""
+
+    attempt: Attempt
+    policy: PolicyChoice = field(default_factory=ScriptedPolicy)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: str = ""
+    """Seed of the policy's randomness; by default the attempt's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seated:
+    """An opponent that is asked in the seat of its attempt."""
+
+    rival: Policy
+    seat: Seat
+
+    async def act(self, conversation: tuple[Message, ...]) -> Action:
+        """The next action, given the whole conversation."""
+        await self.seat.turn()
+        with self.seat.asking():
+            return await self.rival.act(conversation)
+
+
+class LocalHost:
+    """Plays in this process, each episode in its own environment. A policy with weights is opened once.
+
+    Of past versions in a second seat those that were met last stay open, as many as the league has members.
+    """
+
+    def __init__(self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy = open_policy) -> None:
+        self._make = make
+        self._open_policy = open_policy
+        self._limits = EpisodeLimits(rollout.turn_timeout_s, rollout.episode_timeout_s)
+        self._opened: dict[str, PolicyFactory] = {}
+        self._rivals: OrderedDict[str, PolicyFactory] = OrderedDict()
+
+    async def play(self, plan: Plan, seat: Seat | None = None) -> Trajectory:
+        """Play one episode. Only configuration errors are raised."""
+        seat = seat or Rounds().seat()
+        seat.name = plan.attempt.id
+        boundary = EpisodeError.boundary
+        environment = None
+        try:
+            task = plan.attempt.task
+            with HangWatch(self._limits.turn_timeout_s):
+                environment = self._make(f"{task.environment}@{task.version}", plan.settings)
+            boundary = PolicyError.boundary
+            policy = self._factory(plan.policy)(environment, random.Random(plan.seed or plan.attempt.id))
+            boundary = EpisodeError.boundary
+            self._seat_rival(environment, plan, seat)
+        except (ConfigError, RegistryError):
+            raise
+        except Hang as error:
+            return failure_trajectory(plan.attempt, hang(str(error), self._limits.turn_timeout_s))
+        except Exception as error:  # noqa: BLE001 - the boundary
+            if environment is not None:
+                await close_environment(environment, self._limits.turn_timeout_s, seat)
+            return failure_trajectory(plan.attempt, failure_from(error, boundary=boundary))
+        if environment.player is None:
+            return await run_episode(environment, policy, plan.attempt, limits=self._limits, seat=seat)
+        seat.step_aside()  # its program asks the policy whenever it likes, in no round
+        try:
+            return await environment.player(policy, plan.attempt, limits=self._limits)
+        finally:
+            seat.back()
+
+    def _seat_rival(self, environment: BaseEnvironment, plan: Plan, seat: Seat) -> None:
+        """Give the second seat to the policy that the task names, if it names one."""
+        choice = rival_of(plan.attempt.task, plan.policy)
+        if choice is None:
+            return
+        factory = self._factory(choice) if choice == plan.policy else self._rival(choice, environment)
+        rival = factory(environment, random.Random(f"{plan.seed or plan.attempt.id}/opponent"))
+        environment.seat(_Seated(rival, seat))
+
+    def _rival(self, choice: PolicyChoice, environment: BaseEnvironment) -> PolicyFactory:
+        """A past version. Trouble with it is no mistake in the configuration, but fails the attempt."""
+        key = choice.model_dump_json()
+        if key not in self._rivals:
+            try:
+                self._rivals[key] = self._open_policy(choice)
+            except LoomError as error:
+                raise EpisodeError(f"opponent: {error}") from error
+        self._rivals.move_to_end(key)
+        while environment.league is not None and len(self._rivals) > environment.league.members:
+            self._rivals.popitem(last=False)
+        return self._rivals[key]
+
+    def _factory(self, choice: PolicyChoice) -> PolicyFactory:
+        if isinstance(choice, ScriptedPolicy):
+            return self._open_policy(choice)
+        key = choice.model_dump_json()
+        if key not in self._opened:
+            self._opened[key] = self._open_policy(choice)
+        return self._opened[key]

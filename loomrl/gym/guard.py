@@ -33,15 +33,11 @@ class GuardedEnvironment:
         self._total = 0.0
         self._running = False
 
-    def task(self, family: str, level: int, seed: int) -> Task:
-        """The task with this family, level and seed."""
-        return self.environment.task(family, level, seed)
-
     async def reset(self, task: Task | None = None) -> Observation:
         """Begin an attempt; None samples a task."""
         if self._memories is not None and remembers(self.environment):
-            task = self._task = self._memories.given(task or self.environment.sample_task(getrandbits(31)))
-        observation = checked_observation(await self.environment.reset(task), origin="reset()")
+            task = self._task = self._memories.attach(task or self.environment.sample_task(getrandbits(31)))
+        observation = check_observation(await self.environment.reset(task), origin="reset()")
         self._steps = 0
         self._total = 0.0
         self._running = True
@@ -50,7 +46,7 @@ class GuardedEnvironment:
     async def step(self, action: str) -> Step:
         """Act once. Anything but a correct Step in the right order is an EpisodeError."""
         self.check_running()
-        step = checked_step(await self.environment.step(action))
+        step = check_step(await self.environment.step(action))
         self._steps += 1
         self._total += step.reward.total
         limit = self.environment.settings.max_steps
@@ -70,14 +66,10 @@ class GuardedEnvironment:
         if not self._running:
             raise EpisodeError("step() before reset(), or after the episode ended. Call reset() first.")
 
-    def oracle(self) -> str:
-        """The next action of a perfect solver in the current state."""
-        return self.environment.oracle()
-
     async def memory(self) -> dict[str, Any] | None:
         """A JSON copy of the memory that the attempt leaves, if any."""
         memory = self.environment.memory()
-        return None if memory is None else checked_memory(memory)
+        return None if memory is None else check_memory(memory)
 
     async def close(self) -> None:
         """Release the environment's resources."""
@@ -95,25 +87,25 @@ class GuardedEnvironment:
 
 async def begin(environment: BaseEnvironment, task: Task) -> Observation:
     """The first observation of a task that is not played as an attempt; an EpisodeError names the environment."""
-    with _named(environment):
-        return checked_observation(await environment.reset(task), origin="reset()")
+    with _name_errors(environment):
+        return check_observation(await environment.reset(task), origin="reset()")
 
 
 async def act(environment: BaseEnvironment, action: str) -> Step:
     """A step of a task that is not played as an attempt; an EpisodeError names the environment."""
-    with _named(environment):
-        return checked_step(await environment.step(action))
+    with _name_errors(environment):
+        return check_step(await environment.step(action))
 
 
 @contextmanager
-def _named(environment: BaseEnvironment) -> Iterator[None]:
+def _name_errors(environment: BaseEnvironment) -> Iterator[None]:
     try:
         yield
     except EpisodeError as error:
         raise EpisodeError(f"environment {environment.name or type(environment).__name__}: {error}") from error
 
 
-def checked_observation(observation: object, *, origin: str) -> Observation:
+def check_observation(observation: object, *, origin: str) -> Observation:
     """`observation`, if it is a tuple of messages that can be stored."""
     remedy = 'Return a tuple of messages, such as (Message("user", text),).'
     if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
@@ -129,7 +121,7 @@ def checked_observation(observation: object, *, origin: str) -> Observation:
     return observation
 
 
-def checked_memory(memory: object) -> dict[str, Any]:
+def check_memory(memory: object) -> dict[str, Any]:
     """`memory` after a JSON round trip, if it is an object that can be stored."""
     remedy = "Return a mapping of plain JSON values, or None."
     if not isinstance(memory, Mapping):
@@ -155,7 +147,7 @@ def _check_images(images: object, origin: str) -> None:
             raise EpisodeError(f"{origin} returned an image that cannot be used: {wrong}. Give a PNG file's bytes.")
 
 
-def checked_step(step: object) -> Step:
+def check_step(step: object) -> Step:
     """`step` with its numbers as floats, if it is the five-tuple of the contract."""
     remedy = "Return Step(observation, reward, terminated, truncated, info)."
     if not isinstance(step, Step):
@@ -170,7 +162,7 @@ def checked_step(step: object) -> Step:
                 "loomrl.gym.base. Only where `reset` and `step` are both plain functions are tuples read."
             )
         raise EpisodeError(f"step() returned {_show(step)}. {remedy}")
-    checked_observation(step.observation, origin="step()")
+    check_observation(step.observation, origin="step()")
     for name, value in (("terminated", step.terminated), ("truncated", step.truncated)):
         if not isinstance(value, bool):
             raise EpisodeError(f"step() returned {name}={_show(value)}; True or False is needed.")
@@ -178,10 +170,10 @@ def checked_step(step: object) -> Step:
         raise EpisodeError("step() returned terminated and truncated both. An episode has one end: choose.")
     if not isinstance(step.info, dict):
         raise EpisodeError(f"step() returned info={_show(step.info)}; a dict is needed.")
-    return step._replace(reward=checked_reward(step.reward))
+    return step._replace(reward=check_reward(step.reward))
 
 
-def checked_reward(reward: object) -> Reward:
+def check_reward(reward: object) -> Reward:
     """`reward` with plain floats, if all of it is finite and success lies in 0..1."""
     if not isinstance(reward, Reward):
         raise EpisodeError(f"step() returned reward={_show(reward)}. Return Reward(total, parts, success).")

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from loomrl.config import EvaluationConfig, PolicyChoice
 from loomrl.errors import ConfigError
-from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, Family, family_key
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.curriculum import HELD_OUT_SEEDS, TaskDraw, TaskFamily, family_key
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.memory import MEMORY, MemoryBank, remembers
 from loomrl.gym.preference import Preference
-from loomrl.gym.task_mixture import Member, TaskMixture
+from loomrl.gym.task_mixture import MixtureMember, TaskMixture
 from loomrl.types import End, Group, Source, Task, Trajectory
 
 SEEDS_APART = 1_000_003
@@ -24,37 +23,37 @@ LEVELS = (1, 5, 10)
 """Default number and levels of held-out tasks, where they are generated."""
 
 
-def held_out(mixture: TaskMixture, settings: EvaluationConfig) -> list[Draw]:
+def draw_held_out(mixture: TaskMixture, settings: EvaluationConfig) -> list[TaskDraw]:
     """Held-out tasks: divided among environments by their shares, and evenly among families and levels, even if there
     are fewer tasks than combinations. Where tasks are rows of a list, no row comes twice; without a number of episodes
     all of them come.
     """
     first = HELD_OUT_SEEDS.start + settings.seed * SEEDS_APART % len(HELD_OUT_SEEDS)
-    by_environment: dict[str, list[Family]] = {}
+    by_environment: dict[str, list[TaskFamily]] = {}
     for family in mixture.families:
         by_environment.setdefault(family.environment, []).append(family)
     shares = {name: families[0].share for name, families in by_environment.items()}
-    counts = _divided(settings.episodes or EPISODES, shares)
-    draws: list[Draw] = []
+    counts = _divide(settings.episodes or EPISODES, shares)
+    draws: list[TaskDraw] = []
     for name, families in by_environment.items():
         rows = {family.key: _rows(mixture.members[name], family, settings) for family in families}
         everything = sum(len(listed or ()) for listed in rows.values())
         is_listed = all(listed is not None for listed in rows.values())
         count = everything if is_listed and settings.episodes is None else counts[name]
-        draws += _drawn(families, rows, settings.levels or LEVELS, min(count, everything) if is_listed else count)
+        draws += _draw_tasks(families, rows, settings.levels or LEVELS, min(count, everything) if is_listed else count)
     if not draws:
         raise ConfigError(f"evaluation.levels={list(settings.levels or ())}: no held-out row has one of these levels.")
     return [draw if draw.seed >= 0 else replace(draw, seed=first + index) for index, draw in enumerate(draws)]
 
 
-def _divided(count: int, shares: Mapping[str, float]) -> dict[str, int]:
-    """So many among these, by their shares; what rounding leaves goes to the largest remainders."""
+def _divide(count: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """`count` divided by shares; the rest after rounding goes to the largest remainders."""
     whole = {name: math.floor(count * share / math.fsum(shares.values())) for name, share in shares.items()}
     left = sorted(shares, key=lambda name: whole[name] - count * shares[name])[: count - sum(whole.values())]
     return {name: number + (name in left) for name, number in whole.items()}
 
 
-def _rows(member: Member, family: Family, settings: EvaluationConfig) -> list[tuple[int, int]] | None:
+def _rows(member: MixtureMember, family: TaskFamily, settings: EvaluationConfig) -> list[tuple[int, int]] | None:
     """Level and seed of each row of a family that is held out, in an order of the evaluation's seed; None if its tasks
     are generated.
     """
@@ -67,13 +66,13 @@ def _rows(member: Member, family: Family, settings: EvaluationConfig) -> list[tu
     return rows
 
 
-def _drawn(
-    families: Sequence[Family], rows: Mapping[str, list[tuple[int, int]] | None], levels: Sequence[int], count: int
-) -> list[Draw]:
-    """So many tasks of one environment, family by family. A seed of -1 is still to be given."""
+def _draw_tasks(
+    families: Sequence[TaskFamily], rows: Mapping[str, list[tuple[int, int]] | None], levels: Sequence[int], count: int
+) -> list[TaskDraw]:
+    """`count` tasks of one environment, family by family. A seed of -1 is assigned later."""
     if count < len(families):  # not the first of them: neighbours are alike
         families = [families[index * len(families) // count] for index in range(count)]
-    draws: list[Draw] = []
+    draws: list[TaskDraw] = []
     round_trip = math.lcm(len(families) or 1, len(levels))
     index = 0
     while len(draws) < count and any(rows[family.key] != [] for family in families):
@@ -81,14 +80,14 @@ def _drawn(
         level = levels[(index + index // round_trip) % len(levels)]
         listed = rows[family.key]
         if listed is None:
-            draws.append(Draw(family, family.at(level), -1))
+            draws.append(TaskDraw(family, family.at(level), -1))
         elif listed:
-            draws.append(Draw(family, *listed.pop()))
+            draws.append(TaskDraw(family, *listed.pop()))
         index += 1
     return draws
 
 
-def left_out(mixture: TaskMixture, tasks: Iterable[Task]) -> list[str]:
+def list_left_out(mixture: TaskMixture, tasks: Iterable[Task]) -> list[str]:
     """The families that none of these held-out tasks is of, and of lists the number of rows that are not among them."""
     seen: dict[str, set[tuple[int, int]]] = {}
     for task in tasks:
@@ -164,7 +163,7 @@ class HeldOut:
         if trajectory.end is not End.FAILED and MEMORY not in trajectory.extra:
             self._free += self._rows.pop(family)  # it remembers nothing, so they need not wait for each other
 
-    def played(self, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]) -> list[Trajectory]:
+    def play_all(self, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]) -> list[Trajectory]:
         """All trajectories, in the order of the tasks; `play` plays a wave."""
         for wave in self.waves():
             for trajectory in play(wave):
@@ -183,7 +182,7 @@ class HeldOut:
 
     def _remembering(self, plan: Plan) -> Plan:
         attempt = plan.attempt
-        return replace(plan, attempt=replace(attempt, task=self._memories.given(attempt.task)))
+        return replace(plan, attempt=replace(attempt, task=self._memories.attach(attempt.task)))
 
 
 def _plans(
@@ -197,7 +196,7 @@ def _plans(
 ) -> list[Plan]:
     """The plans, equal for every run; with preferences, all tasks by each of them."""
     plans = []
-    tasks = held_out(mixture, settings)
+    tasks = draw_held_out(mixture, settings)
     asked = [replace(task, preference=preference) for preference in preferences for task in tasks]
     size = settings.attempts
     for index, draw in enumerate(draw for draw in asked or tasks for _ in range(size)):

@@ -54,7 +54,7 @@ class MemoryBank:
         """Make this the initial memory of later tasks of the same family."""
         self._snapshots[family_key(task)] = snapshot
 
-    def given(self, task: Task) -> Task:
+    def attach(self, task: Task) -> Task:
         """The task with its family's newest snapshot, unless it already has a memory or there is none."""
         return task if MEMORY in task.parameters else with_memory(task, self.snapshot(family_key(task)))
 

@@ -20,7 +20,7 @@ def expose(name: str, version: str) -> str:
         register(
             id,
             entry_point="loomrl.gym.facade:TextEnvironment",
-            vector_entry_point="loomrl.gym.vector:TextVectorEnvironment",
+            vector_entry_point="loomrl.gym.facade:TextVectorEnvironment",
             kwargs={"environment": name},
         )
     return id
@@ -31,12 +31,12 @@ def expose_announced() -> None:
     `expose`.
     """
     for entry in importlib.metadata.entry_points(group=GROUP):
-        version = declared_version(entry.value)
+        version = read_version(entry.value)
         if version is not None:
             expose(entry.name, version)
 
 
-def declared_version(entry_point: str) -> str | None:
+def read_version(entry_point: str) -> str | None:
     """The `version = "…"` of a class, read from its source, also through `from … import …`.
 
     Importing it would take long, and would fail for a module whose own import led here.
@@ -50,7 +50,7 @@ def declared_version(entry_point: str) -> str | None:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 if name == (alias.asname or alias.name):
-                    return declared_version(f"{node.module}:{alias.name}")
+                    return read_version(f"{node.module}:{alias.name}")
     return None
 
 
@@ -75,12 +75,12 @@ def _source(module: str) -> Path | None:
     for depth, name in enumerate(rest, start=1):
         inside = [place / name for place in places]
         is_there = any(path.is_dir() or path.with_suffix(".py").is_file() for path in inside)
-        places = inside if is_there else _mapped(".".join((top, *rest[:depth])), places)
+        places = inside if is_there else _find_mapped(".".join((top, *rest[:depth])), places)
     files = (path for place in places for path in (place.with_suffix(".py"), place / "__init__.py"))
     return next((path for path in files if path.is_file()), None)
 
 
-def _mapped(package: str, places: list[Path]) -> list[Path]:
+def _find_mapped(package: str, places: list[Path]) -> list[Path]:
     """The folders of a package that an editable installation maps to another place than its parent's."""
     for finder in sys.meta_path:
         spec = finder.find_spec(package, [str(place) for place in places])

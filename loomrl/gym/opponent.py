@@ -1,7 +1,7 @@
 """The second seat of a game in a training run: a past version of the policy, the present one, or a scripted player.
 
 An opponent is part of the task, as a memory and a preference are, so that all attempts of a group meet the same one,
-and a trajectory tells whom it was played against. Whoever hosts the episode seats it.
+and a trajectory names its opponent. The host of the episode seats it.
 """
 
 from collections.abc import Mapping
@@ -28,18 +28,18 @@ Opponent = Mapping[str, Any]
 """`kind`: past, present or scripted; of a past one also its `version`, and the `url` of its checkpoint."""
 
 
-class Reply(Protocol):
-    """What a policy says."""
+class RivalReply(Protocol):
+    """An answer of a policy."""
 
     @property
     def text(self) -> str:
-        """In words."""
+        """Its words."""
 
 
 class Rival(Protocol):
-    """A policy (`loomrl.gym.policy`), as those know it who play against it."""
+    """A policy as environments see it. `loomrl.gym.policy` imports their contract, so it cannot be named here."""
 
-    async def act(self, conversation: tuple[Message, ...]) -> Reply:
+    async def act(self, conversation: tuple[Message, ...]) -> RivalReply:
         """The next action, given the whole conversation."""
 
 
@@ -67,7 +67,7 @@ class LeagueSettings(Config):
             )
         return self
 
-    def scripted_name(self, task: Task) -> str:
+    def rating_name(self, task: Task) -> str:
         """The name of the scripted opponent in this task, for ratings."""
         return SCRIPTED
 

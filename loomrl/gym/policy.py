@@ -4,6 +4,7 @@ import inspect
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from loomrl.config import CustomPolicy, LanguagePolicy, OpenAIPolicy, PolicyChoice, ScriptedPolicy
@@ -35,62 +36,62 @@ OpenPolicy = Callable[[PolicyChoice], PolicyFactory]
 """Opens any policy that an experiment can choose, such as `open_policy`; the result serves many episodes."""
 
 
-class OraclePolicy:
-    """Asks the environment for the perfect action."""
-
-    def __init__(self, environment: BaseEnvironment, rng: random.Random) -> None:
-        self._environment = environment
-
-    async def act(self, conversation: tuple[Message, ...]) -> Action:
-        """The oracle's next action."""
-        return Action(self._environment.oracle())
-
-
-class RandomPolicy:
-    """Well-formed actions without skill."""
+class _ScriptedPolicy:
+    """Acts by the environment's state and ignores the conversation."""
 
     def __init__(self, environment: BaseEnvironment, rng: random.Random) -> None:
         self._environment = environment
         self._rng = rng
 
     async def act(self, conversation: tuple[Message, ...]) -> Action:
+        """The next action."""
+        return Action(self.choose())
+
+    def choose(self) -> str:
+        """The action in the current state."""
+        raise NotImplementedError
+
+
+class OraclePolicy(_ScriptedPolicy):
+    """Asks the environment for the perfect action."""
+
+    def choose(self) -> str:
+        """The oracle's next action."""
+        return self._environment.oracle()
+
+
+class RandomPolicy(_ScriptedPolicy):
+    """Well-formed actions without skill."""
+
+    def choose(self) -> str:
         """A random action in the environment's own language."""
-        return Action(self._environment.random_action(self._rng))
+        return self._environment.random_action(self._rng)
 
 
-class ConstantPolicy:
+class ConstantPolicy(_ScriptedPolicy):
     """Gives the same well-formed answer in every turn of every episode."""
 
-    def __init__(self, environment: BaseEnvironment, rng: random.Random) -> None:
-        self._environment = environment
-        self._action: Action | None = None
+    @cached_property
+    def _answer(self) -> str:
+        return self._environment.random_action(random.Random(0))
 
-    async def act(self, conversation: tuple[Message, ...]) -> Action:
+    def choose(self) -> str:
         """Its only action: the first random action with seed 0."""
-        if self._action is None:
-            self._action = Action(self._environment.random_action(random.Random(0)))
-        return self._action
-
-
-class HackPolicy:
-    """Tries the `index`-th of the environment's known hacks, in every turn."""
-
-    def __init__(self, environment: BaseEnvironment, rng: random.Random, index: int) -> None:
-        self._environment = environment
-        self._index = index
-
-    async def act(self, conversation: tuple[Message, ...]) -> Action:
-        """That hack in the current state, or an empty text if there is none."""
-        hacks = self._environment.hacks()
-        return Action(hacks[self._index] if self._index < len(hacks) else "")
-
-
-SCRIPTED: dict[str, PolicyFactory] = {"oracle": OraclePolicy, "random": RandomPolicy, "constant": ConstantPolicy}
+        return self._answer
 
 
 def hack_policy(index: int) -> PolicyFactory:
-    """The factory of the policy that tries hack `index`."""
-    return lambda environment, rng: HackPolicy(environment, rng, index)
+    """The factory of the policy that tries the environment's known hack `index` in every turn."""
+
+    class HackPolicy(_ScriptedPolicy):
+        def choose(self) -> str:
+            hacks = self._environment.hacks()
+            return hacks[index] if index < len(hacks) else ""
+
+    return HackPolicy
+
+
+SCRIPTED: dict[str, PolicyFactory] = {"oracle": OraclePolicy, "random": RandomPolicy, "constant": ConstantPolicy}
 
 
 def open_policy(choice: PolicyChoice) -> PolicyFactory:

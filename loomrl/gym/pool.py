@@ -1,7 +1,7 @@
 """The front door of the SDK: environments to play by hand, and a pool that plays thousands of episodes at a time."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from functools import cached_property
 from types import TracebackType
@@ -9,12 +9,14 @@ from typing import Any, Self
 
 from loomrl.config import RolloutConfig
 from loomrl.gym.catalogue import EnvironmentType, make
+from loomrl.gym.episode import LocalHost, Make, Plan
 from loomrl.gym.host.actor import ActorHost, refuse_crowd
-from loomrl.gym.host.local import Host, LocalHost, Make, Plan
 from loomrl.gym.host.rounds import Rounds, Seat
 from loomrl.gym.manual import ManualEnvironment
 from loomrl.gym.policy import OpenPolicy, open_policy
 from loomrl.types import Group, Trajectory
+
+Play = Callable[[Plan, Seat], Awaitable[Trajectory]]
 
 
 class LoomRLGym:
@@ -40,6 +42,7 @@ class LoomRLGym:
         self._in_rounds = in_rounds
         self._make = make
         self._open_policy = open_policy
+        self._local = LocalHost(make, self._rollout, open_policy=open_policy)
         self.environments: list[ManualEnvironment] = []
         """Those that were created to be played by hand."""
 
@@ -56,9 +59,10 @@ class LoomRLGym:
         if self._rollout.runners:
             refuse_crowd(self._rollout.runners)
         rounds = Rounds()
+        players: list[Play] = [actor.play for actor in self._actors] or [self._local.play]
         rooms = [
-            (host, (rounds if self._in_rounds else Rounds()).seat())
-            for host in self._hosts
+            (play, (rounds if self._in_rounds else Rounds()).seat())
+            for play in players
             for _ in range(self._rollout.concurrency)
         ]
         finished: asyncio.Queue[Trajectory | None] = asyncio.Queue(maxsize=len(rooms))
@@ -84,7 +88,7 @@ class LoomRLGym:
 
     async def close(self) -> None:
         """Let go of the actors."""
-        await asyncio.gather(*(host.close() for host in self._hosts))
+        await asyncio.gather(*(actor.close() for actor in self._actors))
 
     async def __aenter__(self) -> Self:
         return self
@@ -95,28 +99,26 @@ class LoomRLGym:
         await self.close()
 
     @cached_property
-    def _hosts(self) -> list[Host]:
-        if not self._rollout.runners:
-            return [LocalHost(self._make, self._rollout, open_policy=self._open_policy)]
+    def _actors(self) -> list[ActorHost]:
         runners = range(self._rollout.runners)
         return [ActorHost(self._make, self._rollout, open_policy=self._open_policy) for _ in runners]
 
 
 async def _play_all(
-    rooms: list[tuple[Host, Seat]], plans: Iterator[Plan], finished: asyncio.Queue[Trajectory | None]
+    rooms: list[tuple[Play, Seat]], plans: Iterator[Plan], finished: asyncio.Queue[Trajectory | None]
 ) -> None:
     """Play in all rooms until the plans run out, then put None. The first error ends them all and is raised."""
 
-    async def occupy(host: Host, seat: Seat) -> None:
+    async def occupy(play: Play, seat: Seat) -> None:
         with seat:
             for plan in plans:
-                await finished.put(await host.play(plan, seat))
+                await finished.put(await play(plan, seat))
 
     failure: Exception | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
-            for host, seat in rooms:
-                tasks.create_task(occupy(host, seat))
+            for play, seat in rooms:
+                tasks.create_task(occupy(play, seat))
     except ExceptionGroup as failures:
         failure = failures.exceptions[0]
     await finished.put(None)

@@ -1,7 +1,7 @@
-"""Preferences among objectives, as a language policy reads them: a line of what it is shown first.
+"""Preferences among objectives, as a language policy reads them: a line of its first observation.
 
-A preference is part of the task, as a memory is, so that an attempt can be replayed from its trajectory alone. Being
-text it needs nothing of engines, recordings and servers.
+A preference is part of the task, as a memory is, so that an attempt can be replayed from its trajectory alone. As text
+it needs no support in engines, recordings and servers.
 """
 
 import math
@@ -29,8 +29,8 @@ def preference_of(task: Task) -> Preference | None:
     return found
 
 
-def shown(observation: Observation, preference: Preference | None) -> Observation:
-    """What is observed first, with the preference in its system message; one without is put before it."""
+def add_preference(observation: Observation, preference: Preference | None) -> Observation:
+    """The first observation with the preference in its system message, which is added if it is missing."""
     if preference is None:
         return observation
     first = observation[0] if observation else None
@@ -53,8 +53,8 @@ def percents(preference: Preference) -> dict[str, int]:
     return rounded
 
 
-def asked(given: object, objectives: Sequence[str]) -> Preference:
-    """A caller's preference among these objectives, those left out with weight 0; a ConfigError if it is none."""
+def parse_weights(given: object, objectives: Sequence[str]) -> Preference:
+    """A caller's preference as weights of these objectives, 0 for those left out; a ConfigError if it is invalid."""
     told = f"preference={given!r:.80}"
     if not isinstance(given, Mapping) or not given:
         raise ConfigError(f"{told}: an object is needed, such as {dict.fromkeys(objectives, 1 / len(objectives))}.")

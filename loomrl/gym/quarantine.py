@@ -1,27 +1,17 @@
 """Quarantine: task families and whole environments that keep failing are paused, reported, recorded, and retried.
 
-    quarantine = Quarantine(experiment.rollout.quarantine)
-    curriculum = Quarantined(open_curriculum(mixture.families, experiment.curriculum), quarantine)
-
-    draw = curriculum.draw(rng)                         # EpisodeError with all causes if nothing is left to draw
-    ...
-    for case in quarantine.observe(attempts):           # once per update: all its attempts, stored or new, any order
-        report(str(case))                               # before the lease, which is empty if all of them failed
-    curriculum.observe(outcomes)                        # of usable attempts
-    state = curriculum.state_dict()                     # includes the quarantine
-
-`quarantine.cases` lists the current cases.
+Once per update it observes all attempts, stored or new, in any order, and before the lease: a lease is empty if all of
+them failed.
 """
 
-import random
 from collections import Counter, deque
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from loomrl.config import QuarantineConfig
 from loomrl.errors import EpisodeError, ScorerError
-from loomrl.gym.curriculum import Curriculum, Draw, Outcome, family_key
+from loomrl.gym.curriculum import family_key
 from loomrl.types import Failure, Trajectory
 
 BLAMED = (EpisodeError.boundary, ScorerError.boundary)
@@ -29,7 +19,7 @@ BLAMED = (EpisodeError.boundary, ScorerError.boundary)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class QuarantineCase:
     """A quarantined family or environment."""
 
     name: str
@@ -50,7 +40,7 @@ class Case:
         )
 
 
-class Quarantine:
+class FamilyQuarantine:
     """Decides from attempts what is quarantined. Equal attempts, in any order within an update, decide equally."""
 
     def __init__(self, settings: QuarantineConfig) -> None:
@@ -59,12 +49,12 @@ class Quarantine:
         self._recent: dict[str, dict[str, deque[str]]] = {}
         """Environment → family key → causes of the latest attempts, empty for one that succeeded."""
         self._examples: dict[str, str] = {}
-        self._cases: dict[str, Case] = {}
+        self._cases: dict[str, QuarantineCase] = {}
         self._times: Counter[str] = Counter()
         """Number of quarantines of each name so far."""
 
     @property
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[QuarantineCase]:
         """All current cases."""
         return list(self._cases.values())
 
@@ -72,7 +62,7 @@ class Quarantine:
         """True if tasks of this family key may be drawn."""
         return not any(family == name or family.startswith(f"{name}/") for name in self._cases)
 
-    def observe(self, attempts: Iterable[Trajectory]) -> list[Case]:
+    def observe(self, attempts: Iterable[Trajectory]) -> list[QuarantineCase]:
         """Learn from all attempts of one update, release cases whose time is over, and return the new ones."""
         self._updates += 1
         for case in self.cases:
@@ -89,7 +79,7 @@ class Quarantine:
         if failure:
             self._examples[family] = failure.message[:300]
 
-    def _judge(self, environment: str) -> list[Case]:
+    def _judge(self, environment: str) -> list[QuarantineCase]:
         """New cases: the environment if several of its families fail and none is healthy, else single families."""
         if environment in self._cases:
             return []
@@ -107,11 +97,11 @@ class Quarantine:
     def _failing(self, causes: Collection[str]) -> bool:
         return _failures(causes) >= self.settings.share * len(causes)
 
-    def _admit(self, name: str, causes: Collection[str], example: str) -> Case:
+    def _admit(self, name: str, causes: Collection[str], example: str) -> QuarantineCase:
         until = self._updates + self.settings.probation * 2 ** self._times[name]
         self._times[name] += 1
         counts = dict(Counter(filter(None, causes)).most_common())
-        self._cases[name] = Case(name, self._updates, until, len(causes), counts, example)
+        self._cases[name] = QuarantineCase(name, self._updates, until, len(causes), counts, example)
         return self._cases[name]
 
     def _release(self, name: str) -> None:
@@ -137,44 +127,8 @@ class Quarantine:
         self._updates = state["updates"]
         self._recent = {e: {f: deque(cs, window) for f, cs in recent.items()} for e, recent in state["recent"].items()}
         self._examples = dict(state["examples"])
-        self._cases = {case["name"]: Case(**case) for case in state["cases"]}
+        self._cases = {case["name"]: QuarantineCase(**case) for case in state["cases"]}
         self._times = Counter(state["times"])
-
-
-class Quarantined:
-    """A curriculum that never draws a quarantined family."""
-
-    def __init__(self, curriculum: Curriculum, quarantine: Quarantine) -> None:
-        self._curriculum = curriculum
-        self._quarantine = quarantine
-
-    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
-        """The next task; an EpisodeError with the causes if no family is left."""
-        families = self.progress().keys()
-        barred = {family for family in families if family in without or not self._quarantine.allows(family)}
-        if barred == families:
-            cases = "; ".join(map(str, self._quarantine.cases))
-            raise EpisodeError(
-                f"no task family is left to draw from: {cases}. Repair these environments, or leave them out."
-            )
-        return self._curriculum.draw(rng, without=barred)
-
-    def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Learn from the outcomes of one update."""
-        self._curriculum.observe(outcomes)
-
-    def progress(self) -> dict[str, float]:
-        """Level per family key, including quarantined ones."""
-        return self._curriculum.progress()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The curriculum's state and the quarantine's."""
-        return {"curriculum": self._curriculum.state_dict(), "quarantine": self._quarantine.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        self._curriculum.load_state_dict(state["curriculum"])
-        self._quarantine.load_state_dict(state["quarantine"])
 
 
 def _failures(causes: Iterable[str]) -> int:

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.gym.answer import ANSWER_FORMAT, REMINDER, Submission, parse_submission
+from loomrl.gym.answer import ANSWER_FORMAT, REMINDER, TaggedAnswer, parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -44,7 +44,7 @@ class QuestionEnvironment(BaseEnvironment):
         """The question of this task; keeps the data needed to judge the answer."""
 
     @abstractmethod
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         """The reward of an answer."""
 
     @property

@@ -25,8 +25,8 @@ from loomrl.config.rewards import (
     RulesPart,
 )
 from loomrl.errors import ConfigError, ScorerError, failure_from
-from loomrl.gym.judge.judge import conversation
-from loomrl.gym.rubric.judge import Grade, RubricJudge, open_rubric
+from loomrl.gym.judge import conversation
+from loomrl.gym.rubric_judge import RubricGrade, RubricJudge, open_rubric
 from loomrl.named import named
 from loomrl.safety.open import open_text_rules
 from loomrl.safety.rule import TextRule
@@ -34,14 +34,14 @@ from loomrl.safety.screen import find_breaks
 from loomrl.types import End, Reward, Trajectory, Turn
 
 X = TypeVar("X")
-Grades = Mapping[str, "Future[Grade]"]
+Grades = Mapping[str, "Future[RubricGrade]"]
 REMEMBERED = 4096
 """Answers that novelty remembers; the oldest are forgotten first."""
 HALF_AT = 100
 """Words at which an efficient solution is worth half."""
 _WORD = re.compile(r"\w+")
 RUBRIC = "rubric"
-"""Under this name an attempt's `extra` has the grades of its rubrics, by part."""
+"""Key in an attempt's `extra` of the grades of its rubrics, by part."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RewardComponent(Generic[X]):
         return scored
 
     def scores(self, attempt: X) -> float | tuple[float, ...]:
-        """As `score`, or the raw scores of all turns."""
+        """The raw score, or the raw scores of all turns."""
         try:
             told = self.compute_fn(attempt)
             scored = tuple(map(float, told)) if np.ndim(told) else float(told)  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ class RewardComponent(Generic[X]):
         return scored
 
 
-class Novelty:
+class ActionNovelty:
     """Novelty of an attempt's actions: 1 if they were never trained on, 1/√2 if once."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ def _plain(text: str) -> str:
 
 
 def _length(turn: Turn) -> int:
-    """Tokens of an answer; words, where nobody has the tokens."""
+    """Tokens of an answer; words if its tokens are unknown."""
     return len(turn.action.split()) if turn.tokens is None else int(turn.tokens.mask_T.sum())
 
 
@@ -179,23 +179,22 @@ class Shaping:
         self.adaptation = adaptation
         self.weights = {component.name: component.weight for component in components}
 
-    def shaped(self, attempt: Trajectory) -> Trajectory:
-        """The attempt with the parts added to its last turn's reward; one that cannot be scored has failed."""
-        return self._shaped(attempt, self._begun(attempt))
+    def shape(self, attempts: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """The attempts with the parts added to their last turn's reward; one that cannot be scored has failed.
 
-    def all_shaped(self, attempts: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        """As `shaped`, once all have come: judges are asked about the first while the others are still being played."""
-        begun = [(attempt, self._begun(attempt)) for attempt in attempts]
+        They are yielded once all have come: judges are asked about the first while the others are still being played.
+        """
+        begun = [(attempt, self._ask_judges(attempt)) for attempt in attempts]
         for attempt, grades in begun:
-            yield self._shaped(attempt, grades)
+            yield self._add_parts(attempt, grades)
 
-    def _begun(self, attempt: Trajectory) -> Grades:
-        """What judges are asked about this attempt, by part."""
+    def _ask_judges(self, attempt: Trajectory) -> Grades:
+        """The grades by part, which come later."""
         if attempt.failure is not None or not attempt.turns:
             return {}
         return {name: judge.begin(conversation(attempt)) for name, judge in self._rubrics().items()}
 
-    def _shaped(self, attempt: Trajectory, begun: Grades) -> Trajectory:
+    def _add_parts(self, attempt: Trajectory, begun: Grades) -> Trajectory:
         if not self.components or attempt.failure is not None or not attempt.turns:
             return attempt
         own = self.weights.keys() & attempt.reward.parts.keys()
@@ -236,8 +235,8 @@ class Shaping:
     def _rubrics_by(self) -> dict[str, str]:
         return {name: judge.sha256 for name, judge in self._rubrics().items()}
 
-    def _novelties(self) -> list[Novelty]:
-        return [c.compute_fn for c in self.components if isinstance(c.compute_fn, Novelty)]
+    def _novelties(self) -> list[ActionNovelty]:
+        return [c.compute_fn for c in self.components if isinstance(c.compute_fn, ActionNovelty)]
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, what is known, and what rubrics are judged by, as JSON."""
@@ -274,7 +273,7 @@ def open_shaping(config: RewardConfig) -> Shaping:
         elif isinstance(part, EfficiencyPart):
             components.append(RewardComponent("efficiency", part.weight, efficiency))
         else:
-            components.append(RewardComponent("novelty", part.weight, Novelty()))
+            components.append(RewardComponent("novelty", part.weight, ActionNovelty()))
     return Shaping(components, adaptation=config.adaptation)
 
 
@@ -302,7 +301,7 @@ def _mean(component: RewardComponent[Trajectory], attempts: Sequence[Trajectory]
 def _scores(component: RewardComponent[Trajectory], attempt: Trajectory) -> dict[int, float]:
     """The component's scores by the place of the turn whose reward they are part of: the last one's, or every turn's.
 
-    That of a rubric is on record once the attempt is shaped, and nobody is asked again.
+    A rubric's score is on record once the attempt is shaped; its judge is not asked again.
     """
     if isinstance(component.compute_fn, RubricJudge) and RUBRIC in attempt.extra:
         return {len(attempt.turns) - 1: float(attempt.extra[RUBRIC][component.name]["score"])}

@@ -73,7 +73,7 @@ class Scorer:
                 worker = worker or self._start()
                 try:
                     return worker.call(arguments, self.deadline_s)
-                except _Broken:
+                except _CallFailed:
                     worker.kill()
                     worker = None
             fresh = self._start()
@@ -93,12 +93,12 @@ class Scorer:
         """The control call; a worker that fails it is killed, and no answer is blamed."""
         try:
             worker.call(self.control, deadline_s)
-        except _Broken as error:
+        except _CallFailed as error:
             worker.kill()
             raise ScorerError(f"{self.entry_point} fails its control call {self.control}: {error}.") from None
 
 
-class _Broken(Exception):
+class _CallFailed(Exception):
     """A call that was not answered in time, or whose worker died."""
 
 
@@ -118,7 +118,7 @@ class _Worker:
         )
         try:
             ready = self._read_line(START_TIMEOUT_S)
-        except _Broken as error:
+        except _CallFailed as error:
             self.kill()
             raise ScorerError(f"{entry_point}: the scorer process did not start: {error}.") from None
         if ready != READY:
@@ -131,10 +131,10 @@ class _Worker:
         try:
             self._process.stdin.write(json.dumps([deadline_s, *arguments]).encode() + b"\n")
         except OSError as error:
-            raise _Broken(f"its process is gone ({error})") from None
+            raise _CallFailed(f"its process is gone ({error})") from None
         answer = json.loads(self._read_line(PATIENCE * deadline_s))
         if answer is None:
-            raise _Broken("out of memory or out of stack")
+            raise _CallFailed("out of memory or out of stack")
         return float(answer)
 
     def kill(self) -> None:
@@ -149,10 +149,10 @@ class _Worker:
         deadline = time.monotonic() + timeout_s
         while not line.endswith(b"\n"):
             if not is_readable(descriptor, max(0.0, deadline - time.monotonic())):
-                raise _Broken(f"no answer within {timeout_s:g} s")
+                raise _CallFailed(f"no answer within {timeout_s:g} s")
             chunk = os.read(descriptor, 65536)
             if not chunk:
-                raise _Broken(f"its process ended with status {self._process.wait()}")
+                raise _CallFailed(f"its process ended with status {self._process.wait()}")
             line += chunk
         return line.strip()
 

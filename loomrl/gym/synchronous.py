@@ -1,4 +1,4 @@
-"""Environments whose `reset` and `step` are plain functions, run off the event loop and read as the contract wants.
+"""The two ways between plain code and an event loop: a loop on its own thread, and environments with plain functions.
 
     class Guess(BaseEnvironment):
         def __init__(self, config): self.highest = config["highest"]
@@ -13,11 +13,13 @@ a `Reward`. Of a number, success at the end is `info["success"]` if given, else 
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from functools import lru_cache
 from queue import SimpleQueue
 from random import getrandbits
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict
 
@@ -25,6 +27,53 @@ from loomrl.errors import EpisodeError
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.threshold import reaches
 from loomrl.types import Message, Observation, Reward, Task
+
+T = TypeVar("T")
+
+
+class PrivateLoop:
+    """Runs coroutines for a synchronous caller. Ends with `close`, or once it is garbage-collected."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_run, args=(self._loop,), daemon=True, name="loomrl-loop")
+        thread.start()
+        self._end = weakref.finalize(self, _stop, self._loop, thread)
+
+    @property
+    def running(self) -> bool:
+        """False once it is closed, explicitly or by the program's end."""
+        return self._end.alive
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`; it is cancelled when the caller is interrupted."""
+        future = self.start(work)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Begin `work`; its result comes later."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """End the thread. May be called again."""
+        self._end()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():
+        thread.join()
+
 
 FIVE = "(observation, reward, terminated, truncated, info)"
 
@@ -53,7 +102,7 @@ def asynchronous(cls: type[BaseEnvironment], threshold: float | None = None) -> 
             super().__init__(dict(settings or {}))
             if "settings" not in vars(self):
                 self.settings = _Free.parse(settings or {}, origin=f"{cls.__name__} settings")
-            self._off_loop: _Thread | None = None
+            self._off_loop: _EnvironmentThread | None = None
             self._earned = 0.0
 
         async def reset(self, task: Task | None = None) -> Observation:
@@ -80,7 +129,7 @@ def asynchronous(cls: type[BaseEnvironment], threshold: float | None = None) -> 
 
         async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
             if self._off_loop is None:
-                self._off_loop = _Thread()
+                self._off_loop = _EnvironmentThread()
             return await self._off_loop.call(function, *arguments)
 
         def _success(self, info: Mapping[str, Any]) -> float:
@@ -129,8 +178,8 @@ def read_step(given: object) -> Step:
     return Step(read_observation(seen, origin="step()"), reward, bool(terminated), bool(truncated), info)
 
 
-class _Thread:
-    """One daemon thread for one environment: calls run in order, and one that hangs holds up nobody at the end."""
+class _EnvironmentThread:
+    """One daemon thread for one environment: calls run in order; one that hangs does not delay the program's end."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()

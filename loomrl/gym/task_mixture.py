@@ -3,35 +3,37 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from loomrl.config import EnvironmentConfig, Experiment
+from loomrl.config import EnvironmentConfig, Experiment, QuarantineConfig, TurnLimit
 from loomrl.config.experiment import Curriculum as AnyCurriculum
-from loomrl.errors import ConfigError, unknown
+from loomrl.errors import ConfigError, EpisodeError, unknown
 from loomrl.gym.base import NO_LEVELS, BaseEnvironment
-from loomrl.gym.curriculum import Draw, Epochs, Family, family_key, open_curriculum
+from loomrl.gym.curriculum import Curriculum, Stake, TaskDraw, TaskFamily, TaskOutcome, open_curriculum, shares
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.guard import act, begin
-from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.memory import with_memory
 from loomrl.gym.opponent import with_opponent
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.preference import with_preference
+from loomrl.gym.quarantine import FamilyQuarantine
 from loomrl.gym.registry import Registry, make, register_environment
-from loomrl.gym.share import Stake, shares
+from loomrl.gym.synchronous import PrivateLoop
 from loomrl.gym.template import Noted, TaskTemplate, load_templates
 from loomrl.named import named
 from loomrl.store import LoomDB
 from loomrl.types import Source, Task
 
 _log = logging.getLogger(__name__)
+DEFAULT_QUARANTINE = QuarantineConfig()
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MixtureMember:
     """One environment of the experiment."""
 
     config: EnvironmentConfig
@@ -45,7 +47,7 @@ class Member:
         return self.environment.name
 
     @property
-    def families(self) -> list[Family]:
+    def families(self) -> list[TaskFamily]:
         """The chosen families and the task templates."""
         guess = self.environment.guess_floor
         missing = self.environment.missing
@@ -57,7 +59,7 @@ class Member:
             known = ", ".join(self.environment.families)
             raise ConfigError(f"environments {self.name} families={list(self.config.families)}: none. Known: {known}.")
         return [
-            Family(self.name, name, guess=guess.get(name, 0.0), has_levels=self.levels(name) != NO_LEVELS)
+            TaskFamily(self.name, name, guess=guess.get(name, 0.0), has_levels=self.levels(name) != NO_LEVELS)
             for name in [*names, *self.templates]
         ]
 
@@ -70,20 +72,20 @@ class Member:
         """The number of rows that a family's tasks of this level are; None where they are generated."""
         return None if family in self.templates else self.environment.count(family, level, held_out=held_out)
 
-    def task(self, draw: Draw) -> Task:
+    def task(self, draw: TaskDraw) -> Task:
         """The task that was drawn."""
         template = self.templates.get(draw.family.name)
         task = self.environment.task(template.family if template else draw.family.name, draw.level, draw.seed)
         task = with_memory(template.task(task) if template else task, draw.memory)
         return with_opponent(with_preference(task, draw.preference), draw.opponent)
 
-    def settings(self, draw: Draw) -> Mapping[str, Any]:
+    def settings(self, draw: TaskDraw) -> Mapping[str, Any]:
         """The environment's settings for attempts at what was drawn."""
         if draw.turns is None or draw.turns >= self.environment.settings.max_steps:
             return self.config.settings
         return {**self.config.settings, "max_steps": draw.turns}
 
-    def has_opponent(self, family: Family) -> bool:
+    def has_opponent(self, family: TaskFamily) -> bool:
         """True if tasks of this family, or of the template of this name, have a second seat."""
         template = self.templates.get(family.name)
         return self.environment.has_opponent(template.family if template else family.name)
@@ -96,10 +98,10 @@ class Member:
 class TaskMixture:
     """All environments of an experiment."""
 
-    members: Mapping[str, Member]
+    members: Mapping[str, MixtureMember]
 
     @property
-    def families(self) -> list[Family]:
+    def families(self) -> list[TaskFamily]:
         """Every family of every member, with its environment's share in the run."""
         stakes = {name: Stake(member.config.weight, member.config.min_share) for name, member in self.members.items()}
         share = shares(stakes)
@@ -110,17 +112,13 @@ class TaskMixture:
         """`Name@version` → snapshot hash, as runs record it."""
         return {f"{name}@{member.environment.version}": member.snapshot for name, member in self.members.items()}
 
-    def member(self, draw: Draw) -> Member:
+    def member(self, draw: TaskDraw) -> MixtureMember:
         """The environment of a drawn task."""
         return self.members[draw.family.environment]
 
-    def count(self, draw: Draw) -> int | None:
+    def count(self, draw: TaskDraw) -> int | None:
         """The number of rows that training draws such a task from; None where tasks are generated."""
         return self.member(draw).count(draw.family.name, draw.level, held_out=False)
-
-    def family_of(self, task: Task) -> str:
-        """The curriculum's key for the family of a task."""
-        return family_key(task)
 
 
 Record = Callable[[str], tuple[str, str]]
@@ -145,8 +143,83 @@ def open_task_mixture(experiment: Experiment, db: LoomDB) -> TaskMixture:
     return mixture
 
 
-def open_draws(mixture: TaskMixture, settings: AnyCurriculum, *, seed: int) -> Epochs:
-    """What training draws its tasks from; a ConfigError if a family has held-out tasks alone."""
+class TaskSource:
+    """The tasks of a training run: a curriculum's, of no quarantined family, and rows of lists without replacement.
+
+    Each row of a family and level is drawn once before any is drawn again, in an order that follows from the seed.
+    """
+
+    def __init__(
+        self,
+        curriculum: Curriculum,
+        count: Callable[[TaskDraw], int | None] = lambda draw: None,
+        *,
+        seed: int = 0,
+        quarantine: QuarantineConfig = DEFAULT_QUARANTINE,
+    ) -> None:
+        self._curriculum = curriculum
+        self._count = count
+        self._seed = seed
+        self.quarantine = FamilyQuarantine(quarantine)
+        self._drawn: Counter[str] = Counter()
+        """Draws so far, by family and level."""
+        self._orders: dict[str, tuple[int, list[int]]] = {}
+
+    def draw(self, rng: random.Random) -> TaskDraw:
+        """The next task; an EpisodeError with the causes if no family is left."""
+        families = self.progress().keys()
+        barred = {family for family in families if not self.quarantine.allows(family)}
+        if barred == families:
+            cases = "; ".join(map(str, self.quarantine.cases))
+            raise EpisodeError(
+                f"no task family is left to draw from: {cases}. Repair these environments, or leave them out."
+            )
+        draw = self._curriculum.draw(rng, without=barred)
+        rows = self._count(draw)
+        if not rows:
+            return draw
+        epoch, place = divmod(self._drawn[draw.cell], rows)
+        self.skip(draw)
+        return replace(draw, seed=self._order(draw.cell, epoch, rows)[place])
+
+    def skip(self, draw: TaskDraw) -> None:
+        """Count a draw that is on record."""
+        self._drawn[draw.cell] += 1
+
+    def _order(self, cell: str, epoch: int, rows: int) -> list[int]:
+        known, order = self._orders.get(cell, (-1, []))
+        if known != epoch:
+            order = random.Random(f"{self._seed}/{cell}/{epoch}").sample(range(rows), rows)
+            self._orders[cell] = (epoch, order)
+        return order
+
+    def observe(self, outcomes: Iterable[TaskOutcome]) -> None:
+        """Learn from the outcomes of one update."""
+        self._curriculum.observe(outcomes)
+
+    def progress(self) -> dict[str, float]:
+        """Level per family key, including quarantined ones."""
+        return self._curriculum.progress()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state needed to resume, as JSON."""
+        return {
+            "curriculum": self._curriculum.state_dict(),
+            "drawn": dict(self._drawn),
+            "quarantine": self.quarantine.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`."""
+        self._curriculum.load_state_dict(state["curriculum"])
+        self._drawn = Counter(state["drawn"])
+        self.quarantine.load_state_dict(state["quarantine"])
+
+
+def open_task_source(
+    mixture: TaskMixture, settings: AnyCurriculum, *, seed: int, quarantine: QuarantineConfig = DEFAULT_QUARANTINE
+) -> TaskSource:
+    """The source of training tasks; a ConfigError if all tasks of a family are held out."""
     for family in mixture.families:
         member = mixture.members[family.environment]
         counts = [member.count(family.name, level, held_out=False) for level in member.levels(family.name)]
@@ -155,13 +228,14 @@ def open_draws(mixture: TaskMixture, settings: AnyCurriculum, *, seed: int) -> E
                 f"environment {family.environment}: family {family.name!r} has nothing to train on, as all of its rows "
                 "are held out. Lower held_out, or only evaluate on it."
             )
-    return Epochs(open_curriculum(mixture.families, settings), mixture.count, seed=seed)
+    curriculum = open_curriculum(mixture.families, settings)
+    return TaskSource(curriculum, mixture.count, seed=seed, quarantine=quarantine)
 
 
 def gather(environments: Sequence[EnvironmentConfig], templates: str | None, record: Record) -> TaskMixture:
     """Open these environments with the task templates of that file; a template without its environment is an error."""
     given = load_templates(templates) if templates else ()
-    members: dict[str, Member] = {}
+    members: dict[str, MixtureMember] = {}
     for config in environments:
         member = _member(config, given, record)
         if member.name in members:
@@ -173,20 +247,20 @@ def gather(environments: Sequence[EnvironmentConfig], templates: str | None, rec
     return TaskMixture(members)
 
 
-def _member(config: EnvironmentConfig, templates: Sequence[TaskTemplate], record: Record) -> Member:
-    name = known(config.id)
+def _member(config: EnvironmentConfig, templates: Sequence[TaskTemplate], record: Record) -> MixtureMember:
+    name = resolve_id(config.id)
     id, snapshot = record(f"{name}@{config.version}" if config.version else name)
     environment = make(id, config.settings)
     for family, why in environment.missing.items():
         _log.warning("%s/%s is left out: %s", environment.name, family, why)
     mine = {t.name: t for t in templates if t.environment == environment.name}
-    member = Member(config=config, environment=environment, snapshot=snapshot, templates=mine)
+    member = MixtureMember(config=config, environment=environment, snapshot=snapshot, templates=mine)
     for template in mine.values():
         _try_out(member, template)
     return member
 
 
-def _try_out(member: Member, template: TaskTemplate) -> None:
+def _try_out(member: MixtureMember, template: TaskTemplate) -> None:
     """Reset one task at every level of the template, so that errors surface before training starts."""
     ignored = set(template.parameters)
     loop = PrivateLoop()
@@ -232,7 +306,7 @@ def _perfect(environment: BaseEnvironment) -> str:
         return ""
 
 
-def known(id: str) -> str:
+def resolve_id(id: str) -> str:
     """The environment's id; one given as `pkg.module:Class` is registered under its own name first."""
     if ":" not in id:
         return id
@@ -255,3 +329,25 @@ def transcript(environment: BaseEnvironment, task: Task) -> list[tuple[str, str]
         parts = ", ".join(f"{name} {value:g}" for name, value in turn.reward.parts.items())
         said += [("assistant (oracle)", turn.action), ("reward", f"{turn.reward.total:g}: {parts}")]
     return said + ([("failed", str(played.failure))] if played.failure else [])
+
+
+def check_turn_limit(limit: TurnLimit | None, mixture: TaskMixture) -> None:
+    """A ConfigError if it changes nothing, or where an environment cannot do with so few turns."""
+    if limit is None:
+        return
+    shortened = []
+    for name, member in mixture.members.items():
+        environment = member.environment
+        if environment.player is not None:
+            raise ConfigError(
+                f"rollout.turn_limit has no effect on {name}, whose agents end their attempts themselves: leave it out."
+            )
+        if environment.settings.max_steps > limit.first:
+            make(f"{name}@{environment.version}", {**member.config.settings, "max_steps": limit.first})
+            shortened.append(name)
+    if not shortened:
+        longest = max(member.environment.settings.max_steps for member in mixture.members.values())
+        raise ConfigError(
+            f"rollout.turn_limit.first={limit.first} shortens nothing: no attempt has more than max_steps={longest} "
+            "turns. Lower it, raise max_steps in the environment's settings, or leave turn_limit out."
+        )

@@ -33,7 +33,7 @@ from loomrl.schema import Config
 from loomrl.types import Task
 
 
-class Choice(Config):
+class OneOf(Config):
     """One of these values, drawn uniformly."""
 
     choice: tuple[str | int | float, ...] = Field(min_length=1)
@@ -66,7 +66,7 @@ class TaskTemplate(Config):
     name: str = Field(pattern=r"^[\w.-]+$")
     environment: str
     family: str
-    levels: dict[Level, dict[str, Range | Choice]] = Field(min_length=1)
+    levels: dict[Level, dict[str, Range | OneOf]] = Field(min_length=1)
     parameters: dict[str, str | int | float | bool | list[Any]]
 
     @model_validator(mode="after")
@@ -77,7 +77,7 @@ class TaskTemplate(Config):
                     raise ValueError(f"levels.{level}.{name}={list(values)}: the range is empty")
             drawn = Noted(dict.fromkeys(variables, 0))
             try:
-                self._filled(drawn)
+                self._fill(drawn)
             except (KeyError, IndexError, ValueError, AttributeError) as error:
                 raise ValueError(
                     f"parameters cannot be filled at level {level}: {type(error).__name__} {error}"
@@ -94,12 +94,12 @@ class TaskTemplate(Config):
         steps = [level for level in self.levels if level <= base.level] or [min(self.levels)]
         rng = random.Random(f"{self.name}/{base.level}/{base.seed}")
         drawn = {
-            name: rng.choice(values.choice) if isinstance(values, Choice) else rng.randint(*values)
+            name: rng.choice(values.choice) if isinstance(values, OneOf) else rng.randint(*values)
             for name, values in self.levels[max(steps)].items()
         }
-        return replace(base, parameters=self._filled(drawn) | {"template": self.name})
+        return replace(base, parameters=self._fill(drawn) | {"template": self.name})
 
-    def _filled(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    def _fill(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v.format_map(drawn) if isinstance(v, str) else v for k, v in self.parameters.items()}
 
 

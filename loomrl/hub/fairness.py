@@ -7,7 +7,7 @@ environment that had nothing for a while starts from now, so it neither lost its
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loomrl.gym.share import Stake, shares
+from loomrl.gym.curriculum import Stake, shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from loomrl.errors import ConfigError
-from loomrl.gym.preference import Preference, asked, line
+from loomrl.gym.preference import Preference, line, parse_weights
 from loomrl.inference.experts import SETTING
 
 OBJECTIVES = "loomrl_objectives"
@@ -40,7 +40,7 @@ def fix_preference(folder: Path, preference: Preference) -> None:
     template = folder / "chat_template.jinja"
     apart = template.exists()
     given = template.read_text() if apart else settings["chat_template"]
-    always = _always(line(asked(preference, objectives))) + given
+    always = _always(line(parse_weights(preference, objectives))) + given
     if apart:
         template.write_text(always)
     else:

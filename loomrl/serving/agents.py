@@ -16,7 +16,7 @@ from typing_extensions import override
 from loomrl.config import Sampling
 from loomrl.errors import PolicyError
 from loomrl.gym.adapters.harness.environment import Harness
-from loomrl.gym.adapters.harness.session import CONTEXT, Access, Budget, Spoken
+from loomrl.gym.adapters.harness.session import CONTEXT, Access, AgentTranscript, Budget
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.episode import Attempt
 from loomrl.gym.policy import Action, OraclePolicy, Policy, PolicyFactory
@@ -314,7 +314,7 @@ class AgentGateway:
 
 
 class AgentSessions:
-    """A policy as agents see it: `loomrl.gym.adapters.harness.session.Sessions`."""
+    """A policy as agents see it: `loomrl.gym.adapters.harness.session.PolicySessions`."""
 
     def __init__(
         self,
@@ -342,7 +342,7 @@ class AgentSessions:
         base = f"{place.url}/sessions/{ledger.session}"
         return Access(session=ledger.session, openai_base_url=f"{base}/v1", anthropic_base_url=base, api_key=ledger.key)
 
-    async def finish(self, access: Access) -> Spoken:
+    async def finish(self, access: Access) -> AgentTranscript:
         """All that was said, once open calls have ended."""
         place = self._gateway.place()
         ledger, _ = place.ledgers.by_session[access.session]
@@ -360,7 +360,7 @@ class AgentSessions:
         if ledger.policy.about.number == NO_VERSION:
             sequences = tuple(tuple(replace(turn, tokens=None) for turn in turns) for turns in sequences)
         turns, *threads = sequences or [()]
-        return Spoken(turns=turns, threads=tuple(threads), overrun=ledger.overrun, failure=ledger.failure)
+        return AgentTranscript(turns=turns, threads=tuple(threads), overrun=ledger.overrun, failure=ledger.failure)
 
 
 async def _recorded(recorder: Memory, session: str) -> tuple[tuple[Turn, ...], ...]:

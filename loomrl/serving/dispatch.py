@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from loomrl.errors import ConfigError
-from loomrl.gym.preference import asked, line
+from loomrl.gym.preference import line, parse_weights
 from loomrl.observability.trace import NOTHING, Span, below, ending
 from loomrl.observability.trace import begin as begin_span
 from loomrl.serving.act import refuse_control
@@ -217,7 +217,7 @@ def suited(ask: Ask, about: About, endpoint: str) -> Ask:
         return ask  # whoever gives a bare prompt says all that the policy reads
     even = dict.fromkeys(about.weighs, 1 / len(about.weighs))
     try:
-        told = line(even if ask.preference is None else asked(ask.preference, about.weighs))
+        told = line(even if ask.preference is None else parse_weights(ask.preference, about.weighs))
     except ConfigError as error:
         raise Refusal(Cause.INVALID, str(error), where="preference") from None
     first = ask.messages[0]

@@ -239,7 +239,7 @@ def test_environment_that_raises_or_hangs_is_quarantined_and_the_rest_is_learnt(
     }
     algo = build(tmp_path, **changes)
     history = train(algo)
-    assert {case.name for case in algo.collector.quarantine.cases} == {"Moody/raises", "Moody/hangs"}
+    assert {case.name for case in algo.collector.tasks.quarantine.cases} == {"Moody/raises", "Moody/hangs"}
     algo.stop()
     assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
     assert all(line[Metric.SUCCESS] > 0.3 for line in history)
@@ -272,7 +272,7 @@ def test_family_that_takes_its_runner_along_costs_one_timeout_and_is_quarantined
     begun = time.monotonic()
     history = train(algo)
     assert time.monotonic() - begun < 150
-    assert [case.name for case in algo.collector.quarantine.cases] == [f"Moody/{family}"]
+    assert [case.name for case in algo.collector.tasks.quarantine.cases] == [f"Moody/{family}"]
     algo.stop()
     assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
     assert all(line[Metric.SUCCESS] > 0.3 for line in history)

@@ -17,8 +17,7 @@ from loomrl.algorithms.language.measure import staleness
 from loomrl.algorithms.language.stream import Stream
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError, RunTaken
-from loomrl.gym.episode import failed_trajectory
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Plan, failure_trajectory
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.run.record import begin_run
@@ -65,7 +64,7 @@ class Simulated:
 
     def _played(self, plan: Plan, _: int, versions: list[int]) -> Trajectory:
         if self.fails(plan):
-            return failed_trajectory(plan.attempt, RAISED)
+            return failure_trajectory(plan.attempt, RAISED)
         count = len(versions)
         tokens = Tokens.of(range(count + 1), [False, *[True] * count], [0.0] * (count + 1), [-1, *versions])
         turn = Turn((Message("user", "?"),), "x", Reward(1.0, {}, 1.0), tokens)

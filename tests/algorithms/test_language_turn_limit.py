@@ -10,8 +10,7 @@ from loomrl.algorithms.language.algorithm import METRICS
 from loomrl.algorithms.language.stream import Stream
 from loomrl.config import LanguagePolicy, TurnLimit
 from loomrl.errors import ConfigError
-from loomrl.gym.task_mixture import open_task_mixture
-from loomrl.gym.turn_limit import check_turn_limit
+from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
 from loomrl.hub import EVERYTHING
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric

@@ -21,7 +21,7 @@ from loomrl.algorithms.language.weave import compared
 from loomrl.config import Experiment, LanguageWeave, WarmStart
 from loomrl.errors import ConfigError
 from loomrl.experiments.policies import exported
-from loomrl.gym.preference import asked, percents, preference_of, shown
+from loomrl.gym.preference import add_preference, parse_weights, percents, preference_of
 from loomrl.hub import EVERYTHING
 from loomrl.inference.chat import Chat
 from loomrl.inference.experts import ExpertHead, attach, refuse_experts
@@ -69,10 +69,10 @@ def test_preferences_are_drawn_evenly_from_all_of_them() -> None:
 def test_a_preference_is_a_line_of_the_system_message() -> None:
     system, user = Message("system", "Be kind."), Message("user", "Hello")
     preference = {"right": 0.7, "short": 0.3}
-    assert shown((user,), preference) == (Message("system", "Preference: right 70, short 30."), user)
-    assert shown((system, user), preference)[0].content == "Be kind.\nPreference: right 70, short 30."
-    assert shown((user,), None) == (user,)
-    assert shown((user,), {"short": 0.3, "right": 0.7}) == shown((user,), preference)
+    assert add_preference((user,), preference) == (Message("system", "Preference: right 70, short 30."), user)
+    assert add_preference((system, user), preference)[0].content == "Be kind.\nPreference: right 70, short 30."
+    assert add_preference((user,), None) == (user,)
+    assert add_preference((user,), {"short": 0.3, "right": 0.7}) == add_preference((user,), preference)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_preference_is_a_line_of_the_system_message() -> None:
 )
 def test_what_is_no_preference_is_refused(given: object, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        asked(given, ["right", "short"])
-    assert asked({"right": 1}, ["right", "short"]) == {"right": 1, "short": 0.0}
+        parse_weights(given, ["right", "short"])
+    assert parse_weights({"right": 1}, ["right", "short"]) == {"right": 1, "short": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_a_policy_leaves_with_a_preference_for_good(tmp_path: Path) -> None:
     free, fixed = (Chat(open_tokenizer(tmp_path / name)) for name in ("free", "fixed"))
     assert (free.objectives, fixed.objectives) == (("y", "b"), ())
     for said in ((Message("user", "Hi"),), (Message("system", "Be kind."), Message("user", "Hi"))):
-        told = free.opening(shown(said, {"y": 0.7, "b": 0.3})).ids
+        told = free.opening(add_preference(said, {"y": 0.7, "b": 0.3})).ids
         np.testing.assert_array_equal(fixed.opening(said).ids, told)
     ids = torch.arange(5)[None]
     model, transformers_own = open_model(tmp_path / "fixed"), AutoModelForCausalLM.from_pretrained(tmp_path / "fixed")

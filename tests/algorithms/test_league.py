@@ -10,13 +10,13 @@ from loomrl.algorithms.language.league import League, held, open_league
 from loomrl.config import Experiment
 from loomrl.errors import ConfigError
 from loomrl.experiments.evaluate import refuse_league
-from loomrl.gym.curriculum import Draw, Family
+from loomrl.gym.curriculum import TaskDraw, TaskFamily
 from loomrl.gym.opponent import LeagueSettings, with_opponent
 from loomrl.gym.task_mixture import TaskMixture, gather
 from loomrl.telemetry.metric import Metric
 from loomrl.types import End, Failure, Group, Reward, Task, Trajectory
 
-FAMILY = Family("Game", "board.tictactoe")
+FAMILY = TaskFamily("Game", "board.tictactoe")
 TASK = Task("Game", "1", "board.tictactoe", 1, 0)
 ONLY_PAST = {"present_share": 0.0, "scripted_share": 0.0}
 
@@ -61,7 +61,7 @@ def full(**settings: object) -> League:
 
 def drawn(made: League, count: int = 4000) -> Counter[object]:
     rng = random.Random(1)
-    draws = [made.draw(rng, Draw(FAMILY, 1, 0)) or {} for _ in range(count)]
+    draws = [made.draw(rng, TaskDraw(FAMILY, 1, 0)) or {} for _ in range(count)]
     return Counter(draw.get("version", draw["kind"]) for draw in draws)
 
 
@@ -86,7 +86,7 @@ def test_before_any_version_has_joined_the_present_one_is_met() -> None:
 
 def test_a_family_without_a_second_seat_gets_no_opponent_and_its_attempts_are_no_games() -> None:
     made = full()
-    assert made.draw(random.Random(1), Draw(Family("Game", "puzzle.lights"), 1, 0)) is None
+    assert made.draw(random.Random(1), TaskDraw(TaskFamily("Game", "puzzle.lights"), 1, 0)) is None
     before = made.state_dict()
     puzzle = Task("Game", "1", "puzzle.lights", 1, 0)
     attempt = Trajectory(id="p", task=puzzle, turns=(), end=End.TERMINATED, reward=Reward(success=1.0), group="p")

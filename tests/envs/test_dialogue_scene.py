@@ -13,7 +13,7 @@ from loomrl.envs.dialogue.negotiation import Negotiation
 from loomrl.envs.dialogue.scene import DialogueAct, parse_act, slots
 from loomrl.envs.dialogue.support import Support
 from loomrl.errors import ConfigError
-from loomrl.gym.guard import checked_step
+from loomrl.gym.guard import check_step
 
 
 async def opened(family, level=1, seed=0, **settings):
@@ -250,7 +250,7 @@ async def test_whatever_is_said_gets_an_answer(family, level, pieces):
     environment, _ = await opened(family, level, 0)
     text = "".join(pieces)
     for action in (text, f"SAY: {text}\n{environment.oracle().splitlines()[-1]}", text.replace(": ", ":\n")):
-        step = checked_step(await environment.step(action))
+        step = check_step(await environment.step(action))
         if step.terminated:
             assert step.reward.success in (0.0, 1.0) or family == "negotiation"
             break

@@ -12,8 +12,7 @@ from loomrl.envs.game.solver import outcome
 from loomrl.envs.game.spiel import BoardState, open_state
 from loomrl.errors import ArtifactError, EpisodeError
 from loomrl.gym.catalogue import make
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import LocalHost, Plan
+from loomrl.gym.episode import Attempt, LocalHost, Plan
 from loomrl.gym.opponent import with_opponent
 from loomrl.gym.policy import Action
 from loomrl.types import Message
@@ -179,9 +178,9 @@ async def test_without_anybody_seated_a_league_plays_its_scripted_opponent_and_n
 
 def test_scripted_opponents_of_a_league_have_the_names_of_their_strength():
     environment = GameEnvironment({"opponent": {"kind": "league"}})
-    names = [environment.league.scripted_name(environment.task("board.hex", level, 0)) for level in (1, 2, 8)]
+    names = [environment.league.rating_name(environment.task("board.hex", level, 0)) for level in (1, 2, 8)]
     assert names == ["random", "mcts-10", "minimax-50"]
-    assert environment.league.scripted_name(environment.task("chess", 3, 0)) == "stockfish-10"
+    assert environment.league.rating_name(environment.task("chess", 3, 0)) == "stockfish-10"
 
 
 async def test_the_host_seats_the_policy_itself_or_the_version_that_the_task_names_with_chances_of_their_own():

@@ -13,7 +13,7 @@ from loomrl.envs.math.notation import latex
 from loomrl.envs.math.problem import custom_problem
 from loomrl.envs.math.syntax import SyntaxNode, read
 from loomrl.errors import ConfigError
-from loomrl.gym.answer import Submission
+from loomrl.gym.answer import TaggedAnswer
 from loomrl.types import Task
 from tests.envs.play_support import make_problem
 
@@ -129,7 +129,7 @@ async def test_the_question_in_other_words_is_never_paid(count):
         rng = Random(seed)
         environment.ask(environment.task(families[seed % len(families)], rng.randint(1, 10), seed))
         attempt = restate_answer(environment._problem, rng)
-        if (await environment.judge(Submission("", attempt, False))).success:
+        if (await environment.judge(TaggedAnswer("", attempt, False))).success:
             paid.append((environment._problem.prompt, attempt))
     assert not paid
 

@@ -4,9 +4,8 @@ import pytest
 
 from loomrl.envs.tasks.script import TaskRefused, lines_of, offline_script
 from loomrl.envs.tasks.workspace import ALWAYS_WRITABLE, _boxes
-from loomrl.gym.sandbox.attack import survey
-from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on
-from loomrl.gym.sandbox.session import BoxedSandbox
+from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, survey
+from loomrl.gym.sandbox.session import Sandbox
 from tests.needs import needs
 
 MEANT = {
@@ -26,7 +25,7 @@ async def test_it_holds_against_everything_but_what_it_is_meant_to_give(share: t
     boxes = _boxes(ALWAYS_WRITABLE)
     tried = [attack for attack in attacks_on(boxes) if not share or attack.name in share]
     assert len(tried) >= 13
-    assert {breach.attack: breach.seen for breach in await survey(BoxedSandbox(boxes), tried)}.keys() <= MEANT
+    assert {breach.attack: breach.seen for breach in await survey(Sandbox(boxes), tried)}.keys() <= MEANT
 
 
 def test_scripts_are_what_they_were_but_for_the_lines_that_fetch_what_is_here() -> None:

@@ -15,7 +15,7 @@ from loomrl.errors import LoomError
 from loomrl.experiments.cli import app, main
 from loomrl.experiments.commands.face import LIST, RUN
 from loomrl.experiments.shipped import names, resolve_any
-from loomrl.gym.sandbox import _proved
+from loomrl.gym.sandbox import _open_boxes
 from loomrl.store import open_store
 from loomrl.store.policies import EVALUATIONS
 from loomrl.store.runs import RUNS
@@ -189,9 +189,9 @@ def test_doctor_does_not_count_a_sandbox_that_does_not_hold(tmp_path: Path, monk
     (tmp_path / "bwrap").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    _proved.cache_clear()
+    _open_boxes.cache_clear()
     (part,) = (part for part in run_json("doctor")["optional"] if part["name"] == "bubblewrap")
-    _proved.cache_clear()
+    _open_boxes.cache_clear()
     assert part["found"] is None
     assert "apt-get install bubblewrap" in part["remedy"]
 

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from loomrl.gym.judge.judge import HumanJudgeConfig, Inquiry
-from loomrl.gym.judge.open import open_judge
+from loomrl.gym.judge import HumanJudgeConfig, Inquiry, open_judge
 from loomrl.types import Message
 
 pytestmark = pytest.mark.system

@@ -10,8 +10,7 @@ from loomrl.config import DataSelection, Experiment, HubConfig, LanguagePolicy, 
 from loomrl.experiments.policies import find_policy, open_policy
 from loomrl.feedback.dataset import freeze
 from loomrl.gym.curriculum import open_curriculum
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.serving.archive import open_endpoint_hub

@@ -26,7 +26,7 @@ from loomrl.feedback.calibrate import (
     rank_correlation,
 )
 from loomrl.feedback.rating import PeopleRatings, Rated, ask_people, from_feedback, from_inbox
-from loomrl.gym.rubric.calibration import Calibration
+from loomrl.gym.rubric import Calibration
 from loomrl.hub.hub import Hub
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.retention.erasure import forget

@@ -10,7 +10,7 @@ import pytest
 from loomrl.config import RewardPipeline
 from loomrl.feedback.reward.inspection import Inspection
 from loomrl.feedback.reward.pipeline import COMPLETION, Pipeline, Trails, as_event
-from loomrl.gym.judge.judge import conversation
+from loomrl.gym.judge import conversation
 from loomrl.types import Message
 from tests.feedback.support import served
 

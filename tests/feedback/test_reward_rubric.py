@@ -10,7 +10,7 @@ import pytest
 from loomrl.config import RewardPipeline
 from loomrl.feedback.reward.inspection import Inspection
 from loomrl.feedback.reward.pipeline import Pipeline, Trails, as_event
-from loomrl.gym.judge import server as judge_server
+from loomrl.gym import chat_server as judge_server
 from loomrl.types import End, Failure
 from tests.feedback.support import served
 from tests.gym.rubric_support import ScriptedJudge, by_words, completion, scripted
@@ -81,7 +81,7 @@ def test_another_calibration_is_another_ground_for_judging_again(judge: Scripted
     calibrated(part, file)
     first = Pipeline(settings(judge, calibration=str(file)))
     calibrated(part, file, people=[0.0, 0.1, 0.7])
-    from loomrl.gym.rubric.judge import open_rubric
+    from loomrl.gym.rubric_judge import open_rubric
 
     open_rubric.cache_clear()
     assert Pipeline(settings(judge, calibration=str(file))).sha256 != first.sha256

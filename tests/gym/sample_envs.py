@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Sequence
 
+from loomrl.envs.memory import MemoryBufferEnvironment
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -83,3 +84,28 @@ def open_sample(name: str, settings) -> BaseEnvironment:
 
     name = name.partition("@")[0]
     return getattr(broken_envs, name, None)(settings) if hasattr(broken_envs, name) else GuessEnvironment(settings)
+
+
+class Remembering(BaseEnvironment):
+    name = "Remembering"
+    families = ("a",)
+
+    def __init__(self, memory=None) -> None:
+        super().__init__()
+        self._memory = memory
+
+    async def reset(self, task=None):
+        return (Message("user", "?"),)
+
+    async def step(self, action):
+        return Step((), Reward(), True, False, {})
+
+    def oracle(self):
+        return "x"
+
+    def memory(self):
+        return self._memory
+
+
+def open_remembering(name, settings):
+    return MemoryBufferEnvironment(settings)

@@ -14,8 +14,8 @@ from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters import toy_text
 from loomrl.gym.adapters.gymnasium import GymnasiumEnvironment
 from loomrl.gym.adapters.world import VERB
-from loomrl.gym.check.play import check_opponent
-from loomrl.gym.check.probe import Probe
+from loomrl.gym.check.probe import CheckProbe
+from loomrl.gym.check.promise import check_opponent
 from loomrl.gym.policy import OraclePolicy, RandomPolicy
 from loomrl.types import End
 
@@ -67,7 +67,7 @@ async def test_a_fall_from_the_cliff_cannot_be_made_good():
     await environment.reset(task)
     fallen = await environment.step(f"{VERB}: down")
     assert fallen.info["reward"] == -100
-    environment._open.unwrapped.s = 35
+    environment._env.unwrapped.s = 35
     step = await environment.step(f"{VERB}: down")
     assert (step.terminated, step.reward.success) == (True, 0.0)
 
@@ -83,7 +83,7 @@ async def test_what_cannot_be_read_moves_nothing_and_is_counted():
     steps = [await environment.step(text) for text in ("right", f"{VERB}: sideways", f"{VERB}: 0 1")]
     assert [(step.terminated, step.truncated) for step in steps] == [(False, False), (False, False), (False, True)]
     assert "ACTION: left or down or right or up" in steps[0].observation[0].content
-    assert environment._open.unwrapped.s == 0
+    assert environment._env.unwrapped.s == 0
 
 
 async def test_numbers_are_shown_and_survival_is_success_where_a_return_is_asked_for():
@@ -99,7 +99,7 @@ async def test_numbers_are_shown_and_survival_is_success_where_a_return_is_asked
 async def test_the_ids_own_threshold_counts_where_nothing_else_is_asked_for():
     environment = one_world(id="CartPole-v1")
     await environment.reset(environment.task("world", 1, 0))
-    assert environment.needed() == 475.0
+    assert environment.required_return() == 475.0
     environment = one_world(id="Blackjack-v1")
     with pytest.raises(ConfigError, match="no reward_threshold"):
         await environment.reset(environment.task("world", 1, 0))
@@ -127,9 +127,9 @@ async def test_a_level_may_change_the_keywords():
 async def test_a_world_of_the_same_keywords_is_opened_once():
     environment = one_world(id="CartPole-v1")
     await environment.reset(environment.task("world", 1, 0))
-    first = environment._open
+    first = environment._env
     await environment.reset(environment.task("world", 1, 1))
-    assert environment._open is first
+    assert environment._env is first
     await environment.close()
 
 
@@ -168,7 +168,7 @@ def test_families_and_guessing_are_those_of_the_settings():
 
 async def test_the_checker_asks_for_the_families_of_the_settings():
     settings = {"worlds": {"still": {"open": f"{HERE}:camera", "must_terminate": True}}, "max_numbers": 300}
-    probe = Probe(GymnasiumEnvironment, settings, lambda place: None, 0.5, 1.0)
+    probe = CheckProbe(GymnasiumEnvironment, settings, lambda place: None, 0.5, 1.0)
     check = await check_opponent(probe, "random")
     assert (check.passed, check.figures["worst_family"]) == (False, 1.0)
     assert "still: mean success 1.00" in check.detail

@@ -6,7 +6,7 @@ import pytest
 from adapter_support import play
 
 from loomrl.errors import ConfigError
-from loomrl.gym.adapters.line_game import LineGame, LineOpponent, winning_line
+from loomrl.gym.adapters.classic import LineGame, LineOpponent, winning_line
 from loomrl.gym.adapters.pettingzoo import PettingZooEnvironment
 from loomrl.gym.adapters.world import VERB
 from loomrl.gym.policy import OraclePolicy, RandomPolicy
@@ -133,9 +133,9 @@ def test_a_winning_line_beats_the_opponent_it_was_found_for():
         board, won = (0,) * 42, False
         for move in winning_line(opponent, board, 1):
             assert not won
-            board, won = game.put(board, move, 1)
+            board, won = game.place_mark(board, move, 1)
             if not won:
-                board, lost = game.put(board, opponent.move(board, 2), 2)
+                board, lost = game.place_mark(board, opponent.move(board, 2), 2)
                 assert not lost
         assert won
 

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.errors import ConfigError
-from loomrl.gym.adapters.space_text import LONGEST, Malformed, count_numbers, parse, plain, sample, show, usage, written
+from loomrl.gym.adapters.space_text import (
+    LONGEST,
+    MalformedAction,
+    count_numbers,
+    format_action,
+    parse,
+    plain,
+    sample,
+    show,
+    usage,
+)
 
 NAMES = ("left", "right", "up")
 SPACES = [
@@ -41,7 +51,7 @@ def same(one, other):
 @given(st.sampled_from(SPACES), st.integers(0, 2**31))
 def test_every_action_that_is_written_is_read_back(space, seed):
     action = sample(space, Random(seed))
-    read = parse(space, written(space, action))
+    read = parse(space, format_action(space, action))
     assert space.contains(read)
     assert same(read, action)
     assert show(space, action)
@@ -52,13 +62,13 @@ def test_every_action_that_is_written_is_read_back(space, seed):
 def test_names_of_actions_are_read_back_from_any_start(seed):
     space = spaces.Discrete(3, start=-1)
     action = sample(space, Random(seed))
-    assert parse(space, written(space, action, NAMES), NAMES) == action
+    assert parse(space, format_action(space, action, NAMES), NAMES) == action
     assert parse(space, str(action), NAMES) == action
 
 
 @given(st.sampled_from(SPACES[:-2]), st.text(max_size=60))
 def test_any_other_text_is_malformed_or_an_element(space, text):
-    with suppress(Malformed):
+    with suppress(MalformedAction):
         assert space.contains(parse(space, text))
 
 
@@ -90,7 +100,7 @@ def test_any_other_text_is_malformed_or_an_element(space, text):
 )
 def test_what_is_outside_the_space_is_malformed(space, text):
     began = time.perf_counter()
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedAction):
         parse(space, text)
     assert time.perf_counter() - began < 0.1
 

@@ -4,16 +4,19 @@ import asyncio
 import random
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from sample_envs import GuessEnvironment
 
 from loomrl.config import RolloutConfig
-from loomrl.gym.episode import Attempt, Limits, run_episode
-from loomrl.gym.host.alarm import Deadline, Hang, Watch, interruptible
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Attempt, EpisodeLimits, Plan, run_episode
+from loomrl.gym.host.alarm import Deadline, Hang, HangWatch, interruptible
+from loomrl.gym.host.watch import Autopsy, examine
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Task
@@ -181,7 +184,7 @@ class Thinks:
 async def test_the_policy_is_not_interrupted():
     environment = GuessEnvironment()
     attempt = Attempt(id="t", task=environment.task("above", 1, 1), group="g")
-    made = await run_episode(environment, Thinks(environment), attempt, limits=Limits(turn_timeout_s=TURN_S))
+    made = await run_episode(environment, Thinks(environment), attempt, limits=EpisodeLimits(turn_timeout_s=TURN_S))
     assert made.failure is None
 
 
@@ -191,7 +194,7 @@ def test_away_from_the_main_thread_nothing_is_interrupted():
         return "done"
 
     def elsewhere():
-        with Watch(0.01):
+        with HangWatch(0.01):
             result.append(asyncio.run(_await(interruptible(slow(), 0.01))))
 
     result = []
@@ -206,13 +209,13 @@ async def _await(work):
 
 
 def hang_within(limit_s):
-    with pytest.raises(Hang), Watch(limit_s):
+    with pytest.raises(Hang), HangWatch(limit_s):
         for_ever()
 
 
 def test_a_watch_inside_another_cannot_outlast_it():
     began = time.monotonic()
-    with pytest.raises(Hang), Watch(0.1):  # noqa: PT012
+    with pytest.raises(Hang), HangWatch(0.1):  # noqa: PT012
         hang_within(60)
         for_ever()
     assert time.monotonic() - began < 1
@@ -220,7 +223,7 @@ def test_a_watch_inside_another_cannot_outlast_it():
 
 def test_a_watch_goes_on_after_one_inside_it():
     began = time.monotonic()
-    with pytest.raises(Hang) as hang, Watch(0.3):  # noqa: PT012
+    with pytest.raises(Hang) as hang, HangWatch(0.3):  # noqa: PT012
         hang_within(0.05)
         hang_within(0.05)
         time.sleep(60)
@@ -243,7 +246,7 @@ def others():
 def test_the_alarm_of_others_rings_inside_a_watch(others):
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.1)
     began = time.monotonic()
-    with pytest.raises(Hang), Watch(0.3):
+    with pytest.raises(Hang), HangWatch(0.3):
         for_ever()
     assert 0.3 <= time.monotonic() - began < 0.9
     assert others[0] - began < 0.25
@@ -255,7 +258,7 @@ def test_the_alarm_of_others_rings_inside_a_watch(others):
 
 def test_an_alarm_of_others_that_came_due_meanwhile_is_not_lost(others):
     signal.setitimer(signal.ITIMER_REAL, 0.05)
-    with Watch(1):
+    with HangWatch(1):
         time.sleep(0.03)
     assert others == []
     time.sleep(0.05)
@@ -269,7 +272,7 @@ def test_others_may_interrupt_what_is_watched(others):
 
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
-    with pytest.raises(TimeoutError, match="of the test"), Watch(1):
+    with pytest.raises(TimeoutError, match="of the test"), HangWatch(1):
         for_ever()
     time.sleep(0.05)
     assert len(others) == 1
@@ -284,7 +287,7 @@ def test_others_are_not_kept_waiting_by_code_that_swallows_everything(others):
                 continue
 
     signal.setitimer(signal.ITIMER_REAL, 0.1)
-    with pytest.raises(Hang), Watch(0.01):
+    with pytest.raises(Hang), HangWatch(0.01):
         deaf()
     assert len(others) == 1
 
@@ -335,7 +338,67 @@ def test_watching_costs_microseconds():
         asyncio.run(_await(work))
         return time.process_time() - began
 
-    with Watch(60):  # the handler is in place, as it is during an episode
+    with HangWatch(60):  # the handler is in place, as it is during an episode
         plain = min(seconds(switches()) for _ in range(3))
         watched = min(seconds(interruptible(switches(), 60)) for _ in range(3))
     assert (watched - plain) / 20_000 < 30e-6
+
+
+SCRIPT = """
+import asyncio, re, sys, time
+from pathlib import Path
+from loomrl.gym.host.watch import Watchdog
+
+async def slow_start_then(act):
+    await asyncio.wait_for(asyncio.sleep(0.05), 5)
+    act()
+    await asyncio.sleep(0.3)
+
+def backtrack():
+    re.match(r"(a+)+$", "a" * 60 + "!")
+
+async def culprit():
+    async def child():
+        await asyncio.sleep(0.1)
+        {blame}
+    await asyncio.gather(child())
+
+async def main():
+    watchdog = Watchdog(Path(sys.argv[1]), limit_s=0.4)
+    siblings = [watchdog.run(f"innocent {{n}}", slow_start_then(lambda: time.sleep(0.15))) for n in range(6)]
+    await asyncio.gather(watchdog.run("culprit", culprit()), *siblings)
+    await asyncio.sleep(1)
+    watchdog.close()
+
+asyncio.run(main())
+"""
+
+
+def run(folder, blame):
+    script = SCRIPT.format(blame=blame)
+    return subprocess.run([sys.executable, "-c", script, str(folder)], timeout=30, capture_output=True, text=True)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("blame", ["backtrack()", "time.sleep(60)"])
+def test_the_task_that_kept_the_loop_is_named_although_others_started_later(tmp_path, blame):
+    folder = tmp_path / "actor"
+    folder.mkdir()
+    died = run(folder, blame)
+    assert died.returncode == 1, died.stderr
+    autopsy = examine(folder)
+    assert autopsy.running == "culprit"
+    assert "in child" in autopsy.trace or "in backtrack" in autopsy.trace
+    assert not folder.exists()
+
+
+@pytest.mark.system
+def test_many_short_stretches_in_a_row_are_no_hang(tmp_path):
+    done = run(tmp_path, "await asyncio.sleep(0.01)")
+    assert done.returncode == 0, done.stderr
+    assert examine(tmp_path) == Autopsy("", "")
+
+
+@pytest.mark.system
+def test_a_node_that_is_gone_blames_nobody():
+    assert examine(Path("/nowhere/at/all")) == Autopsy()

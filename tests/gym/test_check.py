@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.errors import ConfigError
-from loomrl.gym.check.play import MOST, enough, interval
+from loomrl.gym.check.promise import MOST, enough, interval
 from loomrl.gym.check.run import _Probe, check_environment
 
 pytestmark = pytest.mark.system

@@ -1,3 +1,5 @@
+"""Curricula: levels follow success, families follow shares and learnability, and a generator for programs."""
+
 import json
 import math
 import random
@@ -7,26 +9,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.config import AdaptiveCurriculum, FixedCurriculum, ProgressiveCurriculum, StagedCurriculum
+from loomrl import CurriculumGenerator
+from loomrl.config import (
+    AdaptiveCurriculum,
+    EnvironmentConfig,
+    FixedCurriculum,
+    ProgressiveCurriculum,
+    StagedCurriculum,
+)
 from loomrl.errors import ConfigError
+from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.gym.catalogue import find, make, names
 from loomrl.gym.curriculum import (
     HELD_OUT_SEEDS,
     TRAINING_SEEDS,
-    Adaptive,
+    AdaptiveLevels,
     Curriculum,
-    Family,
-    Outcome,
-    Progressive,
-    Staged,
+    ProgressiveLevels,
+    StagedLevels,
+    Stake,
+    TaskFamily,
+    TaskOutcome,
     open_curriculum,
+    shares,
 )
+from loomrl.gym.task_mixture import gather
+from loomrl.types import Message, Reward
 
-FAMILIES = (Family("Math", "a"), Family("Math", "b", guess=0.5), Family("Logic", "c", share=3.0))
+FAMILIES = (TaskFamily("Math", "a"), TaskFamily("Math", "b", guess=0.5), TaskFamily("Logic", "c", share=3.0))
 SUCCESSES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 
 
-def tried(family: str, success: float, *, level: int = 10, count: int = 8) -> list[Outcome]:
-    return [Outcome(family, level, success)] * count
+def tried(family: str, success: float, *, level: int = 10, count: int = 8) -> list[TaskOutcome]:
+    return [TaskOutcome(family, level, success)] * count
 
 
 def draws(curriculum: Curriculum, count: int = 4000, seed: int = 0) -> list[tuple[str, int]]:
@@ -37,7 +52,7 @@ def draws(curriculum: Curriculum, count: int = 4000, seed: int = 0) -> list[tupl
 @given(SUCCESSES, st.integers(1, 5), st.integers(5, 10))
 def test_levels_stay_in_bounds_and_move_by_at_most_eta(successes: list[float], first: int, last: int) -> None:
     settings = AdaptiveCurriculum(first_level=first, last_level=last, eta=0.7)
-    curriculum = Adaptive(FAMILIES, settings)
+    curriculum = AdaptiveLevels(FAMILIES, settings)
     for success in successes:
         before = curriculum.progress()["Math/a"]
         curriculum.observe(tried("Math/a", success))
@@ -49,7 +64,7 @@ def test_levels_stay_in_bounds_and_move_by_at_most_eta(successes: list[float], f
 
 
 def test_level_rises_on_success_falls_on_failure_and_rests_at_the_target() -> None:
-    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum(first_level=3, eta=0.5))
+    curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum(first_level=3, eta=0.5))
     curriculum.observe(tried("Math/a", 1.0))
     risen = curriculum.progress()["Math/a"]
     curriculum.observe(tried("Math/a", 0.5))
@@ -59,7 +74,7 @@ def test_level_rises_on_success_falls_on_failure_and_rests_at_the_target() -> No
 
 
 def test_success_on_replayed_lower_levels_does_not_raise_the_level() -> None:
-    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum())
+    curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum())
     for _ in range(20):
         curriculum.observe(tried("Math/a", 1.0))
     level = curriculum.progress()["Math/a"]
@@ -68,7 +83,7 @@ def test_success_on_replayed_lower_levels_does_not_raise_the_level() -> None:
 
 
 def test_a_tenth_of_the_tasks_replays_lower_levels() -> None:
-    curriculum = Adaptive((Family("Math", "a"),), AdaptiveCurriculum(eta=1.0))
+    curriculum = AdaptiveLevels((TaskFamily("Math", "a"),), AdaptiveCurriculum(eta=1.0))
     for _ in range(8):
         curriculum.observe(tried("Math/a", 1.0))
     base = int(curriculum.progress()["Math/a"])
@@ -77,8 +92,8 @@ def test_a_tenth_of_the_tasks_replays_lower_levels() -> None:
 
 
 def test_what_can_be_learnt_is_drawn_most_and_nothing_is_forgotten() -> None:
-    families = (Family("Math", "mastered"), Family("Math", "hopeless"), Family("Math", "ripe"))
-    curriculum = Adaptive(families, AdaptiveCurriculum(floor=0.05))
+    families = (TaskFamily("Math", "mastered"), TaskFamily("Math", "hopeless"), TaskFamily("Math", "ripe"))
+    curriculum = AdaptiveLevels(families, AdaptiveCurriculum(floor=0.05))
     known = {"Math/mastered": 1.0, "Math/hopeless": 0.0, "Math/ripe": 0.5}
     curriculum.observe([outcome for family, success in known.items() for outcome in tried(family, success)])
     count = Counter(family for family, _ in draws(curriculum))
@@ -87,14 +102,14 @@ def test_what_can_be_learnt_is_drawn_most_and_nothing_is_forgotten() -> None:
 
 
 def test_guessing_is_not_taken_for_skill() -> None:
-    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum())
+    curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum())
     curriculum.observe([*tried("Math/a", 0.5), *tried("Math/b", 0.5)])
     assert curriculum.learnability("Math/a") == pytest.approx(1.0)
     assert curriculum.learnability("Math/b") == pytest.approx(curriculum.settings.floor)
 
 
 def test_a_family_long_untried_becomes_interesting_again() -> None:
-    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum(memory=0.8))
+    curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum(memory=0.8))
     curriculum.observe(tried("Math/a", 1.0))
     fresh = curriculum.learnability("Math/a")
     for _ in range(20):
@@ -103,7 +118,7 @@ def test_a_family_long_untried_becomes_interesting_again() -> None:
 
 
 def test_environments_are_drawn_by_their_share() -> None:
-    count = Counter(key.split("/")[0] for key, _ in draws(Adaptive(FAMILIES, AdaptiveCurriculum())))
+    count = Counter(key.split("/")[0] for key, _ in draws(AdaptiveLevels(FAMILIES, AdaptiveCurriculum())))
     assert 2.6 < count["Logic"] / count["Math"] < 3.4
 
 
@@ -143,7 +158,7 @@ def test_progress_is_one_level_at_a_time_by_the_latest_attempts_at_it_and_never_
 
 
 def test_a_progressive_curriculum_replays_what_is_below() -> None:
-    curriculum = Progressive(FAMILIES[:1], ProgressiveCurriculum(threshold={"success": 0.5, "attempts": 1}))
+    curriculum = ProgressiveLevels(FAMILIES[:1], ProgressiveCurriculum(threshold={"success": 0.5, "attempts": 1}))
     for level in range(1, 4):
         curriculum.observe(tried("Math/a", 1.0, level=level, count=1))
     count = Counter(level for _, level in draws(curriculum))
@@ -151,8 +166,8 @@ def test_a_progressive_curriculum_replays_what_is_below() -> None:
     assert 0.07 < 1 - count[4] / 4000 < 0.13
 
 
-def staged() -> Staged:
-    return Staged(FAMILIES, StagedCurriculum(stages=(
+def staged() -> StagedLevels:
+    return StagedLevels(FAMILIES, StagedCurriculum(stages=(
         {"name": "first", "families": ("a",), "threshold": {"success": 0.75, "attempts": 8}},
         {"name": "second", "families": ("Logic/*",), "curriculum": {"kind": "fixed", "level": 4}},
     )))  # fmt: skip
@@ -176,7 +191,7 @@ def test_a_threshold_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() 
     def levels(*successes: float) -> dict[str, float]:
         threshold = {"success": 0.7, "attempts": len(successes)}
         curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(threshold=threshold))
-        curriculum.observe([Outcome("Math/a", 1, success) for success in successes])
+        curriculum.observe([TaskOutcome("Math/a", 1, success) for success in successes])
         return curriculum.progress()
 
     shy = 0.7 - 2**-53  # as 0.9 - 0.2 is
@@ -194,12 +209,168 @@ def test_evaluation_seeds_are_never_drawn() -> None:
 
 def test_unknown_families_and_foreign_states_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"no family matches geometry.*Known: Logic/c"):
-        Staged(FAMILIES, StagedCurriculum(stages=({"name": "s", "families": ("geometry",)},)))
+        StagedLevels(FAMILIES, StagedCurriculum(stages=({"name": "s", "families": ("geometry",)},)))
     with pytest.raises(ConfigError, match="at least one"):
         open_curriculum((), FixedCurriculum())
     with pytest.raises(ConfigError, match="does not fit"):
-        Adaptive(FAMILIES[:1], AdaptiveCurriculum()).load_state_dict(
-            Adaptive(FAMILIES, AdaptiveCurriculum()).state_dict()
+        AdaptiveLevels(FAMILIES[:1], AdaptiveCurriculum()).load_state_dict(
+            AdaptiveLevels(FAMILIES, AdaptiveCurriculum()).state_dict()
         )
     with pytest.raises(ConfigError, match="does not fit"):
         staged().load_state_dict({"stage": "third", "latest": [], "inner": [{}, {}]})
+
+
+STAKES = st.dictionaries(
+    st.text(min_size=1, max_size=3), st.builds(Stake, st.floats(0.05, 20), st.floats(0, 0.15)), min_size=1, max_size=6
+)
+
+
+@given(STAKES)
+def test_shares_are_the_whole_and_none_is_below_its_minimum(stakes):
+    parts = shares(stakes)
+    assert sum(parts.values()) == pytest.approx(1.0)
+    assert all(parts[name] >= stake.min_share - 1e-9 for name, stake in stakes.items())
+
+
+def test_without_minimums_shares_are_the_weights():
+    assert shares({"a": Stake(1.0), "b": Stake(3.0)}) == {"a": 0.25, "b": 0.75}
+
+
+def test_what_a_minimum_takes_comes_from_the_others_by_weight():
+    assert shares({"a": Stake(1.0, 0.5), "b": Stake(6.0), "c": Stake(3.0)}) == pytest.approx(
+        {"a": 0.5, "b": 1 / 3, "c": 1 / 6}
+    )
+
+
+def test_tasks_are_drawn_by_weights_and_minimum_shares():
+    configs = [EnvironmentConfig(id="Math", weight=19), EnvironmentConfig(id="ReasoningGym", min_share=0.25)]
+    families = gather(configs, None, lambda id: (find(id).id, "")).families
+    assert {family.environment: family.share for family in families} == {"Math": 0.75, "ReasoningGym": 0.25}
+
+
+TEMPLATES = """
+templates:
+  - name: percentages
+    environment: Math
+    family: custom
+    levels:
+      1: {a: [1, 9], b: [10, 90]}
+    parameters: {prompt: "What is {a} percent of {b}?", answer: "{a}*{b}/100"}
+"""
+LINEAR = EnvironmentConfig(id="Math", families=("algebra.linear",))
+
+
+@pytest.mark.parametrize(("difficulty", "level"), [("beginner", 1), ("intermediate", 4), (7, 7)])
+def test_tasks_begin_at_the_difficulty_that_was_asked_for_and_rise_with_success(difficulty, level):
+    generator = CurriculumGenerator([LINEAR], initial_difficulty=difficulty)
+    assert generator.generate().level == level
+    for _ in range(20):
+        generator.observe(generator.generate(), 1.0)
+    assert generator.progress()["Math/algebra.linear"] > level + 1
+
+
+def test_what_is_too_hard_becomes_easier_than_it_began():
+    generator = CurriculumGenerator([LINEAR], initial_difficulty="advanced")
+    for _ in range(20):
+        generator.observe(generator.generate(), 0.0)
+    assert generator.progress()["Math/algebra.linear"] < 7
+
+
+def test_templates_bring_their_own_families(tmp_path):
+    (tmp_path / "tasks.yaml").write_text(TEMPLATES)
+    generator = CurriculumGenerator(task_templates_path=str(tmp_path / "tasks.yaml"))
+    tasks = [generator.generate() for _ in range(400)]
+    mine = [task for task in tasks if task.parameters.get("template") == "percentages"]
+    assert mine
+    assert "percent of" in mine[0].parameters["prompt"]
+    generator.observe(mine[0], 1.0)
+    assert generator.progress()["Math/percentages"] > 1
+
+
+def test_it_goes_on_after_a_restart_as_if_it_never_stopped():
+    def play(generator, times):
+        return [(task := generator.generate(), generator.observe(task, task.seed % 2)) for _ in range(times)]
+
+    whole, first, second = (CurriculumGenerator([LINEAR], seed=3) for _ in range(3))
+    expected = play(whole, 20)
+    begun = play(first, 8)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert begun + play(second, 12) == expected
+
+
+def test_another_curriculum_can_be_given():
+    assert CurriculumGenerator([LINEAR], curriculum=FixedCurriculum(level=9)).generate().level == 9
+
+
+def test_a_difficulty_beside_a_curriculum_would_have_no_effect_and_is_refused():
+    with pytest.raises(ConfigError, match="no effect"):
+        CurriculumGenerator([LINEAR], initial_difficulty=3, curriculum=FixedCurriculum(level=9))
+
+
+def test_an_unknown_difficulty_is_named_with_the_choices():
+    with pytest.raises(ConfigError, match=r"(?s)initial_difficulty.*'expret'.*Did you mean 'expert'"):
+        CurriculumGenerator(initial_difficulty="expret")
+
+
+def template_of(folder, environment, family, **parameters):
+    template = {"name": "mine", "environment": environment, "family": family, "parameters": parameters}
+    (folder / "tasks.yaml").write_text(json.dumps({"templates": [template | {"levels": {1: {}}}]}))
+    return str(folder / "tasks.yaml")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in names()
+        if name not in ("Harness", "McpTools", "OpenEnv", "Prompts", "TaskFolders", "Verifiers", "ReasoningGym")
+    ],
+)
+def test_a_template_that_would_change_nothing_is_refused_for_every_family(tmp_path, name):
+    environment = make(name)
+    for family in environment.families[:: 1 if len(environment.families) < 10 else 8]:
+        with pytest.raises(ConfigError) as caught:
+            CurriculumGenerator(task_templates_path=template_of(tmp_path, name, family, people=4))
+        said = str(caught.value)
+        assert all(word in said for word in ("'mine'", name, f"'{family}'", "people", "that take some")), said
+
+
+@pytest.mark.parametrize(
+    ("environment", "family", "taken"),
+    [("Math", "algebra.linear", "custom (prompt, answer"), ("LogicPuzzle", "grid", "reasoning_gym (dataset)")],
+)
+def test_a_refused_template_is_told_which_family_takes_what(tmp_path, environment, family, taken):
+    with pytest.raises(ConfigError) as caught:
+        CurriculumGenerator(task_templates_path=template_of(tmp_path, environment, family, people=4))
+    assert taken in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [({"of": "3"}, None), ({"of": "3", "secret": "x"}, None), ({"off": "3"}, "off"), ({"of": 3, "secrt": 1}, "secrt")],
+)
+def test_an_environment_of_ones_own_takes_what_it_reads_at_any_time(tmp_path, parameters, said):
+    path = template_of(tmp_path, "Riddle", "default", **parameters)
+    own = EnvironmentConfig(id="test_curriculum:Riddle")
+    if said is None:
+        assert CurriculumGenerator([own], task_templates_path=path).generate()
+        return
+    with pytest.raises(ConfigError, match=rf"does not read its parameters \({said}\)"):
+        CurriculumGenerator([own], task_templates_path=path)
+
+
+class Riddle(BaseEnvironment):
+    """Reads one parameter when it asks, and another when it judges."""
+
+    async def reset(self, task=None):
+        self.task_now = task
+        return (Message("user", f"of {task.parameters.get('of', 0)}"),)
+
+    async def step(self, action):
+        right = float(action == str(self.task_now.parameters.get("secret", "")))
+        return Step((), Reward(right, {}, right), True, False, {})
+
+
+async def test_templates_are_tried_out_in_a_notebook_too(tmp_path):
+    (tmp_path / "tasks.yaml").write_text(TEMPLATES)
+    assert CurriculumGenerator(task_templates_path=str(tmp_path / "tasks.yaml")).generate()

@@ -12,11 +12,11 @@ from sample_envs import GuessEnvironment
 from sample_policies import Says
 
 from loomrl.gym.base import Step
-from loomrl.gym.episode import Attempt, Limits, run_episode
-from loomrl.gym.policy import Action, ConstantPolicy, HackPolicy, OraclePolicy, RandomPolicy
+from loomrl.gym.episode import Attempt, EpisodeLimits, run_episode
+from loomrl.gym.policy import Action, ConstantPolicy, OraclePolicy, RandomPolicy, hack_policy
 from loomrl.types import NO_VERSION, End, Message, Reward, Source, Tokens
 
-SHORT = Limits(turn_timeout_s=0.1, episode_timeout_s=5)
+SHORT = EpisodeLimits(turn_timeout_s=0.1, episode_timeout_s=5)
 
 
 def attempt(environment=None, **labels):
@@ -80,7 +80,7 @@ shares = st.dictionaries(st.sampled_from("abc"), st.floats(-1, 1), max_size=3)
 @given(st.lists(st.tuples(shares, st.floats(0, 1)), min_size=1, max_size=8))
 def test_the_episodes_reward_is_the_sum_of_its_turns_and_the_last_word_on_success(turns):
     rewards = [Reward(sum(parts.values()), parts, success) for parts, success in turns]
-    made = asyncio.run(play(Pays(rewards), Says(*"x" * len(turns)), limits=Limits()))
+    made = asyncio.run(play(Pays(rewards), Says(*"x" * len(turns)), limits=EpisodeLimits()))
     assert made.failure is None
     assert made.reward.total == pytest.approx(sum(made.reward.parts.values()))
     for name in "abc":
@@ -171,7 +171,7 @@ async def test_trouble_of_the_policy_is_blamed_on_the_policy(policy, kind, says)
 
 
 async def test_episode_timeout_names_who_was_waited_for():
-    made = await play(GuessEnvironment(), Sleeper(), limits=Limits(60, 0.1))
+    made = await play(GuessEnvironment(), Sleeper(), limits=EpisodeLimits(60, 0.1))
     assert (made.failure.boundary, made.failure.kind) == ("policy", "TimeoutError")
     assert "episode_timeout_s=0.1" in made.failure.message
 
@@ -179,7 +179,7 @@ async def test_episode_timeout_names_who_was_waited_for():
 async def test_an_episode_that_refuses_to_be_interrupted_is_abandoned(monkeypatch):
     monkeypatch.setattr("loomrl.gym.episode.GRACE_S", 0.1)
     began = time.monotonic()
-    made = await play(broken_envs.AwaitsStubbornly(), limits=Limits(60, 0.1))
+    made = await play(broken_envs.AwaitsStubbornly(), limits=EpisodeLimits(60, 0.1))
     assert made.end is End.FAILED
     assert time.monotonic() - began < 2
 
@@ -200,7 +200,7 @@ async def test_environment_is_closed_exactly_once_however_it_ends(policy):
 
 async def test_cancelling_an_episode_closes_its_environment():
     environment = Closing()
-    running = asyncio.create_task(play(environment, Sleeper(), limits=Limits()))
+    running = asyncio.create_task(play(environment, Sleeper(), limits=EpisodeLimits()))
     await asyncio.sleep(0.05)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -215,7 +215,7 @@ async def test_trouble_in_close_is_logged_and_spoils_nothing(caplog):
     assert "close failed" in caplog.text
 
 
-@pytest.mark.parametrize("policy", [RandomPolicy, ConstantPolicy, lambda e, r: HackPolicy(e, r, 1)])
+@pytest.mark.parametrize("policy", [RandomPolicy, ConstantPolicy, hack_policy(1)])
 async def test_unskilled_policies_play_to_the_end_and_lose(policy):
     environment = GuessEnvironment()
     made = await play(environment, policy(environment, random.Random(5)))
@@ -241,7 +241,7 @@ class Waits(GuessEnvironment):
 
 
 async def test_waiting_to_begin_is_on_no_clock_of_the_episode():
-    made = await play(Waits(), limits=Limits(turn_timeout_s=2.0, episode_timeout_s=2.0))
+    made = await play(Waits(), limits=EpisodeLimits(turn_timeout_s=2.0, episode_timeout_s=2.0))
     assert (made.end, made.failure) == (End.TERMINATED, None)
     assert made.finished_at - made.started_at < 2.4
 

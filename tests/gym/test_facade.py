@@ -1,4 +1,4 @@
-"""LoomRL environments in Gymnasium: single, vectorised, and never a wrong text."""
+"""LoomRL environments as Gymnasium's: names, text in and out, and many at a time."""
 
 import asyncio
 import gc
@@ -16,8 +16,10 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
+import loomrl.gym
 import loomrl.gym.facade as facade
 from loomrl.errors import ConfigError, EpisodeError
+from loomrl.gym.namespace import expose, read_version
 from loomrl.gym.registry import register_environment
 from loomrl.types import Message
 
@@ -44,7 +46,7 @@ def vector():
 
 
 def oracle(made):
-    return made.unwrapped._episodes._guarded.oracle()
+    return made.unwrapped._episodes._guarded.environment.oracle()
 
 
 def test_gymnasiums_own_checker_passes_without_a_warning(env, caplog):
@@ -164,7 +166,7 @@ def test_vector_observations_are_the_texts_themselves(vector):
 def test_vector_ends_and_rewards_belong_to_their_episodes(vector):
     assert vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     vector.reset(seed=5)
-    solution = vector._episodes[1]._guarded.oracle()
+    solution = vector._episodes[1]._guarded.environment.oracle()
     observations, rewards, terminated, truncated, infos = vector.step(["x", solution, "x"])
     assert rewards.tolist() == [0.0, pytest.approx(1.1), 0.0]
     assert terminated.tolist() == [False, True, False]
@@ -226,3 +228,61 @@ def test_a_huge_observation_keeps_both_ends_and_says_what_is_missing():
     assert text.startswith("aaa")
     assert text.endswith("bbb")
     assert "characters and more left out" in text
+
+
+def python(script):
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("name", loomrl.gym.__all__)
+def test_every_public_name_can_be_fetched(name):
+    assert getattr(loomrl.gym, name).__name__ == name
+
+
+def test_a_name_that_is_not_there_is_answered_with_those_that_are():
+    with pytest.raises(AttributeError, match="LoomRLGym"):
+        loomrl.gym.Nonsense  # noqa: B018
+
+
+def test_importing_the_sdk_loads_no_heavy_package_and_no_environment():
+    loaded = python(
+        "import sys, loomrl.gym; print([m for m in ('torch', 'ray', 'sqlalchemy', 'envs') if m in sys.modules])"
+    )
+    assert loaded == "[]"
+
+
+def test_importing_the_sdk_makes_what_is_announced_known_to_gymnasium():
+    assert python("import loomrl.gym, gymnasium; print('loomrl/Math-v1' in gymnasium.registry)") == "True"
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").write_text("from shop.deep.cart import Cart as Basket\nraise RuntimeError")
+    (tmp_path / "shop" / "deep").mkdir()
+    (tmp_path / "shop" / "deep" / "cart.py").write_text('class Cart:\n    name = "Cart"\n    version: str = "3.4.5"\n')
+    (tmp_path / "single.py").write_text('class Plain:\n    version = "2.0"\nclass Bare:\n    pass\n')
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "version"),
+    [
+        ("shop.deep.cart:Cart", "3.4.5"),
+        ("shop:Basket", "3.4.5"),
+        ("single:Plain", "2.0"),
+        ("single:Bare", None),
+        ("single:Missing", None),
+        ("no_such_package.module:Class", None),
+    ],
+)
+def test_a_version_is_read_without_importing_anything(package, entry_point, version):
+    assert read_version(entry_point) == version
+    assert "shop" not in sys.modules
+
+
+def test_exposing_twice_keeps_the_first():
+    first = expose("Twice", "4.1.0")
+    spec = gymnasium.spec(first)
+    assert (first, expose("Twice", "4.2.0")) == ("loomrl/Twice-v4", "loomrl/Twice-v4")
+    assert gymnasium.spec(first) is spec

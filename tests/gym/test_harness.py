@@ -15,9 +15,8 @@ import pytest
 
 from loomrl.errors import ConfigError
 from loomrl.gym.adapters.harness import Done, Harness
-from loomrl.gym.adapters.harness.play import play_agent
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
-from loomrl.gym.episode import Attempt, Limits
+from loomrl.gym.episode import Attempt, EpisodeLimits
 from loomrl.gym.policy import OraclePolicy
 from loomrl.serving.agents import AgentGateway
 from loomrl.types import End, Message, Reward, Trajectory
@@ -78,7 +77,7 @@ def script(folder: Path, text: str) -> dict[str, Any]:
 async def played(environment: Harness, *, seconds: float = 20.0) -> Trajectory:
     sessions = AgentGateway().serving(OraclePolicy)(environment, random.Random(0))
     attempt = Attempt(id="a", task=environment.task("words", 1, 0), group="a")
-    return await play_agent(environment, sessions, attempt, limits=Limits(10.0, seconds))  # type: ignore[arg-type]
+    return await environment.player(sessions, attempt, limits=EpisodeLimits(10.0, seconds))  # type: ignore[arg-type]
 
 
 def written(file: Path) -> None:
@@ -315,7 +314,7 @@ def test_settings_are_refused_with_the_remedy(tmp_path: Path) -> None:
         ({"agent": {"python": "no.such.module"}}, "no.such.module"),
         ({"agent": {"command": ["no-such-program"]}}, "no such program"),
         ({"agent": agent, "sandbox": True}, "network"),
-        ({"agent": agent, "tasks": {}}, "no tasks"),
+        ({"agent": agent, "tasks": {}}, "it has no families. Set tasks"),
         ({"agent": agent, "tasks": {"words": {"items": [ROW], "scorer": "anser"}}}, "Known: answer, tags, exit"),
         ({"agent": agent, "tasks": {"words": {"items": [ROW], "file": "x"}}}, "one source"),
         ({"agent": agent, "tasks": {"words": {"file": "nowhere.jsonl"}}}, "JSON lines"),

@@ -12,12 +12,20 @@ from multiprocessing import get_context
 import pytest
 
 from loomrl.errors import ConfigError, ScorerError, StoreError
+from loomrl.gym import chat_server as judge_server
 from loomrl.gym.base import EnvironmentSettings
-from loomrl.gym.judge import server as judge_server
-from loomrl.gym.judge.human import HumanJudge
-from loomrl.gym.judge.judge import HumanJudgeConfig, Inquiry, OpenAIJudgeConfig, Opinion
-from loomrl.gym.judge.open import JudgeConfig, open_judge
-from loomrl.gym.judge.openai import OpenAIJudge, messages, read_verdict
+from loomrl.gym.judge import (
+    HumanJudge,
+    HumanJudgeConfig,
+    Inquiry,
+    JudgeConfig,
+    OpenAIJudge,
+    OpenAIJudgeConfig,
+    Opinion,
+    messages,
+    open_judge,
+    read_verdict,
+)
 from loomrl.store import LoomDB, open_store
 from loomrl.store.judgements import JUDGEMENTS, answer, waiting
 from loomrl.types import Message
@@ -247,7 +255,7 @@ async def test_a_person_answers_what_waits(store: LoomDB, store_url: str, human:
 
 
 async def test_without_an_answer_there_is_no_opinion_and_nothing_waits_any_more(sqlite_url: str, human: Opener) -> None:
-    with pytest.raises(ScorerError, match=r"nobody answered within timeout_s=1"):
+    with pytest.raises(ScorerError, match=r"no answer within timeout_s=1"):
         await human(sqlite_url, timeout_s=1.0).ask(INQUIRY)
     with open_store(sqlite_url) as db:
         assert waiting(db, now=time.time()) == []

@@ -7,17 +7,22 @@ import gymnasium
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_envs import Remembering, open_remembering
 
-from loomrl.config import RolloutConfig, ScriptedPolicy
+from loomrl.config import RolloutConfig
 from loomrl.envs.memory import MemoryBufferEnvironment
-from loomrl.gym.curriculum import Draw, Family
-from loomrl.gym.host.local import plan_group
+from loomrl.gym.curriculum import TaskDraw, TaskFamily
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.memory import MemoryBank, with_memory
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Failure, Group, Reward, Task, Trajectory
-from tests.gym.remembering import Remembering, open_remembering
 
 FAMILY = "MemoryBuffer/persistent.update"
+
+
+def group_of(task, group, *, size):
+    attempts = [Attempt(id=f"{group}/{index}", task=task, group=group, group_size=size) for index in range(size)]
+    return [Plan(attempt=attempt) for attempt in attempts]
 
 
 def attempt(number, success, *, left=True, failed=False):
@@ -65,7 +70,7 @@ def test_a_task_without_a_snapshot_stays_as_it_is():
 
 
 def test_a_draw_with_a_memory_can_still_be_counted():
-    assert len({Draw(Family("a", "b"), 1, 2, {"x": 1}), Draw(Family("a", "b"), 1, 2, {"x": 1})}) == 1
+    assert len({TaskDraw(TaskFamily("a", "b"), 1, 2, {"x": 1}), TaskDraw(TaskFamily("a", "b"), 1, 2, {"x": 1})}) == 1
 
 
 @pytest.mark.parametrize(
@@ -74,7 +79,7 @@ def test_a_draw_with_a_memory_can_still_be_counted():
 )
 async def test_what_cannot_be_stored_fails_the_attempt(memory, word):
     pool = LoomRLGym(make=lambda name, settings: Remembering(memory))
-    (group,) = await pool.collect(plan_group(Remembering().task("a", 1, 1), group="g", size=1, policy=ScriptedPolicy()))
+    (group,) = await pool.collect(group_of(Remembering().task("a", 1, 1), "g", size=1))
     assert group.trajectories[0].failure.kind == "EpisodeError"
     assert word in group.trajectories[0].failure.message
     assert "memory" not in group.trajectories[0].extra
@@ -87,7 +92,7 @@ async def groups_in_a_row(count, **rollout):
         for number in range(count):
             task = MemoryBufferEnvironment().task("persistent.update", 1 + number % 10, number)
             task = with_memory(task, bank.snapshot(FAMILY))
-            (group,) = await pool.collect(plan_group(task, group=f"g{number}", size=2, policy=ScriptedPolicy()))
+            (group,) = await pool.collect(group_of(task, f"g{number}", size=2))
             bank.commit(group)
             bank_again = MemoryBank()
             bank_again.load_state_dict(json.loads(json.dumps(bank.state_dict())))
@@ -150,7 +155,7 @@ def test_through_gymnasium_a_seed_begins_anew_and_without_one_the_memory_stays()
         seen, info = env.reset(options=options, **how)
         over = False
         while not over:
-            _, _, terminated, truncated, _ = env.step(env._episodes._guarded.oracle())
+            _, _, terminated, truncated, _ = env.step(env._episodes._guarded.environment.oracle())
             over = terminated or truncated
         return int(seen.partition("Day ")[2].partition(".")[0]), info["task"]
 

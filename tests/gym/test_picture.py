@@ -9,7 +9,7 @@ from PIL import Image
 
 from loomrl.errors import EpisodeError
 from loomrl.gym.facade import as_text
-from loomrl.gym.guard import checked_observation
+from loomrl.gym.guard import check_observation
 from loomrl.picture import LARGEST, MOST, drawn, fault, from_url, label, size_of, to_url
 from loomrl.types import Message
 
@@ -26,7 +26,7 @@ def test_a_drawn_picture_is_what_another_reader_reads() -> None:
 def test_a_picture_is_no_fault() -> None:
     assert fault(png()) == ""
     assert size_of(png(2, 3)) == (2, 3)
-    assert checked_observation((Message("user", "?", (png(),)),), origin="reset()")
+    assert check_observation((Message("user", "?", (png(),)),), origin="reset()")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_picture_is_no_fault() -> None:
 )
 def test_what_is_no_picture_is_refused_by_name(images: object, says: str) -> None:
     with pytest.raises(EpisodeError, match=says):
-        checked_observation((Message("user", "?", images),), origin="reset()")  # type: ignore[arg-type]
+        check_observation((Message("user", "?", images),), origin="reset()")  # type: ignore[arg-type]
 
 
 def test_text_has_a_line_for_a_picture_that_tells_pictures_apart() -> None:

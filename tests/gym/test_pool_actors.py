@@ -13,8 +13,7 @@ from sample_envs import open_sample
 from loomrl.config import CustomPolicy, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import register_environment
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Task
 

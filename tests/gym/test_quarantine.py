@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from loomrl.config import AdaptiveCurriculum, FixedCurriculum, QuarantineConfig, RolloutConfig, StagedCurriculum
 from loomrl.errors import EpisodeError
-from loomrl.gym.curriculum import Family, Outcome, open_curriculum
-from loomrl.gym.episode import Attempt, failed_trajectory
-from loomrl.gym.quarantine import Quarantine, Quarantined
+from loomrl.gym.curriculum import TaskFamily, TaskOutcome, open_curriculum
+from loomrl.gym.episode import Attempt, failure_trajectory
+from loomrl.gym.task_mixture import TaskSource
 from loomrl.types import End, Failure, Reward, Task, Trajectory
 
-FAMILIES = (Family("Math", "a"), Family("Math", "b"), Family("Logic", "c"))
+FAMILIES = (TaskFamily("Math", "a"), TaskFamily("Math", "b"), TaskFamily("Logic", "c"))
 SETTINGS = QuarantineConfig(window=8, share=0.5, probation=3)
 HANG = Failure("environment", "Hang", "hung in step")
 
@@ -23,7 +23,7 @@ HANG = Failure("environment", "Hang", "hung in step")
 def attempts(family, *, failed=0, fine=0, failure=HANG, **parameters):
     environment, _, name = family.partition("/")
     task = Task(environment, "1", name, 1, 1, parameters)
-    bad = [failed_trajectory(Attempt(id=f"{family}/bad/{i}", task=task, group="g"), failure) for i in range(failed)]
+    bad = [failure_trajectory(Attempt(id=f"{family}/bad/{i}", task=task, group="g"), failure) for i in range(failed)]
     ends = {"turns": (), "end": End.TERMINATED, "reward": Reward()}
     return bad + [Trajectory(id=f"{family}/fine/{i}", task=task, group="g", **ends) for i in range(fine)]
 
@@ -38,8 +38,8 @@ def drawn(curriculum, count=300):
 
 
 def guarded(settings=None, families=FAMILIES):
-    quarantine = Quarantine(SETTINGS)
-    return quarantine, Quarantined(open_curriculum(families, settings or FixedCurriculum()), quarantine)
+    tasks = TaskSource(open_curriculum(families, settings or FixedCurriculum()), quarantine=SETTINGS)
+    return tasks.quarantine, tasks
 
 
 STAGED = StagedCurriculum(stages=({"name": "first", "families": ("Math/*",)}, {"name": "then"}))
@@ -125,7 +125,7 @@ def test_one_that_was_repaired_stays():
 
 
 def test_a_whole_environment_is_left_alone_when_all_its_families_fail():
-    families = (*(Family("Many", f"f{i}") for i in range(50)), Family("Logic", "c"))
+    families = (*(TaskFamily("Many", f"f{i}") for i in range(50)), TaskFamily("Logic", "c"))
     quarantine, curriculum = guarded(families=families)
     made = [t for i in range(6) for t in attempts(f"Many/f{i}", failed=1)]
     (case,) = quarantine.observe(made + attempts("Logic/c", fine=1))
@@ -188,7 +188,7 @@ def test_resumed_equals_uninterrupted_and_order_does_not_matter(updates, stop, r
 
 def test_the_curriculum_below_goes_on_as_ever_and_both_are_saved():
     quarantine, curriculum = guarded(AdaptiveCurriculum())
-    curriculum.observe([Outcome("Math/b", 1, 1.0)] * 8)
+    curriculum.observe([TaskOutcome("Math/b", 1, 1.0)] * 8)
     quarantine.observe(attempts("Math/a", failed=8) + attempts("Math/b", fine=1))
     again, resumed = guarded(AdaptiveCurriculum())
     resumed.load_state_dict(json.loads(json.dumps(curriculum.state_dict())))

@@ -202,7 +202,7 @@ def test_an_installed_package_announces_its_environments(
     (installed / "entry_points.txt").write_text(
         "[loomrl.environments]\nMarket = trading_envs:TradingEnvironment\nGone = no_such_module:Environment\n"
     )
-    catalogue._announced.cache_clear()
+    catalogue._entry_points.cache_clear()
     try:
         assert {"Gone", "Market", "Math"} <= set(names())
         assert make("Market").version == "3.1.0"
@@ -214,7 +214,7 @@ def test_an_installed_package_announces_its_environments(
         with pytest.raises(RegistryError, match="no_such_module"):
             make("Gone")
     finally:
-        catalogue._announced.cache_clear()
+        catalogue._entry_points.cache_clear()
 
 
 def test_the_snapshot_does_not_depend_on_place_or_line_ends(

@@ -39,6 +39,11 @@ def attempt(*actions: str, success: float = 1.0, seed: int = 0, **changes: Any) 
     return Trajectory(**made, group="g", **changes)
 
 
+def shape_one(shaping: Shaping, one: Trajectory) -> Trajectory:
+    (shaped,) = shaping.shape([one])
+    return shaped
+
+
 def opened(*parts: dict[str, Any], **settings: Any) -> Shaping:
     return open_shaping(RewardConfig.parse({"parts": parts, **settings}))
 
@@ -47,7 +52,7 @@ def test_parts_are_added_to_the_last_turn_and_to_the_sum_and_success_stays() -> 
     shaping = opened(
         {"kind": "custom", "entry_point": f"{__name__}:Short"}, {"kind": "custom", "entry_point": f"{__name__}:LOUD"}
     )
-    shaped = shaping.shaped(attempt("first", "AB", success=0.5))
+    shaped = shape_one(shaping, attempt("first", "AB", success=0.5))
     assert shaped.reward == Reward(3.0, {"own": 0.5, "short": 0.5, "loud": 2.0}, 0.5)
     assert shaped.turns[-1].reward == shaped.reward
     assert shaped.turns[0].reward == Reward()
@@ -63,7 +68,7 @@ WORDY = RewardComponent[Trajectory]("wordy", 0.5, by_turn)
 
 def test_a_part_may_score_every_turn() -> None:
     shaping = Shaping([WORDY, LOUD])
-    shaped = shaping.shaped(attempt("first", "", "AB", success=0.5))
+    shaped = shape_one(shaping, attempt("first", "", "AB", success=0.5))
     assert [turn.reward.parts.get("wordy") for turn in shaped.turns] == [2.5, 0.0, 1.0]
     assert [turn.reward.parts.get("loud") for turn in shaped.turns] == [None, None, 2.0]
     assert shaped.reward == Reward(6.0, {"own": 0.5, "wordy": 3.5, "loud": 2.0}, 0.5)
@@ -87,7 +92,7 @@ def test_a_part_of_turns_adapts_by_its_sum() -> None:
     ],
 )
 def test_scores_of_turns_that_do_not_fit_fail_the_attempt(told: Any, words: str) -> None:
-    shaped = Shaping([RewardComponent[Trajectory]("odd", 1.0, lambda _: told)]).shaped(attempt("a", "b"))
+    shaped = shape_one(Shaping([RewardComponent[Trajectory]("odd", 1.0, lambda _: told)]), attempt("a", "b"))
     assert shaped.end is End.FAILED
     assert shaped.failure is not None
     assert re.search(words, shaped.failure.message), shaped.failure.message
@@ -100,13 +105,13 @@ def test_what_was_served_is_scored_by_one_number() -> None:
 
 def test_weights_and_settings_of_an_experiment_go_before_the_components_own() -> None:
     part = {"kind": "custom", "entry_point": f"{__name__}:Short", "weight": 3.0, "settings": {"most": 1}}
-    assert opened(part).shaped(attempt("A")).reward.parts["short"] == 3.0
-    assert opened(part).shaped(attempt("AB")).reward.parts["short"] == 0.0
+    assert shape_one(opened(part), attempt("A")).reward.parts["short"] == 3.0
+    assert shape_one(opened(part), attempt("AB")).reward.parts["short"] == 0.0
 
 
 def test_efficient_solutions_earn_more_and_misses_nothing() -> None:
     shaping = opened({"kind": "efficiency", "weight": 1.0})
-    told = [shaping.shaped(attempt("word " * words, success=s)).reward.parts["efficiency"]
+    told = [shape_one(shaping, attempt("word " * words, success=s)).reward.parts["efficiency"]
             for words, s in ((0, 1), (100, 1), (300, 1), (0, 0))]  # fmt: skip
     assert told == [1.0, 0.5, 0.25, 0.0]
 
@@ -116,7 +121,7 @@ def test_what_was_trained_on_is_no_longer_new_and_only_then() -> None:
     first, other = attempt("one"), attempt("one", seed=1)
 
     def worth(one: Trajectory) -> float:
-        return shaping.shaped(one).reward.parts["novelty"]
+        return shape_one(shaping, one).reward.parts["novelty"]
 
     assert [worth(first), worth(first)] == [1.0, 1.0]
     shaping.observe([first])
@@ -138,7 +143,7 @@ def test_a_run_resumed_from_its_state_goes_on_as_one_that_never_stopped(said: li
         state = json.loads(json.dumps(resumed.state_dict()))
         resumed = opened(*parts, adaptation=adaptation)
         resumed.load_state_dict(state)
-        assert resumed.shaped(attempt(text)) == whole.shaped(attempt(text))
+        assert shape_one(resumed, attempt(text)) == shape_one(whole, attempt(text))
         assert math.isclose(sum(whole.weights.values()), 2.4)
 
 
@@ -154,7 +159,7 @@ def test_weight_moves_to_the_part_that_is_behind_and_without_adaptation_it_stays
 
 @pytest.mark.parametrize("answer", [math.nan, math.inf, "much"])
 def test_a_part_that_gives_no_number_fails_the_attempt(answer: object) -> None:
-    shaped = Shaping([RewardComponent("bad", 1.0, lambda _: answer)]).shaped(attempt("A"))  # type: ignore[arg-type, return-value]
+    shaped = shape_one(Shaping([RewardComponent("bad", 1.0, lambda _: answer)]), attempt("A"))  # type: ignore[arg-type, return-value]
     assert (shaped.end, shaped.reward) == (End.FAILED, Reward())
     assert shaped.failure is not None
     assert "reward component 'bad'" in shaped.failure.message
@@ -162,7 +167,7 @@ def test_a_part_that_gives_no_number_fails_the_attempt(answer: object) -> None:
 
 def test_failed_attempts_are_left_alone() -> None:
     failed = replace(attempt("A"), end=End.FAILED, failure=Failure("x", "y", "z"))
-    assert opened({"kind": "efficiency"}).shaped(failed) is failed
+    assert shape_one(opened({"kind": "efficiency"}), failed) is failed
 
 
 def test_mistakes_are_named() -> None:
@@ -171,7 +176,7 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ConfigError, match=r"is str. Derive it from loomrl.rewards.RewardComponent"):
         opened({"kind": "custom", "entry_point": "loomrl:__version__"})
     with pytest.raises(ConfigError, match="'own' is a part of Math's own"):
-        Shaping([RewardComponent("own", 1.0, lambda _: 1.0)]).shaped(attempt("A"))
+        shape_one(Shaping([RewardComponent("own", 1.0, lambda _: 1.0)]), attempt("A"))
     with pytest.raises(ConfigError, match="must be finite, and positive"):
         opened({"kind": "novelty", "weight": -1.0}, adaptation=1.0)
     with pytest.raises(ConfigError, match="Did you mean 'novelty'"):
@@ -182,25 +187,25 @@ def test_mistakes_are_named() -> None:
 
 def test_a_constraint_costs_the_share_of_turns_that_break_a_rule() -> None:
     shaping = opened({"kind": "rules", "rules": [{"kind": "blocked", "words": ["darn"]}], "weight": 2.0})
-    bad, good = (shaping.shaped(attempt(text)) for text in ("Darn it!", "darning"))
+    bad, good = (shape_one(shaping, attempt(text)) for text in ("Darn it!", "darning"))
     assert (bad.reward.parts["rules"], good.reward.parts["rules"]) == (-2.0, 0.0)
     assert bad.reward.total == attempt("Darn it!").reward.total - 2.0
 
 
 def test_brevity_counts_tokens_or_words_and_asks_for_no_success() -> None:
     brief = opened({"kind": "brevity", "tokens": 4})
-    assert brief.shaped(attempt("one two", "three", success=0.0)).reward.parts["brevity"] == 0.25
-    assert brief.shaped(attempt("one two three four five")).reward.parts["brevity"] == 0
+    assert shape_one(brief, attempt("one two", "three", success=0.0)).reward.parts["brevity"] == 0.25
+    assert shape_one(brief, attempt("one two three four five")).reward.parts["brevity"] == 0
     one = attempt("one two three")
     tokens = Tokens.of([1, 2, 3], [False, True, False], [0, -1, 0], [-1, 0, -1])
     told = replace(one, turns=(replace(one.turns[0], tokens=tokens),))
-    assert brief.shaped(told).reward.parts["brevity"] == 0.75
+    assert shape_one(brief, told).reward.parts["brevity"] == 0.75
 
 
 def test_courtesy_is_the_share_of_polite_turns_in_few_tokens() -> None:
     def paid(*actions: str, success: float = 0.0, **settings: Any) -> float:
         part = {"kind": "courtesy", "tokens": 10, **settings}
-        return opened(part).shaped(attempt(*actions, success=success)).reward.parts["courtesy"]
+        return shape_one(opened(part), attempt(*actions, success=success)).reward.parts["courtesy"]
 
     assert paid("Thank you.\nASK: day", "ANSWER: day=Monday") == pytest.approx(0.5 * 0.4)
     assert paid("THANK  you, Ann!") == paid("please, come in") == pytest.approx(0.7)

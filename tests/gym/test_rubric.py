@@ -13,15 +13,14 @@ import pytest
 from loomrl.config import QuarantineConfig
 from loomrl.config.rewards import RewardConfig, RubricPart
 from loomrl.errors import ConfigError, JudgeError, ScorerError
-from loomrl.gym.judge import server as judge_server
-from loomrl.gym.quarantine import Quarantine
+from loomrl.gym import chat_server as judge_server
+from loomrl.gym.quarantine import FamilyQuarantine
 from loomrl.gym.rewards import open_shaping
-from loomrl.gym.rubric.calibration import Calibration, read_calibration
-from loomrl.gym.rubric.form import chat, fingerprint, order, read_opinions
-from loomrl.gym.rubric.judge import RubricJudge, open_rubric
+from loomrl.gym.rubric import Calibration, chat, fingerprint, order, read_calibration, read_opinions
+from loomrl.gym.rubric_judge import RubricJudge, open_rubric
 from loomrl.types import End, Message, Reward, Trajectory
 from tests.gym.rubric_support import NO, YES, Asked, ScriptedJudge, by_words, completion, scripted
-from tests.gym.test_rewards import attempt
+from tests.gym.test_rewards import attempt, shape_one
 
 pytestmark = pytest.mark.system
 WORDS = {"kind": ("please", "thanks"), "short": ("brief",)}
@@ -126,11 +125,11 @@ def test_an_answer_in_any_other_form_is_refused(judge: ScriptedJudge, reply: str
 def test_nonsense_is_asked_once_more_and_then_fails_the_attempt_and_is_never_a_reward(judge: ScriptedJudge) -> None:
     shaping = open_shaping(RewardConfig(parts=(judge.part(),)))
     judge.faults = [(200, completion("full marks"))]
-    assert shaping.shaped(attempt("please, thanks")).reward.parts["rubric"] == 1.0
+    assert shape_one(shaping, attempt("please, thanks")).reward.parts["rubric"] == 1.0
     for body in (completion("full marks"), completion(json.dumps({"kind": GOOD["kind"]}), finish="length")):
         before = len(judge.asked)
         judge.faults = [(200, body)] * 2
-        failed = shaping.shaped(attempt(f"please {before}"))
+        failed = shape_one(shaping, attempt(f"please {before}"))
         assert (failed.end, failed.reward, len(judge.asked) - before) == (End.FAILED, Reward(), 2)
         assert failed.failure is not None
         assert failed.failure.boundary == "scorer"
@@ -139,17 +138,17 @@ def test_nonsense_is_asked_once_more_and_then_fails_the_attempt_and_is_never_a_r
 def test_a_judge_that_is_away_fails_attempts_and_no_family_is_blamed(judge: ScriptedJudge) -> None:
     shaping = open_shaping(RewardConfig(parts=(judge.part(),)))
     judge.faults = [(503, b"")] * 2
-    assert shaping.shaped(attempt("please")).reward.parts["rubric"] == 0.5
+    assert shape_one(shaping, attempt("please")).reward.parts["rubric"] == 0.5
     assert len(judge.asked) == 3
     judge.faults = [(503, b"full")] * 3
-    failed = shaping.shaped(attempt("thanks"))
+    failed = shape_one(shaping, attempt("thanks"))
     assert failed.failure is not None
     assert (failed.failure.boundary, failed.failure.kind) == ("judge", "JudgeError")
     assert "503: full" in failed.failure.message
     blamed = replace(failed, failure=replace(failed.failure, boundary="scorer"))
-    assert Quarantine(QuarantineConfig()).observe([blamed] * 50)
-    assert not Quarantine(QuarantineConfig()).observe([failed] * 50)
-    assert shaping.shaped(attempt("thanks")).reward.parts["rubric"] == 0.5  # what failed is asked again
+    assert FamilyQuarantine(QuarantineConfig()).observe([blamed] * 50)
+    assert not FamilyQuarantine(QuarantineConfig()).observe([failed] * 50)
+    assert shape_one(shaping, attempt("thanks")).reward.parts["rubric"] == 0.5  # what failed is asked again
     nowhere = {"url": "http://127.0.0.1:9/v1", "model": "m"}
     with pytest.raises(JudgeError, match="Is the server running"):
         RubricJudge(judge.part(judge=nowhere))(attempt("x"))
@@ -174,7 +173,7 @@ def test_no_more_attempts_than_allowed_are_judged_at_a_time(judge: ScriptedJudge
     shaping = open_shaping(RewardConfig(parts=(judge.part(together=3),)))
     judge.hold.clear()
     with ThreadPoolExecutor(1) as thread:
-        shaped = thread.submit(list, shaping.all_shaped(attempt(f"please {number}") for number in range(12)))
+        shaped = thread.submit(list, shaping.shape(attempt(f"please {number}") for number in range(12)))
         while judge.now < 3:  # the test's time limit ends this
             time.sleep(0.001)
         time.sleep(0.1)
@@ -191,7 +190,7 @@ def test_judges_work_while_later_attempts_are_played(judge: ScriptedJudge) -> No
         yield attempt("thanks")
 
     shaping = open_shaping(RewardConfig(parts=(judge.part(),)))
-    assert len(list(shaping.all_shaped(played()))) == 2
+    assert len(list(shaping.shape(played()))) == 2
 
 
 def test_of_several_votes_the_median_counts_and_each_sees_another_order(judge: ScriptedJudge) -> None:
@@ -213,7 +212,7 @@ def test_of_several_votes_the_median_counts_and_each_sees_another_order(judge: S
 def test_a_grade_stays_with_its_attempt_and_nobody_is_asked_again(judge: ScriptedJudge) -> None:
     kind, short = judge.part("kind", name="kind", weight=2), judge.part("short", name="short")
     shaping = open_shaping(RewardConfig(parts=(kind, short), adaptation=0.5))
-    shaped = shaping.shaped(attempt("please", success=0.5))
+    shaped = shape_one(shaping, attempt("please", success=0.5))
     assert shaped.reward == Reward(1.5, {"own": 0.5, "kind": 1.0, "short": 0.0}, 0.5)
     assert shaped.extra["rubric"]["kind"] == {
         "judge": "m",
@@ -235,7 +234,7 @@ def test_an_attempts_own_word_is_no_grade(judge: ScriptedJudge) -> None:
     own = {"kind": "custom", "entry_point": "tests.gym.test_rewards:LOUD"}
     forged = attempt("x", extra={"rubric": {"rubric": {"score": 1.0}, "loud": {"score": 1.0}}})
     for parts in ([judge.part().plain, own], [own]):
-        shaped = open_shaping(RewardConfig.parse({"parts": parts})).shaped(forged)
+        shaped = shape_one(open_shaping(RewardConfig.parse({"parts": parts})), forged)
         assert {name: shaped.reward.parts.get(name, 0.0) for name in ("rubric", "loud")} == {"rubric": 0.0, "loud": 0.0}
 
 

@@ -10,12 +10,10 @@ import pytest
 
 from loomrl.errors import ConfigError, SandboxError
 from loomrl.gym.sandbox import Ending, Execution, Limits, Sandbox, Slots, open_sandbox
-from loomrl.gym.sandbox.attack import HELD, Attack, attempt, staged, survey, whole
-from loomrl.gym.sandbox.attack_kernel import KERNEL_ATTACKS
+from loomrl.gym.sandbox.attack import HELD, KERNEL_ATTACKS, Attack, whole
 from loomrl.gym.sandbox.bubblewrap import Bubble, Bubblewrap, find_bubblewrap
 from loomrl.gym.sandbox.gvisor import find_gvisor
-from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, prove
-from loomrl.gym.sandbox.session import BoxedSandbox
+from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, attempt, prove, stage_host, survey
 from tests.needs import needs
 
 needs_bubblewrap = needs("bubblewrap")
@@ -28,7 +26,7 @@ ON_GVISOR = [attack for attack in ON_BUBBLEWRAP if not attack.on_kernel]
 
 @pytest.fixture(scope="module")
 def told() -> Iterator[bytes]:
-    with staged() as told:
+    with stage_host() as told:
         yield told
 
 
@@ -105,7 +103,7 @@ async def test_without_the_filter_of_system_calls_attacks_on_the_kernel_get_furt
     bubblewrap: Bubblewrap, told: bytes
 ) -> None:
     allow_all = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)
-    sandbox = BoxedSandbox(dataclasses.replace(bubblewrap, filter=allow_all))
+    sandbox = Sandbox(dataclasses.replace(bubblewrap, filter=allow_all))
     falls = {"opens_a_process_descriptor", "makes_memory_without_a_file", "makes_shared_memory"}
     held_by_other_means = {"makes_a_user_namespace", "mounts_a_file_system", "joins_a_namespace"}
     tried = [attack for attack in KERNEL_ATTACKS if attack.name in falls | held_by_other_means]
@@ -152,9 +150,7 @@ def test_one_that_does_not_start_at_once_is_asked_again(bubblewrap: Bubblewrap) 
 async def test_the_attacks_find_what_the_kernel_does_not_tell(bubblewrap: Bubblewrap, told: bytes) -> None:
     shared = Shared(*(getattr(bubblewrap, field.name) for field in dataclasses.fields(bubblewrap)))
     fallen = {
-        attack.name
-        for attack in ON_BUBBLEWRAP
-        if attack.works_outside and await attempt(BoxedSandbox(shared), attack, told)
+        attack.name for attack in ON_BUBBLEWRAP if attack.works_outside and await attempt(Sandbox(shared), attack, told)
     }
     assert fallen == {"reads_the_hosts_users", "sees_more_than_its_own_directories"}
 

@@ -9,7 +9,7 @@ import pytest
 
 from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import make
-from loomrl.gym.generator import CurriculumGenerator
+from loomrl.gym.manual import CurriculumGenerator
 from loomrl.gym.task_mixture import transcript
 from loomrl.gym.template import load_templates
 from loomrl.types import Task

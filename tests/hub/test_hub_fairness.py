@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomrl.gym.share import FLOOR, Stake, shares
+from loomrl.gym.curriculum import FLOOR, Stake, shares
 from loomrl.hub.fairness import Claim, allot
 from loomrl.hub.sharded import divide
 

@@ -12,7 +12,7 @@ from sample_models import logprobs, request, tiny_model, tiny_tokenizer
 from loomrl.config import LanguagePolicy, RolloutConfig, Sampling, ScriptedPolicy
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.gym.base import BaseEnvironment, Step
-from loomrl.gym.host.local import plan_group
+from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.inference.chat import Chat
@@ -51,7 +51,8 @@ async def play(choice: LanguagePolicy, *, size: int = 4) -> list[Trajectory]:
         return Echo()
 
     async with LoomRLGym(RolloutConfig(concurrency=8), make=make, open_policy=open_policy) as gym:
-        groups = await gym.collect(plan_group(TASK, group="g", size=size, policy=choice))
+        attempts = [Attempt(id=f"g/{index}", task=TASK, group="g", group_size=size) for index in range(size)]
+        groups = await gym.collect(Plan(attempt=attempt, policy=choice) for attempt in attempts)
     return list(groups[0].trajectories)
 
 

@@ -9,7 +9,7 @@ from sample_server import MODEL, vllm_server
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loomrl.config.rewards import RubricPart
-from loomrl.gym.rubric.judge import RubricJudge
+from loomrl.gym.rubric_judge import RubricJudge
 from loomrl.inference.model import save_model
 from loomrl.types import Message
 from tests.needs import needs

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loomrl.config import RolloutConfig
-from loomrl.gym.host.local import Host, Plan
-from loomrl.gym.host.loop import PrivateLoop
+from loomrl.gym.episode import LocalHost, Plan
 from loomrl.gym.host.watch import Watchdog
+from loomrl.gym.synchronous import PrivateLoop
 from loomrl.types import Trajectory
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Playing:
     then found in `folder` by `examine`.
     """
 
-    def __init__(self, host: Host, rollout: RolloutConfig, *, folder: Path) -> None:
+    def __init__(self, host: LocalHost, rollout: RolloutConfig, *, folder: Path) -> None:
         self._host = host
         self._folder = folder
         self._loop = PrivateLoop()

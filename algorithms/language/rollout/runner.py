@@ -17,8 +17,8 @@ from typing_extensions import override
 from loomrl.algorithms.language.rollout.playing import Life, Playing
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, LanguagePolicy, PolicyChoice, TorchEngineConfig
-from loomrl.gym.catalogue import Registration, register
-from loomrl.gym.host.local import LocalHost, Plan
+from loomrl.gym.catalogue import EnvironmentRegistration, register
+from loomrl.gym.episode import LocalHost, Plan
 from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
@@ -47,7 +47,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         experiment: Experiment = self.config.experiment
-        known: Sequence[Registration] = self.config.registrations
+        known: Sequence[EnvironmentRegistration] = self.config.registrations
         for registration in known:
             register(registration)
         algorithm = self.config.algorithm

@@ -11,8 +11,7 @@ from ray.exceptions import RayError
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from loomrl.errors import EpisodeError, PolicyError
-from loomrl.gym.episode import failed_trajectory
-from loomrl.gym.host.local import Plan
+from loomrl.gym.episode import Plan, failure_trajectory
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vllm.fleet import Fleet, answered
@@ -89,7 +88,7 @@ class RunnerGroup:
         for part in families.values():
             again = self._deal(part)
             lost = LOST if again is not None else NOBODY
-            found |= {plan.attempt.id: failed_trajectory(plan.attempt, lost) for plan in part} | (again or {})
+            found |= {plan.attempt.id: failure_trajectory(plan.attempt, lost) for plan in part} | (again or {})
         return [found[plan.attempt.id] for plan in plans]
 
     @property

@@ -20,9 +20,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from loomrl.algorithms.language.rollout.playing import Life
 from loomrl.algorithms.language.rollout.runner_group import LOST, NOBODY, RunnerGroup
 from loomrl.errors import PolicyError
-from loomrl.gym.episode import failed_trajectory, hang
+from loomrl.gym.episode import Plan, failure_trajectory, hang
 from loomrl.gym.host.actor import RETRIES
-from loomrl.gym.host.local import Plan
 from loomrl.gym.host.watch import Autopsy, examine
 from loomrl.types import Failure, Trajectory
 
@@ -250,7 +249,7 @@ class Underway:
                 self._waiting.append(plan)
 
     def _fail(self, plan: Plan, failure: Failure) -> None:
-        self._found.append(failed_trajectory(plan.attempt, failure))
+        self._found.append(failure_trajectory(plan.attempt, failure))
 
     def _replace_silent_runners(self) -> None:
         """Kill runners that do not answer; if none comes back, raise an error."""

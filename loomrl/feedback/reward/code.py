@@ -18,11 +18,11 @@ from typing import Any
 from loomrl.errors import ConfigError, SandboxError
 from loomrl.feedback.reward.component import ComponentScore, known_score
 from loomrl.files import scratch
-from loomrl.gym.sandbox import Ending, Limits, Session, open_sandbox
+from loomrl.gym.sandbox import Ending, Limits, SandboxSession, open_sandbox
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
+from loomrl.gym.sandbox.contract import inside, readable
 from loomrl.gym.sandbox.gvisor import Gvisor
-from loomrl.gym.sandbox.interpreter import inside, readable
-from loomrl.gym.sandbox.session import BoxedSandbox
+from loomrl.gym.sandbox.session import Sandbox
 from loomrl.types import End, Trajectory
 
 BLOCK = re.compile(r"^```(?:python|py)[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -204,7 +204,7 @@ class Laboratory:
                     found[key] = f"the sandbox failed: {error!s:.300}"
         return found
 
-    async def _inspected(self, session: Session, one: CodeSubmission) -> Inspected | str:
+    async def _inspected(self, session: SandboxSession, one: CodeSubmission) -> Inspected | str:
         if len(one.code) + len(one.tests) > LONGEST:
             return f"{len(one.code) + len(one.tests)} characters of code and tests, and {LONGEST} are measured at most"
         left_out: list[str] = []
@@ -218,7 +218,7 @@ class Laboratory:
             lines=lines_of(one.code), findings=findings, passed=passed, tests=tests, left_out=tuple(left_out)
         )
 
-    async def _lint(self, session: Session, code: str, left_out: list[str]) -> dict[str, int] | None:
+    async def _lint(self, session: SandboxSession, code: str, left_out: list[str]) -> dict[str, int] | None:
         text = code.encode("utf-8", "replace")
         done = await session.run(LINT, text)
         if done.ending is Ending.EXITED and done.status in (0, 1):
@@ -229,7 +229,7 @@ class Laboratory:
         return None
 
 
-async def _run_tests(session: Session, one: CodeSubmission) -> tuple[int | None, int]:
+async def _run_tests(session: SandboxSession, one: CodeSubmission) -> tuple[int | None, int]:
     """Tests that passed, and all: each in a process of its own. None where there are no tests."""
     if not one.tests:
         return None, 0
@@ -248,7 +248,7 @@ async def _run_tests(session: Session, one: CodeSubmission) -> tuple[int | None,
     return (passed, count) if count else (None, 0)
 
 
-async def _passes(session: Session, one: CodeSubmission, unit: int) -> tuple[bool, float]:
+async def _passes(session: SandboxSession, one: CodeSubmission, unit: int) -> tuple[bool, float]:
     """The result of a test and its seconds."""
     nonce = secrets.token_hex(16)
     asked = {"tests": one.tests, "code": one.code, "unit": unit, "nonce": nonce}
@@ -271,7 +271,7 @@ def _ruff() -> Path | None:
     return copy
 
 
-def _with_tool(sandbox: BoxedSandbox, tool: Path) -> BoxedSandbox:
+def _with_tool(sandbox: Sandbox, tool: Path) -> Sandbox:
     """The same sandbox, proved already, in which one more program may be read and run, with its libraries."""
     said = subprocess.run(["ldd", tool], capture_output=True, text=True, check=False).stdout
     needed = [Path(word).resolve() for word in said.split() if word.startswith("/")]
@@ -279,4 +279,4 @@ def _with_tool(sandbox: BoxedSandbox, tool: Path) -> BoxedSandbox:
     assert isinstance(boxes, Bubblewrap | Gvisor), "there is no other kind"
     own = boxes.interpreter
     libraries = tuple(dict.fromkeys((*own.libraries, *needed)))
-    return BoxedSandbox(replace(boxes, interpreter=replace(own, libraries=libraries, tools=(tool,))))
+    return Sandbox(replace(boxes, interpreter=replace(own, libraries=libraries, tools=(tool,))))

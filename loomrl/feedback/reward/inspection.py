@@ -18,9 +18,8 @@ from loomrl.feedback.reward.component import (
     worth,
 )
 from loomrl.feedback.reward.pipeline import COMPLETION, QUALITY
-from loomrl.gym.judge.judge import Inquiry, Judge, OpenAIJudgeConfig, conversation
-from loomrl.gym.judge.open import open_judge
-from loomrl.gym.rubric.judge import Grade, open_rubric
+from loomrl.gym.judge import Inquiry, InquiryJudge, OpenAIJudgeConfig, conversation, open_judge
+from loomrl.gym.rubric_judge import RubricGrade, open_rubric
 from loomrl.types import End, Trajectory
 
 QUESTION = "Did the assistant do what the user asked for?"
@@ -77,7 +76,7 @@ class Inspection:
         return Laboratory()
 
     @cached_property
-    def _judge(self) -> Judge:
+    def _judge(self) -> InquiryJudge:
         model = self._settings.judge
         assert model is not None, "asked without a judge"
         return open_judge(OpenAIJudgeConfig(url=model.url, model=model.model, key_variable=model.key_variable))
@@ -89,7 +88,7 @@ def _quality(found: Inspected | str) -> ComponentScore:
     return code_quality(found) or missing_score("; ".join(found.left_out) or "nothing was measured")
 
 
-async def _opinions(judge: Judge, trajectories: Sequence[Trajectory]) -> Mapping[str, ComponentScore]:
+async def _opinions(judge: InquiryJudge, trajectories: Sequence[Trajectory]) -> Mapping[str, ComponentScore]:
     turns = asyncio.Semaphore(TOGETHER)
 
     async def ask(trajectory: Trajectory) -> ComponentScore:
@@ -105,7 +104,7 @@ async def _opinions(judge: Judge, trajectories: Sequence[Trajectory]) -> Mapping
     return dict(zip([one.id for one in trajectories], await asyncio.gather(*map(ask, trajectories)), strict=True))
 
 
-def _rubric_score(begun: "Future[Grade]") -> ComponentScore:
+def _rubric_score(begun: "Future[RubricGrade]") -> ComponentScore:
     """A rubric's score. Reasons may quote what was said, and what is on record of a reward leaves by bus."""
     try:
         grade = begun.result()

@@ -30,7 +30,7 @@ from loomrl.feedback.reward.component import (
     user_feedback,
 )
 from loomrl.gym.rewards import RewardComponent, open_component
-from loomrl.gym.rubric.judge import RubricJudge
+from loomrl.gym.rubric_judge import RubricJudge
 from loomrl.store.rewards import StoredReward
 from loomrl.types import End, Feedback, Trajectory
 

@@ -7,10 +7,10 @@ import gymnasium
 from gymnasium import spaces
 from pydantic import Field, model_validator
 
-from loomrl.errors import ConfigError, EpisodeError
+from loomrl.errors import ConfigError
 from loomrl.gym.adapters import toy_text
 from loomrl.gym.adapters.space_text import plain, show
-from loomrl.gym.adapters.world import World, WorldEnvironment, WorldSettings, WorldStep
+from loomrl.gym.adapters.world import TextWorld, WorldEnvironment, WorldSettings, WorldStep
 from loomrl.gym.base import EnvironmentSettings
 from loomrl.named import named
 from loomrl.threshold import as_written
@@ -19,7 +19,7 @@ from loomrl.types import Task
 _TOYS = "loomrl.gym.adapters.toy_text"
 
 
-class GymnasiumWorld(World):
+class GymnasiumWorld(TextWorld):
     """A Gymnasium environment as a family of tasks.
 
     `observe` is called with environment and observation, `oracle` with the environment.
@@ -86,9 +86,7 @@ class GymnasiumEnvironment(WorldEnvironment):
     dependencies = ("gymnasium",)
     sources = (*WorldEnvironment.sources, "loomrl.gym.adapters.gymnasium", _TOYS)
 
-    _open: gymnasium.Env[Any, Any] | None = None
-    _made_with: tuple[str, dict[str, Any]] | None = None
-    """Id and keywords of the open environment, if it can be reused for another episode."""
+    _env: gymnasium.Env[Any, Any]
     _observation: Any = None
 
     def worlds(self) -> Mapping[str, GymnasiumWorld]:
@@ -97,8 +95,10 @@ class GymnasiumEnvironment(WorldEnvironment):
 
     def begin(self, task: Task) -> None:
         """Reset the world with the task's seed."""
-        self._make(task)
-        self.needed()
+        world = self.world
+        made_with = (world.id, world.keywords(task.level)) if world.id else None
+        self.open_world(made_with, lambda: self._make(world, task))
+        self.required_return()
         self._observation, _ = self._env.reset(seed=task.seed)
 
     def see(self) -> str:
@@ -115,11 +115,11 @@ class GymnasiumEnvironment(WorldEnvironment):
         timed_out = not terminated and self.world.must_terminate
         return WorldStep(as_written(reward), terminated or truncated, not timed_out, timed_out)
 
-    def needed(self) -> float:
+    def required_return(self) -> float:
         """The configured return, else the id's `reward_threshold` if success has no other condition."""
         spec = self._env.spec
         if self.world.return_at_least is not None or self.world.must_terminate:
-            return super().needed()
+            return super().required_return()
         if spec is None or spec.reward_threshold is None:
             raise ConfigError(
                 f"{self.world.id or self.world.open} has no reward_threshold. "
@@ -131,7 +131,7 @@ class GymnasiumEnvironment(WorldEnvironment):
         """The world's action space."""
         return self._env.action_space
 
-    def drawn_space(self) -> spaces.Space[Any] | None:
+    def numeric_space(self) -> spaces.Space[Any] | None:
         """The observation space if its numbers are shown."""
         shown = self.world.observe or self._env.render_mode == "ansi"
         return None if shown else self._env.observation_space
@@ -142,36 +142,14 @@ class GymnasiumEnvironment(WorldEnvironment):
 
     def best(self) -> Any:
         """The oracle's action."""
-        return named(self.world.oracle, what="oracle")(self._env)
+        return self.world.ask_oracle(self._env)
 
-    async def close(self) -> None:
-        """Close the world."""
-        env = self._open
-        self._open = None
-        self._made_with = None
-        if env is not None:
-            env.close()  # type: ignore[no-untyped-call]
-
-    @property
-    def _env(self) -> gymnasium.Env[Any, Any]:
-        if self._open is None:
-            raise EpisodeError("there is no episode: call reset() first.")
-        return self._open
-
-    def _make(self, task: Task) -> None:
-        """Open the task's world; one with the same id and keywords is reused."""
-        world = self.world
-        wanted = (world.id, world.keywords(task.level)) if world.id else None
-        if wanted is not None and wanted == self._made_with:
-            return
-        if self._open is not None:
-            self._open.close()  # type: ignore[no-untyped-call]
-        self._made_with = wanted
-        if wanted is None:
-            self._open = named(world.open, what=f"worlds.{task.family}.open")(task.level, task.seed)
-            return
+    def _make(self, world: GymnasiumWorld, task: Task) -> gymnasium.Env[Any, Any]:
+        if world.open:
+            env: gymnasium.Env[Any, Any] = named(world.open, what=f"worlds.{task.family}.open")(task.level, task.seed)
+            return env
         drawn = {"render_mode": "ansi"} if "ansi" in _render_modes(world.id) else {}
-        self._open = gymnasium.make(world.id, disable_env_checker=True, **{**drawn, **wanted[1]})
+        return gymnasium.make(world.id, disable_env_checker=True, **{**drawn, **world.keywords(task.level)})
 
 
 def _render_modes(id: str) -> Sequence[str]:

@@ -8,10 +8,8 @@ the policy is told. Needs the extra `openenv`.
 import asyncio
 import json
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
 from random import Random
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -19,13 +17,11 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 from pydantic import Field, model_validator
 
-from loomrl.errors import ConfigError, EpisodeError
-from loomrl.gym.adapters.family import LevelledFamily, declare
-from loomrl.gym.adapters.json_text import describe, invent, text_field
+from loomrl.errors import EpisodeError
+from loomrl.gym.adapters.family import LevelledFamily, declare, finite, import_extra, reward_of
+from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.gym.guard import is_storable
-from loomrl.named import named
 from loomrl.threshold import Tally
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -39,7 +35,7 @@ _POLL_S = 0.1
 _log = logging.getLogger(__name__)
 
 
-class Server(LevelledFamily):
+class OpenEnvServer(LevelledFamily):
     """An OpenEnv server as a family of tasks; its keywords are sent with each reset.
 
     `oracle` is called with the last observation, and gives an object, or the text of an action that is one text.
@@ -77,7 +73,7 @@ class Server(LevelledFamily):
 class OpenEnvSettings(EnvironmentSettings):
     """Settings of environments behind OpenEnv servers."""
 
-    servers: dict[str, Server] = Field({})
+    servers: dict[str, OpenEnvServer] = Field({})
     """Family → server. At least one is needed."""
     patience: int = Field(3, ge=1)
     """The episode is truncated after this many actions that were unreadable or refused by the server."""
@@ -101,7 +97,6 @@ class OpenEnvEnvironment(BaseEnvironment):
     dependencies = ("websockets",)
     sources = (
         "loomrl.gym.adapters.family",
-        "loomrl.gym.adapters.json_text",
         "loomrl.gym.adapters.openenv",
         *COMMANDS,
         "loomrl.threshold",
@@ -116,13 +111,12 @@ class OpenEnvEnvironment(BaseEnvironment):
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)
-        servers = self.settings.servers
-        if not servers:
-            raise ConfigError(
-                "OpenEnv: no server. Set servers, such as {echo: {url: 'http://127.0.0.1:8000', return_at_least: 1}}."
-            )
         _library()
-        declare(self, servers)
+        declare(
+            self,
+            self.settings.servers,
+            needed="servers, such as {echo: {url: 'http://127.0.0.1:8000', return_at_least: 1}}",
+        )
         self._schemas: dict[str, Mapping[str, Any]] = {}
 
     async def reset(self, task: Task | None = None) -> Observation:
@@ -164,25 +158,23 @@ class OpenEnvEnvironment(BaseEnvironment):
         """Send an action; an unreadable or refused one is answered with the expected format."""
         data = self._read(action)
         if data is None:
-            return self._refused(f"this is no action of at most {self.settings.longest_action} characters")
+            return self._refuse(f"this is no action of at most {self.settings.longest_action} characters")
         answer = await self._ask({"type": "step", "data": data})
         if answer.get("type") == "error":
             if answer.get("data", {}).get("code") != _REFUSED:
                 raise self._trouble(answer)
-            return self._refused(_complaints(answer["data"]))
+            return self._refuse(_complaints(answer["data"]))
         result = self._take(answer)
         seen = (Message("user", self._text()),)
         info = {"reward": result["reward"], "return": self._earned.total}
         if not result["done"]:
             return Step(seen, Reward(), False, False, info)
         success = float(self._earned.reaches(self._server.return_at_least))
-        return Step(seen, Reward(success, {"correctness": success}, success), True, False, info)
+        return Step(seen, reward_of(success), True, False, info)
 
     def oracle(self) -> str:
         """The oracle's action, if one is configured."""
-        if not self._server.oracle:
-            raise NotImplementedError("this server has no oracle: set `oracle`, `package.module:function`.")
-        return self._say(named(self._server.oracle, what="oracle")(self._seen))
+        return self._say(self._server.ask_oracle(self._seen))
 
     def random_action(self, rng: Random) -> str:
         """A random action that fits the schema."""
@@ -247,9 +239,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         data = answer.get("data")
         if answer.get("type") != "observation" or not isinstance(data, dict) or "observation" not in data:
             raise EpisodeError(f"{self._server.url}: {answer!r:.200} is no observation of OpenEnv.")
-        reward = float(data.get("reward") or 0.0)
-        if not math.isfinite(reward):
-            raise EpisodeError(f"{self._server.url}: the reward is {reward}; a finite number is needed.")
+        reward = finite(float(data.get("reward") or 0.0), EpisodeError, f"{self._server.url}: the reward")
         self._earned.add(reward)
         self._seen = data["observation"]
         return {"reward": reward, "done": bool(data.get("done"))}
@@ -301,7 +291,7 @@ class OpenEnvEnvironment(BaseEnvironment):
             return ""
         return command_format((f"{VERB}: {describe(self._schema)}",))
 
-    def _refused(self, why: str) -> Step:
+    def _refuse(self, why: str) -> Step:
         self._unread += 1
         message = Message("user", "\n".join(filter(None, (f"Not done: {why}.", self._how()))))
         return Step((message,), Reward(), False, self._unread >= self.settings.patience, {})
@@ -330,10 +320,57 @@ def _complaints(data: Mapping[str, Any]) -> str:
 
 
 def _library() -> Any:
-    try:
-        import_module("websockets.exceptions")
-        return import_module("websockets")
-    except ImportError as error:
-        raise ConfigError(
-            f"OpenEnv: websockets cannot be imported ({error}). Install it with: pip install 'loomrl[openenv]'."
-        ) from None
+    import_extra("OpenEnv", "websockets.exceptions", "openenv")
+    return import_extra("OpenEnv", "websockets", "openenv")
+
+
+Schema = Mapping[str, Any]
+_WORDS = ("yes", "no", "1", "left", "hello")
+
+
+def fields(schema: Schema) -> dict[str, Schema]:
+    """The properties that a policy may set; OpenEnv's metadata is excluded."""
+    return {name: part for name, part in schema.get("properties", {}).items() if name != "metadata"}
+
+
+def text_field(schema: Schema) -> str | None:
+    """The name of the only property, if it is a plain text."""
+    (name, part), *others = list(fields(schema).items()) or [("", {})]
+    return name if part.get("type") == "string" and "enum" not in part and not others else None
+
+
+def describe(schema: Schema) -> str:
+    """Usage text for an object of this schema, with its definitions if it has any."""
+    required = set(schema.get("required", ()))
+    parts = [f"{json.dumps(name)}: {_kind(part, name in required)}" for name, part in fields(schema).items()]
+    text = f"{{{', '.join(parts)}}}"
+    return f"{text} where {json.dumps(schema['$defs'])}" if "$defs" in schema else text
+
+
+def _kind(part: Schema, required: bool) -> str:
+    if "enum" in part:
+        kind = " or ".join(map(json.dumps, part["enum"]))
+    elif set(part) <= {"type", "title", "description", "default", "minimum", "maximum"} and "type" in part:
+        low, high = part.get("minimum"), part.get("maximum")
+        limits = "" if low is None and high is None else f" from {low} to {high}"
+        kind = f"{part['type']}{limits}"
+    else:
+        kind = json.dumps({key: value for key, value in part.items() if key not in ("title", "description")})
+    told = f" ({part['description']})" if part.get("description") else ""
+    return f"<{kind}{told}{'' if required else ', optional'}>"
+
+
+def invent(schema: Schema, rng: Random) -> dict[str, Any]:
+    """A random object that fits a plain schema."""
+    return {name: _value(part, rng) for name, part in fields(schema).items() if name in schema.get("required", ())}
+
+
+def _value(part: Schema, rng: Random) -> Any:
+    if "enum" in part:
+        return rng.choice(list(part["enum"]))
+    kind = part.get("type")
+    if kind in ("integer", "number"):
+        return rng.randint(int(part.get("minimum", 0)), int(part.get("maximum", 9)))
+    if kind == "boolean":
+        return rng.random() < 0.5
+    return [] if kind == "array" else {} if kind == "object" else rng.choice(_WORDS)

@@ -14,8 +14,9 @@ from pydantic import Field
 
 from loomrl.errors import ConfigError, EpisodeError, unknown
 from loomrl.gym.adapters.classic import Opponent
-from loomrl.gym.adapters.space_text import sample, show, written
-from loomrl.gym.adapters.world import World, WorldEnvironment, WorldSettings, WorldStep
+from loomrl.gym.adapters.family import import_extra
+from loomrl.gym.adapters.space_text import format_action, sample, show
+from loomrl.gym.adapters.world import TextWorld, WorldEnvironment, WorldSettings, WorldStep
 from loomrl.gym.base import EnvironmentSettings
 from loomrl.named import named
 from loomrl.threshold import as_written
@@ -26,7 +27,7 @@ _MOST_TURNS = 10_000
 """Consecutive turns of other players; more of them count as an endless loop."""
 
 
-class Game(World):
+class PettingZooGame(TextWorld):
     """A PettingZoo environment as a family of tasks.
 
     `observe` is called with environment, agent and observation, `oracle` with environment, agent and opponent.
@@ -44,7 +45,7 @@ class Game(World):
 
 
 WORLDS = {
-    "tictactoe": Game(
+    "tictactoe": PettingZooGame(
         id="classic/tictactoe-v3",
         opponent=f"{_CLASSIC}:tictactoe",
         observe=f"{_CLASSIC}:show_line",
@@ -53,7 +54,7 @@ WORLDS = {
         guess_floor=0.3,
         return_at_least=1,
     ),
-    "connect_four": Game(
+    "connect_four": PettingZooGame(
         id="classic/connect_four-v3",
         opponent=f"{_CLASSIC}:connect_four",
         observe=f"{_CLASSIC}:show_line",
@@ -62,7 +63,7 @@ WORLDS = {
         guess_floor=0.25,
         return_at_least=1,
     ),
-    "rock_paper_scissors": Game(
+    "rock_paper_scissors": PettingZooGame(
         id="classic/rps-v2",
         opponent=f"{_CLASSIC}:pattern",
         observe=f"{_CLASSIC}:show_rps",
@@ -78,7 +79,7 @@ WORLDS = {
 class PettingZooSettings(WorldSettings):
     """Settings of PettingZoo environments as text."""
 
-    worlds: dict[str, Game] = Field(WORLDS, min_length=1)
+    worlds: dict[str, PettingZooGame] = Field(WORLDS, min_length=1)
     """Family → game."""
 
 
@@ -91,17 +92,15 @@ class PettingZooEnvironment(WorldEnvironment):
     guess_floor: ClassVar[Mapping[str, float]] = {name: game.guess_floor for name, game in WORLDS.items()}
     settings_class: ClassVar[type[EnvironmentSettings]] = PettingZooSettings
     settings: PettingZooSettings
-    world: Game
+    world: PettingZooGame
     dependencies = ("pettingzoo",)
     sources = (
         *WorldEnvironment.sources,
         "loomrl.gym.adapters.pettingzoo",
-        "loomrl.gym.adapters.line_game",
+        "loomrl.gym.adapters.classic",
         _CLASSIC,
     )
 
-    _env: Any = None
-    _made_with: tuple[str, str, dict[str, Any]] | None = None
     _seat = ""
     _opponent: Opponent
     _observation: Any = None
@@ -110,13 +109,15 @@ class PettingZooEnvironment(WorldEnvironment):
         super().__init__(settings)
         _library()
 
-    def worlds(self) -> Mapping[str, Game]:
+    def worlds(self) -> Mapping[str, PettingZooGame]:
         """The worlds from the settings."""
         return self.settings.worlds
 
     def begin(self, task: Task) -> None:
         """Reset the game with the task's seed, and play the turns before the policy's first."""
-        self._make(task)
+        game = self.world
+        made_with = (game.id, game.api, game.keywords(task.level))
+        self.open_world(made_with, lambda: _make(*made_with))
         self._env.reset(seed=task.seed)
         agents = self._env.agents
         seat = Random(f"seat:{task.seed}").randrange(len(agents)) if self.world.seat is None else self.world.seat
@@ -134,12 +135,12 @@ class PettingZooEnvironment(WorldEnvironment):
         if self.world.observe:
             text = str(named(self.world.observe, what="observe")(self._env, self._seat, seen))
         else:
-            text = show(self._seen_space(), _without_mask(seen))
+            text = show(self._observation_space(), _without_mask(seen))
         if mask is None or not any(mask):
             return text
         space = self.action_space()
         start = getattr(space, "start", 0)
-        allowed = (written(space, start + i, self.world.actions) for i, ok in enumerate(mask) if ok)
+        allowed = (format_action(space, start + i, self.world.actions) for i, ok in enumerate(mask) if ok)
         return f"{text}\nAllowed: {', '.join(allowed)}"
 
     def act(self, value: Any) -> WorldStep:
@@ -152,9 +153,9 @@ class PettingZooEnvironment(WorldEnvironment):
         space: spaces.Space[Any] = self._env.action_space(self._seat)
         return space
 
-    def drawn_space(self) -> spaces.Space[Any] | None:
+    def numeric_space(self) -> spaces.Space[Any] | None:
         """The observation space if its numbers are shown."""
-        return None if self.world.observe else self._seen_space()
+        return None if self.world.observe else self._observation_space()
 
     def mask(self) -> Any:
         """The action mask from the observation or from `info`."""
@@ -162,15 +163,7 @@ class PettingZooEnvironment(WorldEnvironment):
 
     def best(self) -> Any:
         """The oracle's action."""
-        return named(self.world.oracle, what="oracle")(self._env, self._seat, self._opponent)
-
-    async def close(self) -> None:
-        """Close the game."""
-        env = self._env
-        self._env = None
-        self._made_with = None
-        if env is not None:
-            env.close()
+        return self.world.ask_oracle(self._env, self._seat, self._opponent)
 
     def _play_on(self) -> WorldStep:
         """Play the others' turns until the policy's turn or the end; returns the reward earned meanwhile."""
@@ -199,20 +192,9 @@ class PettingZooEnvironment(WorldEnvironment):
         opponent: Opponent = named(self.world.opponent, what=f"worlds.{task.family}.opponent")(task.level, task.seed)
         return opponent
 
-    def _seen_space(self) -> spaces.Space[Any]:
+    def _observation_space(self) -> spaces.Space[Any]:
         space: spaces.Space[Any] = self._env.observation_space(self._seat)
         return space["observation"] if isinstance(space, spaces.Dict) and "action_mask" in space.spaces else space
-
-    def _make(self, task: Task) -> None:
-        """Open the task's game; one with the same id and keywords is reused."""
-        game = self.world
-        wanted = (game.id, game.api, game.keywords(task.level))
-        if wanted == self._made_with:
-            return
-        if self._env is not None:
-            self._env.close()
-        self._made_with = wanted
-        self._env = _make(*wanted)
 
 
 def _make(id: str, api: str, keywords: dict[str, Any]) -> Any:
@@ -233,12 +215,7 @@ def _make(id: str, api: str, keywords: dict[str, Any]) -> Any:
 
 
 def _library() -> Any:
-    try:
-        return import_module("pettingzoo")
-    except ImportError as error:
-        raise ConfigError(
-            f"PettingZoo: pettingzoo cannot be imported ({error}). Install it with: pip install 'loomrl[multiagent]'."
-        ) from None
+    return import_extra("PettingZoo", "pettingzoo", "multiagent")
 
 
 def _mask(observation: Any, info: Mapping[str, Any]) -> Any:

@@ -3,7 +3,6 @@
 Rows come from a file, or stand in the settings. The function is called as TRL calls it, with one answer at a time.
 """
 
-import asyncio
 import csv
 import hashlib
 import inspect
@@ -20,6 +19,7 @@ from pydantic import Field
 from loomrl.canonical import canonical_json
 from loomrl.config.basic import PathText, Seconds, Share
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
+from loomrl.gym.adapters.family import ask_scorer
 from loomrl.gym.base import LEVELS, BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.named import named
@@ -71,7 +71,7 @@ class Prompts(BaseEnvironment):
     settings_class: ClassVar[type[EnvironmentSettings]] = PromptsSettings
     settings: PromptsSettings
     reward_parts = ("reward",)
-    sources: ClassVar[tuple[str, ...]] = (__name__, "loomrl.threshold")
+    sources: ClassVar[tuple[str, ...]] = (__name__, "loomrl.gym.adapters.family", "loomrl.threshold")
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)
@@ -96,7 +96,7 @@ class Prompts(BaseEnvironment):
             kind = "held out" if held_out else "to train on"
             raise EpisodeError(f"Prompts: family {task.family!r} has no rows{level} {kind}.")
         self._row = rows[task.seed % len(rows)]
-        return _asked(self._row[self.settings.prompt])
+        return _as_messages(self._row[self.settings.prompt])
 
     def levels(self, family: str) -> Sequence[int]:
         """Those that the family's rows have; none without a column for them."""
@@ -116,7 +116,7 @@ class Prompts(BaseEnvironment):
         """The function's reward; a ScorerError if it has none."""
         column = self.settings.answer
         info = {"answer": str(self._row[column])} if column else {}
-        return Step((), self._paid(await self._scored(action)), True, False, info)
+        return Step((), self._reward_for(await self._score(action)), True, False, info)
 
     def oracle(self) -> str:
         """The row's good answer, if a column has one."""
@@ -127,33 +127,23 @@ class Prompts(BaseEnvironment):
 
     def random_action(self, rng: random.Random) -> str:
         """A word of the prompt, or a number."""
-        words = " ".join(message.content for message in _asked(self._row[self.settings.prompt])).split()
+        words = " ".join(message.content for message in _as_messages(self._row[self.settings.prompt])).split()
         return rng.choice([*words, str(rng.randint(-20, 100))])
 
-    async def _scored(self, action: str) -> float:
+    async def _score(self, action: str) -> float:
         prompt = self._row[self.settings.prompt]
-        name = self.settings.reward
         completion = action if isinstance(prompt, str) else [{"role": "assistant", "content": action}]
-        told = {**self._row, **self._told()}
+        told = {**self._row, **self._extra_columns()}
         columns = {column: [value] for column, value in told.items() if column != self.settings.prompt}
-        asked = _accepted(self._reward, {**columns, "prompts": [prompt], "completions": [completion]})
-        try:
-            async with asyncio.timeout(self.settings.timeout_s):
-                if inspect.iscoroutinefunction(self._reward):
-                    found = await self._reward(**asked)
-                else:
-                    found = await asyncio.to_thread(self._reward, **asked)
-        except TimeoutError:
-            raise ScorerError(f"reward {name!r} took longer than {self.settings.timeout_s:g} s.") from None
-        except Exception as error:  # the boundary: a stranger's function
-            raise ScorerError(f"reward {name!r}: {type(error).__name__}: {error}") from error
-        return self._number(found)
+        asked = _keywords_for(self._reward, {**columns, "prompts": [prompt], "completions": [completion]})
+        what = f"reward {self.settings.reward!r}"
+        return self._number(await ask_scorer(self._reward, what=what, timeout_s=self.settings.timeout_s, **asked))
 
-    def _told(self) -> Mapping[str, Any]:
-        """What the function is told beside the row."""
+    def _extra_columns(self) -> Mapping[str, Any]:
+        """Further columns that the function is given."""
         return {}
 
-    def _paid(self, total: float) -> Reward:
+    def _reward_for(self, total: float) -> Reward:
         return Reward(total, {"reward": total}, float(reaches(total, self.settings.solved_at)))
 
     def _number(self, found: Any) -> float:
@@ -171,15 +161,15 @@ class Prompts(BaseEnvironment):
         return total
 
 
-def _accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the function has names for."""
+def _keywords_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords that the function has parameters for."""
     taken = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken):
         return dict(given)
     return {parameter.name: given[parameter.name] for parameter in taken if parameter.name in given}
 
 
-def _asked(prompt: Any) -> Observation:
+def _as_messages(prompt: Any) -> Observation:
     if isinstance(prompt, str):
         return (Message("user", prompt),)
     return tuple(Message(str(each["role"]), str(each["content"])) for each in prompt)

@@ -7,13 +7,11 @@ the data set's full score and nothing less: most of them give partial credit for
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
 from random import Random
-from types import ModuleType
 from typing import Any, ClassVar
 
-from loomrl.errors import ConfigError
-from loomrl.gym.answer import Submission
+from loomrl.gym.adapters.family import import_extra, reward_of
+from loomrl.gym.answer import TaggedAnswer
 from loomrl.gym.base import LEVELS
 from loomrl.gym.question import QuestionEnvironment
 from loomrl.threshold import reaches
@@ -22,125 +20,41 @@ from loomrl.types import Reward, Task
 MAX_ANSWER = 16_000
 PREFIX = "reasoning_gym."
 
-_EXECUTES = "executes the answer while scoring it"
-_JUNK = "gives full score for junk: any text, nan, a list of candidates, any number of the question"
-_HASH_ORDER = "makes other tasks in a process with another PYTHONHASHSEED"
-_NO_ANSWER = "has no reference answer, so that nothing shows that its tasks can be solved"
-_GUESSED = "one constant answer is right in more than a third of the tasks of some level"
-_SLOW = "takes 0.2 s or more, up to minutes, to make one task of a high level"
-_BROKEN = "cannot make some tasks of its own curriculum"
-_LONG = "asks questions of more than 16,000 characters at high levels"
 REFUSED: Mapping[str, str] = {
-    "acre": _SLOW,
-    "aiw": _GUESSED,
-    "bf": _SLOW,
-    "binary_matrix": _EXECUTES,
-    "boxnet": _NO_ANSWER,
-    "caesar_cipher": _BROKEN,
-    "circuit_logic": _GUESSED,
-    "codeio": "runs the programs of its data file to make tasks",
-    "coin_flip": _GUESSED,
-    "complex_arithmetic": _JUNK,
-    "composite": "a mixture of the other data sets, not one of its own",
-    "countdown": _EXECUTES,
-    "course_schedule": _GUESSED,
-    "game_of_life": _GUESSED,
-    "game_of_life_halting": _JUNK,
-    "gcd": _GUESSED,
-    "graph_color": _NO_ANSWER,
-    "gsm_symbolic": _JUNK,
-    "intermediate_integration": _EXECUTES,
-    "isomorphic_strings": _HASH_ORDER,
-    "jugs": _SLOW,
-    "knight_swap": _HASH_ORDER,
-    "knights_knaves": _JUNK,
-    "largest_island": _GUESSED,
-    "letter_counting": _GUESSED,
-    "list_functions": _HASH_ORDER,
-    "mahjong_puzzle": _GUESSED,
-    "modulo_grid": _BROKEN,
-    "n_queens": _EXECUTES,
-    "needle_haystack": _LONG,
-    "polynomial_equations": _GUESSED,
-    "number_format": _JUNK,
-    "polynomial_multiplication": _EXECUTES,
-    "propositional_logic": _NO_ANSWER,
-    "puzzle24": _EXECUTES,
-    "ransom_note": _HASH_ORDER,
-    "rotate_matrix": _LONG,
-    "rotten_oranges": _GUESSED,
-    "rubiks_cube": _NO_ANSWER,
-    "rush_hour": _NO_ANSWER,
-    "self_reference": _GUESSED,
-    "shortest_path": _GUESSED,
-    "simple_integration": _EXECUTES,
-    "sokoban": _SLOW,
-    "spiral_matrix": _EXECUTES,
-    "string_insertion": _EXECUTES,
-    "survo": _BROKEN,
-    "syllogism": _GUESSED,
-    "tsumego": _BROKEN,
-    "word_ladder": _BROKEN,
-    "zebra_puzzles": _SLOW,
+    "takes 0.2 s or more, up to minutes, to make one task of a high level": "acre bf jugs sokoban zebra_puzzles",
+    "one constant answer is right in more than a third of the tasks of some level": (
+        "aiw circuit_logic coin_flip course_schedule game_of_life gcd largest_island letter_counting mahjong_puzzle "
+        "polynomial_equations rotten_oranges self_reference shortest_path syllogism"
+    ),
+    "executes the answer while scoring it": (
+        "binary_matrix countdown intermediate_integration n_queens polynomial_multiplication puzzle24 "
+        "simple_integration spiral_matrix string_insertion"
+    ),
+    "has no reference answer, so that nothing shows that its tasks can be solved": (
+        "boxnet graph_color propositional_logic rubiks_cube rush_hour"
+    ),
+    "cannot make some tasks of its own curriculum": "caesar_cipher modulo_grid survo tsumego word_ladder",
+    "runs the programs of its data file to make tasks": "codeio",
+    "gives full score for junk: any text, nan, a list of candidates, any number of the question": (
+        "complex_arithmetic game_of_life_halting gsm_symbolic knights_knaves number_format"
+    ),
+    "a mixture of the other data sets, not one of its own": "composite",
+    "makes other tasks in a process with another PYTHONHASHSEED": (
+        "isomorphic_strings knight_swap list_functions ransom_note"
+    ),
+    "asks questions of more than 16,000 characters at high levels": "needle_haystack rotate_matrix",
 }
-"""Data set → reason for refusing it. Measured on reasoning-gym 0.1.25."""
-ALLOWED = (
-    "ab",
-    "advanced_geometry",
-    "arc_1d",
-    "arc_agi",
-    "base_conversion",
-    "basic_arithmetic",
-    "binary_alternation",
-    "bitwise_arithmetic",
-    "calendar_arithmetic",
-    "chain_sum",
-    "color_cube_rotation",
-    "count_bits",
-    "count_primes",
-    "cryptarithm",
-    "decimal_arithmetic",
-    "decimal_chain_sum",
-    "dice",
-    "emoji_mystery",
-    "family_relationships",
-    "figlet_font",
-    "fraction_simplification",
-    "futoshiki",
-    "group_anagrams",
-    "kakurasu",
-    "lcm",
-    "leg_counting",
-    "letter_jumble",
-    "manipulate_matrix",
-    "maze",
-    "mini_sudoku",
-    "number_filtering",
-    "number_sequence",
-    "number_sorting",
-    "palindrome_generation",
-    "palindrome_partitioning",
-    "path_star",
-    "pool_matrix",
-    "power_function",
-    "prime_factorization",
-    "products",
-    "quantum_lock",
-    "rearc",
-    "rectangle_count",
-    "sentence_reordering",
-    "simple_equations",
-    "simple_geometry",
-    "spell_backward",
-    "string_manipulation",
-    "string_splitting",
-    "string_synthesis",
-    "sudoku",
-    "time_intervals",
-    "tower_of_hanoi",
-    "word_sequence_reversal",
-    "word_sorting",
-)
+"""Reason → the data sets that are refused for it. Measured on reasoning-gym 0.1.25."""
+ALLOWED = """
+ab advanced_geometry arc_1d arc_agi base_conversion basic_arithmetic binary_alternation bitwise_arithmetic
+calendar_arithmetic chain_sum color_cube_rotation count_bits count_primes cryptarithm decimal_arithmetic
+decimal_chain_sum dice emoji_mystery family_relationships figlet_font fraction_simplification futoshiki group_anagrams
+kakurasu lcm leg_counting letter_jumble manipulate_matrix maze mini_sudoku number_filtering number_sequence
+number_sorting palindrome_generation palindrome_partitioning path_star pool_matrix power_function prime_factorization
+products quantum_lock rearc rectangle_count sentence_reordering simple_equations simple_geometry spell_backward
+string_manipulation string_splitting string_synthesis sudoku time_intervals tower_of_hanoi word_sequence_reversal
+word_sorting
+"""
 GUESS_FLOOR = {
     "basic_arithmetic": 0.1,
     "binary_alternation": 0.2,
@@ -170,11 +84,11 @@ class ReasoningGymEnvironment(QuestionEnvironment):
 
     name = "ReasoningGym"
     version = "1.0.5"
-    families = tuple(PREFIX + name for name in ALLOWED)
+    families = tuple(PREFIX + name for name in ALLOWED.split())
     reward_range = (0.0, 1.0)
     guess_floor: ClassVar[Mapping[str, float]] = {PREFIX + name: floor for name, floor in GUESS_FLOOR.items()}
     dependencies = ("reasoning-gym",)
-    sources = (__name__, "loomrl.threshold")
+    sources = (__name__, "loomrl.gym.adapters.family", "loomrl.threshold")
     reward_parts = ("correctness",)
 
     _dataset: Any
@@ -190,10 +104,9 @@ class ReasoningGymEnvironment(QuestionEnvironment):
         self._entry = self._dataset[task.seed]
         return str(self._entry["question"])
 
-    async def judge(self, submission: Submission) -> Reward:
+    async def judge(self, submission: TaggedAnswer) -> Reward:
         """Full score or nothing."""
-        success = float(self._is_right(submission.answer))
-        return Reward(success, {"correctness": success}, success)
+        return reward_of(float(self._is_right(submission.answer)))
 
     def _is_right(self, answer: str) -> bool:
         if len(answer) > MAX_ANSWER:
@@ -224,14 +137,8 @@ class ReasoningGymEnvironment(QuestionEnvironment):
         return [f"<answer>{text}</answer>" for text in answers]
 
 
-def _library() -> ModuleType:
-    try:
-        return import_module("reasoning_gym.factory")
-    except ImportError as error:
-        raise ConfigError(
-            f"ReasoningGym: reasoning-gym cannot be imported ({error}). "
-            "Install it with: pip install 'loomrl[reasoning-gym]'."
-        ) from None
+def _library() -> Any:
+    return import_extra("ReasoningGym", "reasoning_gym.factory", "reasoning-gym")
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ _SMALL = 6
 """Decimals kept of an observed number."""
 
 
-class Malformed(Exception):
+class MalformedAction(Exception):
     """A text that is not an action of the space; the message is for the policy."""
 
 
@@ -84,12 +84,12 @@ def usage(space: spaces.Space[Any], names: Sequence[str] = ()) -> str:
         return f"a whole number from {int(space.start)} to {int(space.start) + int(space.n) - 1}"
     if isinstance(space, spaces.MultiDiscrete):
         limits = ", ".join(f"{low:g}..{high:g}" for low, high in _pairs(*_limits(space)))
-        return f"a list of {space.nvec.size} whole numbers ({limits}), such as {written(space, _lowest(space))}"
+        return f"a list of {space.nvec.size} whole numbers ({limits}), such as {format_action(space, _lowest(space))}"
     if isinstance(space, spaces.MultiBinary):
         return f"a list of {math.prod(space.shape)} numbers, each 0 or 1"
     if isinstance(space, spaces.Box):
         limits = ", ".join(f"{low:g}..{high:g}" for low, high in _pairs(*_limits(space)))
-        return f"a list of {math.prod(space.shape)} numbers ({limits}), such as {written(space, _lowest(space))}"
+        return f"a list of {math.prod(space.shape)} numbers ({limits}), such as {format_action(space, _lowest(space))}"
     if isinstance(space, spaces.Dict):
         inner = "; ".join(f"{json.dumps(name)}: {usage(part)}" for name, part in space.spaces.items())
         return f"a JSON object with {inner}"
@@ -103,17 +103,17 @@ def usage(space: spaces.Space[Any], names: Sequence[str] = ()) -> str:
 def parse(space: spaces.Space[Any], text: str, names: Sequence[str] = ()) -> Any:
     """The action that a text encodes, as an element of the space; Malformed states the error."""
     if len(text) > LONGEST:
-        raise Malformed(f"an action has at most {LONGEST} characters")
+        raise MalformedAction(f"an action has at most {LONGEST} characters")
     if isinstance(space, spaces.Discrete) and text.lower() in names:
         return np.int64(int(space.start) + list(names).index(text.lower()))
     if isinstance(space, spaces.Text):
         if not space.contains(text):
-            raise Malformed(f"this is not {usage(space)}")
+            raise MalformedAction(f"this is not {usage(space)}")
         return text
     try:
         raw = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        raise Malformed(f"it is not {usage(space, names)}") from None
+        raise MalformedAction(f"it is not {usage(space, names)}") from None
     return _element(space, raw, names)
 
 
@@ -124,19 +124,19 @@ def _refuse(constant: str) -> None:
 def _element(space: spaces.Space[Any], raw: Any, names: Sequence[str] = ()) -> Any:
     if isinstance(space, spaces.Discrete):
         if type(raw) is not int or not 0 <= raw - int(space.start) < int(space.n):
-            raise Malformed(f"it is not {usage(space, names)}")
+            raise MalformedAction(f"it is not {usage(space, names)}")
         return np.int64(raw)
     if isinstance(space, spaces.Dict):
         if not isinstance(raw, dict) or raw.keys() != space.spaces.keys():
-            raise Malformed(f"it is not {usage(space)}")
+            raise MalformedAction(f"it is not {usage(space)}")
         return {name: _element(inner, raw[name]) for name, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         if not isinstance(raw, list) or len(raw) != len(space.spaces):
-            raise Malformed(f"it is not {usage(space)}")
+            raise MalformedAction(f"it is not {usage(space)}")
         return tuple(_element(inner, part) for inner, part in zip(space.spaces, raw, strict=True))
     if isinstance(space, spaces.Text):
         if not isinstance(raw, str) or not space.contains(raw):
-            raise Malformed(f"it is not {usage(space)}")
+            raise MalformedAction(f"it is not {usage(space)}")
         return raw
     return _array(space, raw)
 
@@ -149,15 +149,15 @@ def _array(space: spaces.Space[Any], raw: Any) -> Any:
     whole = not isinstance(space, spaces.Box) or np.issubdtype(space.dtype, np.integer)
     kinds = (int,) if whole else (int, float)
     if len(numbers) != math.prod(shape) or any(type(number) not in kinds for number in numbers):
-        raise Malformed(f"it is not {usage(space)}")
+        raise MalformedAction(f"it is not {usage(space)}")
     low, high = _limits(space)
     for number, least, most in zip(numbers, low, high, strict=True):
         if number in _INFINITE or not least <= number <= most:
-            raise Malformed(f"{str(number)[:40]} is outside {least:g}..{most:g}")
+            raise MalformedAction(f"{str(number)[:40]} is outside {least:g}..{most:g}")
     try:
         return np.asarray(numbers, dtype=space.dtype).reshape(shape)
     except OverflowError:
-        raise Malformed(f"it is not {usage(space)}") from None
+        raise MalformedAction(f"it is not {usage(space)}") from None
 
 
 _INFINITE = (math.inf, -math.inf)
@@ -185,7 +185,7 @@ def _lowest(space: spaces.Space[Any]) -> Any:
     return np.clip(np.zeros(len(low)), low, high).astype(space.dtype)
 
 
-def written(space: spaces.Space[Any], value: Any, names: Sequence[str] = ()) -> str:
+def format_action(space: spaces.Space[Any], value: Any, names: Sequence[str] = ()) -> str:
     """This action as text that `parse` reads."""
     if isinstance(space, spaces.Text):
         return str(value)

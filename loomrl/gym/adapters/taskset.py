@@ -8,8 +8,9 @@ import functools
 import inspect
 import itertools
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
 
 import verifiers.v1 as vf
 from verifiers.v1.errors import TaskError
@@ -21,16 +22,24 @@ from verifiers.v1.utils.decorators import discover_decorated, invoke
 from verifiers.v1.utils.loaders import environment_class, load_taskset, taskset_config_type
 
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
-from loomrl.gym.adapters.row import Score, field_of, row_of, text_of
 from loomrl.gym.adapters.verifiers import Module
+from loomrl.gym.base import LEVELS
+from loomrl.gym.guard import is_storable
 from loomrl.types import Message, Task
 
 
-def open(module: Module, task: Task) -> tuple[Mapping[str, Any], "Question"]:
+class TasksetScore(NamedTuple):
+    """A taskset's score of an answer."""
+
+    value: float
+    parts: Mapping[str, float]
+
+
+def open(module: Module, task: Task) -> tuple[Mapping[str, Any], "TasksetQuestion"]:
     """The task's data, and a conversation about it."""
     tasks, values = _load(module.module, json.dumps(module.args), module.rows, module.level_field)
     chosen = tasks[row_of(task, values)]
-    return chosen.data.model_dump(), Question(chosen, module.module)
+    return chosen.data.model_dump(), TasksetQuestion(chosen, module.module)
 
 
 @functools.lru_cache(maxsize=16)
@@ -78,7 +87,7 @@ def _needs_runtime(hook: Callable[..., Any]) -> bool:
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-class Question:
+class TasksetQuestion:
     """One task: its prompt, and the score of one answer."""
 
     def __init__(self, task: vf.Task, name: str) -> None:
@@ -100,7 +109,7 @@ class Question:
             self._add(message, sampled=False)
         return tuple(Message(item.role, text_of(item.content, origin=self._name)) for item in (*system, *prompt))
 
-    async def answer(self, text: str) -> Score:
+    async def answer(self, text: str) -> TasksetScore:
         """The task's rewards for this answer."""
         self._add(AssistantMessage(content=text), sampled=True)
         self._trace.stop("agent_completed")
@@ -113,7 +122,7 @@ class Question:
         scores = {name: reward.value for name, reward in self._trace.rewards.items() if reward is not None}
         if len(scores) < len(self._trace.rewards):
             raise ScorerError(f"{self._name}: not all of {', '.join(self._trace.rewards)} were scored.")
-        return Score(self._trace.reward, scores)
+        return TasksetScore(self._trace.reward, scores)
 
     def _add(self, message: Any, *, sampled: bool) -> None:
         nodes = self._trace.nodes
@@ -126,3 +135,39 @@ class Question:
             await invoke(hook, {"trace": self._trace})
         except Exception as error:
             raise EpisodeError(f"{self._name}: {hook.__name__}: {type(error).__name__}: {error}") from error
+
+
+def text_of(content: Any, *, origin: str) -> str:
+    """The text of a message: a string, or parts that are all text."""
+    if content is None or isinstance(content, str):
+        text = content or ""
+    else:
+        parts = [part if isinstance(part, Mapping) else part.model_dump() for part in content]
+        if any(part.get("type") != "text" for part in parts):
+            raise EpisodeError(f"{origin}: a message has parts that are no text; only text can be shown.")
+        text = "\n".join(part["text"] for part in parts)
+    return text if is_storable(text) else ascii(text)
+
+
+def row_of(task: Task, values: Sequence[Any]) -> int:
+    """The row for a task: rows are sorted by `values`, and each level gets its tenth, or all rows if all values are
+    equal.
+    """
+    order = sorted(range(len(values)), key=values.__getitem__)
+    size = len(order)
+    first, last = 0, size
+    if size and values[order[0]] != values[order[-1]]:
+        first = (task.level - 1) * size // LEVELS
+        last = max(first + 1, task.level * size // LEVELS)
+    return order[Random(f"{task.family}:{task.level}:{task.seed}").randrange(first, last)]
+
+
+def field_of(row: Mapping[str, Any], path: str, *, origin: str) -> Any:
+    """The value at a dotted path, such as `info.level`."""
+    value: Any = row
+    for name in path.split("."):
+        value = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(value, Mapping) or name not in value:
+            raise ConfigError(f"{origin}.level_field={path!r}: a row has no {name!r} there, but {str(value)[:100]!r}.")
+        value = value[name]
+    return value

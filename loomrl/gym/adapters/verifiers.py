@@ -5,24 +5,20 @@ process, without a server. A reward function that raises ends the episode as FAI
 extra `verifiers`.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from random import Random
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from loomrl.errors import ConfigError, EpisodeError, ScorerError
-from loomrl.gym.adapters.family import Family, declare
+from loomrl.errors import EpisodeError, ScorerError
+from loomrl.gym.adapters.family import SourceFamily, declare, finite, import_extra, reward_of
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.named import named
 from loomrl.threshold import reaches
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 
-class Module(Family):
+class Module(SourceFamily):
     """A module written for verifiers as a family of tasks. `oracle` is called with the row and its messages."""
 
     module: str
@@ -59,7 +55,6 @@ class VerifiersEnvironment(BaseEnvironment):
     dependencies = ("verifiers",)
     sources = (
         "loomrl.gym.adapters.family",
-        "loomrl.gym.adapters.row",
         "loomrl.gym.adapters.taskset",
         "loomrl.gym.adapters.verifiers",
         "loomrl.threshold",
@@ -72,10 +67,7 @@ class VerifiersEnvironment(BaseEnvironment):
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)
-        modules = self.settings.modules
-        if not modules:
-            raise ConfigError("Verifiers: no module. Set modules, such as {wordle: {module: wordle}}.")
-        declare(self, modules)
+        declare(self, self.settings.modules, needed="modules, such as {wordle: {module: wordle}}")
         _library()
 
     async def reset(self, task: Task | None = None) -> Observation:
@@ -92,20 +84,17 @@ class VerifiersEnvironment(BaseEnvironment):
             raise EpisodeError("there is no episode: call reset() first.")
         score = await self._question.answer(action)
         self._question = None
-        if not math.isfinite(score.value):
-            raise ScorerError(f"{self._module.module}: the score is {score.value}; a finite number is needed.")
+        total = finite(score.value, ScorerError, f"{self._module.module}: the score")
         full = self._module.full_score
-        success = float(reaches(score.value, full))
+        success = float(reaches(total, full))
         if self._module.graded and not success:
-            success = min(max(score.value / full, 0.0), 1.0)
+            success = min(max(total / full, 0.0), 1.0)
         info = {"score": score.value, "scores": dict(score.parts)}
-        return Step((), Reward(success, {"correctness": success}, success), True, False, info)
+        return Step((), reward_of(success), True, False, info)
 
     def oracle(self) -> str:
         """The oracle's answer, if one is configured."""
-        if not self._module.oracle:
-            raise NotImplementedError("this module has no oracle: set `oracle`, `package.module:function`.")
-        return str(named(self._module.oracle, what="oracle")(self._row, self._said))
+        return str(self._module.ask_oracle(self._row, self._said))
 
     def random_action(self, rng: Random) -> str:
         """A number, a truth value, or a word of the last message."""
@@ -122,17 +111,4 @@ class VerifiersEnvironment(BaseEnvironment):
 
 def _library() -> Any:
     """The module that imports verifiers."""
-    try:
-        return import_module("loomrl.gym.adapters.taskset")
-    except ImportError as error:
-        raise ConfigError(
-            f"Verifiers: its tasksets cannot be imported ({error}); installed is {_installed()}. "
-            "Install it with: pip install 'loomrl[verifiers]'."
-        ) from None
-
-
-def _installed() -> str:
-    try:
-        return f"verifiers {version('verifiers')}"
-    except PackageNotFoundError:
-        return "no verifiers"
+    return import_extra("Verifiers", "loomrl.gym.adapters.taskset", "verifiers")

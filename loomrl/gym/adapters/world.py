@@ -5,7 +5,7 @@ Success is defined by a return or by the world's own end. The world's own reward
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -13,17 +13,17 @@ from gymnasium import spaces
 from pydantic import Field, model_validator
 
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.gym.adapters.family import LevelledFamily, declare
-from loomrl.gym.adapters.space_text import Malformed, count_numbers, parse, sample, usage, written
+from loomrl.gym.adapters.family import LevelledFamily, declare, finite, reward_of
+from loomrl.gym.adapters.space_text import MalformedAction, count_numbers, format_action, parse, sample, usage
+from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.command import COMMANDS, command_format, parse_command
 from loomrl.threshold import Tally
 from loomrl.types import Message, Observation, Reward, Task
 
 VERB = "ACTION"
 
 
-class World(LevelledFamily):
+class TextWorld(LevelledFamily):
     """Another library's environment as a family of tasks; `at` gives the keywords it is created with."""
 
     kwargs: dict[str, Any] = Field({})
@@ -85,8 +85,11 @@ class WorldEnvironment(BaseEnvironment):
         "loomrl.threshold",
     )
 
-    world: World
+    world: TextWorld
     """The world of the current episode."""
+    _env: Any = None
+    _made_with: Any = None
+    """Identity of the open world, if it can be reused for another episode."""
     _earned = Tally()
     _steps = 0
     _unread = 0
@@ -96,7 +99,7 @@ class WorldEnvironment(BaseEnvironment):
         declare(self, self.worlds())
 
     @abstractmethod
-    def worlds(self) -> Mapping[str, World]:
+    def worlds(self) -> Mapping[str, TextWorld]:
         """Family → world, from the settings."""
 
     @abstractmethod
@@ -116,12 +119,30 @@ class WorldEnvironment(BaseEnvironment):
         """The action space."""
 
     @abstractmethod
-    def drawn_space(self) -> spaces.Space[Any] | None:
+    def numeric_space(self) -> spaces.Space[Any] | None:
         """The space whose numbers are shown; None if a rendering or a text is shown."""
 
     @abstractmethod
     def best(self) -> Any:
         """The oracle's action."""
+
+    async def close(self) -> None:
+        """Close the world."""
+        env = self._env
+        self._env = None
+        self._made_with = None
+        if env is not None:
+            env.close()
+
+    def open_world(self, made_with: Any, make: Callable[[], Any]) -> None:
+        """Make the episode's world; the open one is reused if it was made with the same, unless that is None."""
+        if made_with is not None and made_with == self._made_with:
+            return
+        if self._env is not None:
+            self._env.close()
+        self._made_with = None  # a world that cannot be made is not reused either
+        self._env = make()
+        self._made_with = made_with
 
     def mask(self) -> Any:
         """Mask of the legal actions of a Discrete space; None if all are legal."""
@@ -145,33 +166,32 @@ class WorldEnvironment(BaseEnvironment):
 
     async def step(self, action: str) -> Step:
         """Act in the world; an unreadable action is answered with the expected format."""
+        if self._env is None:
+            raise EpisodeError("there is no episode: call reset() first.")
         self._steps += 1
         command = parse_command(action, (VERB,))
         try:
             if command is None:
-                raise Malformed(f"there is no line that begins with {VERB}:")
+                raise MalformedAction(f"there is no line that begins with {VERB}:")
             value = parse(self.action_space(), command.argument, self.world.actions)
             self._check_allowed(value)
-        except Malformed as fault:
-            return self._malformed(fault)
+        except MalformedAction as fault:
+            return self._reject(fault)
         step = self.act(value)
-        self._earned.add(_finite(step.reward))
+        self._earned.add(finite(step.reward, EpisodeError, "the world's reward"))
         seen = (Message("user", self.see()),)
         info = {"reward": float(step.reward), "return": self._earned.total}
         if not step.over:
             return Step(seen, Reward(), False, self._steps >= self.settings.max_steps, info)
-        success = float(step.success and self._earned.reaches(self.needed()))
-        over = Reward(success, {"correctness": success}, success)
-        return Step(seen, over, not step.timed_out, step.timed_out, info)
+        success = float(step.success and self._earned.reaches(self.required_return()))
+        return Step(seen, reward_of(success), not step.timed_out, step.timed_out, info)
 
-    def needed(self) -> float:
+    def required_return(self) -> float:
         """The return that success needs."""
         return -math.inf if self.world.return_at_least is None else self.world.return_at_least
 
     def oracle(self) -> str:
         """The oracle's action, if there is one."""
-        if not self.world.oracle:
-            raise NotImplementedError("this world has no oracle: set `oracle`, `package.module:function`.")
         return self._say(self.best())
 
     def random_action(self, rng: Random) -> str:
@@ -189,7 +209,7 @@ class WorldEnvironment(BaseEnvironment):
         return [*always, *(f"{VERB}: {text}" for text in tried), *claims]
 
     def _check_size(self, family: str) -> None:
-        space = self.drawn_space()
+        space = self.numeric_space()
         count = 0 if space is None else count_numbers(space)
         if count > self.settings.max_numbers:
             raise ConfigError(
@@ -200,23 +220,17 @@ class WorldEnvironment(BaseEnvironment):
     def _check_allowed(self, value: Any) -> None:
         mask = self.mask()
         if mask is not None and not mask[int(value) - getattr(self.action_space(), "start", 0)]:
-            raise Malformed("this action is not allowed now")
+            raise MalformedAction("this action is not allowed now")
 
     def _say(self, value: Any) -> str:
-        return f"{VERB}: {written(self.action_space(), value, self.world.actions)}"
+        return f"{VERB}: {format_action(self.action_space(), value, self.world.actions)}"
 
     def _how(self) -> str:
         limit = self.steps_allowed()
         most = f"At most {limit} actions. " if limit else ""
         return most + command_format((f"{VERB}: {usage(self.action_space(), self.world.actions)}",))
 
-    def _malformed(self, fault: Malformed) -> Step:
+    def _reject(self, fault: MalformedAction) -> Step:
         self._unread += 1
         over = self._unread >= self.settings.patience or self._steps >= self.settings.max_steps
         return Step((Message("user", f"Not done: {fault}.\n{self._how()}"),), Reward(), False, over, {})
-
-
-def _finite(reward: float) -> float:
-    if not math.isfinite(reward):
-        raise EpisodeError(f"the world's reward is {reward}; a finite number is needed.")
-    return float(reward)

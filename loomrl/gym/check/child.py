@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.gym.base import BaseEnvironment
-from loomrl.gym.check import hostile, play, sandbox, shape
-from loomrl.gym.check.probe import Probe
-from loomrl.gym.check.report import Check
+from loomrl.gym.check import hostile, promise
+from loomrl.gym.check.probe import CheckProbe, EnvironmentCheck
 from loomrl.gym.synchronous import asynchronous
 
-JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
-    "contract": shape.check_contract,
-    "settings": shape.check_settings,
-    "tasks": shape.check_tasks,
-    "determinism": play.check_determinism,
-    "fingerprint": play.fingerprint,
-    "oracle": play.check_oracle,
-    "rewards": play.check_rewards,
-    "sandbox": sandbox.check_sandbox,
+JOBS: Mapping[str, Callable[[CheckProbe], Awaitable[EnvironmentCheck]]] = {
+    "contract": promise.check_contract,
+    "settings": promise.check_settings,
+    "tasks": promise.check_tasks,
+    "determinism": promise.check_determinism,
+    "fingerprint": promise.fingerprint,
+    "oracle": promise.check_oracle,
+    "rewards": promise.check_rewards,
+    "sandbox": hostile.check_sandbox,
 }
 
 
@@ -42,7 +41,7 @@ def main() -> None:
         output.write(json.dumps({"at": place}) + "\n")
 
     kind = _find(request["entry_point"])
-    probe = Probe(kind, request["settings"], tell, request["step_limit_s"], request["share"])
+    probe = CheckProbe(kind, request["settings"], tell, request["step_limit_s"], request["share"])
     is_warm = False
     for job in (line.rstrip("\n") for line in jobs):
         if job.startswith("hostile") and not is_warm:
@@ -52,7 +51,7 @@ def main() -> None:
         output.write(json.dumps(asdict(asyncio.run(_do(job, probe)))) + "\n")
 
 
-async def _warm_up(probe: Probe) -> None:
+async def _warm_up(probe: CheckProbe) -> None:
     """Reset once, so that imports and loading are not timed with the first text. Errors are left for the jobs to
     report.
     """
@@ -64,23 +63,23 @@ async def _warm_up(probe: Probe) -> None:
             await environment.close()
 
 
-async def _do(job: str, probe: Probe) -> Check:
+async def _do(job: str, probe: CheckProbe) -> EnvironmentCheck:
     """The job's check; an exception outside an episode fails it."""
     try:
         return await _find_out(job, probe)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}, line {place.lineno}, in {place.name}"
-        return Check(job, False, f"{type(error).__name__}: {error} ({where})")
+        return EnvironmentCheck(job, False, f"{type(error).__name__}: {error} ({where})")
 
 
-async def _find_out(job: str, probe: Probe) -> Check:
+async def _find_out(job: str, probe: CheckProbe) -> EnvironmentCheck:
     if job in JOBS:
         return await JOBS[job](probe)
     kind, _, name = job.partition(" ")
     if kind == "hostile":
         return await hostile.check_text(probe, name)
-    return await play.check_opponent(probe, job)
+    return await promise.check_opponent(probe, job)
 
 
 def _find(entry_point: str) -> type[BaseEnvironment]:

@@ -1,11 +1,10 @@
-"""Hostile text, from a policy in training or a malicious user: each must get an answer quickly."""
+"""Hostile input: text, which must get an answer quickly, and programs that attack the sandbox."""
 
 import time
 
 from loomrl.errors import EpisodeError
-from loomrl.gym.check.probe import Probe, case
-from loomrl.gym.check.report import Check
-from loomrl.gym.guard import checked_step
+from loomrl.gym.check.probe import CheckProbe, EnvironmentCheck, case
+from loomrl.gym.guard import check_step
 from loomrl.types import Task
 
 HUGE = 200_000
@@ -61,7 +60,7 @@ TEXTS: dict[str, str] = {
 """Name → text."""
 
 
-async def check_text(probe: Probe, name: str) -> Check:
+async def check_text(probe: CheckProbe, name: str) -> EnvironmentCheck:
     """The text gets a correct Step in time from every family."""
     slowest = 0.0
     for task in probe.tasks(levels=(5,), seeds=(0,)):
@@ -70,24 +69,46 @@ async def check_text(probe: Probe, name: str) -> Check:
             took = await _answer_time(probe, task, TEXTS[name])
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code
             cause = str(error) if isinstance(error, EpisodeError) else f"{type(error).__name__}: {error}"
-            return Check("hostile", False, f"{name!r}, {case(task)}: step() must answer, not raise: {cause:.200}")
+            return EnvironmentCheck(
+                "hostile", False, f"{name!r}, {case(task)}: step() must answer, not raise: {cause:.200}"
+            )
         if took > probe.step_limit_s:
             took = min(took, await _answer_time(probe, task, TEXTS[name]))
         slowest = max(slowest, took)
         if took > probe.step_limit_s:
             detail = f"{name!r}, {case(task)}: step() took {took:.2f} s, more than {probe.step_limit_s:g} s"
-            return Check("hostile", False, detail, {"slowest_s": slowest})
-    return Check("hostile", True, name, {"slowest_s": slowest})
+            return EnvironmentCheck("hostile", False, detail, {"slowest_s": slowest})
+    return EnvironmentCheck("hostile", True, name, {"slowest_s": slowest})
 
 
-async def _answer_time(probe: Probe, task: Task, text: str) -> float:
+async def _answer_time(probe: CheckProbe, task: Task, text: str) -> float:
     environment = probe.open()
     try:
         await environment.reset(task)
         began = time.perf_counter()
         step = await environment.step(text)
         took = time.perf_counter() - began
-        checked_step(step)
+        check_step(step)
     finally:
         await environment.close()
     return took
+
+
+AT_ONCE = 16
+"""Attacks between two progress reports."""
+
+
+async def check_sandbox(probe: CheckProbe) -> EnvironmentCheck:
+    """Every attack of the suite, or a share of them, is held by the sandbox that this machine has."""
+    from loomrl.gym.sandbox import open_sandbox
+    from loomrl.gym.sandbox.proof import Breach, attacks_on, survey
+
+    sandbox = open_sandbox()
+    attacks = attacks_on(sandbox.boxes)[:: round(1 / probe.share)]
+    found: list[Breach] = []
+    for first in range(0, len(attacks), AT_ONCE):
+        probe.tell(f"attack {first + 1} of {len(attacks)}")
+        found += await survey(sandbox, attacks[first : first + AT_ONCE])
+    figures = {"attacks": len(attacks), "breaches": len(found)}
+    detail = "; ".join(f"a program in it {breach.attack} ({breach.seen})" for breach in found[:4])
+    return EnvironmentCheck("sandbox", not found, detail or f"all {len(attacks)} attacks held", figures)

@@ -1,23 +1,53 @@
-"""Shared by all checks: the environment's class, the tasks to try, and a way to play them."""
+"""Shared by all checks: the environment under test, the tasks to try, a way to play them, and the results as data."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from loomrl.gym.base import LEVELS, BaseEnvironment
-from loomrl.gym.episode import Attempt, Limits, run_episode
+from loomrl.gym.episode import Attempt, EpisodeLimits, run_episode
 from loomrl.gym.policy import PolicyFactory
 from loomrl.types import Task, Trajectory
 
-LIMITS = Limits(turn_timeout_s=10, episode_timeout_s=25)
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentCheck:
+    """One promise: kept or not, the finding, and its figures."""
+
+    name: str
+    passed: bool
+    detail: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The result of all checks of an environment."""
+
+    environment: str
+    version: str
+    checks: tuple[EnvironmentCheck, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True if every promise is kept."""
+        return all(check.passed for check in self.checks)
+
+    def __str__(self) -> str:
+        lines = [f"{'ok  ' if check.passed else 'FAIL'}  {check.name:<12} {check.detail}" for check in self.checks]
+        verdict = "passes" if self.passed else "does not pass"
+        return "\n".join([*lines, f"{self.environment} {self.version} {verdict}."])
+
+
+LIMITS = EpisodeLimits(turn_timeout_s=10, episode_timeout_s=25)
 ALL_LEVELS = range(1, LEVELS + 1)
 SOME_LEVELS = (1, 5, LEVELS)
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """The environment under test. `tell` says where the check is, so that whoever waits can name a hang.
+class CheckProbe:
+    """The environment under test. `tell` says where the check is, so that the waiting process can name a hang.
 
     `share` is the part of the oracle's and the opponents' episodes, and of the attacks, that is tried.
     """
@@ -72,7 +102,7 @@ def trouble(trajectory: Trajectory) -> str:
     return f"{case(trajectory.task)}: {failure.kind}{blame}: {failure.message}"
 
 
-def listed(faults: list[str]) -> str:
+def summarize(faults: list[str]) -> str:
     """The first faults, and the number of the others."""
     more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
     return "; ".join(faults[:3]) + more

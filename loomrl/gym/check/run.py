@@ -15,7 +15,7 @@ from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
 from loomrl.gym.check.hostile import TEXTS
-from loomrl.gym.check.report import Check, CheckReport
+from loomrl.gym.check.probe import CheckReport, EnvironmentCheck
 
 _PLAIN = ("settings", "tasks", "determinism", "oracle", "rewards")
 CHECKS = ("contract", *_PLAIN, "opponents", "hostile", "sandbox")
@@ -49,7 +49,7 @@ class Subject:
         return cls(f"{kind.__module__}:{kind.__qualname__}", environment.settings.model_dump(mode="json"), share)
 
 
-Watch = Callable[[Check], None]
+Watch = Callable[[EnvironmentCheck], None]
 
 
 def check_environment(
@@ -76,8 +76,8 @@ def check_environment(
         return CheckReport(name, environment.version, tuple(_checks(probe, only, step_limit_s, watch)))
 
 
-def _checks(probe: "_Probe", only: Sequence[str], step_limit_s: float, watch: Watch) -> Iterator[Check]:
-    def watched(job: str) -> Check:
+def _checks(probe: "_Probe", only: Sequence[str], step_limit_s: float, watch: Watch) -> Iterator[EnvironmentCheck]:
+    def run_job(job: str) -> EnvironmentCheck:
         check = probe.check(job)
         watch(check)
         return check
@@ -88,38 +88,38 @@ def _checks(probe: "_Probe", only: Sequence[str], step_limit_s: float, watch: Wa
         return
     for name in _PLAIN:
         if name in only:
-            check = watched(name)
+            check = run_job(name)
             yield _compare_processes(probe, check) if name == "determinism" and check.passed else check
     if "opponents" in only:
-        yield from (watched("random"), watched("constant"))
-        yield _summary([watched(f"hack {index}") for index in range(int(contract.figures["hacks"]))])
+        yield from (run_job("random"), run_job("constant"))
+        yield _summary([run_job(f"hack {index}") for index in range(int(contract.figures["hacks"]))])
     if "hostile" in only:
         yield _hostile(probe, step_limit_s)
     if "sandbox" in only and contract.figures["sandboxed"]:
         yield probe.check("sandbox")
 
 
-def _summary(hacks: list[Check]) -> Check:
+def _summary(hacks: list[EnvironmentCheck]) -> EnvironmentCheck:
     """The checks of all hacks as one."""
     faults = [f"{check.name}: {check.detail}" for check in hacks if not check.passed]
     worst = max((check.figures.get("worst_family", 0.0) for check in hacks), default=0.0)
     episodes = sum(check.figures.get("episodes", 0) for check in hacks)
     figures = {"hacks": len(hacks), "worst_family": worst, "episodes": episodes}
     detail = f"{len(hacks)} ways, mean success in the worst family {worst:.3f}; {episodes:.0f} episodes"
-    return Check("hacking", not faults, "; ".join(faults[:3]) or detail, figures)
+    return EnvironmentCheck("hacking", not faults, "; ".join(faults[:3]) or detail, figures)
 
 
-def _compare_processes(probe: "_Probe", check: Check) -> Check:
+def _compare_processes(probe: "_Probe", check: EnvironmentCheck) -> EnvironmentCheck:
     """Replay in processes with different hash seeds, where sets and hashes have another order."""
     with probe.sibling(hash_seed=1) as sibling:
         first, second = (each.check("fingerprint") for each in (probe, sibling))
     if not (first.passed and second.passed):
-        return Check("determinism", False, first.detail if not first.passed else second.detail)
+        return EnvironmentCheck("determinism", False, first.detail if not first.passed else second.detail)
     ours = json.loads(first.detail)
     theirs = json.loads(second.detail)
     for case, episode in ours.items():
         if episode != theirs[case]:
-            return Check(
+            return EnvironmentCheck(
                 "determinism",
                 False,
                 f"{case}: the same task differs in a process with another PYTHONHASHSEED: "
@@ -134,7 +134,7 @@ def _difference(ours: str, theirs: str) -> str:
     return f"…{ours[span]!r} and …{theirs[span]!r}"
 
 
-def _hostile(probe: "_Probe", step_limit_s: float) -> Check:
+def _hostile(probe: "_Probe", step_limit_s: float) -> EnvironmentCheck:
     """All hostile texts; a process that hangs on one is killed, and a fresh one continues with the next."""
     faults = []
     slowest = 0.0
@@ -149,9 +149,11 @@ def _hostile(probe: "_Probe", step_limit_s: float) -> Check:
         if not check.passed:
             faults.append(check.detail)
     if faults:
-        return Check("hostile", False, "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if faults[4:] else ""))
+        return EnvironmentCheck(
+            "hostile", False, "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if faults[4:] else "")
+        )
     detail = f"{len(TEXTS)} kinds of hostile text got a typed answer, the slowest after {slowest * 1000:.0f} ms"
-    return Check("hostile", True, detail, {"slowest_s": slowest})
+    return EnvironmentCheck("hostile", True, detail, {"slowest_s": slowest})
 
 
 class _Probe:
@@ -178,7 +180,7 @@ class _Probe:
         """One like this, in which sets and hashes have another order."""
         return _Probe(self._subject, hash_seed=hash_seed)
 
-    def check(self, job: str, *, silence_s: float = SILENCE_S) -> Check:
+    def check(self, job: str, *, silence_s: float = SILENCE_S) -> EnvironmentCheck:
         """The job's check; it fails if nothing is reported for `silence_s`."""
         process = self._process or self._start()
         assert process.stdin is not None
@@ -199,7 +201,7 @@ class _Probe:
                 return _death(job, f"{place}: the process died (exit code {code})")
             message = json.loads(line)
             if "at" not in message:
-                return Check(**message)
+                return EnvironmentCheck(**message)
             place = message["at"]
             patience_s = silence_s
 
@@ -222,9 +224,9 @@ class _Probe:
                 self._reader.join()
 
 
-def _death(job: str, detail: str) -> Check:
+def _death(job: str, detail: str) -> EnvironmentCheck:
     name = "hostile" if job.startswith("hostile") else job
-    return Check(name, False, detail, {"died": 1.0})
+    return EnvironmentCheck(name, False, detail, {"died": 1.0})
 
 
 def _pass_on(stream: IO[str], lines: "queue.Queue[str]") -> None:

@@ -15,9 +15,8 @@ from typing import Any
 from loomrl.config import RolloutConfig
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.gym.catalogue import Registration, register, registrations
-from loomrl.gym.episode import failed_trajectory, hang
-from loomrl.gym.host.local import LocalHost, Make, Plan
+from loomrl.gym.catalogue import EnvironmentRegistration, register, registrations
+from loomrl.gym.episode import LocalHost, Make, Plan, failure_trajectory, hang
 from loomrl.gym.host.rounds import Seat
 from loomrl.gym.host.watch import Autopsy, Watchdog, examine
 from loomrl.gym.policy import OpenPolicy, open_policy
@@ -61,7 +60,7 @@ class EpisodeActor:
     """A LocalHost in a Ray actor, with a watchdog; `known` are the driver's own registrations. Call `open` first."""
 
     def __init__(
-        self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy, known: Sequence[Registration]
+        self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy, known: Sequence[EnvironmentRegistration]
     ) -> None:
         gc.set_threshold(*COLLECTING)
         for registration in known:
@@ -85,7 +84,7 @@ class EpisodeActor:
         for ticket, plan in plans:
             self._playing[ticket] = asyncio.create_task(self._play(ticket, plan))
 
-    async def finished(self) -> list[tuple[Ticket, Result]]:
+    async def wait_results(self) -> list[tuple[Ticket, Result]]:
         """The results since the last call; waits for at least one."""
         await self._any.wait()
         self._any.clear()
@@ -151,16 +150,16 @@ class _Life:
         self.unsent = []
         try:
             await self.actor.take.remote(plans)
-        except Exception as error:  # noqa: BLE001 - whoever waits decides what it means
+        except Exception as error:  # noqa: BLE001 - the waiting caller decides what it means
             self._fail({ticket for ticket, _ in plans}, error)
 
     async def _listen(self) -> None:
         """Distribute the results until the actor dies."""
         try:
             while True:
-                for ticket, result in await self.actor.finished.remote():
+                for ticket, result in await self.actor.wait_results.remote():
                     self._tell(ticket, result)
-        except Exception as error:  # noqa: BLE001 - whoever waits decides what it means
+        except Exception as error:  # noqa: BLE001 - the waiting caller decides what it means
             self._fail(set(self.waiting), error)
             self.listening = None
 
@@ -207,11 +206,11 @@ class ActorHost:
                 cause = " ".join(str(error).split())[:300]
             suspect = autopsy.running == plan.attempt.id
             if suspect and autopsy.trace:
-                return failed_trajectory(plan.attempt, hang(autopsy.trace, self._rollout.turn_timeout_s))
+                return failure_trajectory(plan.attempt, hang(autopsy.trace, self._rollout.turn_timeout_s))
             deaths += suspect or not autopsy.running
             if deaths > RETRIES:
                 message = f"{deaths} actors died while it was open, the last one so: {cause}"
-                return failed_trajectory(plan.attempt, Failure(EpisodeError.boundary, "ActorDied", message))
+                return failure_trajectory(plan.attempt, Failure(EpisodeError.boundary, "ActorDied", message))
 
     async def close(self) -> None:
         """Kill the actor and remove its files."""

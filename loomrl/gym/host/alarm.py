@@ -30,7 +30,7 @@ class Hang(BaseException):
     """Raised in the stuck frame, with its location. Not an Exception, so that no `except Exception` there stops it."""
 
 
-class Watch:
+class HangWatch:
     """A context that interrupts code which keeps the main thread longer than `limit_s`, and raises Hang.
 
     Reusable and nestable; an inner watch cannot outlast an outer one.
@@ -41,7 +41,7 @@ class Watch:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._on = _on_main_thread()
-        self.outer: Watch | None = None
+        self.outer: HangWatch | None = None
         self.hang: Hang | None = None
         self.due = math.inf
 
@@ -71,7 +71,7 @@ class _Alarm:
         self.lost_s = 0.0
         """Time lost to hangs, in which nothing else could run."""
         self._users = 0
-        self._innermost: Watch | None = None
+        self._innermost: HangWatch | None = None
         self._others: Callable[[int, types.FrameType | None], Any] | int | None = None
         self._others_due = math.inf
         self._others_interval = 0.0
@@ -88,7 +88,7 @@ class _Alarm:
         if self._users == 0 and signal.getsignal(signal.SIGALRM) == self._ring:
             signal.signal(signal.SIGALRM, self._others)
 
-    def arm(self, watch: Watch, now: float) -> None:
+    def arm(self, watch: HangWatch, now: float) -> None:
         """Ring when `watch`, an outer watch, or another user's timer is due."""
         outer = watch.outer = self._innermost
         self._innermost = watch
@@ -102,7 +102,7 @@ class _Alarm:
             watch.due = min(watch.due, outer.due)
         self._set(watch, now)
 
-    def disarm(self, watch: Watch, now: float) -> None:
+    def disarm(self, watch: HangWatch, now: float) -> None:
         """Return the timer to the outer watch or to its other user."""
         self._innermost = watch.outer
         if watch.outer is not None:
@@ -112,7 +112,7 @@ class _Alarm:
         signal.setitimer(signal.ITIMER_REAL, left, self._others_interval)
         self.release()
 
-    def _set(self, watch: Watch, now: float) -> None:
+    def _set(self, watch: HangWatch, now: float) -> None:
         left = min(watch.due, self._others_due) - now
         signal.setitimer(signal.ITIMER_REAL, left if left > 0 else REPEAT_S, REPEAT_S)
 
@@ -162,7 +162,7 @@ def interruptible(work: Coroutine[Any, Any, T], limit_s: float) -> Generator[Any
 
     Tasks that it creates are not watched.
     """
-    watch = Watch(limit_s)
+    watch = HangWatch(limit_s)
     resume: Callable[[Any], Any] = work.send
     value: Any = None
     while True:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 
-class _Place(Enum):
+class _SeatState(Enum):
     """Where a seat's attempt is."""
 
     UNDER_WAY = auto()
@@ -46,7 +46,7 @@ class Rounds:
             return
         self.is_open = False
         for seat, going in sorted(self.held.items(), key=lambda item: item[0].name):
-            seat.move(_Place.UNDER_WAY)
+            seat.move(_SeatState.UNDER_WAY)
             going.get_loop().call_soon(_go, going)  # later, or the last one to come would be the first to go on
         self.held = {}
 
@@ -58,7 +58,7 @@ class Seat:
         self.name = ""
         """Id of the attempt: the order in which attempts go on."""
         self._rounds = rounds
-        self._place = _Place.UNDER_WAY
+        self._place = _SeatState.UNDER_WAY
         self._asks = 0
         self._held_s = 0.0
         self._held_since: float | None = None
@@ -66,18 +66,18 @@ class Seat:
 
     async def turn(self) -> None:
         """Return once a policy may be asked."""
-        if not self._rounds.is_open or self._place is not _Place.UNDER_WAY:
+        if not self._rounds.is_open or self._place is not _SeatState.UNDER_WAY:
             return
         going: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._rounds.held[self] = going
         self._held_since = time.monotonic()
         try:
-            self.move(_Place.HELD)
+            self.move(_SeatState.HELD)
             await going
         finally:
             if self._rounds.held.pop(self, None) is not None:  # cancelled
-                self.move(_Place.UNDER_WAY)
-            self._held_s = self.held_s()
+                self.move(_SeatState.UNDER_WAY)
+            self._held_s = self.seconds_held()
             self._held_since = None
 
     @contextmanager
@@ -91,31 +91,31 @@ class Seat:
 
     def waits(self) -> None:
         """The environment waits for something other than a policy."""
-        if self._place is _Place.UNDER_WAY and not self._asks:
+        if self._place is _SeatState.UNDER_WAY and not self._asks:
             self._rounds.is_open = True
 
     def step_aside(self) -> None:
         """Let the others go on without this attempt, until it comes `back`."""
-        if self._place is _Place.UNDER_WAY:
-            self.move(_Place.ASIDE)
+        if self._place is _SeatState.UNDER_WAY:
+            self.move(_SeatState.ASIDE)
 
     def back(self) -> None:
         """End `step_aside`, if it began."""
-        if self._place is _Place.ASIDE:
-            self.move(_Place.UNDER_WAY)
+        if self._place is _SeatState.ASIDE:
+            self.move(_SeatState.UNDER_WAY)
             self._rounds.is_open = True
 
-    def held_s(self) -> float:
+    def seconds_held(self) -> float:
         """Seconds that its attempts have been held, up to now."""
         since = self._held_since
         return self._held_s + (0.0 if since is None else time.monotonic() - since)
 
-    def move(self, place: _Place) -> None:
+    def move(self, place: _SeatState) -> None:
         """Be somewhere else, which may let the others go on."""
         was = self._place
         self._place = place
-        self._rounds.under_way += (place is _Place.UNDER_WAY) - (was is _Place.UNDER_WAY)
-        if place is not _Place.UNDER_WAY:
+        self._rounds.under_way += (place is _SeatState.UNDER_WAY) - (was is _SeatState.UNDER_WAY)
+        if place is not _SeatState.UNDER_WAY:
             self._rounds.check()
 
     def __enter__(self) -> Self:
@@ -124,7 +124,7 @@ class Seat:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.move(_Place.LEFT)
+        self.move(_SeatState.LEFT)
 
 
 def _go(going: asyncio.Future[None]) -> None:

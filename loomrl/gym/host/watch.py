@@ -127,7 +127,7 @@ def examine(folder: Path) -> Autopsy:
 
 
 def _innermost(dump: str) -> str:
-    """Of a dump of all threads, the three innermost frames of the one that ran an episode."""
+    """The three innermost frames of the thread that ran an episode, from a dump of all threads."""
     for thread in dump.split("\n\n"):
         frames = [line.strip() for line in thread.splitlines() if line.strip().startswith("File")]
         if any(Path(__file__).name in frame for frame in frames):

@@ -2,16 +2,13 @@
 
 import shutil
 from functools import cache
-from typing import TYPE_CHECKING
 
 from loomrl.errors import ConfigError, unknown
-from loomrl.gym.sandbox.contract import Ending, Execution, Limits, Sandbox, Session
-from loomrl.gym.sandbox.slot import Slots
+from loomrl.gym.sandbox.contract import Ending, Execution, Limits
+from loomrl.gym.sandbox.place import Slots
+from loomrl.gym.sandbox.session import Boxes, Sandbox, SandboxSession
 
-if TYPE_CHECKING:
-    from loomrl.gym.sandbox.session import BoxedSandbox, Boxes
-
-__all__ = ["Ending", "Execution", "Limits", "Sandbox", "Session", "Slots", "open_sandbox"]
+__all__ = ["Ending", "Execution", "Limits", "Sandbox", "SandboxSession", "Slots", "open_sandbox"]
 
 KINDS = {"bubblewrap": "bwrap", "gvisor": "runsc"}
 """Kind of sandbox → the program it needs."""
@@ -19,7 +16,7 @@ KINDS = {"bubblewrap": "bwrap", "gvisor": "runsc"}
 DEFAULT_SLOTS = Slots()
 
 
-def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> "BoxedSandbox":
+def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> Sandbox:
     """A sandbox that has passed its proof; `auto` is the first kind that does. Without any, a ConfigError lists the
     reasons.
 
@@ -28,12 +25,12 @@ def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> "BoxedS
     if kind != "auto" and kind not in KINDS:
         raise ConfigError(unknown("sandbox", kind, ["auto", *KINDS]))
     if kind != "auto":
-        return _sandbox(kind, slots)
+        return Sandbox(_open_boxes(kind, slots))
     refusals = []
     for name, program in KINDS.items():
         if shutil.which(program):
             try:
-                return _sandbox(name, slots)
+                return Sandbox(_open_boxes(name, slots))
             except ConfigError as error:
                 refusals.append(str(error))
     raise ConfigError(
@@ -43,14 +40,8 @@ def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> "BoxedS
     )
 
 
-def _sandbox(kind: str, slots: Slots) -> "BoxedSandbox":
-    from loomrl.gym.sandbox.session import BoxedSandbox
-
-    return BoxedSandbox(_proved(kind, slots))
-
-
 @cache
-def _proved(kind: str, slots: Slots) -> "Boxes":
+def _open_boxes(kind: str, slots: Slots) -> Boxes:
     """Boxes of this kind, after their proof."""
     from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
     from loomrl.gym.sandbox.gvisor import find_gvisor

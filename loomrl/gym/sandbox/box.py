@@ -8,7 +8,6 @@ import socket
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from loomrl.errors import SandboxError
 from loomrl.gym.sandbox.contract import Limits
@@ -20,10 +19,9 @@ START_S = 20.0
 END_S = 10.0
 LINGER_S = 2.0
 NO_ENVIRONMENT: dict[str, str] = {}
-GUEST = Path(__file__).with_name("guest.py")
 
 
-class Box(ABC):
+class GuestBox(ABC):
     """One guest, being started. Its creator must `end` it, even if the start failed.
 
     `roots` are descriptors of processes whose end ends all others of the guest.
@@ -59,11 +57,11 @@ class Box(ABC):
         self.roots: list[int] = []
 
     @abstractmethod
-    def started(self) -> None:
+    def on_start(self) -> None:
         """Called once the guest is ready, before any program runs."""
 
     @abstractmethod
-    async def ended_inside(self) -> bool:
+    async def has_ended_inside(self) -> bool:
         """True if the guest was ended from inside the box, and not by us or the host."""
 
     @abstractmethod
@@ -161,33 +159,7 @@ async def readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-def guest_command(executable: Path, limits: Limits) -> list[str]:
-    """The command that runs the guest: no site, no user packages, UTF-8, no bytecode, and the guest's source."""
-    numbers = (
-        limits.cpu_s,
-        limits.memory_mb,
-        limits.processes,
-        limits.output_bytes,
-        limits.scratch_mb,
-        int(limits.keeps_files),
-    )
-    return [str(executable), "-s", "-S", "-B", "-X", "utf8", "-c", GUEST.read_text(), *map(str, numbers)]
-
-
-def guest_environment(library_path: str) -> dict[str, str]:
-    """A program's whole environment. The hash seed is fixed, so that equal programs behave equally."""
-    return {
-        "HOME": "/tmp",
-        "LANG": "C.UTF-8",
-        "LD_LIBRARY_PATH": library_path,
-        "PATH": "/usr/bin",
-        "PYTHONHASHSEED": "0",
-        "PYTHONSAFEPATH": "1",
-        "TMPDIR": "/tmp",
-    }
-
-
-def sealed(data: bytes) -> int:
+def seal(data: bytes) -> int:
     """A read descriptor of these bytes."""
     fd = os.memfd_create("loomrl")
     os.write(fd, data)

@@ -12,12 +12,10 @@ import subprocess
 from dataclasses import dataclass
 
 from loomrl.errors import ConfigError, SandboxError
-from loomrl.gym.sandbox.box import START_S, Box, flat, guest_command, guest_environment, receive, sealed
-from loomrl.gym.sandbox.contract import Limits
-from loomrl.gym.sandbox.interpreter import Interpreter, find_interpreter
-from loomrl.gym.sandbox.place import Place
+from loomrl.gym.sandbox.box import START_S, GuestBox, flat, receive, seal
+from loomrl.gym.sandbox.contract import Interpreter, Limits, find_interpreter
+from loomrl.gym.sandbox.place import BoxResources, Slots
 from loomrl.gym.sandbox.seccomp import filter_program
-from loomrl.gym.sandbox.slot import Slots
 
 OLDEST = (0, 8, 0)
 INSTALL = "Install it: apt-get install bubblewrap (0.8.0 or newer)."
@@ -46,7 +44,7 @@ class Bubblewrap:
 
     async def open(self, limits: Limits) -> "Bubble":
         """A box in its own slot, with its guest starting."""
-        place = await Place.take(self.slots, limits)
+        place = await BoxResources.take(self.slots, limits)
         try:
             bubble = Bubble(self, place, limits)
         except BaseException:
@@ -73,7 +71,7 @@ class Bubblewrap:
             self.executable,
             *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
             *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"),
-            *flat(("--setenv", *pair) for pair in guest_environment(python.library_path).items()),
+            *flat(("--setenv", *pair) for pair in python.environment.items()),
             *flat(("--ro-bind", str(file), str(place)) for file, place in python.mounts),
             *flat(("--symlink", target, str(name)) for target, name in python.links),
             *flat(("--size", "4096", "--tmpfs", str(place), "--remount-ro", str(place)) for place in python.hidden),
@@ -81,14 +79,14 @@ class Bubblewrap:
             *flat(("--perms", "0700", "--size", size, "--tmpfs", folder) for folder in self.writable),
             *("--remount-ro", "/", "--chdir", "/tmp"),
             *("--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--block-fd", str(go_fd)),
-            *guest_command(python.executable, limits),
+            *python.command(limits),
         ]
 
 
-class Bubble(Box):
+class Bubble(GuestBox):
     """A guest in bubblewrap that waits for our signal before it runs anything, and reports its end."""
 
-    def __init__(self, bubblewrap: Bubblewrap, place: Place, limits: Limits) -> None:
+    def __init__(self, bubblewrap: Bubblewrap, place: BoxResources, limits: Limits) -> None:
         self.place = place
         self._said = bytearray()
         self._is_known = False
@@ -97,7 +95,7 @@ class Bubble(Box):
         self._status, status = socket.socketpair()
         self._status.setblocking(False)
         wait, self._go = os.pipe()
-        filter_fd = sealed(bubblewrap.filter)
+        filter_fd = seal(bubblewrap.filter)
         fds = {"filter_fd": filter_fd, "status_fd": status.fileno(), "go_fd": wait}
         try:
             super().__init__(bubblewrap.command(place.slot.uid, limits, **fds), passing=tuple(fds.values()))
@@ -119,13 +117,13 @@ class Bubble(Box):
             self.place.cgroup.add(self.first)
         os.write(self._go, b"1")
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         """Open its scratch directories while no program can yet replace them."""
         for folder in self._writable:
             path = f"/proc/{self.first}/root{folder}"
             self._scratch.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
-    async def ended_inside(self) -> bool:
+    async def has_ended_inside(self) -> bool:
         """Bubblewrap reports an exit code only for a guest that started and whose end it saw."""
         self._said.clear()
         await self._hear()
@@ -167,7 +165,7 @@ class Bubble(Box):
             return False
         self.first = int(json.loads(self._said)["child-pid"])
         self._is_known = True
-        # It waits for `go`, so the number is its own, or nobody's where it could not even do that.
+        # It waits for `go`, so the number is its own, or unused if it could not even start.
         with contextlib.suppress(ProcessLookupError):
             self.roots.append(os.pidfd_open(self.first))
         return bool(self.roots)

@@ -108,7 +108,7 @@ class Run:
                 ending = TIMEOUT
             elif self.sinks:
                 self.pump(min(LOOKS_S, left))
-            else:  # nobody can write any more: most likely it has ended
+            else:  # its outputs are closed: most likely it has ended
                 self.pump(0)
                 time.sleep(min(nap, left))
                 nap = min(2 * nap, LOOKS_S)
@@ -135,7 +135,7 @@ class Run:
             self.stdin = self.stdin[os.write(self.feed, self.stdin[:CHUNK]) :]
         except BlockingIOError:
             return
-        except OSError:  # nobody reads any more
+        except OSError:  # its input is closed
             self.stdin = self.stdin[:0]
         if not self.stdin:
             self.poller.unregister(self.feed)
@@ -302,7 +302,7 @@ def rlimits() -> list[tuple[str, float, float]]:
 
 def serve() -> bytes:
     """Answer requests until the host hangs up. In a forked program process, returns the program to run."""
-    assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, "SIGCHLD is ignored by whoever started this"
+    assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, "SIGCHLD is ignored by the process that started this"
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     exec(take(SIZES.unpack(take(SIZES.size))[0]), {"__name__": "preload"})
     gc.freeze()

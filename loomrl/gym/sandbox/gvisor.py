@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.errors import ConfigError, SandboxError
-from loomrl.gym.sandbox.box import Box, guest_command, guest_environment
-from loomrl.gym.sandbox.contract import Limits
-from loomrl.gym.sandbox.interpreter import Interpreter, find_interpreter
-from loomrl.gym.sandbox.place import Place
+from loomrl.gym.sandbox.box import GuestBox
+from loomrl.gym.sandbox.contract import Interpreter, Limits, find_interpreter
+from loomrl.gym.sandbox.place import BoxResources, Slots
 from loomrl.gym.sandbox.process import descendants
-from loomrl.gym.sandbox.slot import Slots
 
 INSTALL = "Install it: apt-get install runsc, or https://gvisor.dev/docs/user_guide/install."
 OVERHEAD_MB = 256
@@ -36,7 +34,7 @@ class Gvisor:
 
     async def open(self, limits: Limits) -> "Cell":
         """A box with its own bundle, with its guest starting."""
-        place = await Place.take(self.slots, limits, extra_mb=OVERHEAD_MB, extra_processes=OVERHEAD_THREADS)
+        place = await BoxResources.take(self.slots, limits, extra_mb=OVERHEAD_MB, extra_processes=OVERHEAD_THREADS)
         bundle = Path(tempfile.mkdtemp(prefix="loomrl-gvisor-"))
         try:
             self.write_bundle(bundle, limits)
@@ -75,7 +73,6 @@ class Gvisor:
         """The content of `config.json`."""
         python = self.interpreter
         rights = dict.fromkeys(("bounding", "effective", "permitted"), GUEST_CAPABILITIES)
-        environment = guest_environment(python.library_path)
         files = [_mount(str(inside), "bind", str(file), "ro", "rbind") for file, inside in python.mounts]
         hidden = [_mount(str(place), "tmpfs", "tmpfs", "ro", "size=4096") for place in python.hidden]
         scratch = _mount("/tmp", "tmpfs", "tmpfs", "nosuid", "nodev", f"size={limits.scratch_mb << 20}", "mode=1777")
@@ -83,8 +80,8 @@ class Gvisor:
             "ociVersion": "1.0.0",
             "process": {
                 "user": {"uid": 0, "gid": 0},
-                "args": guest_command(python.executable, limits),
-                "env": [f"{name}={value}" for name, value in environment.items()],
+                "args": python.command(limits),
+                "env": [f"{name}={value}" for name, value in python.environment.items()],
                 "cwd": "/tmp",
                 "capabilities": rights,
                 "noNewPrivileges": True,
@@ -100,15 +97,15 @@ class Gvisor:
         }
 
 
-class Cell(Box):
+class Cell(GuestBox):
     """A guest in gVisor. Guest and programs are different users there, so that no program can end the guest."""
 
-    def __init__(self, command: list[str], place: Place, bundle: Path) -> None:
+    def __init__(self, command: list[str], place: BoxResources, bundle: Path) -> None:
         super().__init__(command)
         self.place = place
         self.bundle = bundle
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         """Add its processes to the cgroup and to the roots, while no program runs yet."""
         for pid in descendants(self.process.pid):
             self.roots.append(os.pidfd_open(pid))
@@ -121,7 +118,7 @@ class Cell(Box):
             dataclasses.replace(limits, memory_mb=limits.memory_mb + OVERHEAD_MB)
         )
 
-    async def ended_inside(self) -> bool:
+    async def has_ended_inside(self) -> bool:
         """True only if it ran out of memory."""
         return self.place.cgroup is not None and self.place.cgroup.out_of_memory()
 

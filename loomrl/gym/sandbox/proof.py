@@ -1,19 +1,31 @@
 """The proof that a sandbox must pass before anything untrusted runs in it: the kernel's report, and a few attacks."""
 
 import asyncio
+import json
 import os
+import socket
+import tempfile
 import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from loomrl.errors import ConfigError, LoomError, SandboxError
-from loomrl.gym.sandbox.attack import PATIENT, Attack, Breach, seen_in, staged
-from loomrl.gym.sandbox.attack_host import HOST_ATTACKS
-from loomrl.gym.sandbox.attack_kernel import KERNEL_ATTACKS
-from loomrl.gym.sandbox.attack_resource import RESOURCE_ATTACKS
+from loomrl.gym.sandbox.attack import (
+    HOST_ATTACKS,
+    KERNEL_ATTACKS,
+    PATIENT,
+    RESOURCE_ATTACKS,
+    SECRET,
+    Attack,
+    says_held,
+    whole,
+)
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
-from loomrl.gym.sandbox.contract import Limits
+from loomrl.gym.sandbox.contract import Execution, Limits
 from loomrl.gym.sandbox.process import descendants, facts
-from loomrl.gym.sandbox.session import BoxedSandbox, Boxes, WarmSession
+from loomrl.gym.sandbox.session import Boxes, Sandbox, SandboxSession
 
 ESSENTIAL = (
     "reads_a_file_anyone_may_read",
@@ -36,6 +48,68 @@ TRIES = 3
 """Failed starts, as on a machine under full load, before the sandbox counts as broken."""
 
 
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """An attack that the sandbox did not hold, and the evidence."""
+
+    attack: str
+    seen: str
+
+
+@contextmanager
+def stage_host() -> Iterator[bytes]:
+    """A host worth attacking: a file, a secret, two listeners. Yields their description for the attacks."""
+    with tempfile.TemporaryDirectory(prefix="loomrl-stage-") as folder, socket.socket() as tcp:
+        Path(folder).chmod(0o755)
+        canary = Path(folder) / "canary"
+        canary.write_text("canary")
+        canary.chmod(0o666)
+        tcp.bind(("127.0.0.1", 0))
+        tcp.listen()
+        with socket.socket(socket.AF_UNIX) as unix:
+            name = f"loomrl-stage-{os.getpid()}-{tcp.getsockname()[1]}"
+            unix.bind(f"\0{name}")
+            unix.listen()
+            os.environ[SECRET] = "secret"
+            try:
+                told = {"pid": os.getpid(), "canary": str(canary), "port": tcp.getsockname()[1], "unix": name}
+                yield json.dumps({**told, "secret": SECRET}).encode() + b"\n"
+            finally:
+                os.environ.pop(SECRET, None)
+
+
+async def attempt(sandbox: Sandbox, attack: Attack, told: bytes) -> Breach | None:
+    """Run one attack. None if it was held."""
+    breach = find_breach(await sandbox.run(attack.text, stdin=told, limits=attack.limits), attack)
+    if breach is None and attack.then:
+        execution = await sandbox.run(whole(attack.then), stdin=told, limits=PATIENT)
+        if not says_held(execution):
+            return Breach(attack.name, f"afterwards: {_describe(execution)}")
+    return breach
+
+
+def find_breach(execution: Execution, attack: Attack) -> Breach | None:
+    """The breach that this end of the attack's program shows."""
+    return None if attack.holds(execution) else Breach(attack.name, _describe(execution))
+
+
+async def survey(sandbox: Sandbox, attacks: Iterable[Attack], *, at_once: int = 4) -> list[Breach]:
+    """Every breach by these attacks. A failure of the sandbox itself is a `SandboxError`."""
+    places = asyncio.Semaphore(at_once)
+
+    async def one(attack: Attack, told: bytes) -> Breach | None:
+        async with places:
+            return await attempt(sandbox, attack, told)
+
+    with stage_host() as told:
+        found = await asyncio.gather(*(one(attack, told) for attack in attacks))
+    return [breach for breach in found if breach is not None]
+
+
+def _describe(execution: Execution) -> str:
+    return f"{execution.ending} {execution.status}: {execution.output[:200]!r} {execution.errors[-300:]!r}"
+
+
 def attacks_on(boxes: Boxes) -> list[Attack]:
     """All attacks that apply to these boxes."""
     every = (*HOST_ATTACKS, *KERNEL_ATTACKS, *RESOURCE_ATTACKS)
@@ -52,7 +126,7 @@ def prove(boxes: Boxes) -> None:
         except LoomError as error:
             found.append(str(error))
 
-    thread = threading.Thread(target=judge)  # whoever opens a sandbox may be in an event loop already
+    thread = threading.Thread(target=judge)  # the caller may be inside an event loop already
     thread.start()
     thread.join()
     if found:
@@ -79,9 +153,9 @@ async def _complaints(boxes: Boxes) -> list[str]:
 async def _essential_breaches(boxes: Boxes) -> list[Breach]:
     """One box for all of these attacks, as an episode has one for all of its programs: boxes are what takes time."""
     essential = [attack for attack in attacks_on(boxes) if attack.name in ESSENTIAL]
-    with staged() as told:
-        async with BoxedSandbox(boxes).session(limits=PATIENT) as session:
-            found = [seen_in(await session.run(attack.text, told), attack) for attack in essential]
+    with stage_host() as told:
+        async with Sandbox(boxes).session(limits=PATIENT) as session:
+            found = [find_breach(await session.run(attack.text, told), attack) for attack in essential]
     return [breach for breach in found if breach is not None]
 
 
@@ -89,7 +163,7 @@ async def _kernel_complaints(bubblewrap: Bubblewrap) -> list[str]:
     """The kernel's report on an idle guest, seen from outside, where no program can falsify it."""
     box = await bubblewrap.open(Limits())
     try:
-        await WarmSession.warm_up(box, "")
+        await SandboxSession.warm_up(box, "")
         return [complaint for pid in (box.first, *descendants(box.first)) for complaint in process_complaints(pid)]
     finally:
         await box.end()

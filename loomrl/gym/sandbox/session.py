@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from loomrl.errors import SandboxError
-from loomrl.gym.sandbox.box import START_S, Box
+from loomrl.gym.sandbox.box import START_S, GuestBox
 from loomrl.gym.sandbox.contract import DEFAULT_LIMITS, Ending, Execution, Limits
 
 SIZES = struct.Struct("<IId")
 EXECUTION = struct.Struct("<cB?dII")
-"""As in guest.py, which cannot import it."""
+"""The same as in guest.py, which cannot import it."""
 
 GRACE_S = 0.2
 """The host's deadline after the guest's own. A program may stop the guest, but not the host."""
@@ -36,17 +36,19 @@ class Boxes(Protocol):
         """True if programs use the host's own kernel."""
         ...
 
-    async def open(self, limits: Limits) -> Box:
+    async def open(self, limits: Limits) -> GuestBox:
         """A box whose guest has been started but is not ready yet."""
         ...
 
 
-class BoxedSandbox:
-    """A sandbox that runs every program, or every session, in a box of its own."""
+class Sandbox:
+    """Runs untrusted Python, every program or session in a box of its own.
+
+    Only its own failures are a `SandboxError`, never anything the program did.
+    """
 
     def __init__(self, boxes: Boxes) -> None:
         self.boxes = boxes
-        self._closed = False
 
     async def run(self, program: str, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> Execution:
         """Run the text of a Python program in its own sandbox."""
@@ -54,22 +56,16 @@ class BoxedSandbox:
             return await session.run(program, stdin=stdin)
 
     @asynccontextmanager
-    async def session(self, *, preload: str = "", limits: Limits = DEFAULT_LIMITS) -> AsyncIterator["WarmSession"]:
-        """A warm sandbox for one episode, opened by its first program."""
-        if self._closed:
-            raise SandboxError("this sandbox is closed. Open another one with open_sandbox().")
-        session = WarmSession(self.boxes, preload=preload, limits=limits)
+    async def session(self, *, preload: str = "", limits: Limits = DEFAULT_LIMITS) -> AsyncIterator["SandboxSession"]:
+        """A warm sandbox for one episode, opened by its first program; it runs `preload`, trusted text, once."""
+        session = SandboxSession(self.boxes, preload=preload, limits=limits)
         try:
             yield session
         finally:
             await session.close()
 
-    async def close(self) -> None:
-        """Refuse further runs. Runs in progress end by themselves: nothing is held between runs."""
-        self._closed = True
 
-
-class WarmSession:
+class SandboxSession:
     """Forks of one warm guest, one program at a time. A guest damaged by a program is replaced; with `keeps_files` the
     session is then over.
     """
@@ -78,7 +74,7 @@ class WarmSession:
         self._boxes = boxes
         self._preload = preload
         self._limits = limits
-        self._box: Box | None = None
+        self._box: GuestBox | None = None
         self._turn = asyncio.Lock()
         self._began = False
 
@@ -123,14 +119,14 @@ class WarmSession:
         return execution
 
     @staticmethod
-    async def warm_up(box: Box, preload: str) -> None:
+    async def warm_up(box: GuestBox, preload: str) -> None:
         """Have a fresh guest run `preload` and wait until it is ready."""
         text = preload.encode()
         if await _answer(box, SIZES.pack(len(text), 0, 0.0) + text) != b"R":
             raise SandboxError(f"the sandbox did not start. It said: {box.complaint() or 'nothing'}")
-        box.started()
+        box.on_start()
 
-    async def _execution(self, box: Box, wall_s: float) -> tuple[Execution, bool]:
+    async def _execution(self, box: GuestBox, wall_s: float) -> tuple[Execution, bool]:
         """The program's outcome, and whether the box can be reused."""
         start = time.monotonic()
         reply = asyncio.ensure_future(_reply(box))
@@ -141,11 +137,11 @@ class WarmSession:
             await asyncio.wait({reply})
         if ending is None and (found := reply.result()) is not None:
             return found
-        if ending is None and not await box.ended_inside():
+        if ending is None and not await box.has_ended_inside():
             raise SandboxError(f"the sandbox broke under a program. It said: {box.complaint() or 'nothing'}")
         return Execution(ending or Ending.SIGNALLED, signal.SIGKILL, b"", b"", time.monotonic() - start), False
 
-    async def _watch(self, box: Box, reply: "asyncio.Task[Reply]", wall_s: float) -> Ending | None:
+    async def _watch(self, box: GuestBox, reply: "asyncio.Task[Reply]", wall_s: float) -> Ending | None:
         """The reason to kill the program from here, or None once the guest has answered or is dead."""
         deadline = time.monotonic() + wall_s + GRACE_S
         before = box.cpu_seconds()
@@ -166,7 +162,7 @@ class WarmSession:
 Reply = tuple[Execution, bool] | None
 
 
-async def _reply(box: Box) -> Reply:
+async def _reply(box: GuestBox) -> Reply:
     """The guest's complete report of a program's end, or None if the guest is dead."""
     head = await box.receive(1 + EXECUTION.size)
     if len(head) < 1 + EXECUTION.size:
@@ -179,7 +175,7 @@ async def _reply(box: Box) -> Reply:
     return Execution(ENDINGS[ending], status, output, errors, wall_s), reusable
 
 
-async def _answer(box: Box, message: bytes) -> bytes:
+async def _answer(box: GuestBox, message: bytes) -> bytes:
     """The first byte of the guest's answer; empty if it is dead or silent."""
     try:
         async with asyncio.timeout(START_S):

@@ -84,7 +84,7 @@ def _settle(modules: list[str]) -> None:
 
 
 def _rehearse() -> None:
-    """Calls to a port where nobody listens: clients import half of themselves only then."""
+    """Calls to a closed port: clients import half of their modules at the first call."""
     import asyncio
 
     how: dict[str, Any] = {"api_key": "-", "base_url": "http://127.0.0.1:9", "max_retries": 0, "timeout": 1.0}
@@ -251,7 +251,7 @@ class Keeper:
                 _kill_group(pid)
 
     def _reap(self) -> bool:
-        """Bury the dead; False if there is nobody left."""
+        """Reap ended processes; False if there are none left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.gym.sandbox.cgroup import Cgroup, make_cgroup
+from loomrl.gym.sandbox.process import Cgroup, make_cgroup
 
 GUEST = Path(__file__).with_name("guest.py")
 SIZE = struct.Struct("<I")
-"""As in guest.py, which cannot import it."""
+"""The same as in guest.py, which cannot import it."""
 START_S = 60.0
 """Time for the imports of a new nursery. Machines under full load need many seconds."""
 PROCESSES = 2048
@@ -32,7 +32,7 @@ LATE_S = 15.0
 """Delay beyond an agent's own time after which its keeper is given up."""
 
 
-class Ending(StrEnum):
+class AgentEnding(StrEnum):
     """The way an agent's process ended."""
 
     EXITED = "exited"
@@ -51,7 +51,7 @@ class Launch:
     argv: Sequence[str] = ()
     script: str = ""
     arguments: Sequence[str] = ()
-    """Of a script."""
+    """Arguments of a script."""
     function: str = ""
     path: Sequence[str] = ()
     """Folders of a script's or function's modules, before the interpreter's own."""
@@ -76,7 +76,7 @@ class Launch:
 class Ended:
     """A finished process. `status` is negative for a signal."""
 
-    ended: Ending
+    ended: AgentEnding
     status: int
     output: str
     errors: str
@@ -143,7 +143,7 @@ class Nursery:
                 raise Lost(f"the agent's keeper did not report within {launch.seconds + LATE_S:g} s") from None
             finally:
                 writer.close()
-        return Ended(**{**report, "ended": Ending(report["ended"])})
+        return Ended(**{**report, "ended": AgentEnding(report["ended"])})
 
 
 class Lost(Exception):

@@ -37,7 +37,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class AgentTranscript:
     """All that an agent and the policy said."""
 
     turns: tuple[Turn, ...] = ()
@@ -50,19 +50,19 @@ class Spoken:
 
 
 @runtime_checkable
-class Sessions(Protocol):
+class PolicySessions(Protocol):
     """Opens a policy to agents, one session per attempt."""
 
     async def open(self, attempt: Attempt, budget: Budget) -> Access:
         """A new session."""
 
-    async def finish(self, access: Access) -> Spoken:
-        """End the session; calls that are still open are refused. To be called once, whatever happened."""
+    async def finish(self, access: Access) -> AgentTranscript:
+        """End the session; calls that are still open are refused. Call it once, also after a failure."""
 
 
-def sessions_of(policy: object) -> Sessions:
+def sessions_of(policy: object) -> PolicySessions:
     """The policy as one that agents can ask; a ConfigError if it cannot be."""
-    if not isinstance(policy, Sessions):
+    if not isinstance(policy, PolicySessions):
         raise ConfigError(
             f"{type(policy).__name__} cannot answer agents: Harness is played where a gateway is, by `loomrl train` "
             "and `loomrl evaluate`."

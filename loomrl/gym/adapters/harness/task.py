@@ -1,6 +1,5 @@
 """Tasks for agents, and scorers of what an agent has done with one."""
 
-import asyncio
 import json
 import math
 import random
@@ -15,7 +14,7 @@ from pydantic import model_validator
 
 from loomrl.config.basic import PathText, Share
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
-from loomrl.gym.adapters.family import Family
+from loomrl.gym.adapters.family import SourceFamily, ask_scorer, reward_of
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import LEVELS, NO_LEVELS
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
@@ -27,7 +26,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class AgentRow:
     """One task: `task` is shown to the agent, `answer` only to the scorer."""
 
     task: Mapping[str, Any]
@@ -41,7 +40,7 @@ class Row:
 class Done:
     """The remains of an agent: its exit status, its standard output, its folder."""
 
-    row: Row
+    row: AgentRow
     status: int
     output: str
     errors: str
@@ -54,7 +53,7 @@ class Done:
 Scorer = Callable[[Done], float | Reward]
 
 
-class AgentTasks(Family):
+class AgentTasks(SourceFamily):
     """A family of tasks: from a list, a file of JSON lines, or a function."""
 
     items: tuple[dict[str, Any], ...] = ()
@@ -81,11 +80,11 @@ class AgentTasks(Family):
             raise ValueError("tasks come from one source: items, file or generate")
         return self
 
-    def row(self, task: Task) -> Row:
+    def row(self, task: Task) -> AgentRow:
         """The row of a task: equal tasks have equal rows."""
         if self.generate:
             rng = random.Random(f"{task.family}/{task.level}/{task.seed}")
-            return as_row(_called(self.generate, task.level, rng), where=self.generate)
+            return as_row(named(self.generate, what="generate")(task.level, rng), where=self.generate)
         own = self.rows(task.level, held_out=task.seed in HELD_OUT_SEEDS)
         if not own:
             level = f"has level {task.level}" if task.level else "is to train on"
@@ -97,17 +96,17 @@ class AgentTasks(Family):
         """The levels that rows name; of generated ones, all."""
         if self.generate:
             return range(1, LEVELS + 1)
-        return sorted({row.level for row in self._listed() if row.level is not None}) or NO_LEVELS
+        return sorted({row.level for row in self._all_rows() if row.level is not None}) or NO_LEVELS
 
-    def rows(self, level: int, *, held_out: bool) -> list[Row]:
+    def rows(self, level: int, *, held_out: bool) -> list[AgentRow]:
         """The listed rows of a level, and those that name none, for evaluations or for training."""
-        return self._part([row for row in self._listed() if row.level in (None, level)], held_out=held_out)
+        return self._part([row for row in self._all_rows() if row.level in (None, level)], held_out=held_out)
 
-    def _listed(self) -> list[Row]:
+    def _all_rows(self) -> list[AgentRow]:
         rows = _items(self.file) if self.file is not None else self.items
-        return list(map(_checked(self.file or "items"), rows))
+        return [as_row(row, where=self.file or "items") for row in rows]
 
-    def _part(self, rows: list[Row], *, held_out: bool) -> list[Row]:
+    def _part(self, rows: list[AgentRow], *, held_out: bool) -> list[AgentRow]:
         count = round(self.held_out * len(rows))
         if self.held_out == 1:
             return rows if held_out else []
@@ -143,20 +142,12 @@ class AgentTasks(Family):
 
 async def score(tasks: AgentTasks, done: Done, *, timeout_s: float) -> Reward:
     """The reward; a ScorerError if the scorer raises, hangs, or returns anything else than success."""
-    scorer = tasks.judge()
-    try:
-        async with asyncio.timeout(timeout_s):
-            found = await asyncio.to_thread(scorer, done)
-    except TimeoutError:
-        raise ScorerError(f"scorer {tasks.scorer!r} took longer than {timeout_s:g} s.") from None
-    except Exception as error:  # the boundary: a stranger's function
-        raise ScorerError(f"scorer {tasks.scorer!r}: {type(error).__name__}: {error}") from error
+    found = await ask_scorer(tasks.judge(), done, what=f"scorer {tasks.scorer!r}", timeout_s=timeout_s)
     if isinstance(found, Reward):
         return found
     if not isinstance(found, int | float) or not math.isfinite(found) or not 0 <= found <= 1:
         raise ScorerError(f"scorer {tasks.scorer!r} returned {found!r:.100}: success from 0 to 1 is needed.")
-    success = float(found)
-    return Reward(success, {"correctness": success}, success)
+    return reward_of(float(found))
 
 
 def answer_of(output: str) -> str:
@@ -189,7 +180,7 @@ def _is_tagged(done: Done) -> float:
 SCORERS: Mapping[str, Scorer] = {"answer": _is_answer, "tags": _is_tagged, "exit": _is_zero}
 
 
-def as_row(given: Any, *, where: str) -> Row:
+def as_row(given: Any, *, where: str) -> AgentRow:
     """A row as it is written; an EpisodeError for anything else."""
     if not isinstance(given, Mapping) or not isinstance(given.get("task"), Mapping):
         raise EpisodeError(f"{where}: {given!r:.100} is no row. Write {{task: {{…}}, answer: …}}.")
@@ -200,11 +191,7 @@ def as_row(given: Any, *, where: str) -> Row:
     for name in files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise EpisodeError(f"{where}: file {name!r} would lie outside of the agent's folder.")
-    return Row(task=given["task"], answer=given.get("answer"), files=files, level=given.get("level"))
-
-
-def _checked(where: str) -> Callable[[Any], Row]:
-    return lambda given: as_row(given, where=where)
+    return AgentRow(task=given["task"], answer=given.get("answer"), files=files, level=given.get("level"))
 
 
 @cache
@@ -214,7 +201,3 @@ def _items(file: str) -> tuple[Any, ...]:
         return tuple(json.loads(line) for line in lines if line.strip())
     except (OSError, ValueError) as error:
         raise ConfigError(f"tasks.file={file!r}: {error}. JSON lines are needed: one row per line.") from error
-
-
-def _called(entry_point: str, *arguments: Any) -> Any:
-    return named(entry_point, what="generate")(*arguments)

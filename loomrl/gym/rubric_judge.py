@@ -15,11 +15,10 @@ from typing import Any
 from loomrl.canonical import content_hash
 from loomrl.config.rewards import RubricPart
 from loomrl.errors import JudgeError, ScorerError
-from loomrl.gym.host.loop import PrivateLoop
-from loomrl.gym.judge.judge import Opinion, conversation
-from loomrl.gym.judge.server import ChatServer
-from loomrl.gym.rubric.calibration import read_calibration
-from loomrl.gym.rubric.form import chat, fingerprint, order, read_opinions, response_format, worth
+from loomrl.gym.chat_server import ChatServer
+from loomrl.gym.judge import Opinion, conversation
+from loomrl.gym.rubric import chat, fingerprint, order, read_calibration, read_opinions, response_format, worth
+from loomrl.gym.synchronous import PrivateLoop
 from loomrl.types import Message, Trajectory
 
 REMEMBERED = 8192
@@ -29,7 +28,7 @@ ASKED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
+class RubricGrade:
     """A judge's opinion of an attempt."""
 
     shares: Mapping[str, float]
@@ -43,7 +42,7 @@ class Grade:
     who: str
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """The grade as JSON."""
         criteria = {name: {"share": share, "reason": self.reasons[name]} for name, share in self.shares.items()}
         return {"judge": self.who, "score": self.score, "raw": self.raw, "criteria": criteria}
 
@@ -61,7 +60,7 @@ class RubricJudge:
         self._turns = asyncio.Semaphore(part.together)
         self._lock = Lock()
         self._loop: PrivateLoop | None = None
-        self._grades: OrderedDict[str, Future[Grade]] = OrderedDict()
+        self._grades: OrderedDict[str, Future[RubricGrade]] = OrderedDict()
 
     @property
     def sha256(self) -> str:
@@ -73,11 +72,11 @@ class RubricJudge:
         """The score, waited for."""
         return self.grade(attempt).score
 
-    def grade(self, attempt: Trajectory) -> Grade:
+    def grade(self, attempt: Trajectory) -> RubricGrade:
         """The judge's opinion, waited for."""
         return self.begin(conversation(attempt)).result()
 
-    def begin(self, messages: Sequence[Message], *, mirrored: bool = False) -> "Future[Grade]":
+    def begin(self, messages: Sequence[Message], *, mirrored: bool = False) -> "Future[RubricGrade]":
         """Ask about a conversation, unless that was done. `mirrored`: with every order turned round."""
         said = [[message.role, message.text.encode(errors="replace").decode()] for message in messages]
         key = content_hash([mirrored, said])
@@ -91,7 +90,7 @@ class RubricJudge:
                 self._grades.popitem(last=False)
             return known
 
-    async def _grade(self, messages: Sequence[Message], *, mirrored: bool) -> Grade:
+    async def _grade(self, messages: Sequence[Message], *, mirrored: bool) -> RubricGrade:
         async with self._turns:
             votes = [await self._vote(messages, number ^ mirrored) for number in range(self._part.votes)]
         shares = {}
@@ -105,7 +104,7 @@ class RubricJudge:
         raw = math.fsum(weights[name] * share for name, share in shares.items()) / math.fsum(weights.values())
         raw = min(raw, 1.0)
         score = raw if self._calibration is None else self._calibration.of(raw)
-        return Grade(shares=shares, reasons=reasons, raw=raw, score=score, who=self._part.judge.model)
+        return RubricGrade(shares=shares, reasons=reasons, raw=raw, score=score, who=self._part.judge.model)
 
     async def _vote(self, messages: Sequence[Message], number: int) -> dict[str, Opinion]:
         """One answer; one that cannot be read is asked for once more, behind other fences."""
@@ -131,5 +130,5 @@ class RubricJudge:
 
 @lru_cache(maxsize=8)
 def open_rubric(part: RubricPart) -> RubricJudge:
-    """The judge of a part; one serves a process, so that what it knows is known to all."""
+    """The judge of a part; one per process, so that all share its grades."""
     return RubricJudge(part)

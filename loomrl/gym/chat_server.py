@@ -11,6 +11,7 @@ from loomrl.errors import JudgeError, ScorerError
 if TYPE_CHECKING:
     import httpx
 
+
 TRIES = 3
 PAUSE_S = 0.5
 MOST_BYTES = 1 << 20
@@ -34,12 +35,12 @@ class ChatServer:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._tried(body)
+                answer = await self._post(body)
         except TimeoutError:
             raise JudgeError(f"{self._where}: no answer within timeout_s={timeout_s:g}.") from None
         return self._text(answer)
 
-    async def _tried(self, body: Mapping[str, Any]) -> Any:
+    async def _post(self, body: Mapping[str, Any]) -> Any:
         """The server's answer, retried while it is busy or unreachable."""
         import httpx
 

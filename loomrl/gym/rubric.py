@@ -1,4 +1,4 @@
-"""A rubric as a chat: its questions, the schema of the answer, and the strict reading of it.
+"""A rubric as a chat: its questions, the answer's schema, the strict reading of it, and its map to people's scores.
 
 What is judged is hostile. It is quoted between fences that it cannot know, and an answer counts only if it is exactly
 one object with one verdict for each criterion.
@@ -7,12 +7,19 @@ one object with one verdict for each criterion.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
 
 from loomrl.canonical import content_hash
+from loomrl.config.basic import PositiveInt, Share
 from loomrl.config.rewards import Criterion, RubricPart
-from loomrl.errors import ScorerError
-from loomrl.gym.judge.judge import Inquiry, Opinion, quoted
+from loomrl.errors import ConfigError, ScorerError
+from loomrl.files import write_whole
+from loomrl.gym.judge import Inquiry, Opinion, quote
+from loomrl.schema import Config
 from loomrl.types import Message
 
 VERDICTS = ("no", "partly", "yes")
@@ -32,7 +39,7 @@ class Order:
 
 
 def order(criteria: Sequence[Criterion], number: int) -> Order:
-    """Of vote `number`, from 0: an odd one mirrors the one before it, and every pair begins with another criterion."""
+    """The order for vote `number`, from 0: odd votes mirror the one before; each pair begins with another criterion."""
     first = number // 2 % len(criteria)
     turned = (*criteria[first:], *criteria[:first])
     return Order(turned[::-1], VERDICTS[::-1]) if number % 2 else Order(turned, VERDICTS)
@@ -54,7 +61,7 @@ def chat(shown: Order, conversation: Sequence[Message], *, fence: str) -> list[d
     criteria = "\n".join(f"{one.name}: {_line(one.says)}" for one in shown.criteria)
     names = ", ".join(one.name for one in shown.criteria)
     asked = (
-        f"The criteria:\n{criteria}\n\n{quoted(conversation, fence=fence)}\n\n"
+        f"The criteria:\n{criteria}\n\n{quote(conversation, fence=fence)}\n\n"
         f"The JSON object with a reason and a verdict ({choices}) for each of: {names}"
     )
     return [{"role": "system", "content": rules}, {"role": "user", "content": asked}]
@@ -79,13 +86,13 @@ def response_format(shown: Order) -> dict[str, Any]:
 
 
 def read_opinions(reply: str, criteria: Sequence[Criterion], *, who: str) -> dict[str, Opinion]:
-    """The opinion by every criterion; whatever is not exactly that is a ScorerError."""
+    """The opinion by criterion; any other form of answer is a ScorerError."""
     try:
         told = json.loads(reply, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise _refused(f"is no JSON ({error})", reply) from None
+        raise _refusal(f"is no JSON ({error})", reply) from None
     if not isinstance(told, dict) or told.keys() != {one.name for one in criteria}:
-        raise _refused(f"is not one object with exactly {', '.join(one.name for one in criteria)}", reply)
+        raise _refusal(f"is not one object with exactly {', '.join(one.name for one in criteria)}", reply)
     return {one.name: _opinion(one.name, told[one.name], reply, who=who) for one in criteria}
 
 
@@ -112,13 +119,13 @@ def fingerprint(part: RubricPart) -> str:
 
 def _opinion(name: str, told: object, reply: str, *, who: str) -> Opinion:
     if not isinstance(told, dict) or told.keys() != {"reason", "verdict"}:
-        raise _refused(f"has no reason and verdict for {name}, or more than these", reply)
+        raise _refusal(f"has no reason and verdict for {name}, or more than these", reply)
     reason = told["reason"]
     verdict = told["verdict"]
     if verdict not in VERDICTS:
-        raise _refused(f"has for {name} a verdict other than {', '.join(VERDICTS)}", reply)
+        raise _refusal(f"has for {name} a verdict other than {', '.join(VERDICTS)}", reply)
     if not isinstance(reason, str) or not reason.strip():
-        raise _refused(f"gives no reason for {name}", reply)
+        raise _refusal(f"gives no reason for {name}", reply)
     return Opinion(verdict, reason.strip()[:LONGEST_REASON], who)
 
 
@@ -130,7 +137,7 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
     return found
 
 
-def _refused(what: str, reply: str) -> ScorerError:
+def _refusal(what: str, reply: str) -> ScorerError:
     return ScorerError(
         f"the judge's answer {what}: {reply[:200]!r}. Does its server follow response_format json_schema?"
     )
@@ -138,3 +145,67 @@ def _refused(what: str, reply: str) -> ScorerError:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
+
+
+Scores = Annotated[tuple[Share, ...], Field(min_length=2)]
+
+
+class Calibration(Config):
+    """A monotone map, straight between its knots and flat beyond them."""
+
+    kind: Literal["rubric_calibration"] = "rubric_calibration"
+    rubric: str
+    """The fingerprint of the rubric: criteria, weights, model, votes."""
+    model: str
+    """The judge's model."""
+    judge: Scores
+    """Scores of the judge, rising."""
+    people: Scores
+    """People's score for each of the judge's scores, never falling."""
+    ratings: PositiveInt
+    """Trajectories that it was fitted to."""
+    by: Literal["feedback", "inbox"]
+    """Where people's ratings came from."""
+    report: dict[str, Any]
+    """The agreement with people."""
+    created_at: float
+    """When it was made, in seconds since 1970."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.judge) != len(self.people):
+            raise ValueError(f"{len(self.judge)} scores of the judge, and {len(self.people)} of people")
+        if any(after <= before for before, after in zip(self.judge, self.judge[1:], strict=False)):
+            raise ValueError("judge: each score must be higher than the one before it")
+        if any(after < before for before, after in zip(self.people, self.people[1:], strict=False)):
+            raise ValueError("people: no score may be lower than the one before it")
+        if self.people[0] == self.people[-1]:
+            raise ValueError("people: all scores are alike, so that every attempt would earn the same")
+        return self
+
+    def of(self, score: float) -> float:
+        """People's score where the judge gives this one."""
+        return float(np.interp(score, self.judge, self.people))
+
+    def write(self, file: Path) -> None:
+        """Replace the file."""
+        write_whole(file, json.dumps(self.plain, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def read_calibration(part: RubricPart) -> Calibration | None:
+    """The map that a part names, if it names one; a ConfigError if it belongs to another rubric or model."""
+    if part.calibration is None:
+        return None
+    where = f"calibration={part.calibration!r}"
+    try:
+        raw = json.loads(Path(part.calibration).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: {error}. `loomrl rewards calibrate` makes such a file.") from None
+    found = Calibration.parse(raw, origin=where)
+    if found.rubric != fingerprint(part):
+        model = f"model {found.model!r}, not {part.judge.model!r}" if found.model != part.judge.model else ""
+        raise ConfigError(
+            f"{where} was made for {model or 'other criteria, weights, votes or words of the chat'}: it says nothing "
+            f"of this rubric. Make it anew with `loomrl rewards calibrate`, or leave `calibration` out."
+        )
+    return found

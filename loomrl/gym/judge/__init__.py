@@ -1,1 +1,0 @@
-"""Judges for rewards that no rule can check: models and people."""

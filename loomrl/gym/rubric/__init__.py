@@ -1,1 +1,0 @@
-"""Rubrics: a judge's verdicts by criteria as a part of the reward."""
