@@ -42,7 +42,7 @@ from loomrl.gym.held_out import HeldOut
 from loomrl.gym.rewards import open_shaping
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
 from loomrl.inference.weights.sealed import Weights
-from loomrl.run.ledger import Ledger
+from loomrl.run.ledger import VersionLedger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.store import RECONNECT_S, LoomDB, open_store
@@ -66,7 +66,7 @@ class Language(Placed):
     """Called with every update's metrics before its checkpoint is committed."""
 
     _runners: RunnerGroup
-    _ledger: Ledger
+    _ledger: VersionLedger
     _stopper: Stopper
     _acting: int
     """The version of the runners' weights."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from loomrl.algorithms.language.batch import Kind, Work
 from loomrl.algorithms.language.measure import signal
-from loomrl.algorithms.language.packing import Sample, Size, plan_update
+from loomrl.algorithms.language.packing import Sample, SampleSpan, plan_update
 from loomrl.algorithms.language.resolved import Algorithms
 from loomrl.algorithms.language.sample import preferences, samples_of
 from loomrl.config import DPO, GRPO, RLOO, LanguageWeave, Optimizer, PolicyGradient
@@ -77,5 +77,5 @@ def lesson_of(
     return Lesson(kind="reinforce", samples=samples, groups=names, dropped=dropped)
 
 
-def _sizes(samples: Sequence[Sample]) -> list[Size]:
+def _sizes(samples: Sequence[Sample]) -> list[SampleSpan]:
     return [sample.size for sample in samples]

@@ -40,15 +40,15 @@ TOXIC = (
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class PlantedSize:
     """The number of releases of each version."""
 
     planted: int = 100
     harmless: int = 500
 
 
-FULL = Size()
-QUICK = Size(planted=3, harmless=3)
+FULL = PlantedSize()
+QUICK = PlantedSize(planted=3, harmless=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ def harmless(releases: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: PlantedSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench release planted=true`."""
     return {"planted": planted(size.planted), "harmless": harmless(size.harmless)}
 

@@ -49,7 +49,7 @@ TARGET = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ScaleSize:
     """The amount of work."""
 
     actors: tuple[int, ...] = (1, 4, 16, 64, 256, 512, 1024, 2048)
@@ -58,8 +58,8 @@ class Size:
     rounds: int = 5
 
 
-FULL = Size()
-QUICK = Size(actors=(1, 4), warm_steps=10, updates=2, rounds=1)
+FULL = ScaleSize()
+QUICK = ScaleSize(actors=(1, 4), warm_steps=10, updates=2, rounds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Recording:
     sealed: Sealed
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: ScaleSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench scale`."""
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as name, ray_running(1):
         say("recording a short real run")
@@ -120,7 +120,7 @@ def _first_bottleneck(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 # -- a short real run -------------------------------------------------------------------------------------------------
 
 
-def record(folder: Path, size: Size) -> Recording:
+def record(folder: Path, size: ScaleSize) -> Recording:
     """The demo on one core, whose update is one actor's share of a large one: a group."""
     experiment = _experiment(folder / "real").override(
         {

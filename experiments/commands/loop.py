@@ -180,12 +180,12 @@ def _once(plan: "LoopExperiment") -> None:
 def _keep_on(coordinator: "Coordinator", service: "TrainingService", bus: str | None, stack: ExitStack) -> None:
     """Look again and again. What cannot be reached is waited for; a new reason is said once."""
     from loomrl.bus.open import open_bus
-    from loomrl.bus.service import Watch
+    from loomrl.bus.service import BusReporter
     from loomrl.coordinator.service import Inbox
     from loomrl.errors import BusError, LoomError, StoreError
 
     inbox = None if bus is None else Inbox(stack.enter_context(open_bus(bus)), service)
-    watch = Watch(coordinator.db, "inbox", _say)
+    watch = BusReporter(coordinator.db, "inbox", _say)
     said = ""
     while True:
         done = False

@@ -18,7 +18,7 @@ from loomrl.experiments.commands.output import emit, table
 
 if TYPE_CHECKING:
     from loomrl.analytics.feeder import Fed
-    from loomrl.analytics.place import Place
+    from loomrl.analytics.place import AnalyticsPlace
     from loomrl.analytics.question import Answer
 
 app = verb('Ask in SQL about what is on record: `loomrl query "SELECT …"`, after `loomrl query load`.')
@@ -98,13 +98,13 @@ def query(
             emit(_plain(answer), show=lambda console: _render(answer, console))
 
 
-def _place(analytics: str | None) -> "Place":
+def _place(analytics: str | None) -> "AnalyticsPlace":
     from loomrl.analytics.place import place_of
 
     return place_of(analytics, face().store)
 
 
-def _load(store: str, place: "Place", *, follow: bool = False, anew: bool = False) -> None:
+def _load(store: str, place: "AnalyticsPlace", *, follow: bool = False, anew: bool = False) -> None:
     from loomrl.analytics.engine import Engine
     from loomrl.analytics.feeder import nobody
     from loomrl.analytics.feeding import Feeding
@@ -125,7 +125,7 @@ def _load(store: str, place: "Place", *, follow: bool = False, anew: bool = Fals
                 _print_load(fed, place)
 
 
-def _print_load(fed: "Fed", place: "Place") -> None:
+def _print_load(fed: "Fed", place: "AnalyticsPlace") -> None:
     loaded = ", ".join(f"{count:,} {what}" for what, count in fed.loaded.items()) or "nothing new"
     deleted = ", ".join(f"{count:,} {what}" for what, count in fed.deleted.items())
     said = f"{place.name}: loaded {loaded}" + (f"; deleted {deleted}" if deleted else "")

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.language.sharding import full, shard, whole
-from loomrl.experiments.bench.model import Lesson, Size, build_model, settle, timed
+from loomrl.experiments.bench.model import Lesson, ModelSize, build_model, settle, timed
 from loomrl.experiments.gpu.compute import sized
 
 
@@ -93,7 +93,7 @@ def fsdp(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     return {"plain": plain, "fsdp": wrapped, "fsdp_over_plain_s": round(wrapped["step_s"] / plain["step_s"], 2)}
 
 
-def _steps(size: Size, *, wrap: bool) -> dict[str, Any]:
+def _steps(size: ModelSize, *, wrap: bool) -> dict[str, Any]:
     if size.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

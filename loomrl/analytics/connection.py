@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from loomrl.analytics.place import Place, sole
+from loomrl.analytics.place import AnalyticsPlace, sole
 from loomrl.analytics.schema import TABLES, VIEWS, Table
 from loomrl.errors import AnalyticsError, there_are
 
@@ -49,7 +49,7 @@ class Connection(Protocol):
 class ClickHouse:
     """A connection of this process."""
 
-    def __init__(self, client: "Client", place: Place) -> None:
+    def __init__(self, client: "Client", place: AnalyticsPlace) -> None:
         self._client = client
         self._place = place
 
@@ -83,7 +83,7 @@ class ClickHouse:
 
 @contextmanager
 def connected(
-    place: Place, settings: Mapping[str, Any], *, wait_s: float, user: int | None = None
+    place: AnalyticsPlace, settings: Mapping[str, Any], *, wait_s: float, user: int | None = None
 ) -> Iterator[ClickHouse]:
     """The database there, made if nobody has yet, under these settings. A folder is ours alone meanwhile: we wait for
     it, and others are told that the process `user`, by default this one, has it.
@@ -101,7 +101,7 @@ def connected(
 
 
 @contextmanager
-def _embedded(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
+def _embedded(place: AnalyticsPlace, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
     assert place.folder is not None
     where: dict[str, Any] = {"interface": "chdb", "path": str(place.folder / "data")}
     with _client(place, **where) as client:
@@ -111,7 +111,7 @@ def _embedded(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]
 
 
 @contextmanager
-def _served(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
+def _served(place: AnalyticsPlace, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
     with _client(place, dsn=place.url, database="default") as client, _translated(place):
         client.command(f"CREATE DATABASE IF NOT EXISTS `{place.database}`")
     with _client(place, dsn=place.url, database=place.database, settings={**_SETTINGS, **settings}) as ours:
@@ -119,7 +119,7 @@ def _served(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
 
 
 @contextmanager
-def _client(place: Place, **where: Any) -> Iterator["Client"]:
+def _client(place: AnalyticsPlace, **where: Any) -> Iterator["Client"]:
     try:
         import clickhouse_connect
     except ModuleNotFoundError:
@@ -137,7 +137,7 @@ def _client(place: Place, **where: Any) -> Iterator["Client"]:
 
 
 @contextmanager
-def _translated(place: Place) -> Iterator[None]:
+def _translated(place: AnalyticsPlace) -> Iterator[None]:
     """What ClickHouse refuses, as an AnalyticsError."""
     from clickhouse_connect.driver.exceptions import ClickHouseError
 

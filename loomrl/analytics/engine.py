@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from loomrl.analytics.connection import ClickHouse, Connection, Names, Rows, connected
-from loomrl.analytics.place import Place
+from loomrl.analytics.place import AnalyticsPlace
 from loomrl.analytics.schema import Table
 from loomrl.errors import AnalyticsError
 
@@ -38,7 +38,7 @@ class Engine:
         self._is_open = False
 
     @contextmanager
-    def connected(self, place: Place, settings: Mapping[str, Any], *, wait_s: float) -> Iterator[Connection]:
+    def connected(self, place: AnalyticsPlace, settings: Mapping[str, Any], *, wait_s: float) -> Iterator[Connection]:
         """As `connection.connected`, with the same errors."""
         assert not self._is_open, "an engine has one folder open at a time"
         process = self._next()
@@ -93,7 +93,7 @@ class _Process:
     def has_ended(self) -> bool:
         return self._child.poll() is not None
 
-    def open(self, place: Place, settings: Mapping[str, Any], wait_s: float) -> None:
+    def open(self, place: AnalyticsPlace, settings: Mapping[str, Any], wait_s: float) -> None:
         self._place = place.name
         self._call("open", place, settings, wait_s)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from loomrl.analytics.engine import Engine
 from loomrl.analytics.feeder import Fed, Feeder, Tell, nobody
-from loomrl.analytics.place import Place, sole
+from loomrl.analytics.place import AnalyticsPlace, sole
 from loomrl.analytics.source import Hubs, newest
 from loomrl.analytics.warehouse import WAIT_S, open_warehouse
 from loomrl.bus.origin import origin_of
@@ -37,7 +37,7 @@ class Feeding:
     One that goes on for days has an engine for folders.
     """
 
-    def __init__(self, store_url: str, place: Place, *, engine: Engine | None = None) -> None:
+    def __init__(self, store_url: str, place: AnalyticsPlace, *, engine: Engine | None = None) -> None:
         self._place = place
         self._engine = engine
         self._loaded: Mapping[str, int] = {}
@@ -86,7 +86,7 @@ class Feeding:
 
 
 @contextmanager
-def sole_feeder(db: LoomDB, place: Place) -> Iterator[Renew]:
+def sole_feeder(db: LoomDB, place: AnalyticsPlace) -> Iterator[Renew]:
     """We alone feed the place; AnalyticsError if somebody else does. What it gives is called while we work."""
     if place.folder is not None:
         said = f"{place.name} is fed by process {{}} already: one feeder is enough."
@@ -102,7 +102,7 @@ def sole_feeder(db: LoomDB, place: Place) -> Iterator[Renew]:
 
 
 class _Lease:
-    def __init__(self, db: LoomDB, place: Place) -> None:
+    def __init__(self, db: LoomDB, place: AnalyticsPlace) -> None:
         self._db = db
         self._place = place
         self._key = f"analytics/{place.name}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from loomrl.analytics.engine import Engine
-from loomrl.analytics.place import Place
+from loomrl.analytics.place import AnalyticsPlace
 from loomrl.analytics.schema import TABLES, VIEWS
 from loomrl.analytics.warehouse import WAIT_S, Warehouse, open_reader
 from loomrl.errors import AnalyticsError, there_are
@@ -138,7 +138,9 @@ def _known() -> str:
 
 
 @contextmanager
-def open_asking(place: Place, limits: Limits | None = None, *, engine: Engine | None = None) -> Iterator[Asking]:
+def open_asking(
+    place: AnalyticsPlace, limits: Limits | None = None, *, engine: Engine | None = None
+) -> Iterator[Asking]:
     """The store, for questions within these limits. A process that asks for days has an engine for folders."""
     limits = limits or Limits()
     settings = {

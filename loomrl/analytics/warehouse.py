@@ -6,7 +6,7 @@ from typing import Any
 
 from loomrl.analytics.connection import Connection, Names, Rows, connected
 from loomrl.analytics.engine import Engine
-from loomrl.analytics.place import Place
+from loomrl.analytics.place import AnalyticsPlace
 from loomrl.analytics.schema import ABOUT, TABLES, VERSION, VIEWS, Table
 from loomrl.errors import AnalyticsError
 
@@ -17,7 +17,7 @@ WAIT_S = 20.0
 class Warehouse:
     """An open store: for whoever feeds it by `open_warehouse`, for whoever asks by `open_reader`."""
 
-    def __init__(self, connection: Connection, place: Place) -> None:
+    def __init__(self, connection: Connection, place: AnalyticsPlace) -> None:
         self._connection = connection
         self.place = place
 
@@ -60,7 +60,7 @@ class Warehouse:
 
 @contextmanager
 def open_warehouse(
-    place: Place, *, origin: str, wait_s: float = WAIT_S, anew: bool = False, engine: Engine | None = None
+    place: AnalyticsPlace, *, origin: str, wait_s: float = WAIT_S, anew: bool = False, engine: Engine | None = None
 ) -> Iterator[Warehouse]:
     """The store of the LoomDB `origin`, to be fed; made if nobody has yet, or `anew`, in place of what is there."""
     with _opened(place, {}, wait_s, engine) as warehouse:
@@ -73,7 +73,7 @@ def open_warehouse(
 
 @contextmanager
 def open_reader(
-    place: Place, settings: Mapping[str, Any], *, wait_s: float = WAIT_S, engine: Engine | None = None
+    place: AnalyticsPlace, settings: Mapping[str, Any], *, wait_s: float = WAIT_S, engine: Engine | None = None
 ) -> Iterator[Warehouse]:
     """The store, to be asked under these settings."""
     if place.folder is not None and not (place.folder / "data").exists():
@@ -112,7 +112,7 @@ def _check(warehouse: Warehouse, origin: str) -> None:
     _check_schema(place, about)
 
 
-def _check_schema(place: Place, about: Mapping[str, str]) -> None:
+def _check_schema(place: AnalyticsPlace, about: Mapping[str, str]) -> None:
     found = about.get("schema")
     if found != VERSION:
         raise AnalyticsError(
@@ -121,12 +121,14 @@ def _check_schema(place: Place, about: Mapping[str, str]) -> None:
         )
 
 
-def _never_fed(place: Place) -> str:
+def _never_fed(place: AnalyticsPlace) -> str:
     return f"nothing was loaded into {place.name} yet. loomrl query load does it."
 
 
 @contextmanager
-def _opened(place: Place, settings: Mapping[str, Any], wait_s: float, engine: Engine | None) -> Iterator[Warehouse]:
+def _opened(
+    place: AnalyticsPlace, settings: Mapping[str, Any], wait_s: float, engine: Engine | None
+) -> Iterator[Warehouse]:
     """By the engine, if there is one; a server needs none."""
     connect = connected if engine is None or place.folder is None else engine.connected
     with connect(place, settings, wait_s=wait_s) as connection:

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import Response
 
 from loomrl.analytics.engine import Engine
-from loomrl.analytics.place import Place, place_of
+from loomrl.analytics.place import AnalyticsPlace, place_of
 from loomrl.analytics.question import Answer, Limits, open_asking, question_of
 from loomrl.analytics.schema import STANDARD, TABLES
 from loomrl.console.chart import Form, bar_chart, line_chart
@@ -42,7 +42,7 @@ class Explorer:
     _engine: Engine = field(default_factory=Engine)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> AnalyticsPlace:
         """Where the columns are; an AnalyticsError if nobody said it and it is not beside LoomDB."""
         return place_of(self.analytics, self.url)
 

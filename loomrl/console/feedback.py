@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
-from loomrl.console.source import Place
+from loomrl.console.source import TrajectoryPlace
 from loomrl.errors import StoreError
 from loomrl.http.refusal import Refused
 from loomrl.safety.redaction import PatternRedactor, Redaction
@@ -54,7 +54,7 @@ def _inbox(visit: Visit) -> Response:
     )
 
 
-def _to_rate(visit: Visit) -> list[tuple[Place, list[tuple[str, str]]]]:
+def _to_rate(visit: Visit) -> list[tuple[TrajectoryPlace, list[tuple[str, str]]]]:
     """The newest sessions that nobody has judged, with what was said."""
     source = visit.source
     wanted = TrajectoryFilter(equal={"source": "production"})
@@ -71,7 +71,7 @@ def _to_rate(visit: Visit) -> list[tuple[Place, list[tuple[str, str]]]]:
     return found
 
 
-def said_in(place: Place) -> list[tuple[str, str]]:
+def said_in(place: TrajectoryPlace) -> list[tuple[str, str]]:
     """The last turn of a session: roles and texts."""
     if not place.trajectory.turns:
         return []
@@ -80,7 +80,7 @@ def said_in(place: Place) -> list[tuple[str, str]]:
     return [*last, ("assistant", turn.action[:4000])]
 
 
-def give(visit: Visit, place: Place, form: Any) -> None:
+def give(visit: Visit, place: TrajectoryPlace, form: Any) -> None:
     """Store what a person says of a trajectory: of what was served with the gateway's own checks and redaction."""
     kind = form.get("kind", "")
     text = form.get("text", "").strip()

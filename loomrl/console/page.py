@@ -32,29 +32,29 @@ PAGE = 40
 """Rows of a page."""
 
 
-class Link(NamedTuple):
+class MenuLink(NamedTuple):
     """A page in the menu."""
 
     path: str
     name: str
 
 
-MENU: Mapping[str, Sequence[Link]] = {
+MENU: Mapping[str, Sequence[MenuLink]] = {
     "Train": (
-        Link("/runs", "Runs"),
-        Link("/trajectories", "Trajectories"),
-        Link("/policies", "Policies"),
-        Link("/environments", "Environments"),
-        Link("/sweeps", "Sweeps"),
+        MenuLink("/runs", "Runs"),
+        MenuLink("/trajectories", "Trajectories"),
+        MenuLink("/policies", "Policies"),
+        MenuLink("/environments", "Environments"),
+        MenuLink("/sweeps", "Sweeps"),
     ),
     "Serve": (
-        Link("/endpoints", "Endpoints"),
-        Link("/releases", "Releases"),
-        Link("/ab", "A/B tests"),
-        Link("/monitor", "Monitor"),
-        Link("/feedback", "Feedback"),
+        MenuLink("/endpoints", "Endpoints"),
+        MenuLink("/releases", "Releases"),
+        MenuLink("/ab", "A/B tests"),
+        MenuLink("/monitor", "Monitor"),
+        MenuLink("/feedback", "Feedback"),
     ),
-    "Record": (Link("/explore", "Explore"), Link("/audit", "Audit"), Link("/keys", "Keys")),
+    "Record": (MenuLink("/explore", "Explore"), MenuLink("/audit", "Audit"), MenuLink("/keys", "Keys")),
 }
 
 

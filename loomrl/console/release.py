@@ -32,7 +32,7 @@ FRESH_S = 5.0
 
 
 @dataclass(slots=True)
-class Watch:
+class ReleaseCache:
     """What is computed of releases, kept for whoever asks next. Safe to call from several threads."""
 
     _observers: dict[str, ReleaseObserver] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Watch:
             return found
 
 
-_watch = Watch()
+_watch = ReleaseCache()
 
 
 def add_to(pages: Pages) -> None:

@@ -22,7 +22,7 @@ LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrajectoryPlace:
     """A trajectory, and where it is."""
 
     hub: str
@@ -79,7 +79,7 @@ class Source:
                 whole[name] = whole.get(name, Tried()).more(more)
         return whole
 
-    def find(self, id: str) -> Place | None:
+    def find(self, id: str) -> TrajectoryPlace | None:
         """The trajectory of this id, in whichever hub it is."""
         known = find_indexed(self.index, id)
         first = [] if known is None else [known.hub]
@@ -90,13 +90,13 @@ class Source:
                 return self.at(name, place)
         return None
 
-    def at(self, hub: str, place: int) -> Place | None:
+    def at(self, hub: str, place: int) -> TrajectoryPlace | None:
         """The trajectory at a place of a hub."""
         db = self.hub(hub)
         found = {} if db is None else stored_at(db, [place])
         if place not in found:
             return None
-        return Place(hub, place, found[place].created_at, found[place].trajectory)
+        return TrajectoryPlace(hub, place, found[place].created_at, found[place].trajectory)
 
     def close(self) -> None:
         """Close every database."""

@@ -14,7 +14,7 @@ from loomrl.console.chart import line_chart
 from loomrl.console.feedback import KINDS, give
 from loomrl.console.page import PAGE, Pages, Visit
 from loomrl.console.session import Role
-from loomrl.console.source import Place, Source
+from loomrl.console.source import Source, TrajectoryPlace
 from loomrl.console.token import Vocabularies
 from loomrl.console.transcript import part_of, series_of, tokens_of
 from loomrl.errors import StoreError
@@ -135,7 +135,7 @@ def first_words(trajectory: Trajectory | None) -> str:
     return word.short(said, 110)
 
 
-def place_of(visit: Visit) -> Place:
+def place_of(visit: Visit) -> TrajectoryPlace:
     """The trajectory in the path; Refused 404."""
     id = visit.named("id")
     found = visit.source.find(id)
@@ -144,7 +144,7 @@ def place_of(visit: Visit) -> Place:
     return found
 
 
-def at_place(visit: Visit) -> Place:
+def at_place(visit: Visit) -> TrajectoryPlace:
     """The trajectory at the place in the parameters; Refused 404."""
     hub = visit.query("hub")
     place = visit.whole("place", 0)
@@ -214,7 +214,7 @@ def _extra(t: Trajectory) -> str:
     return json.dumps(rest, ensure_ascii=False, default=lambda value: f"{type(value).__name__}", indent=1)[:20_000]
 
 
-def advantage_of(source: Source, found: Place) -> dict[str, float] | None:
+def advantage_of(source: Source, found: TrajectoryPlace) -> dict[str, float] | None:
     """The reward against its group: mean, deviation and the advantage that follows; None without siblings."""
     db = source.hub(found.hub)
     if db is None or found.trajectory.group_size < 2:

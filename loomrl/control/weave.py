@@ -46,7 +46,7 @@ class Threads(Config):
     """Standard deviations among critics by which the estimate is lowered."""
 
 
-class Judged(NamedTuple):
+class CriticValues(NamedTuple):
     """Every critic's values, with its doubt about them."""
 
     values_BMC: Tensor
@@ -90,10 +90,10 @@ class WeaveNet(ActorCritic):
         """Vⱼ: every critic's value, `[B, M, C]`."""
         return self._by_critic(self.critic(features_BF))
 
-    def judged(self, features_BF: Tensor) -> Judged:
+    def judged(self, features_BF: Tensor) -> CriticValues:
         """The values with each critic's doubt."""
         body_BF = self.critic[:-1](features_BF) if isinstance(self.critic, nn.Sequential) else features_BF
-        return Judged(self._by_critic(last_of(self.critic)(body_BF)), body_BF, self.doubts(body_BF))
+        return CriticValues(self._by_critic(last_of(self.critic)(body_BF)), body_BF, self.doubts(body_BF))
 
     def doubts(self, body_BF: Tensor) -> Tensor:
         """log σ²ⱼ(s): from the mean of recent errors and the observation, `[B, M, C]`."""
@@ -106,7 +106,7 @@ class WeaveNet(ActorCritic):
         numbers_BMC: Tensor = numbers_BX.unflatten(-1, (self.threads.critics, self.threads.columns))
         return numbers_BMC
 
-    def woven(self, judged: Judged) -> Tensor:
+    def woven(self, judged: CriticValues) -> Tensor:
         """V = Σ αⱼVⱼ / Z with αⱼ = 1 / σ²ⱼ(s), lowered for disagreement; `[B, C]`, or `[B]` for numbers."""
         trust_BMC = (-judged.doubt_BMC).softmax(1)
         values_BC = (judged.values_BMC * trust_BMC).sum(1)

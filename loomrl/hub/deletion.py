@@ -7,7 +7,7 @@ from sqlalchemy import BindParameter, Table, bindparam, delete, func, insert, se
 
 from loomrl.errors import HubError
 from loomrl.hub import lending
-from loomrl.hub.ledger import Ledger, highest
+from loomrl.hub.ledger import LeaseLedger, highest
 from loomrl.hub.shard import MOST_AT_ONCE
 from loomrl.store.hub_tables import groups, trajectories
 from loomrl.store.notes import hub_notes
@@ -21,7 +21,7 @@ def check_ids(ids: Sequence[str]) -> None:
         raise HubError(f"delete: {len(ids)} trajectories, at most {MOST_AT_ONCE} at once.")
 
 
-def delete_trajectories(ledger: Ledger, ids: Sequence[str]) -> list[str]:
+def delete_trajectories(ledger: LeaseLedger, ids: Sequence[str]) -> list[str]:
     """Delete these trajectories, and the groups of which nothing is left or will come; the ids that were there."""
     found = ledger.connection.execute(_FOUND, {"ids": list(ids)}).all()
     if not found:
@@ -37,7 +37,7 @@ def delete_trajectories(ledger: Ledger, ids: Sequence[str]) -> list[str]:
     return [row.id for row in found]
 
 
-def _keep_highest(ledger: Ledger, table: Table) -> None:
+def _keep_highest(ledger: LeaseLedger, table: Table) -> None:
     """Remember the table's highest position, which may be about to go."""
     key = highest(table)
     now = ledger.connection.scalar(select(func.max(table.c.position)))

@@ -43,7 +43,7 @@ def endpoint_of(*arms: Arm) -> Endpoint:
 
 
 @dataclass(slots=True, eq=False)
-class Ledger:
+class AttemptAccount:
     """The account of one attempt: its identity, its budget, its use so far."""
 
     session: str
@@ -74,7 +74,7 @@ class Ledger:
 class Metered:
     """The policy of one attempt: sampled as training wants it, counted, and its failures noted."""
 
-    def __init__(self, ledger: Ledger, *, sampling: Sampling | None, rng: random.Random) -> None:
+    def __init__(self, ledger: AttemptAccount, *, sampling: Sampling | None, rng: random.Random) -> None:
         self._ledger = ledger
         self._sampling = sampling
         self._rng = rng
@@ -133,10 +133,10 @@ class Ledgers:
     """The open attempts, as keys and as a view: any model name means the attempt's own policy."""
 
     def __init__(self) -> None:
-        self.by_key: dict[str, Ledger] = {}
-        self.by_session: dict[str, tuple[Ledger, ServedPolicy]] = {}
+        self.by_key: dict[str, AttemptAccount] = {}
+        self.by_session: dict[str, tuple[AttemptAccount, ServedPolicy]] = {}
 
-    def add(self, ledger: Ledger, policy: ServedPolicy) -> None:
+    def add(self, ledger: AttemptAccount, policy: ServedPolicy) -> None:
         """Add an attempt."""
         self.by_key[ledger.key] = ledger
         self.by_session[ledger.session] = ledger, policy
@@ -337,7 +337,7 @@ class AgentSessions:
         """A session, with a key of its own."""
         place = self._gateway.place()
         await place.enter()
-        ledger = Ledger(secrets.token_hex(12), f"sk-{secrets.token_hex(20)}", budget, self._policy(attempt))
+        ledger = AttemptAccount(secrets.token_hex(12), f"sk-{secrets.token_hex(20)}", budget, self._policy(attempt))
         place.ledgers.add(ledger, Metered(ledger, sampling=self._sampling, rng=self._rng))
         base = f"{place.url}/sessions/{ledger.session}"
         return Access(session=ledger.session, openai_base_url=f"{base}/v1", anthropic_base_url=base, api_key=ledger.key)

@@ -13,7 +13,7 @@ from loomrl.serving.act import ActAsk
 from loomrl.serving.call import Answer, Ask, Closed, Event, Gathered, Heading, Usage
 from loomrl.serving.dispatch import Begun, Candidate, View, act, begin, candidates, close, next_event, suited
 from loomrl.serving.monitor.monitor import Forbidden, Monitor, Origin
-from loomrl.serving.monitor.watch import AskStable, Watch
+from loomrl.serving.monitor.watch import AnswerWatch, AskStable
 from loomrl.serving.observe import UNSEEN, Observed, Watchers, observing, recorded
 from loomrl.serving.policy import Acted
 from loomrl.serving.recorder import Call, Recorder, SpokenChoice
@@ -215,7 +215,7 @@ class Conversation:
         self._known = known
         self.is_recorded = is_recorded
         self._is_cut = False
-        self._watch: Watch | None = None
+        self._watch: AnswerWatch | None = None
         self._answer_by(begun)
 
     def _answer_by(self, begun: Begun) -> None:
@@ -237,7 +237,9 @@ class Conversation:
         if monitor is not None and monitor.has_texts and candidate.arm.role is not Role.SHADOW:
             origin = _origin(visit.endpoint, candidate, visit.session)
             earlier = [] if self._watch is None else self._watch.hits
-            self._watch = Watch(monitor, self._ask, origin, deadline=visit.deadline, call=visit.id, earlier=earlier)
+            self._watch = AnswerWatch(
+                monitor, self._ask, origin, deadline=visit.deadline, call=visit.id, earlier=earlier
+            )
 
     def events(self) -> AsyncGenerator[Event, None]:
         """The events that may leave; a Refusal if the answer breaks off. What was sampled by then is recorded."""
@@ -260,7 +262,7 @@ class Conversation:
                 observed.judged(violation=True)
             raise
 
-    async def _watched(self, watch: Watch) -> AsyncGenerator[Event, None]:
+    async def _watched(self, watch: AnswerWatch) -> AsyncGenerator[Event, None]:
         """The events that the monitor lets through, or the stable arm's if it asks for them."""
         first = stable(self._visit.endpoint.arms)
         may_move = first is not None and first.name != self.heading.arm

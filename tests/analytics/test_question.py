@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from loomrl.analytics.place import Place, place_of
+from loomrl.analytics.place import AnalyticsPlace, place_of
 from loomrl.analytics.question import Limits, open_asking
 from loomrl.analytics.schema import STANDARD, VIEWS
 from loomrl.errors import AnalyticsError, ConfigError
@@ -94,7 +94,7 @@ def test_feedback_whose_session_goes_on_still_counts(small: World) -> None:
 
 def test_a_place_that_was_never_fed_says_so(tmp_path: Path) -> None:
     said = r"nothing was loaded into .* yet\. loomrl query load does it"
-    with pytest.raises(AnalyticsError, match=said), open_asking(Place(folder=tmp_path / "empty")):
+    with pytest.raises(AnalyticsError, match=said), open_asking(AnalyticsPlace(folder=tmp_path / "empty")):
         pass
     assert not (tmp_path / "empty").exists()
 

@@ -7,7 +7,7 @@ from typing import Any
 from loomrl.analytics.engine import Engine
 from loomrl.analytics.feeder import Fed
 from loomrl.analytics.feeding import Feeding
-from loomrl.analytics.place import Place
+from loomrl.analytics.place import AnalyticsPlace
 from loomrl.analytics.question import Limits, open_asking
 from loomrl.bus.agent import open_agent_hub, record_agent
 from loomrl.config import HubConfig
@@ -32,7 +32,7 @@ class World:
     """What is on record, and the place of its columns, which an engine opens or this process."""
 
     def __init__(self, url: str, folder: Path, engine: Engine | None = None) -> None:
-        self.url, self.place, self.engine = url, Place(folder=folder / "columns"), engine
+        self.url, self.place, self.engine = url, AnalyticsPlace(folder=folder / "columns"), engine
         self.db: LoomDB = open_store(url)
         for name in ("talk", "walk"):
             set_endpoint(self.db, name, [Arm(name="stable", policy=VERSIONS[0])], at=AT)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from loomrl.serving.call import Closed, Drawing, Drawn, Event, Opened, Said, Tool
-from loomrl.serving.channel.link import Link
+from loomrl.serving.channel.link import PolicyLink
 from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.policy import About, Act, Acted, Continuation, Picture
 from loomrl.serving.refusal import Cause, Refusal
@@ -52,9 +52,9 @@ async def all_of(events: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in events]
 
 
-async def linked(echo: Echo) -> tuple[ChannelServer, Link]:
+async def linked(echo: Echo) -> tuple[ChannelServer, PolicyLink]:
     server = ChannelServer(echo, token="secret")
-    return server, await Link.open(await server.start(), token="secret")
+    return server, await PolicyLink.open(await server.start(), token="secret")
 
 
 async def test_what_is_asked_and_answered_arrives_as_it_was() -> None:
@@ -144,7 +144,7 @@ async def test_a_stranger_is_not_served() -> None:
     server = ChannelServer(Echo(), token="secret")
     address = await server.start()
     with pytest.raises(Refusal):
-        await Link.open(address, token="other")
+        await PolicyLink.open(address, token="other")
     await server.close()
     with pytest.raises(Refusal, match="does not answer"):
-        await Link.open(address, token="secret")
+        await PolicyLink.open(address, token="secret")

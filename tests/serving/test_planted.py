@@ -25,7 +25,7 @@ from loomrl.serving.archive import Archive, Terms, open_endpoint_hub
 from loomrl.serving.door import Caller
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.feedback.intake import Hubs, Intake
-from loomrl.serving.feedback.told import Place, Told
+from loomrl.serving.feedback.told import AnswerPlace, Told
 from loomrl.serving.recording import commit
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.retention.ageing import DAY_S, Retention
@@ -60,7 +60,7 @@ def judge(db: LoomDB, url: str, every: Sequence[Plant]) -> None:
     intake = Intake(db, Hubs(url, ["end"]), naming=Naming(db, PatternRedactor(), secret=SECRET))
     for number, plant in enumerate(every):
         told = Told(
-            place=Place(session=f"s{number}"),
+            place=AnswerPlace(session=f"s{number}"),
             kind="thumb",
             source="human",
             value=1.0,

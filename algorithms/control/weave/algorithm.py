@@ -40,7 +40,7 @@ from loomrl.config.weave import Weave as Settings
 from loomrl.control.mixture import Mixture
 from loomrl.control.network import Normalizer
 from loomrl.control.preference import Preferred, Steering, earned_in, grouped, preference_in
-from loomrl.control.weave import Judged, Threads
+from loomrl.control.weave import CriticValues, Threads
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import Archive
 from loomrl.telemetry.metric import Metric
@@ -116,14 +116,14 @@ class WeaveLearner(PPOLearner):
             table["share"] = (drawn_SM < settings.critic_share) / settings.critic_share
         return {name: column.to(self._device) for name, column in table.items()}
 
-    def _judged(self, rollout: Rollout) -> Judged:
+    def _judged(self, rollout: Rollout) -> CriticValues:
         """Every critic's judgement of all observations, by step and environment."""
         net = self.own.net
         with torch.no_grad():
             features_KF = net.features(*observed(rollout, self._device))
-            return Judged(*(numbers.cpu() for numbers in net.judged(features_KF)))
+            return CriticValues(*(numbers.cpu() for numbers in net.judged(features_KF)))
 
-    def _rows(self, rollout: Rollout, rewards_TN: Tensor, judged: Judged) -> Table:
+    def _rows(self, rollout: Rollout, rewards_TN: Tensor, judged: CriticValues) -> Table:
         values_TN = self.own.net.woven(judged).unflatten(0, rollout.seen.shape[:2])
         rows = self._acted(rollout, values_TN, self._advantages(rollout, rewards_TN, values_TN))
         if self.config.settings.pays_novelty:
@@ -215,7 +215,7 @@ class WeaveLearner(PPOLearner):
     # -- critics and novelty ----------------------------------------------------------------------------------------
 
     def _with_novelty(
-        self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor], judged: Sequence[Judged]
+        self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor], judged: Sequence[CriticValues]
     ) -> list[Tensor]:
         """Rewards with one more column for novelty: curiosity, and the critics' disagreement."""
         paid = [torch.zeros(rollout.valid.shape) for rollout in rollouts]

@@ -13,12 +13,17 @@ from torch import Tensor
 from loomrl.algorithms.control.learner import ArrayLearner
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.control.network import Normalizer
-from loomrl.control.weave import Judged, fit_doubt
+from loomrl.control.weave import CriticValues, fit_doubt
 from loomrl.telemetry.metric import Metric
 
 
 def learn_trust(
-    learner: ArrayLearner, rollouts: Sequence[Rollout], judged: Sequence[Judged], returns: Tensor, *, memory: float
+    learner: ArrayLearner,
+    rollouts: Sequence[Rollout],
+    judged: Sequence[CriticValues],
+    returns: Tensor,
+    *,
+    memory: float,
 ) -> None:
     """Learn every critic's error on steps that none was trained on, and where it is larger than usual."""
     net = learner.own.net
@@ -47,7 +52,7 @@ class Wonder:
         self._scale = Normalizer(1)
         """Scale of the disagreement."""
 
-    def paid(self, rollouts: Sequence[Rollout], judged: Sequence[Judged]) -> list[Tensor]:
+    def paid(self, rollouts: Sequence[Rollout], judged: Sequence[CriticValues]) -> list[Tensor]:
         """The reward of every step `[T, N]`, in standard deviations."""
         apart = [
             one.values_BMC[..., : self._columns].std(1).mean(-1).unflatten(0, rollout.seen.shape[:2])[1:]

@@ -51,7 +51,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TokenPositions:
     """The positions of this step's tokens, equal for all layers."""
 
     cos_NUD: Tensor
@@ -187,7 +187,7 @@ class FusedNetwork(Network):
         sin_1CD = torch.cat([-sin_1CD[..., :half], sin_1CD[..., half:]], -1)
         return cos_1CD[0, :, None], sin_1CD[0, :, None]
 
-    def _place(self, position_N: Tensor, length: int) -> Place:
+    def _place(self, position_N: Tensor, length: int) -> TokenPositions:
         rotated = self._queries + self._heads
         prefixes = self._prefixes.arranged(len(position_N))
         column_N = position_N
@@ -195,7 +195,7 @@ class FusedNetwork(Network):
             column_N = position_N - prefixes.base_N
             length = int(column_N.max()) + 1
         head_X = torch.arange(len(position_N) * self._heads, device=position_N.device)
-        return Place(
+        return TokenPositions(
             self._cos_C1D[position_N].expand(-1, rotated, -1).contiguous(),
             self._sin_C1D[position_N].expand(-1, rotated, -1).contiguous(),
             self._mask(column_N[:, None], length),
@@ -203,7 +203,7 @@ class FusedNetwork(Network):
             prefixes,
         )
 
-    def _project(self, layer: Layer, x_NW: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, layer: Layer, x_NW: Tensor, place: TokenPositions) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, normalised if the model does so, and rotated; values."""
         joint = linear(self._norm(x_NW, layer.before_attention), layer.qkv, layer.qkv_bias)
         q_NAD, k_NHD, v_NHD = joint.view(len(x_NW), -1, self._width).split(
@@ -215,7 +215,7 @@ class FusedNetwork(Network):
         u_NUD = torch.addcmul(u_NUD * place.cos_NUD, u_NUD.roll(self._width // 2, -1), place.sin_NUD)
         return u_NUD[:, : self._queries], u_NUD[:, self._queries :], v_NHD
 
-    def _attend(self, q_NAD: Tensor, layer: int, place: Place) -> Tensor:
+    def _attend(self, q_NAD: Tensor, layer: int, place: TokenPositions) -> Tensor:
         """The attention output of each query over its row. Two small matrix products are faster than the CPU's own
         kernel.
         """

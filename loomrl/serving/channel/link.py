@@ -58,7 +58,7 @@ class _Linked(Frames):
             queue.put_nowait(value)
 
 
-class Link:
+class PolicyLink:
     """A policy behind a channel. Lost connections fail their calls; `is_lost` tells when to drop the link."""
 
     def __init__(self, address: str, linked: _Linked) -> None:
@@ -68,7 +68,7 @@ class Link:
         self._together = Together(self._act)
 
     @staticmethod
-    async def open(address: str, *, token: str) -> "Link":
+    async def open(address: str, *, token: str) -> "PolicyLink":
         """Connect; a Refusal UNAVAILABLE if nobody answers in time, or knows another token."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ class Link:
                 end_when_silent(transport)
                 linked.send(Kind.HELLO, 0, token)
                 await linked.met
-                return Link(address, linked)
+                return PolicyLink(address, linked)
         except (OSError, TimeoutError) as error:
             raise Refusal(Cause.UNAVAILABLE, f"The replica at {address} does not answer: {error}.") from None
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.channel.frame import HELLO_S
-from loomrl.serving.channel.link import Link
+from loomrl.serving.channel.link import PolicyLink
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Refusal
 from loomrl.store import LoomDB
@@ -36,8 +36,8 @@ class StoredView:
         self._endpoints: Mapping[str, Endpoint] = {}
         self._tests: Mapping[str, list[AbTest]] = {}
         self._change = 0
-        self._links: dict[str, Link] = {}
-        self._groups: Mapping[str, tuple[Link, ...]] = {}
+        self._links: dict[str, PolicyLink] = {}
+        self._groups: Mapping[str, tuple[PolicyLink, ...]] = {}
         self._opening: dict[str, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -137,7 +137,7 @@ class StoredView:
 
     async def _open(self, address: str) -> None:
         try:
-            self._links[address] = await Link.open(address, token=self._token)
+            self._links[address] = await PolicyLink.open(address, token=self._token)
         except Refusal as refusal:
             log.warning("%s", refusal)
         finally:
@@ -158,7 +158,7 @@ class StoredView:
         self._opening[f"leaving {address}"] = asyncio.create_task(leave())
 
     def _group(self, wanted: Mapping[str, Replica]) -> None:
-        groups: dict[str, tuple[Link, ...]] = {}
+        groups: dict[str, tuple[PolicyLink, ...]] = {}
         for address, replica in wanted.items():
             if (link := self._links.get(address)) is not None:
                 groups[replica.policy] = (*groups.get(replica.policy, ()), link)

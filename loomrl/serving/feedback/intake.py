@@ -20,7 +20,7 @@ from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.door import Caller
 from loomrl.serving.feedback.signal import answer_name
-from loomrl.serving.feedback.told import Place, Told
+from loomrl.serving.feedback.told import AnswerPlace, Told
 from loomrl.serving.recording.acts import are_acts
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.recording.payload import decode
@@ -155,14 +155,14 @@ class Intake:
 
     # -- what it is about -------------------------------------------------------------------------------------------
 
-    def _find(self, place: Place, caller: Caller, where: str) -> _About:
+    def _find(self, place: AnswerPlace, caller: Caller, where: str) -> _About:
         """The answer, if it is this caller's. What is another's takes the same way as what does not exist."""
         found = self._on_record(place, caller) or self._in_hub(place, caller)
         if found is None:
             raise _unknown(place, where)
         return found
 
-    def _on_record(self, place: Place, caller: Caller) -> _About | None:
+    def _on_record(self, place: AnswerPlace, caller: Caller) -> _About | None:
         call = read_call(self._db, place.call) if place.call else None
         session = place.session or ("" if call is None else call[0])
         stored = SESSIONS.find(self._db, session) if session else None
@@ -175,7 +175,7 @@ class Intake:
         name = place.call if place.index is None else _answer_in(decode(call[1], None).record, place.index)
         return None if name is None else _About(stored.id, name, stored.opened_at)
 
-    def _in_hub(self, place: Place, caller: Caller) -> _About | None:
+    def _in_hub(self, place: AnswerPlace, caller: Caller) -> _About | None:
         if not place.session:
             return None
         for hub in self._hubs.all():
@@ -224,7 +224,7 @@ def _answer_in(record: Record, index: int) -> str | None:
     return answer_name(record, index) if index in {words.index for words in record.choices} else None
 
 
-def _in_trajectory(found: Trajectory, threads: Sequence[Sequence[str]], place: Place) -> _About | None:
+def _in_trajectory(found: Trajectory, threads: Sequence[Sequence[str]], place: AnswerPlace) -> _About | None:
     """The answer in a trajectory, whose turns are named by call and choice."""
     if not place.call:
         return _About(found.id, "", found.started_at)
@@ -253,7 +253,7 @@ def _choice(first: Feedback, about: _About, other: _About) -> list[Feedback]:
     ]
 
 
-def _unknown(place: Place, where: str) -> Refusal:
+def _unknown(place: AnswerPlace, where: str) -> Refusal:
     name = "session" if place.session else "call"
     message = f"{place.session or place.call!r:.100} is unknown here."
     return Refusal(Cause.UNKNOWN, message, where=f"{where}.{name}" if where else name)

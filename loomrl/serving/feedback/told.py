@@ -26,7 +26,7 @@ WAYS = ("thumb", "stars", "correction", "over", "abandoned", "outcome")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class AnswerPlace:
     """The answer that is meant: a call, or all of a session."""
 
     session: str = ""
@@ -39,13 +39,13 @@ class Place:
 class Told:
     """One judgement."""
 
-    place: Place
+    place: AnswerPlace
     kind: str
     source: str
     value: float
     comment: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
-    over: Place | None = None
+    over: AnswerPlace | None = None
     """Of a choice: the answer that was not taken."""
     id: str = ""
     """The caller's own; a repeated one stores nothing more."""
@@ -80,7 +80,7 @@ def read_told(body: Mapping[str, Any], *, session: str = "", key: str = "") -> T
     )
 
 
-Judgement = tuple[str, str, float, Mapping[str, Any], Place | None]
+Judgement = tuple[str, str, float, Mapping[str, Any], AnswerPlace | None]
 
 
 def _judgement(fields: Fields, way: str, comment: str) -> Judgement:
@@ -129,7 +129,7 @@ def _outcome(fields: Fields) -> Judgement:
     return "outcome", "caller", success if success is not None else min(1.0, max(0.0, told["reward"])), told, None
 
 
-def _place(fields: Fields, session: str) -> Place:
+def _place(fields: Fields, session: str) -> AnswerPlace:
     """`session` is the one that path or header name."""
     given = {name: fields.name(name, "") for name in ("session", "trajectory")}
     names = sorted({name for name in (*given.values(), session) if name})
@@ -141,7 +141,7 @@ def _place(fields: Fields, session: str) -> Place:
         raise invalid(
             fields.path("session"), "the field is missing: say what it is about by session, trajectory or call."
         )
-    return Place(session=names[0] if names else "", call=call, index=index)
+    return AnswerPlace(session=names[0] if names else "", call=call, index=index)
 
 
 def _call(fields: Fields) -> tuple[str, int | None]:

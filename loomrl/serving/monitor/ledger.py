@@ -44,7 +44,7 @@ class _Counted:
     sessions: list[str] = field(default_factory=list)
 
 
-class Ledger:
+class HitLedger:
     """Counts of hits and the sessions in quarantine, of one gateway. `start` it, and `close` it."""
 
     def __init__(self, db: LoomDB, *, clock: Callable[[], float] = time.time) -> None:

@@ -17,7 +17,7 @@ from loomrl.safety.open import open_action_rule, open_text_rule
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.safety.rule import ActionRule, Deed, Found, Saying, TextRule, Wrong, flat
 from loomrl.safety.screen import look
-from loomrl.serving.monitor.ledger import Hit, Ledger
+from loomrl.serving.monitor.ledger import Hit, HitLedger
 from loomrl.serving.policy import Acted
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB
@@ -60,7 +60,7 @@ class Monitor:
     def __init__(self, settings: Monitoring, db: LoomDB) -> None:
         self.db = db
         self.settings = settings
-        self.ledger = Ledger(db)
+        self.ledger = HitLedger(db)
         self.rules: Mapping[str, MonitorRule] = {rule.check.label: rule for rule in settings.rules}
         self._texts: dict[str, TextRule] = {}
         self._own_texts: dict[str, TextRule] = {}

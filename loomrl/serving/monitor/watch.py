@@ -45,7 +45,7 @@ class _Choice:
     """A person is to decide once it is whole."""
 
 
-class Watch:
+class AnswerWatch:
     """Lets the events of one answer leave as far as the rules allow."""
 
     def __init__(
