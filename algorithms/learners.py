@@ -1,10 +1,12 @@
-"""Shared by all our learners: own optimizer steps, the dealing of data, and the translation of errors."""
+"""Shared by all our learners: own optimizer steps, the dealing of data, gradient compression, errors translated."""
 
+import pickle
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,9 +15,11 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from loomrl.errors import LearnerError, LoomError
+from loomrl.errors import ConfigError, LearnerError, LoomError
 
 _RENDEZVOUS = import_module("torch.distributed.rendezvous")  # as an attribute, the name is a function's
 
@@ -40,7 +44,7 @@ class OwnSteps(TorchLearner):
 
 
 def _store_at_its_address(*, host_name: str, port: int, is_master: bool, **settings: Any) -> TCPStore:
-    """Where learners meet: torch's own store would listen on all interfaces, and asks nobody for a password."""
+    """The store where learners meet, on one address: torch's own listens on all interfaces, without a password."""
     if is_master:
         family = socket.AF_INET6 if ":" in host_name else socket.AF_INET
         settings["master_listen_fd"] = socket.create_server((host_name, port), family=family).detach()
@@ -61,7 +65,7 @@ def share_of(given: TrainingData) -> Any:
 
 
 @contextmanager
-def unwrapped() -> Iterator[None]:
+def unwrap_errors() -> Iterator[None]:
     """Raise a remote learner's error as its own type, and its death as a LearnerError."""
     try:
         yield
@@ -119,3 +123,47 @@ def _set(kept: Settings, learner: Any) -> None:
     for (_, optimizer), groups in zip(optimizers, kept, strict=True):
         for group, settings in zip(optimizer.param_groups, groups, strict=True):
             group.update(settings)
+
+
+def load_state_file(path: Any, name: str) -> dict[str, Any]:
+    """The state in a folder's file of this name, read before restoring; empty if it is not local."""
+    file = Path(path) / f"{name}.pkl"
+    return pickle.loads(file.read_bytes()) if file.is_file() else {}
+
+
+RANK = 4
+"""Rank of PowerSGD's approximation of gradients."""
+EXACT_STEPS = 10
+"""Optimizer steps before PowerSGD starts: the first gradients are the hardest to approximate."""
+
+
+def refuse(compression: str, *, learners: int, gpus: float) -> None:
+    """A ConfigError if this compression has no effect, or no backend supports it."""
+    if compression == "none":
+        return
+    if learners < 2:
+        raise ConfigError(
+            f"compression={compression!r} has no effect with num_learners={learners}: gradients do not travel. "
+            "Leave it out, or ask for at least 2 learners."
+        )
+    if compression == "bf16" and not gpus:
+        raise ConfigError(
+            "compression='bf16' needs NCCL, and learners without GPUs use gloo, which cannot add bfloat16 numbers. "
+            "Choose fp16 or powersgd, or set num_gpus_per_learner."
+        )
+
+
+def compress(module: Any, compression: str) -> None:
+    """Compress the gradients of a module that DDP wraps; others exchange none."""
+    if not isinstance(module, DistributedDataParallel):
+        return
+    match compression:
+        case "fp16":
+            module.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        case "bf16":
+            module.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        case "powersgd":
+            state = powerSGD_hook.PowerSGDState(
+                process_group=None, matrix_approximation_rank=RANK, start_powerSGD_iter=EXACT_STEPS
+            )
+            module.register_comm_hook(state, powerSGD_hook.powerSGD_hook)

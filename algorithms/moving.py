@@ -14,7 +14,7 @@ from ray.util.debug import log_once
 
 from loomrl.algorithms.advantage import has_signal
 from loomrl.config.weave import AdaptivePreference, ConstrainedPreference, Woven
-from loomrl.control.preference import Leaning, Simplex, Source, begun
+from loomrl.control.preference import Leaning, Simplex, Source, open_preferences
 from loomrl.telemetry.metric import Metric
 from loomrl.threshold import SINGLE, reaches
 
@@ -38,7 +38,7 @@ class Moving(Protocol):
     def source(self, part: int, parts: int) -> Source:
         """The current source of preferences for node `part` of `parts`."""
 
-    def measured(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Its metrics."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -61,9 +61,9 @@ class Still:
 
     def source(self, part: int, parts: int) -> Source:
         """The configured source."""
-        return begun(self.settings, part=part, parts=parts)
+        return open_preferences(self.settings, part=part, parts=parts)
 
-    def measured(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Empty."""
         return {}
 
@@ -117,7 +117,7 @@ class Lagging(Still):
         region = Simplex(len(self.weights_G), part, parts)
         return Leaning(tuple(self.weights_G.tolist()), self.asked.share, region)
 
-    def measured(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The weights by objective."""
         return by(Metric.PREFERENCE, self.tree.names, self.weights_G)
 
@@ -170,7 +170,7 @@ class Constraints(Still):
                 *(self.tree.names[g], self.least_G[g], asked.ceiling, asked.episodes, self._best_G[g], mean_G[g]),
             )
 
-    def measured(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The multipliers of constrained objectives."""
         return by(Metric.CONSTRAINT, np.array(self.tree.names)[self.held], self.multipliers_G[self.held])
 

@@ -107,14 +107,14 @@ def _refuse_impossible(parts: Sequence[Part], nodes: Sequence[Amounts]) -> None:
         if room < count:
             problem = f"nodes have room for {room} of these" if room else "no node has all of that at once"
             raise ConfigError(
-                f"{what} with {_named(each)} each: {problem}. Nodes have "
-                f"{'; '.join(sorted({_named(node) for node in nodes}))}. Ask for less, or for what one node has."
+                f"{what} with {_list_amounts(each)} each: {problem}. Nodes have "
+                f"{'; '.join(sorted({_list_amounts(node) for node in nodes}))}. Ask for less, or for what one node has."
             )
 
 
 def _wait(parts: Sequence[Part], wait_s: float) -> None:
     """Reserve room for all processes, which tells an autoscaler what to start; then release it for them."""
-    asked = "; ".join(f"{what} with {_named(each)} each" for what, _, each in parts)
+    asked = "; ".join(f"{what} with {_list_amounts(each)} each" for what, _, each in parts)
     _log.warning("waiting up to %.0f s until there is room for %s", wait_s, asked)
     asked_for = [{name: amount for name, amount in each.items() if amount} for _, count, each in parts
                for _ in range(count)]  # fmt: skip
@@ -123,8 +123,8 @@ def _wait(parts: Sequence[Part], wait_s: float) -> None:
         if not group.wait(max(wait_s, 0.1)):
             raise ClusterError(
                 f"{asked}: after placement.wait_s={wait_s:g} s there is still no room; free are "
-                f"{'; '.join(sorted(map(_named, _free())))}. Others use the cluster, or its autoscaler cannot start "
-                "such nodes: `ray status` says which. Ask for less, or wait longer."
+                f"{'; '.join(sorted(map(_list_amounts, _free())))}. Others use the cluster, or its autoscaler cannot "
+                "start such nodes: `ray status` says which. Ask for less, or wait longer."
             )
     finally:
         remove_placement_group(group)
@@ -168,7 +168,7 @@ def parts_of(config: Any) -> list[Part]:
     """The processes of a validated RLlib configuration; of the driver's, only what it needs beyond the default."""
     parts = _apart(config)
     if not config.num_learners and config.num_gpus_per_learner:
-        here = f"{_called(config, 'num_learners')}=0 (one in this process)"
+        here = f"{_setting_name(config, 'num_learners')}=0 (one in this process)"
         parts.insert(1, (here, 1, {"GPU": config.num_gpus_per_learner}))
     return parts
 
@@ -184,17 +184,17 @@ def _apart(config: Any) -> list[Part]:
     counts = {"num_env_runners": runner, "num_learners": learner}
     if config.evaluation_interval:
         counts["evaluation_num_env_runners"] = runner
-    parts = [(f"{_called(config, name)}={getattr(config, name)}", getattr(config, name), each)
+    parts = [(f"{_setting_name(config, name)}={getattr(config, name)}", getattr(config, name), each)
              for name, each in counts.items()]  # fmt: skip
     return [*parts, *getattr(config, "engines", ())]  # which only token policies have
 
 
-def _called(config: Any, name: str) -> str:
+def _setting_name(config: Any, name: str) -> str:
     """The name by which the user knows a setting of RLlib."""
     return str(getattr(config, "called", {}).get(name, name))
 
 
-def _named(amounts: Amounts) -> str:
+def _list_amounts(amounts: Amounts) -> str:
     hidden = ("node:", "memory", "object_store_memory", "accelerator_type:")
     return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount and not name.startswith(hidden))
 

@@ -68,7 +68,7 @@ class Adaptive:
 
     def __init__(self, start: float, schedule: AdaptiveRate) -> None:
         self._schedule = schedule
-        self._rate = self._bounded(start)
+        self._rate = self._bound(start)
 
     def rate(self, update: int) -> float:
         """The current learning rate."""
@@ -77,9 +77,9 @@ class Adaptive:
     def observe(self, kl: float) -> None:
         """Shrink above `target_kl` * 1.5, grow below `target_kl` / 1.5, stay between."""
         if kl > self._schedule.target_kl * HYSTERESIS:
-            self._rate = self._bounded(self._rate / self._schedule.factor)
+            self._rate = self._bound(self._rate / self._schedule.factor)
         elif kl < self._schedule.target_kl / HYSTERESIS:
-            self._rate = self._bounded(self._rate * self._schedule.factor)
+            self._rate = self._bound(self._rate * self._schedule.factor)
 
     def state_dict(self) -> dict[str, Any]:
         """The current rate."""
@@ -89,7 +89,7 @@ class Adaptive:
         """Resume with that rate."""
         self._rate = float(state["rate"])
 
-    def _bounded(self, rate: float) -> float:
+    def _bound(self, rate: float) -> float:
         return min(max(rate, self._schedule.lowest), self._schedule.highest)
 
 

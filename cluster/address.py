@@ -1,4 +1,4 @@
-"""Addresses of Ray clusters: who answers there, and the remedy if nobody or another Ray does."""
+"""Addresses of Ray clusters: which Ray answers there, and the remedy if none or another one does."""
 
 import os
 import platform
@@ -83,7 +83,7 @@ def _refuse_another(channel: Any, address: str) -> None:
 
 
 @contextmanager
-def translated(address: str) -> Iterator[None]:
+def cluster_errors(address: str) -> Iterator[None]:
     """Translate Ray's errors on joining a cluster into ClusterErrors with a remedy."""
     from ray.exceptions import AuthenticationError
 

@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from loomrl.cluster.crds import Schemas, crd_faults, shipped_crds
-from loomrl.cluster.pod import matches, no_such_key
+from loomrl.cluster.manifest import Schemas, crd_faults, matches, no_such_key, shipped_crds
 from loomrl.config import ServingExperiment
 from loomrl.errors import ConfigError, unknown
 from loomrl.load import parse_yaml

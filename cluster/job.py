@@ -46,7 +46,7 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """True if it has ended, in whatever way."""
+        """True if it has ended, well or not."""
         return self.status in ("SUCCEEDED", "FAILED", "STOPPED")
 
     @property
@@ -73,7 +73,7 @@ class Jobs:
         os.environ["RAY_API_SERVER_ADDRESS"] = self.url  # which goes before what the client is given
         for handler in logging.getLogger("ray").handlers:
             handler.setLevel(logging.WARNING)  # what it uploads, we say ourselves
-        with self._translated():
+        with self._request_errors():
             self._client = JobSubmissionClient(self.url)
         if self._client._server_ray_version != ray.__version__:
             raise ClusterError(
@@ -93,7 +93,7 @@ class Jobs:
 
     def _node_names(self) -> set[str | None]:
         """The nodes' host names; a new head node answers before it knows them."""
-        with self._translated():
+        with self._request_errors():
             nodes = self._client._do_request("GET", "/nodes?view=summary", timeout=30).json()["data"]["summary"]
         return {node["raylet"].get("nodeManagerHostname") for node in nodes}
 
@@ -107,7 +107,7 @@ class Jobs:
         if id in taken:
             return self.show(id)
         id = id or next(name for name in _names(run) if name not in taken)
-        with tempfile.TemporaryDirectory(prefix="loomrl-job-") as folder, self._translated():
+        with tempfile.TemporaryDirectory(prefix="loomrl-job-") as folder, self._request_errors():
             parcel: Bundle = bundle(experiment, Path(folder))
             say(f"job {id} to {self.url}: experiment {experiment.sha256[:12]}, {parcel.size}")
             self._submit(
@@ -122,14 +122,14 @@ class Jobs:
 
     def list(self) -> list[Job]:
         """Every job, the latest first."""
-        with self._translated():
+        with self._request_errors():
             found = [_job(details) for details in self._client.list_jobs() if details.submission_id]
         return sorted(found, key=lambda job: -(job.started_at or 0))
 
     def show(self, id: str) -> Job:
         """The job of this id."""
         self._refuse_unknown(id)
-        with self._translated():
+        with self._request_errors():
             return _job(self._client.get_job_info(id))
 
     def follow(self, id: str, write: Say) -> Job:
@@ -143,13 +143,13 @@ class Jobs:
     def logs(self, id: str) -> str:
         """Its whole log so far."""
         self._refuse_unknown(id)
-        with self._translated():
+        with self._request_errors():
             return str(self._client.get_job_logs(id))
 
     def stop(self, id: str) -> Job:
         """Ask it to end. Its run can be resumed."""
         self._refuse_unknown(id)
-        with self._translated():
+        with self._request_errors():
             self._client.stop_job(id)
         return self.show(id)
 
@@ -193,7 +193,7 @@ class Jobs:
             raise ClusterError(unknown("job", id, known))
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _request_errors(self) -> Iterator[None]:
         import requests
         from ray.exceptions import AuthenticationError
 

@@ -55,7 +55,7 @@ def _refuse_taken(host: str, port: int) -> None:
 
 
 def _passwords(file: Path) -> dict[str, str]:
-    """The accounts' passwords, made at the first start; nobody else may read them."""
+    """The accounts' passwords, made at the first start; only this user may read them."""
     if not file.exists():
         made = {name: f"p{secrets.token_hex(16)}" for name in ACCOUNTS}  # a letter first: numbers are read as numbers
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

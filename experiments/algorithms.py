@@ -57,7 +57,7 @@ def _control(experiment: ControlExperiment, run: str | None) -> Any:
 
         return SACConfig.of(experiment, run=run)
     if isinstance(experiment.algorithm, Weave):
-        from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+        from loomrl.algorithms.control.weave import WeaveConfig
 
         return WeaveConfig.of(experiment, run=run)
     if isinstance(experiment.algorithm, BC):
@@ -103,7 +103,7 @@ def _join(address: str, stack: ExitStack) -> None:
     """Join a cluster. Its nodes get our packages with us, unless a job has brought them already."""
     import ray
 
-    from loomrl.cluster.address import refuse_silent, translated
+    from loomrl.cluster.address import cluster_errors, refuse_silent
     from loomrl.cluster.bundle import packed
 
     refuse_silent(address)
@@ -112,6 +112,6 @@ def _join(address: str, stack: ExitStack) -> None:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="loomrl-packages-")))
         packed(folder)
         brought = {"runtime_env": {"py_modules": [str(folder / "loomrl")]}}
-    with translated(address):
+    with cluster_errors(address):
         join_ray(address, **brought)
     stack.callback(ray.shutdown)

@@ -12,7 +12,7 @@ from rich.table import Table
 from loomrl.config import EvaluationConfig, Experiment, LanguageAlgorithm, LanguagePolicy, LanguageWeave, OpenAIPolicy
 from loomrl.control.preference import lattice
 from loomrl.errors import ConfigError
-from loomrl.evaluation.front_report import FrontReport, attempted, judge_front
+from loomrl.evaluation.front import FrontReport, collect_returns, judge_front
 from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.evaluation.statistics import Interval
 from loomrl.experiments.commands.output import shown_counts, table
@@ -129,7 +129,7 @@ def front_of(experiment: Experiment, name: str, attempts: Iterable[Trajectory]) 
         return None
     return judge_front(
         name,
-        attempted(attempts, algorithm.tree),
+        collect_returns(attempts, algorithm.tree),
         objectives=algorithm.tree.names,
         reference=algorithm.reference,
         confidence=experiment.evaluation.confidence,

@@ -15,7 +15,7 @@ from loomrl.control.environment import agents_in, label, open_environments, snap
 from loomrl.control.play import Acts, Idle, Outcome, RandomPolicy, Scripted, play
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, unknown
-from loomrl.evaluation.front_report import FrontReport
+from loomrl.evaluation.front import FrontReport
 from loomrl.evaluation.returns import Cut, ReturnReport, judge_returns
 from loomrl.experiments import judge_front
 from loomrl.experiments.commands.output import shown_counts, table

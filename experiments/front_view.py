@@ -5,7 +5,7 @@ from itertools import groupby
 
 from rich.console import Console
 
-from loomrl.evaluation.front_report import FrontReport, Steered
+from loomrl.evaluation.front import FrontReport, Steered
 from loomrl.evaluation.statistics import Interval
 from loomrl.experiments.commands.output import table
 

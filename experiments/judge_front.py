@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from loomrl.config import ControlExperiment, Weave
 from loomrl.control.environment import open_environment
 from loomrl.control.play import Acts, play_each
-from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, grouped, lattice
-from loomrl.evaluation.front_report import FrontReport, Played, judge_front
+from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, group_returns, lattice
+from loomrl.evaluation.front import FrontReport, Played, judge_front
 from loomrl.evaluation.returns import Cut, ReturnReport
 from loomrl.telemetry.plot import plot_fronts
 
@@ -40,7 +40,7 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int)
         name,
         Played(
             preferences,
-            list(grouped(returns, algorithm.tree)),
+            list(group_returns(returns, algorithm.tree)),
             list(steps),
             cut=None if limit is None else Cut(limit, cut),
         ),

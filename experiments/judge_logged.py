@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loomrl.config import AnyExperiment, ControlExperiment, LoggedData
-from loomrl.control.minari import ID
+from loomrl.control.logged import ID
 from loomrl.control.play import Acts
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError

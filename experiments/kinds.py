@@ -7,8 +7,8 @@ from loomrl.cluster.shared import refuse_unshared
 from loomrl.config import RAFT, AnyExperiment, ControlExperiment, LanguageAlgorithm, LanguageWeave, PolicyGradient
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.train_control import ControlTraining
-from loomrl.experiments.train_language import LanguageTraining
-from loomrl.experiments.training import Training
+from loomrl.experiments.train_language import LanguageReporter
+from loomrl.experiments.training import Reporter, Training
 from loomrl.store import LoomDB
 
 
@@ -35,12 +35,22 @@ def open_training(
     clock: Callable[[], float],
     taken: Mapping[str, Any] | None = None,
 ) -> Training:
-    """The run of this id. `taken`: the folder of another run's algorithm that it begins with, and its `state`."""
+    """The run of this id. `taken`: the folder of another run that it begins with, and the version in it."""
     algo = open_algorithm(experiment, run=run).build_algo()
     try:
         if isinstance(experiment, ControlExperiment):
             return ControlTraining.opened(algo, experiment, run, db, clock=clock, taken=taken)
-        return LanguageTraining(algo, experiment, db, taken=taken)
+        if taken is not None:
+            algo.take_over(taken["folder"])
+            algo.keep()
     except BaseException:
         algo.stop()
         raise
+    return algo  # type: ignore[no-any-return]
+
+
+def reporter_of(training: Training, experiment: AnyExperiment, db: LoomDB) -> Reporter:
+    """The results of this run, for people."""
+    if isinstance(training, ControlTraining):
+        return training
+    return LanguageReporter(training, experiment, db)  # type: ignore[arg-type]

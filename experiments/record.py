@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from loomrl.config import AnyExperiment, ControlExperiment
 from loomrl.control.environment import agents_in, label, open_environment, open_environments
-from loomrl.control.logged import summary
+from loomrl.control.logged import Recorded, read_minari, refuse_name, summary, write_minari
 from loomrl.control.mask import refuse_stuck
 from loomrl.control.memory import MemoryState
-from loomrl.control.minari import Recorded, read_minari, refuse_name, write_minari
 from loomrl.control.play import Acts, RandomPolicy
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.preference import unfinite
@@ -87,7 +86,7 @@ def chooser(policy: Acts, acted: spaces.Space[Any], *, greedy: bool, seed: int) 
             if isinstance(policy, RandomPolicy) and isinstance(acted, spaces.Discrete):
                 choices = int(acted.n)
                 if policy.mask is not None:
-                    choices = int(policy.mask.allowed(policy.flatten(observations)).sum())
+                    choices = int(policy.mask.permits(policy.flatten(observations)).sum())
                 return actions, np.full(1, -math.log(choices))
             return actions, None
         if greedy:
@@ -106,7 +105,7 @@ def _episodes(
     """Episodes one after the other, of so many steps in all."""
     episodes: list[Recorded] = []
     while steps > 0:
-        state = None if begun is None else begun.begun(1)
+        state = None if begun is None else begun.first(1)
         episode = _episode(chooses, environments, steps, seed=seed * 1_000_003 + len(episodes), state=state)
         steps -= len(episode.rewards)
         episodes.append(episode)

@@ -119,7 +119,7 @@ class Going:
             fresh = taken is not None and not POLICIES.latest(self._db, run=run, limit=1)
             training = open_training(experiment, run, self._db, clock=time.time, taken=taken if fresh else None)
             self._training = training
-            self._open.callback(training.close)
+            self._open.callback(training.stop)
             training.begin()
             self._write = self._open.enter_context(metrics_kept(training, experiment, run, self._db))
             training.listen = self._listen
@@ -149,7 +149,7 @@ class Going:
     def update(self) -> None:
         """One more line of metrics."""
         assert self._training is not None
-        self._training.update()
+        self._training.train()
         self.ended = self._training.stopped
         if self.ended is not None:
             result = {"sweep": self._sweep.name, "stopped": self.ended, "updates": self.done, "score": self.score}
@@ -178,8 +178,8 @@ class Going:
         """The algorithm's checkpoint, of a version that is on record."""
         assert self._training is not None
         version = self._training.keep()
-        self._training.algo.save_to_path(str(folder / ALGORITHM))
-        return {"version": version, RUN: self.run, **self._training.state()}
+        self._training.save_to_path(str(folder / ALGORITHM))
+        return {"version": version, RUN: self.run}
 
     def close(self) -> None:
         """Let go of learners, runners and stores."""

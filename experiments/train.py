@@ -3,7 +3,7 @@
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
 from loomrl.experiments.evaluate_control import returned
-from loomrl.experiments.kinds import open_training, refuse_blind_hosts
+from loomrl.experiments.kinds import open_training, refuse_blind_hosts, reporter_of
 from loomrl.experiments.sound import check_parts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
@@ -115,7 +115,9 @@ def train(
         earlier = RUNS.find(db, run)
         so_far = earlier.result.get("seconds", 0.0) if earlier else 0.0
         try:
-            with closing(open_training(experiment, run, db, clock=clock)) as training:
+            training = open_training(experiment, run, db, clock=clock)
+            with ExitStack() as stack:
+                stack.callback(training.stop)
                 claim = training.claim
                 begun = clock()
                 gc.collect()
@@ -195,8 +197,8 @@ def _trained(
     db: LoomDB,
 ) -> RunSummary:
     """Train until a reason to stop; metrics are written before their checkpoint counts."""
-    training.begin()
-    training.judge()
+    reporter = reporter_of(training, experiment, db)
+    reporter.begin()
     if training.stopped is None:
         with (
             kept as write,
@@ -205,19 +207,18 @@ def _trained(
 
             def listen(done: int, metrics: Mapping[str, float]) -> None:
                 write(done, metrics)
-                report(min(done, training.limit), training.note(metrics))
+                report(min(done, training.limit), reporter.note(metrics))
                 if listener is not None:
                     listener(done, metrics)
 
             training.listen = listen
             while training.stopped is None:
-                training.update()
+                training.train()
                 hold(db, training.claim)
                 wish = None if training.stopped else asked_to_stop(db, run)
                 if wish is not None:
-                    training.stop(f"{BY_A_PERSON}{wish.data['by']}: {wish.data['why']}")
-        training.judge()
-    return training.summary()
+                    training.end(f"{BY_A_PERSON}{wish.data['by']}: {wish.data['why']}")
+    return reporter.summary()
 
 
 def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: float, seconds: float) -> TrainResult:

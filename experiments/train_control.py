@@ -12,7 +12,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
 from loomrl.algorithms.control.rollout import WINDOW
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.timing import Phases
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import label, snapshot
 from loomrl.errors import ConfigError
@@ -31,6 +31,9 @@ from loomrl.telemetry.report import Comparison
 from loomrl.threshold import SINGLE, reaches
 
 _log = logging.getLogger(__name__)
+
+STAGE = "loomrl_stage.txt"
+"""The curriculum's stage, in a folder of `save_to_path`."""
 
 
 class ControlTraining:
@@ -96,7 +99,7 @@ class ControlTraining:
         if taken is not None:
             algo.take_over(taken["folder"])
             training.done = algo.progress
-            training.stage = taken["stage"]
+            training.stage = int((Path(taken["folder"]) / STAGE).read_text())
         return training
 
     @property
@@ -119,12 +122,12 @@ class ControlTraining:
             self._stop = self._enough(self.judged["first"])
             self._checkpoint()
 
-    def update(self) -> None:
+    def train(self) -> None:
         """Train for a while, evaluate if it is time, find out whether it is enough, and keep what is due."""
         before = self.done
         phases = Phases()
         self.algo.phases = phases
-        metrics: dict[str, float] = self.algo.measured(self.algo.train())
+        metrics: dict[str, float] = self.algo.metrics_of(self.algo.train())
         self.done = self.algo.progress
         metrics[Metric.STAGE] = self.stage + 1.0
         self._stop = self._verdict()
@@ -198,9 +201,6 @@ class ControlTraining:
         self.judged["last"] = report | {"number": self.done}
         return report
 
-    def judge(self) -> None:
-        """Evaluations are part of training: of what it begins with, and of its last update."""
-
     def summary(self) -> RunSummary:
         """The run's summary."""
         before, after = self.judged["first"], self.judged["last"]
@@ -224,14 +224,14 @@ class ControlTraining:
                 shown.insert(0, f"{name} {metrics[metric]:.1f}")
         return "  ".join(shown)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Let go of the algorithm; threads are as many as before."""
         self.algo.stop()
         self._threads.close()
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
-    def stop(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
         """Judge and keep the present policy; the checkpoint does not know the reason, so a resumed run goes on."""
         if self.judged["last"]["number"] != self.done:
             self._evaluate()
@@ -244,9 +244,10 @@ class ControlTraining:
             self._checkpoint()
         return version
 
-    def state(self) -> dict[str, Any]:
-        """The curriculum's stage."""
-        return {"stage": self.stage}
+    def save_to_path(self, path: str) -> None:
+        """Write all that another run needs to take this one over: the algorithm, and the curriculum's stage."""
+        self.algo.save_to_path(path)
+        (Path(path) / STAGE).write_text(str(self.stage))
 
     def _checkpoint(self) -> None:
         begun = time.perf_counter()

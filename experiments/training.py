@@ -18,11 +18,10 @@ Listener = Callable[[int, Mapping[str, float]], None]
 
 
 class Training(Protocol):
-    """A run while it is trained."""
+    """A run while it is trained: the algorithm of token policies itself, or a `ControlTraining` of another."""
 
-    algo: Any
     listen: Listener
-    """Told of every update before its checkpoint counts."""
+    """Called with every update before its checkpoint counts."""
 
     @property
     def claim(self) -> Claim:
@@ -43,29 +42,33 @@ class Training(Protocol):
     def begin(self) -> None:
         """Resume from the newest checkpoint; without any, make and keep what training begins with."""
 
-    def update(self) -> None:
+    def train(self) -> Any:
         """One more update; its metrics go to `listen`, and what is due is kept."""
 
-    def stop(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
         """End here, with a checkpoint from which the run can be resumed."""
 
     def keep(self) -> str:
         """The present version's id, of which there is a checkpoint from now on."""
 
-    def state(self) -> dict[str, Any]:
-        """The state that a run needs, beside the algorithm, to take it over."""
+    def save_to_path(self, path: str) -> Any:
+        """Write all that another run needs to take this one over."""
 
-    def judge(self) -> None:
-        """Judge what training begins with, or at the end what it ends with."""
+    def stop(self) -> None:
+        """Let go of learners and runners."""
 
-    def summary(self) -> RunSummary:
-        """The run's summary, once it is over and judged."""
+
+class Reporter(Protocol):
+    """A run's results, for people."""
+
+    def begin(self) -> None:
+        """Begin or resume the run, and judge what it begins with."""
 
     def note(self, metrics: Mapping[str, float]) -> str:
         """The metrics on a line of the screen."""
 
-    def close(self) -> None:
-        """Let go of learners and runners."""
+    def summary(self) -> RunSummary:
+        """The run's summary, once it is over."""
 
 
 @contextmanager

@@ -13,7 +13,7 @@ ENTRANCES = (
         pytest.param(module, marks=pytest.mark.slow)
         for module in (
             "loomrl.algorithms.control.learner",
-            "loomrl.algorithms.language.rollout.runner",
+            "loomrl.algorithms.language.runner",
             "loomrl.experiments.bench.control.contender",
         )
     ),

@@ -1,4 +1,4 @@
-"""The training step that control algorithms share; configuration and learner have modules of their own."""
+"""The training step that control algorithms share; and the check that a checkpoint belongs to it."""
 
 import math
 import time
@@ -28,12 +28,11 @@ from typing_extensions import override
 
 from loomrl.algorithms.control.learner import OURS, Work
 from loomrl.algorithms.control.module import ActorModule
-from loomrl.algorithms.control.origin import MODULE, origin, peeked, refuse_another, refuse_unfit
 from loomrl.algorithms.control.rollout import Rollout, Window
 from loomrl.algorithms.control.runner import ArrayRunner
-from loomrl.algorithms.learners import own_settings, training_data, unwrapped
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.resources import Placed, ensure_room
+from loomrl.algorithms.timing import Phases
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError, EpisodeError
 from loomrl.telemetry.metric import Metric
@@ -79,18 +78,18 @@ class ControlStep(Placed):
             super().training_step()
             return
         with self.phases(Metric.TIME_ROLLOUT):
-            rollouts = self.sampled()
+            rollouts = self.collect_rollouts()
         works = [self.work(share) for share in shares(rollouts, max(1, self.config.num_learners))]
-        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrapped():
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
             results = self.learner_group.update(training_data=training_data(works))
         self.metrics.aggregate(results, key=LEARNER_RESULTS)
         self.updates += 1
         if self.is_alone:
             return
         with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)), self.phases(Metric.TIME_PUBLISH):
-            self.hand_out()
+            self.sync_weights()
 
-    def hand_out(self) -> None:
+    def sync_weights(self) -> None:
         """Give runners, if they have a copy, the learner's weights."""
         if not self.is_alone:
             self.env_runner_group.sync_weights(
@@ -104,7 +103,7 @@ class ControlStep(Placed):
 
     @property
     def unit(self) -> str:
-        """What `progress` counts."""
+        """The unit of `progress`: steps, or updates."""
         return "steps"
 
     @property
@@ -116,12 +115,12 @@ class ControlStep(Placed):
         """The work of one learner."""
         return Work(share)
 
-    def sampled(self, *, random: bool = False) -> list[Rollout]:
+    def collect_rollouts(self, *, random: bool = False) -> list[Rollout]:
         """A rollout of every living runner; with `random`, without asking the policy."""
         with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
-            found = self.asked(random)
+            found = self.fetch_results(random)
             if not found and self._are_back():
-                found = self.asked(random)
+                found = self.fetch_results(random)
         rollouts = [rollout for sample, _ in found for rollout in sample]
         for failed in rollouts:
             if isinstance(failed, EpisodeError):
@@ -132,21 +131,21 @@ class ControlStep(Placed):
                 f"sample_timeout_s={self.config.sample_timeout_s}. Their log says why; a slow environment needs a "
                 "longer timeout or a shorter rollout_fragment_length."
             )
-        self.brought(rollouts, [told for _, told in found])
+        self.record_rollouts(rollouts, [told for _, told in found])
         return rollouts
 
-    def asked(self, random: bool) -> list[Brought]:
+    def fetch_results(self, random: bool) -> list[Brought]:
         """The results of the runners that answer in time."""
         found: list[Brought] = self.env_runner_group.foreach_env_runner(
-            self.errand(random),
+            self.make_request(random),
             local_env_runner=self.config.num_env_runners == 0,
             timeout_seconds=self.config.sample_timeout_s,
         )
         return found
 
-    def errand(self, random: bool) -> Callable[[Any], Brought]:
+    def make_request(self, random: bool) -> Callable[[Any], Brought]:
         """The call that every runner executes for an update."""
-        return partial(collected, random=random)
+        return partial(collect_fragment, random=random)
 
     def _are_back(self) -> bool:
         """True if all runners had died and some could be replaced; slow runners have not died."""
@@ -158,11 +157,11 @@ class ControlStep(Placed):
                 return True
         return False
 
-    def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
+    def record_rollouts(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
         """Count the runners' results, and log the latest episodes."""
         self.metrics.aggregate(list(counted), key=ENV_RUNNER_RESULTS)
         self.window.observe(rollouts)
-        for name, value in self.window.told().items():
+        for name, value in self.window.rllib_results().items():
             self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
 
     @override
@@ -194,7 +193,7 @@ class ControlStep(Placed):
             )
         return restored
 
-    def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
+    def metrics_of(self, result: Mapping[str, Any]) -> dict[str, float]:
         """Our metrics from a result of `train`; unmeasured ones are left out."""
         learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
         acted = result.get(ENV_RUNNER_RESULTS, {})
@@ -248,7 +247,7 @@ class ControlStep(Placed):
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
         """RLlib's restore, after checking that the checkpoint belongs to this environment and network."""
         if "component" not in kwargs:
-            self._refuse_another(peeked(path, self.STATE_FILE_NAME))
+            self._refuse_another(load_state_file(path, self.STATE_FILE_NAME))
         super().restore_from_path(path, *args, **kwargs)
 
     def take_over(self, path: Any) -> None:
@@ -263,14 +262,14 @@ class ControlStep(Placed):
         if self.config.fallback_reasons:
             why = "; ".join(self.config.fallback_reasons)
             raise ConfigError(f"parent: only our runner and learner begin with weights, and not with {why}.")
-        weights = peeked(folder / MODULE, "module_state")
+        weights = load_state_file(folder / MODULE, "module_state")
         if not weights:
             raise ArtifactError(f"parent: the checkpoint in {folder} has no weights of a policy of control.")
-        refuse_unfit(peeked(folder, self.STATE_FILE_NAME), origin(self.config, self.get_module()))
+        refuse_unfit(load_state_file(folder, self.STATE_FILE_NAME), origin(self.config, self.get_module()))
         state = self.learner_group.get_state()
         state["learner"]["rl_module"][DEFAULT_MODULE_ID] = weights
         self.learner_group.set_state(state)
-        self.hand_out()
+        self.sync_weights()
 
     def _refuse_another(self, state: Mapping[str, Any]) -> None:
         if not self.config.fallback_reasons:
@@ -284,7 +283,7 @@ def _with_returns(result: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def collected(runner: ArrayRunner, *, random: bool) -> Brought:
+def collect_fragment(runner: ArrayRunner, *, random: bool) -> Brought:
     """A fragment, with the counters since the last one."""
     return runner.sample(random_actions=random), runner.get_metrics()
 
@@ -295,3 +294,49 @@ def shares(rollouts: Sequence[Rollout], learners: int) -> list[tuple[Rollout, ..
         return [tuple(rollouts)]
     parts = [rollout.split(learners) for rollout in rollouts]
     return [tuple(part[rank] for part in parts) for rank in range(learners)]
+
+
+MODULE = Path("learner_group", "learner", "rl_module", DEFAULT_MODULE_ID)
+"""Place of the module in a checkpoint of RLlib."""
+SHAPE = ("hidden", "activation", "shared", "layer_norm", "memory")
+"""The network settings that determine the meaning of its weights. The others only affect initial values."""
+
+
+def origin(config: Any, module: Any) -> dict[str, Any]:
+    """Everything that must be equal for a state to be resumed, as JSON."""
+    network = config.settings.network.model_dump(mode="json", include=set(SHAPE))
+    return {
+        "environment": str(config.env),
+        "observations": str(module.observation_space),
+        "actions": str(module.action_space),
+        "module": type(module).__name__,
+        "normalize_observations": config.settings.normalize_observations,
+        **{f"network.{name}": value for name, value in network.items()},
+    }
+
+
+def refuse_another(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """An ArtifactError with the differences, if this state has another origin than ours."""
+    if differing := _differing(state, ours):
+        raise ArtifactError(
+            f"this checkpoint is of another run: {'; '.join(differing)}. Restore it with the settings that it was made "
+            "with, or begin anew without it."
+        )
+
+
+def refuse_unfit(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """An ArtifactError if the weights of this state do not fit our spaces or network. The environment may differ."""
+    if differing := _differing(state, {name: value for name, value in ours.items() if name != "environment"}):
+        raise ArtifactError(
+            f"parent: its weights do not fit: {'; '.join(differing)}. Begin with a version of the same spaces, "
+            "algorithm and network, or leave parent out."
+        )
+
+
+def _differing(state: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    theirs = state.get(OURS, {}).get("origin", {})
+    return [
+        f"{name} is {theirs[name]} there and {ours[name]} here"
+        for name in ours
+        if name in theirs and theirs[name] != ours[name]
+    ]

@@ -11,11 +11,10 @@ from ray.util.debug import log_once
 from typing_extensions import override
 
 from loomrl.algorithms.control import translation
-from loomrl.algorithms.control.fallback import reasons
 from loomrl.algorithms.control.module import ActorModule, ControlModule
-from loomrl.algorithms.control.probe import probe, refuse_mask, registered
+from loomrl.algorithms.control.probe import is_registered, probe, refuse_mask
 from loomrl.algorithms.control.runner import ArrayRunner
-from loomrl.algorithms.control.translation import Changes, Word
+from loomrl.algorithms.control.translation import Changes, Word, reasons
 from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import needed_cpus, place
 from loomrl.canonical import content_hash
@@ -137,16 +136,16 @@ class ControlConfig(NamedConfig):
         translation.refuse_unsupported(self, base)
         model = translation.model_of(self)
         shape, foreign = translation.network({n: v for n, v in model.items() if n not in self.unshaped})
-        self._adopt(self.translated(translation.asked(self, base, self.told, self.words)) | shape)
+        self._adopt(self.translate_settings(translation.changed_settings(self, base, self.told, self.words)) | shape)
         self.settings = self.settings_class.parse(
             merge(self.settings_class.defaults(), nest(self.changes)), origin=type(self).__name__
         )
         if not self.in_evaluation:  # whose way is that of training
             self.fallback_reasons = reasons(
-                self, settings=translation.asked(self, base, {}, translation.STOCK_ONLY), model=foreign
+                self, settings=translation.changed_settings(self, base, {}, translation.STOCK_ONLY), model=foreign
             )
         if self.gym_env_vectorize_mode == AUTO:
-            alone = self.fallback_reasons or registered(self.env)
+            alone = self.fallback_reasons or is_registered(self.env)
             self.gym_env_vectorize_mode = SYNC if alone else native_or_sync(self.env)
         self.tell_rllib()
         if self.fallback_reasons:
@@ -159,9 +158,9 @@ class ControlConfig(NamedConfig):
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         super().validate()
 
-    def translated(self, theirs: dict[str, Any]) -> Changes:
+    def translate_settings(self, theirs: dict[str, Any]) -> Changes:
         """Our settings for those given under RLlib's names."""
-        return translation.translated(self.words, theirs)
+        return translation.translate(self.words, theirs)
 
     def _adopt(self, found: Changes) -> None:
         """Adopt settings given under RLlib's names; a ConfigError if they contradict ours."""

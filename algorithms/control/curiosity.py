@@ -51,10 +51,10 @@ class Curiosity:
             self._novelty = Novelty(seen(learner.own.observation_space), settings).to(learner._device)
         self._optimizer = torch.optim.Adam(self._novelty.learnt.parameters(), lr=settings.learning_rate, fused=True)
 
-    def paid(self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor]) -> list[Tensor]:
+    def add_reward(self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor]) -> list[Tensor]:
         """Rewards `[T, N]` plus the novelty of the observation that each step led to."""
         if self._novelty.normalizer is not None:
-            self._learner.gather(self._novelty.normalizer, self._led(rollouts))
+            self._learner.gather(self._novelty.normalizer, self._reached(rollouts))
         errors = []
         for rollout in rollouts:
             with torch.no_grad():
@@ -69,11 +69,11 @@ class Curiosity:
 
     def learn(self, rollouts: Sequence[Rollout], *, minibatch: int) -> None:
         """Train the predictor for one pass over the observations that the steps led to."""
-        for batch in self._learner.minibatches({"led": self._led(rollouts)}, minibatch):
+        for batch in self._learner.minibatches({"led": self._reached(rollouts)}, minibatch):
             self._learner.step(self._novelty(batch["led"]).mean(), self._optimizer, clip_norm=None, is_wrapped=False)
 
     @staticmethod
-    def _led(rollouts: Sequence[Rollout]) -> Tensor:
+    def _reached(rollouts: Sequence[Rollout]) -> Tensor:
         return torch.cat([torch.from_numpy(rollout.seen[1:][rollout.valid]) for rollout in rollouts])
 
     def state_dict(self) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.learner import OURS, Work
 from loomrl.algorithms.control.module import ControlModule
-from loomrl.algorithms.control.nstep import NStep
 from loomrl.algorithms.control.offline import (
     Batch,
     Lesson,
@@ -31,6 +30,7 @@ from loomrl.algorithms.control.offline import (
     LoggedStep,
     ring_of,
 )
+from loomrl.algorithms.control.step_replay import NStep
 from loomrl.config import control as settings
 from loomrl.control.network import Twins
 from loomrl.control.space import Acts, acts, seen
@@ -69,7 +69,8 @@ class IQLLearner(LoggedLearner):
         kind = acts(self.own.action_space)
         self._numbers = numbers_of(kind)
         self._bounds = (np.array(kind.low), np.array(kind.high)) if kind.kind == "box" else None
-        self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
+        self._critics = list(self.own.critics.parameters())
+        self._targets = list(self.own.targets.parameters())
         self.recent = None if settings.online is None else ring_of(self, settings.online.replay)
         self._steps = NStep(1, settings.gamma, share=(self.rank, self.ranks))
         self._owed = 0.0
@@ -90,13 +91,13 @@ class IQLLearner(LoggedLearner):
         due = self._least(int(self._owed)) if self._least(recent.steps) else 0
         self._owed -= due
         for _ in range(due):
-            self.improve(self._mixed(recent, online.data_share))
+            self.improve(self.mix_batch(recent, online.data_share))
         return due * self.share * self.ranks
 
-    def _mixed(self, recent: Any, data_share: float) -> Batch:
+    def mix_batch(self, recent: Any, data_share: float) -> Batch:
         """Steps of the data and of the environment, by their shares."""
         old = round(data_share * self.share)
-        parts = [self.drawn(old)] if old else []
+        parts = [self.draw(old)] if old else []
         if old < self.share:
             parts.append(self.on_device(recent.draw(self.share - old).columns))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

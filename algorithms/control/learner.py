@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from loomrl.algorithms.control.module import HISTORY, ActorModule, ControlModule
-from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.sequence import Table, history_in
+from loomrl.algorithms.control.rollout import Rollout, Table, history_in
 from loomrl.algorithms.learners import OwnSteps, share_of
 from loomrl.control.distribution import open_distribution
 from loomrl.control.memory import History
@@ -60,9 +59,9 @@ class ArrayLearner(OwnSteps):
     @override
     def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
         """One update; its metrics are means over its optimizer steps. After a LearnerError no step is half done."""
-        return self.told(self.learn(share_of(training_data)))
+        return self.report_metrics(self.learn(share_of(training_data)))
 
-    def told(self, trained: int) -> Any:
+    def report_metrics(self, trained: int) -> Any:
         """The metrics since the last call, for this many trained steps."""
         self._weights_seq_no += 1
         for name, values in self._sums.items():
@@ -151,14 +150,14 @@ class ArrayLearner(OwnSteps):
         """Log a number of one optimizer step."""
         self._sums.setdefault(name, []).append(value.detach())
 
-    def whitened(self, values_S: Tensor) -> Tensor:
+    def whiten(self, values_S: Tensor) -> Tensor:
         """The values normalised to mean 0 and standard deviation 1, over all learners' steps."""
         _, mean, variance = self._moments(values_S[:, None])
         return (values_S - mean.float()) / (variance.sqrt().float() + 1e-8)
 
     def mean(self, values: Sequence[Tensor]) -> float:
         """The mean of a number per step, over all learners."""
-        return float(self.reduced(torch.stack(list(values)).mean())) / self.ranks
+        return float(self.reduce(torch.stack(list(values)).mean())) / self.ranks
 
     def _average(self, gradients: list[Tensor]) -> None:
         """Average gradients over all learners, for parameters outside DDP."""
@@ -170,7 +169,7 @@ class ArrayLearner(OwnSteps):
 
     # -- statistics -------------------------------------------------------------------------------------------------
 
-    def scaled(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
+    def scale_rewards(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """Rewards of each rollout, divided by the standard deviation of the discounted return if configured."""
         rewards = [torch.from_numpy(rollout.rewards) for rollout in rollouts]
         if not self.config.settings.normalize_rewards:
@@ -195,15 +194,15 @@ class ArrayLearner(OwnSteps):
         """Count, mean and variance over all learners."""
         wide_SF = numbers_SF.double()
         count = wide_SF.new_tensor([len(wide_SF)])
-        sums = self.reduced(torch.cat([count, wide_SF.sum(0), wide_SF.square().sum(0)]))
+        sums = self.reduce(torch.cat([count, wide_SF.sum(0), wide_SF.square().sum(0)]))
         mean_F, square_F = (sums[1:] / sums[0]).chunk(2)
         return float(sums[0]), mean_F, (square_F - mean_F.square()).clamp(min=0)
 
     def _least(self, count: int) -> int:
         """The smallest of all learners' counts: all must take the same number of steps."""
-        return int(self.reduced(torch.tensor(count), op=dist.ReduceOp.MIN)) if self.ranks > 1 else count
+        return int(self.reduce(torch.tensor(count), op=dist.ReduceOp.MIN)) if self.ranks > 1 else count
 
-    def reduced(self, numbers: Tensor, *, op: Any = dist.ReduceOp.SUM) -> Tensor:
+    def reduce(self, numbers: Tensor, *, op: Any = dist.ReduceOp.SUM) -> Tensor:
         """The reduction over all learners, on their modules' device."""
         if self.ranks == 1:
             return numbers

@@ -1,4 +1,4 @@
-"""What algorithms share that learn from logged episodes: the data at the learners, and updates without an environment.
+"""The base of algorithms that learn from logged episodes: the data at the learners, and updates without an environment.
 
 Every learner holds its part of the data from the beginning, and draws from it. What it draws follows from its random
 generator, which is part of checkpoints; the data are not, and are read again.
@@ -20,8 +20,8 @@ from typing_extensions import override
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.learner import OURS, PartsLearner, Work
-from loomrl.algorithms.control.replay import Ring
-from loomrl.algorithms.learners import training_data, unwrapped
+from loomrl.algorithms.control.step_replay import Ring
+from loomrl.algorithms.learners import training_data, unwrap_errors
 from loomrl.config import ControlExperiment, LoggedData
 from loomrl.config.control import Replay
 from loomrl.control.logged import deviation_of_returns, digest, steps_of
@@ -66,7 +66,7 @@ class LoggedLearner(PartsLearner):
         """The updates of a lesson."""
         assert isinstance(work, Lesson)
         for _ in range(work.updates):
-            self.improve(self.drawn(self.share))
+            self.improve(self.draw(self.share))
         return work.updates * self.share * self.ranks
 
     def improve(self, batch: Batch) -> None:
@@ -78,8 +78,8 @@ class LoggedLearner(PartsLearner):
         """Steps of an update that are this learner's."""
         return int(max(1, self.config.settings.batch // self.ranks))
 
-    def drawn(self, count: int) -> Batch:
-        """So many of the data's steps, at random."""
+    def draw(self, count: int) -> Batch:
+        """`count` steps of the data, at random."""
         assert self.data is not None, "the algorithm has given the data"
         return self.on_device(self.data.draw(count).columns)
 
@@ -156,7 +156,7 @@ class LoggedConfig(ControlConfig):
         return self
 
     def _check_shares(self) -> None:
-        if self.is_online_too:  # else nobody brings rollouts that are to be shared
+        if self.is_online_too:  # without rollouts nothing divides steps evenly
             super()._check_shares()
 
     @property
@@ -192,7 +192,7 @@ class LoggedStep(ControlStep):
             raise ConfigError(
                 f"{type(self).__name__} learns from logged episodes: name them, config.logged(minari=ID)."
             )
-        with unwrapped():
+        with unwrap_errors():
             super().setup(config)
         settings = self.config.settings
         module = self.get_module()
@@ -206,11 +206,11 @@ class LoggedStep(ControlStep):
         self.logged_digest = digest(episodes)
         scale = deviation_of_returns(episodes, gamma=settings.gamma) + 1e-8 if settings.normalize_rewards else 1.0
         hold = partial(_hold, columns=steps_of(episodes, gamma=settings.gamma), scale=scale)
-        with unwrapped():
+        with unwrap_errors():
             [each.get() for each in self.learner_group.foreach_learner(hold)]
         if not self.config.is_online_too:
             self.planned = self.config.steps or self.config.updates_per_iteration
-        self.hand_out()
+        self.sync_weights()
 
     @property
     @override
@@ -228,11 +228,11 @@ class LoggedStep(ControlStep):
         asked: int = self.config.updates_per_iteration
         count = asked if self.config.steps is None else max(1, min(asked, self.config.steps - self.updates))
         works = [Lesson((), updates=count)] * max(1, self.config.num_learners)
-        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrapped():
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
             results = self.learner_group.update(training_data=training_data(works))
         self.metrics.aggregate(results, key=LEARNER_RESULTS)
         self.updates += count
-        self.hand_out()
+        self.sync_weights()
 
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:

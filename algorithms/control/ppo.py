@@ -18,16 +18,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance, gae
-from loomrl.algorithms.comm import compress, refuse
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.curiosity import Curiosity
 from loomrl.algorithms.control.learner import OURS, ArrayLearner, Work
 from loomrl.algorithms.control.module import HISTORY
-from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.sequence import Sequences, Table, observed
+from loomrl.algorithms.control.rollout import Rollout, Sequences, Table, flatten_observations
 from loomrl.algorithms.control.translation import BATCH, Changes
+from loomrl.algorithms.learners import compress, refuse
 from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.algorithms.schedule import Schedule, open_schedule
 from loomrl.config.control import ControlPPO
@@ -106,20 +105,20 @@ class PPOLearner(ArrayLearner):
     def _table(self, work: Work) -> Table:
         """Every step with an action, with all data that must be computed before the policy changes."""
         rollouts = work.rollouts
-        rewards = self.scaled(rollouts)
+        rewards = self.scale_rewards(rollouts)
         if self._curiosity is not None:
-            rewards = self._curiosity.paid(rollouts, rewards)
+            rewards = self._curiosity.add_reward(rollouts, rewards)
         parts = [self._part(rollout, rewards_TN) for rollout, rewards_TN in zip(rollouts, rewards, strict=True)]
         table = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         explained = explained_variance(table["values"].numpy(), table["returns"].numpy())
         self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(explained))
         if self.config.settings.normalize_advantages:
-            table["advantages"] = self.whitened(table["advantages"])
+            table["advantages"] = self.whiten(table["advantages"])
         return {name: column.to(self._device) for name, column in table.items()}
 
     def _part(self, rollout: Rollout, rewards_TN: Tensor) -> Table:
         settings = self.config.settings
-        seen, history = observed(rollout, self._device)
+        seen, history = flatten_observations(rollout, self._device)
         with torch.no_grad():
             values_K = self.own.compute_values({Columns.OBS: seen, HISTORY: history})
         values_TN = values_K.cpu().view(rollout.seen.shape[:2])
@@ -131,9 +130,9 @@ class PPOLearner(ArrayLearner):
             gamma=settings.gamma,
             lam=settings.gae_lambda,
         )
-        return self._acted(rollout, values_TN, torch.from_numpy(advantages_TN))
+        return self._select_rows(rollout, values_TN, torch.from_numpy(advantages_TN))
 
-    def _acted(self, rollout: Rollout, values_TN: Tensor, advantages_TN: Tensor) -> Table:
+    def _select_rows(self, rollout: Rollout, values_TN: Tensor, advantages_TN: Tensor) -> Table:
         """The steps of a rollout that have an action, with their data."""
         valid = torch.from_numpy(rollout.valid)
         actions = torch.from_numpy(rollout.actions)[valid]
@@ -203,14 +202,14 @@ class PPOConfig(ControlConfig, stock.PPOConfig):
         super().__init__(algo_class or PPO)
         self.train_batch_size_per_learner = self.minibatch_size = None  # which follow from what else is asked for
 
-    def translated(self, theirs: dict[str, Any]) -> Changes:
-        """As in the base class; sizes count all learners here, and a batch is what runners collect per update."""
+    def translate_settings(self, theirs: dict[str, Any]) -> Changes:
+        """Our settings for RLlib's; sizes count all learners here, and a batch is what runners collect per update."""
         batch = theirs.pop(BATCH, None)
         if batch is not None:
             self._collect(batch)
         elif self.rollout_fragment_length == "auto":
             self.rollout_fragment_length = FRAGMENT
-        changes = super().translated(theirs)
+        changes = super().translate_settings(theirs)
         if "minibatch_size" in theirs:
             changes["minibatch_size"] *= max(1, self.num_learners)
         return changes
@@ -281,9 +280,9 @@ class PPO(ControlStep, stock.PPO):
     def setup(self, config: PPOConfig) -> None:
         """Set up, with a learning rate schedule."""
         super().setup(config)
-        self._schedule = self._planned_schedule()
+        self._schedule = self._open_schedule()
 
-    def _planned_schedule(self) -> Schedule:
+    def _open_schedule(self) -> Schedule:
         settings = self.config.settings
         return open_schedule(settings.learning_rate, settings.schedule, self.planned)
 
@@ -291,7 +290,8 @@ class PPO(ControlStep, stock.PPO):
         """The learner's work, with learning rate and entropy from the schedules."""
         settings = self.config.settings
         done = min(1.0, self.updates / max(1, self.planned - 1))
-        first, last = settings.entropy_coefficient, settings.entropy_floor
+        first = settings.entropy_coefficient
+        last = settings.entropy_floor
         return Work(share, self._schedule.rate(self.updates), first if last is None else first + (last - first) * done)
 
     @override
@@ -317,6 +317,6 @@ class PPO(ControlStep, stock.PPO):
             self._schedule.load_state_dict(state[OURS]["schedule"])
 
     def take_over(self, path: Any) -> None:
-        """As in the base class; an adaptive learning rate starts from ours."""
+        """Continue from a checkpoint with other settings; an adaptive learning rate starts from ours."""
         super().take_over(path)
-        self._schedule = self._planned_schedule()
+        self._schedule = self._open_schedule()

@@ -19,7 +19,7 @@ from loomrl.errors import ConfigError, EpisodeError, LoomError
 def probe(env: Any, settings: dict[str, Any], *, wrap: Callable[[Any], Any] = lambda made: made) -> None:
     """Make the environment, reset it, take a step. An error states the problem and the remedy."""
     try:
-        one = wrap(made(env, settings))
+        one = wrap(make_environment(env, settings))
     except LoomError:
         raise
     except Exception as error:
@@ -41,7 +41,7 @@ def probe(env: Any, settings: dict[str, Any], *, wrap: Callable[[Any], Any] = la
 
 def refuse_mask(env: Any, settings: dict[str, Any], who: str) -> None:
     """A ConfigError if observations have an action mask, which `who` would not obey."""
-    one = made(env, settings)
+    one = make_environment(env, settings)
     try:
         several = getattr(one, "observation_spaces", None) or {}
         for space in several.values() if isinstance(one, MultiAgentEnv) else [one.observation_space]:
@@ -54,14 +54,14 @@ def refuse_mask(env: Any, settings: dict[str, Any], who: str) -> None:
         one.close()
 
 
-def registered(env: Any) -> bool:
+def is_registered(env: Any) -> bool:
     """True if it is registered with RLlib."""
     return isinstance(env, str) and bool(_global_registry.contains(ENV_CREATOR, env))
 
 
-def made(env: Any, settings: dict[str, Any]) -> Any:
+def make_environment(env: Any, settings: dict[str, Any]) -> Any:
     """One environment, from anything that RLlib accepts."""
-    if isinstance(env, str) and not registered(env):
+    if isinstance(env, str) and not is_registered(env):
         return gymnasium.make(env, **settings)
     create = _global_registry.get(ENV_CREATOR, env) if isinstance(env, str) else env
     return create(EnvContext(settings, worker_index=0))

@@ -1,16 +1,20 @@
-"""A runner's result: arrays of steps, and the episodes that ended in them.
+"""A runner's result: arrays of steps, the episodes that ended in them, and sequences for memories.
 
 Axes: `_T` steps, `_N` environments.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from ray.rllib.utils.metrics import EPISODE_LEN_MEAN, EPISODE_RETURN_MAX, EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN
+from torch import Tensor
+
+from loomrl.control.memory import History
 
 WINDOW = 100
 """Episodes over which a mean return is reported, as usual in the field."""
@@ -29,7 +33,7 @@ class Episode(NamedTuple):
 
     @classmethod
     def of(cls, earned: Any, steps: int) -> "Episode":
-        """What an episode earned: a number, or one by objective."""
+        """An episode that earned a number, or one for each objective."""
         return cls(float(earned.sum()), steps, tuple(earned.tolist()) if earned.ndim else ())
 
 
@@ -119,7 +123,7 @@ class Window:
         latest = self.latest
         return float(np.mean([each.reward for each in latest])), float(np.mean([each.steps for each in latest]))
 
-    def told(self) -> dict[str, float]:
+    def rllib_results(self) -> dict[str, float]:
         """Return and length of the latest episodes by RLlib's names; empty before the first one ended."""
         means = self.means()
         if means is None:
@@ -145,3 +149,61 @@ def _episode(
     success: float | None = None,
 ) -> Episode:
     return Episode(reward, steps, tuple(parts), tuple(preference), success)
+
+
+Table = dict[str, Tensor]
+"""Columns of equal length: `seen`, `actions`, and those that an algorithm adds.
+
+A minibatch of sequences has these for the steps with an action, but `seen` for all, `[T · B, …]`; and `acted`, the mask
+of the former among the latter, and the parts of their History, `state` and `begins`.
+"""
+
+
+def flatten_observations(rollout: Rollout, device: Any) -> tuple[Tensor, History | None]:
+    """All observations of a rollout, `[(T + 1) · N, …]`, and their past if the policy has a memory."""
+    seen = torch.from_numpy(rollout.seen).flatten(0, 1).to(device)
+    if rollout.state is None:
+        return seen, None
+    return seen, History(torch.from_numpy(rollout.state[0]).to(device), _begins(rollout).to(device))
+
+
+def history_in(batch: Table) -> History | None:
+    """The past of a minibatch, if it is one of sequences."""
+    return History(batch["state"], batch["begins"]) if "state" in batch else None
+
+
+class Sequences:
+    """The steps of rollouts by environment, with their rows in the table of steps that have an action."""
+
+    def __init__(self, rollouts: Sequence[Rollout], device: Any) -> None:
+        row = 0
+        rows_TN = []
+        for rollout in rollouts:
+            rows_TN.append(torch.full(rollout.valid.shape, -1))
+            rows_TN[-1][torch.from_numpy(rollout.valid)] = torch.arange(row, row + rollout.env_steps())
+            row += rollout.env_steps()
+        self._row_TN = torch.cat(rows_TN, 1).to(device)
+        self._begins_TN = torch.cat([_begins(rollout)[:-1] for rollout in rollouts], 1).to(device)
+        self._seen_TN = torch.cat([torch.from_numpy(rollout.seen[:-1]) for rollout in rollouts], 1).to(device)
+        states = [torch.from_numpy(rollout.state[0]) for rollout in rollouts if rollout.state is not None]
+        self._state_NS = torch.cat(states).to(device)
+        self.steps, self.count = self._row_TN.shape
+
+    def dealt(self, table: Table, hands: Iterable[Tensor]) -> Iterator[Table]:
+        """A minibatch for each of these choices of environments."""
+        for chosen_B in hands:
+            row_TB = self._row_TN[:, chosen_B]
+            acted_TB = row_TB >= 0
+            rows = row_TB[acted_TB]
+            yield {name: column[rows] for name, column in table.items() if name != "seen"} | {
+                "seen": self._seen_TN[:, chosen_B].flatten(0, 1),
+                "acted": acted_TB.flatten(),
+                "state": self._state_NS[chosen_B],
+                "begins": self._begins_TN[:, chosen_B],
+            }
+
+
+def _begins(rollout: Rollout) -> Tensor:
+    """`[T + 1, N]`: true after a step that only reset an environment."""
+    valid_TN = torch.from_numpy(rollout.valid)
+    return torch.cat([torch.zeros_like(valid_TN[:1]), ~valid_TN])

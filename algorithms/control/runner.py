@@ -25,8 +25,8 @@ from typing_extensions import override
 
 from loomrl.algorithms.control.module import Policy, policy_of
 from loomrl.algorithms.control.rollout import Episode, Rollout
-from loomrl.control.limit import StepLimit
 from loomrl.control.mask import mask_in, stuck_in
+from loomrl.control.play import StepLimit
 from loomrl.control.preference import unfinite
 from loomrl.control.space import acts, draw, flatten, seen, translator
 from loomrl.errors import ConfigError, EpisodeError
@@ -75,7 +75,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         self._way = uuid4().hex
         self._now: NDArray[Any] | None = None
         self._state: NDArray[np.float32] | None = None
-        """Of the policy's memory; None before the first step, or without one."""
+        """State of the policy's memory; None before the first step, or without one."""
         self._over_N = np.zeros(self.num_envs, bool)
         self._earned_N = np.zeros((self.num_envs, *self.objectives))
         self._steps_N = np.zeros(self.num_envs, np.int64)
@@ -85,7 +85,7 @@ class ArrayRunner(SingleAgentEnvRunner):
 
     @override
     def make_env(self) -> None:
-        """As RLlib does; infos stay one dictionary of arrays."""
+        """RLlib's environments, whose infos stay one dictionary of arrays."""
         registry.pop("rllib-single-agent-env-v0", None)  # else Gymnasium warns: RLlib registers its name every time
         super().make_env()
         self._wrapper = self.env  # once deleted, it would close the environments in it
@@ -227,7 +227,7 @@ class ArrayRunner(SingleAgentEnvRunner):
             seen_T[steps] = now
         self._now = now
         self._state = None if state is None else state.numpy()
-        rollout = self._told(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
+        rollout = self._make_rollout(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
         if first is not None:
             rollout = replace(rollout, state=first)
         return rollout.with_success(successes) if successes else rollout
@@ -238,7 +238,7 @@ class ArrayRunner(SingleAgentEnvRunner):
             self._acting = self.module, policy_of(self.module)
         return self._acting[1]
 
-    def _told(
+    def _make_rollout(
         self,
         seen_T: NDArray[Any],
         actions_T: NDArray[Any],
@@ -347,7 +347,7 @@ class ArrayRunner(SingleAgentEnvRunner):
 
     def _restart(self, overdue_N: NDArray[np.bool_], limit: StepLimit) -> None:
         """Begin new episodes in these environments."""
-        _log.warning("environment %s: %s", self.config.env, limit.told(int(overdue_N.sum())))
+        _log.warning("environment %s: %s", self.config.env, limit.warning(int(overdue_N.sum())))
         self._now = self._flatten(limit.restart(overdue_N))
         for x_N in (self._earned_N, self._steps_N, self._discounted_N):
             x_N[overdue_N] = 0
@@ -369,7 +369,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
         if components is None and self.env is not None:
             state[ROUTE] = {
-                "env": _pickled(self.env, self.config.env),
+                "env": _pickle_env(self.env, self.config.env),
                 "noise": self._noise.get_state(),
                 "chance": self._chance.bit_generator.state,
                 "way": self._way,
@@ -398,7 +398,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         self._needs_initial_reset = self._now is None
 
 
-def _pickled(env: Any, name: Any) -> bytes | None:
+def _pickle_env(env: Any, name: Any) -> bytes | None:
     """The pickled environments; None, with a warning, if they cannot be pickled."""
     if isinstance(env, SyncVectorEnv):
         env = copy(env)
@@ -407,7 +407,7 @@ def _pickled(env: Any, name: Any) -> bytes | None:
         env.env_fns = ()
     try:
         return cloudpickle.dumps(env)  # type: ignore[no-any-return]
-    except Exception as error:  # noqa: BLE001 - whatever an environment holds may refuse in its own way
+    except Exception as error:  # noqa: BLE001 - an environment's parts raise errors of any type
         if log_once(f"unpicklable {name}"):
             _log.warning("environment %s cannot be pickled (%s): a resumed run begins new episodes.", name, error)
         return None

@@ -21,14 +21,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.control import translation
-from loomrl.algorithms.control.algorithm import Brought, ControlStep, collected
+from loomrl.algorithms.control.algorithm import Brought, ControlStep, collect_fragment
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.learner import OURS, PartsLearner, Work
 from loomrl.algorithms.control.module import ActorModule
-from loomrl.algorithms.control.nstep import NStep
-from loomrl.algorithms.control.replay import Drawn, Ring
 from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.learners import unwrapped
+from loomrl.algorithms.control.step_replay import Drawn, NStep, Ring
+from loomrl.algorithms.learners import unwrap_errors
 from loomrl.config import control as kinds
 from loomrl.control.network import Actor, Twins
 from loomrl.control.space import acts, seen
@@ -90,14 +89,15 @@ class SACLearner(PartsLearner):
         self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
         self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
         self._owed = 0.0
-        self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
+        self._critics = list(self.own.critics.parameters())
+        self._targets = list(self.own.targets.parameters())
         most = OF_MOST * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
         self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
 
     def learn(self, work: Work) -> int:
         """Store the steps, then make the updates that are due."""
         settings = self.config.settings
-        for rollout, rewards in zip(work.rollouts, self.scaled(work.rollouts), strict=True):
+        for rollout, rewards in zip(work.rollouts, self.scale_rewards(work.rollouts), strict=True):
             self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
             self.ring.append(self._steps(rollout, rewards.numpy()))
             self._owed += rollout.env_steps() * settings.updates_per_step
@@ -125,7 +125,7 @@ class SACLearner(PartsLearner):
         with torch.no_grad():
             torch._foreach_lerp_(self._targets, self._critics, settings.tau)
         if settings.replay.prioritized is not None:
-            self.ring.surprised(drawn, error_2B.abs().mean(0).cpu().numpy())
+            self.ring.update_priorities(drawn, error_2B.abs().mean(0).cpu().numpy())
         self.log(Metric.POLICY_ENTROPY, -logp_B.mean())
 
     def _wanted_entropy(self, seen_B: Tensor) -> Tensor | float:
@@ -133,7 +133,7 @@ class SACLearner(PartsLearner):
         mask = self.own.net.mask
         if mask is None or self.config.settings.target_entropy is not None:
             return float(self._target_entropy)
-        return OF_MOST * mask.allowed(seen_B).sum(-1).clamp(min=1).log()  # type: ignore[no-any-return]
+        return OF_MOST * mask.permits(seen_B).sum(-1).clamp(min=1).log()  # type: ignore[no-any-return]
 
     def _critics_step(self, batch: Batch, drawn: Drawn, features_B: Tensor, temperature: Tensor) -> Tensor:
         own = self.own
@@ -324,21 +324,21 @@ class SAC(ControlStep, stock.SAC):
         """Set up, with no requests in flight; an error of a remote learner's replay memory keeps its type."""
         self._turns = 0
         """Counts restarts: restored, or moved to another stage."""
-        with unwrapped():
+        with unwrap_errors():
             super().setup(config)
 
-    def sampled(self, *, random: bool = False) -> list[Rollout]:
+    def collect_rollouts(self, *, random: bool = False) -> list[Rollout]:
         """Random until there is enough to learn from. Remote runners then continue to sample while the learner
         works.
         """
-        rollouts = super().sampled(random=random or self._is_blind)
+        rollouts = super().collect_rollouts(random=random or self._is_blind)
         self._ask(random=random or self._is_blind)
         return rollouts
 
-    def asked(self, random: bool) -> list[Brought]:
+    def fetch_results(self, random: bool) -> list[Brought]:
         """The runners' results requested during the last update; a late one is part of the next."""
         if not self.config.num_env_runners:
-            return super().asked(random)
+            return super().fetch_results(random)
         self._ask(random=random)
         tags = list(self._errands().values())
         if not tags:  # by which RLlib understands all that is under way
@@ -351,7 +351,9 @@ class SAC(ControlStep, stock.SAC):
         group = self.env_runner_group
         for runner, tag in self._errands().items():
             if not group.num_in_flight_async_reqs(tag):
-                group.foreach_env_runner_async(partial(collected, random=random), tag, remote_worker_ids=[runner])
+                group.foreach_env_runner_async(
+                    partial(collect_fragment, random=random), tag, remote_worker_ids=[runner]
+                )
 
     def _errands(self) -> dict[int, str]:
         """Living remote runners with the names of their requests; a dead one has none in flight."""
@@ -381,8 +383,8 @@ class SAC(ControlStep, stock.SAC):
                     trained += learner.learn(Work(tuple(made)))
                 steps += sum(rollout.env_steps() for rollout in made)
                 rollouts += made
-        self.brought(rollouts, [runner.get_metrics()])
-        self.metrics.aggregate([learner.told(trained)], key=LEARNER_RESULTS)
+        self.record_rollouts(rollouts, [runner.get_metrics()])
+        self.metrics.aggregate([learner.report_metrics(trained)], key=LEARNER_RESULTS)
         self.updates += AT_ONCE
 
     @override

@@ -1,4 +1,4 @@
-"""Translation of RLlib's names for settings into ours, with a message for those without a counterpart.
+"""RLlib's settings: their names translated into ours, and features that need RLlib's own runner and learner.
 
 An attribute of an RLlib configuration that differs from its initial value was set by the user, whether by
 `training(lr=…)`, by `config.lr = …` or by a dictionary of Tune.
@@ -9,8 +9,11 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from math import inf
 from typing import Any
 
+from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
-from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.rllib.utils import force_list
 
 from loomrl.errors import ConfigError
 
@@ -28,7 +31,7 @@ class Word:
     instead: str
 
 
-def named(name: str, instead: str = "a number is needed, which schedules of ours then change") -> Word:
+def rename(name: str, instead: str = "a number is needed, which schedules of ours then change") -> Word:
     """The same setting under another name; RLlib's lists are schedules, which ours are not."""
     return Word(lambda value: None if isinstance(value, list | tuple) else {name: value}, f"{name}: {instead}")
 
@@ -54,8 +57,8 @@ ALIASES = {"optimization_config": "optimization", "train_batch_size_per_learner"
 SCHEDULE = "schedule={kind: linear}, cosine or adaptive, which lets learning_rate fall over `steps`"
 NETWORK = "network.hidden, network.activation, or rl_module(model_config=…)"
 COMMON = {
-    "gamma": named("gamma"),
-    "grad_clip": named("clip_norm"),
+    "gamma": rename("gamma"),
+    "grad_clip": rename("clip_norm"),
     "grad_clip_by": only("global_norm", instead="clip_norm, which shortens the whole gradient"),
     "model": only(instead=NETWORK),
     "optimizer": only({}, instead="learning rates by their names; the optimizer is Adam"),
@@ -63,11 +66,11 @@ COMMON = {
     "num_aggregator_actors_per_learner": only(0, instead="num_env_runners; nothing aggregates between them and us"),
 }
 PPO = COMMON | {
-    "lr": named("learning_rate", SCHEDULE),
+    "lr": rename("learning_rate", SCHEDULE),
     "lr_schedule": only(None, instead=SCHEDULE),
-    "lambda_": named("gae_lambda"),
+    "lambda_": rename("gae_lambda"),
     "clip_param": Word(lambda value: {"clip.low": value, "clip.high": value}, "clip"),
-    "entropy_coeff": named("entropy_coefficient", "it falls to entropy_floor over `steps`"),
+    "entropy_coeff": rename("entropy_coefficient", "it falls to entropy_floor over `steps`"),
     "entropy_coeff_schedule": only(None, instead="entropy_coefficient, which falls to entropy_floor over `steps`"),
     "vf_loss_coeff": Word(lambda value: {"value_coefficient": 2 * value}, "value_coefficient"),  # of half the square
     "vf_clip_param": Word(
@@ -79,22 +82,22 @@ PPO = COMMON | {
     "kl_target": only(instead="target_kl, which ends an update that has moved the policy so far"),
     "use_critic": only(True, instead="value_coefficient and gae_lambda; the critic is always there"),
     "use_gae": only(True, instead="gae_lambda=1, which is the return itself less the value"),
-    "num_epochs": named("epochs"),
-    "minibatch_size": named("minibatch_size"),
-    BATCH: named("rollout_fragment_length"),
+    "num_epochs": rename("epochs"),
+    "minibatch_size": rename("minibatch_size"),
+    BATCH: rename("rollout_fragment_length"),
     "shuffle_batch_per_epoch": only(True, instead="epochs, each of which is shuffled"),
 }
 SAC = COMMON | {
     "lr": only(None, instead="actor_rate, critic_rate and temperature_rate"),
-    "actor_lr": named("actor_rate", "rates of sac stay as they are"),
-    "critic_lr": named("critic_rate", "rates of sac stay as they are"),
-    "alpha_lr": named("temperature_rate", "rates of sac stay as they are"),
-    "tau": named("tau"),
-    "initial_alpha": named("initial_temperature"),
+    "actor_lr": rename("actor_rate", "rates of sac stay as they are"),
+    "critic_lr": rename("critic_rate", "rates of sac stay as they are"),
+    "alpha_lr": rename("temperature_rate", "rates of sac stay as they are"),
+    "tau": rename("tau"),
+    "initial_alpha": rename("initial_temperature"),
     "target_entropy": Word(lambda value: {"target_entropy": None if value == "auto" else value}, "target_entropy"),
-    "n_step": named("n_step", "one number of steps; they are not drawn"),
-    BATCH: named("batch"),
-    "num_steps_sampled_before_learning_starts": named("warmup"),
+    "n_step": rename("n_step", "one number of steps; they are not drawn"),
+    BATCH: rename("batch"),
+    "num_steps_sampled_before_learning_starts": rename("warmup"),
     "training_intensity": only(None, instead="updates_per_step, which is training_intensity / batch"),
     "replay_buffer_config": Word(_replay, "replay={capacity, memory_gb, prioritized: {alpha, beta}}"),
     "twin_q": only(True, instead="twin critics, which sac always has"),
@@ -110,8 +113,8 @@ SAC = COMMON | {
     "_use_beta_distribution": only(False, instead="RLlib's SAC"),
 }
 OFFLINE = COMMON | {
-    "lr": named("learning_rate", "rates of bc and iql stay as they are"),
-    BATCH: named("batch"),
+    "lr": rename("learning_rate", "rates of bc and iql stay as they are"),
+    BATCH: rename("batch"),
     "num_epochs": only(1, instead="train.steps, which counts updates"),
     "minibatch_size": only(None, instead="batch"),
     "shuffle_batch_per_epoch": only(False, True, instead="batch, which is drawn at random"),
@@ -144,7 +147,7 @@ MODEL: dict[str, Callable[[Any], Changes]] = {
 USUAL = asdict(DefaultModelConfig())
 
 
-def asked(config: Any, base: Any, told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def changed_settings(config: Any, base: Any, told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """The settings that differ both from an untouched configuration and from those that we set ourselves."""
     found = {name: getattr(config, name) for name in names if hasattr(base, name)}
     return {
@@ -154,7 +157,7 @@ def asked(config: Any, base: Any, told: Mapping[str, Any], names: Iterable[str])
     }
 
 
-def translated(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
+def translate(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
     """Our settings of the same meaning; a ConfigError names an alternative for every one without counterpart."""
     changes = Changes()
     refused = []
@@ -172,7 +175,7 @@ def translated(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
 
 def refuse_unsupported(config: Any, base: Any) -> None:
     """A ConfigError for settings that neither we nor RLlib's own runner and learner support."""
-    found = asked(config, base, {}, UNSUPPORTED)
+    found = changed_settings(config, base, {}, UNSUPPORTED)
     if found:
         said = "; ".join(f"{name.rstrip('_')}={value!r}: use {UNSUPPORTED[name]}" for name, value in found.items())
         raise ConfigError(f"{config.algo_class.__name__} cannot do this: {said}.")
@@ -208,3 +211,44 @@ def network(model: Mapping[str, Any]) -> tuple[Changes, list[str]]:
 def _has(name: str, value: Any) -> bool:
     """True if our networks have that activation."""
     return name != "fcnet_activation" or value in ("tanh", "relu", "silu", "swish", "gelu")
+
+
+CONNECTORS = ("_env_to_module_connector", "_module_to_env_connector", "_learner_connector")
+EPISODE_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
+
+
+def reasons(config: Any, *, settings: Iterable[str], model: Iterable[str]) -> tuple[str, ...]:
+    """The features of this configuration that our runner and learner do not support, by name; empty if there are none.
+
+    Beside the visible ones, these are `settings` of RLlib and those of a `model` that only RLlib's own support.
+    """
+    found = [name.strip("_") for name in CONNECTORS if getattr(config, name, None) is not None]
+    found += [f"{name.strip('_')}={getattr(config, name)!r}" for name in settings]
+    found += [f"model_config.{name}" for name in model]
+    learner = config._learner_class
+    if learner is not None and not issubclass(learner, config.fast_learner):
+        found.append(f"learner_class={learner.__name__}")
+    if config.is_multi_agent:
+        found.append("several policies (multi_agent)")
+    if config.batch_mode != "truncate_episodes" and not config.in_evaluation:
+        found.append(f"batch_mode={config.batch_mode!r}")
+    if config.env_runner_cls not in (None, config.fast_runner, SingleAgentEnvRunner):
+        found.append(f"env_runner_cls={config.env_runner_cls.__name__}")
+    found += [f"callback {name}" for name in EPISODE_CALLBACKS if _listens(config, name)]
+    if _recurrent(config):
+        found.append("a module with memory")
+    return tuple(found)
+
+
+def _listens(config: Any, name: str) -> bool:
+    classes = [cls for cls in force_list(config.callbacks_class) if cls is not None]
+    overridden = any(getattr(cls, name, None) is not getattr(RLlibCallback, name) for cls in classes)
+    return overridden or bool(getattr(config, f"callbacks_{name}", None))
+
+
+def _recurrent(config: Any) -> bool:
+    spec = getattr(config, "_rl_module_spec", None)
+    cls = getattr(spec, "module_class", None)
+    if cls is not None and getattr(cls, "get_initial_state", None) is not RLModule.get_initial_state:
+        return True
+    return bool(model_of(config).get("use_lstm"))

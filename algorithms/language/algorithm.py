@@ -1,10 +1,10 @@
-"""RLlib's Algorithm of token policies: curriculum → rollouts → hub → lease → update → publish → checkpoint and ack."""
+"""RLlib's Algorithm of token policies: groups from a source → update → publish → checkpoint."""
 
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +13,28 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from typing_extensions import override
 
-from loomrl.algorithms.control.origin import peeked
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
-from loomrl.algorithms.language.collector import Collector, opened_collector
 from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.evaluations import Evaluations
 from loomrl.algorithms.language.league import open_league
 from loomrl.algorithms.language.lesson import Lesson
-from loomrl.algorithms.language.measure import queue_wait, staleness
-from loomrl.algorithms.language.pace import Pace
+from loomrl.algorithms.language.lora import Adapter
 from loomrl.algorithms.language.publish import Probing, Publisher
-from loomrl.algorithms.language.rollout.engines import shared_engines
-from loomrl.algorithms.language.rollout.evaluations import Evaluations
-from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
-from loomrl.algorithms.language.rollout.underway import Underway
-from loomrl.algorithms.language.saved import save_policy
-from loomrl.algorithms.language.served.collector import ServedCollector
-from loomrl.algorithms.language.steering import steered_by
-from loomrl.algorithms.language.stream import Stream
-from loomrl.algorithms.learners import own_settings, training_data, unwrapped
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.language.resolved import Resolved
+from loomrl.algorithms.language.runner_group import RunnerGroup, open_shared_engines
+from loomrl.algorithms.language.source import Source, open_source
+from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.schedule import open_schedule
-from loomrl.config import EvaluationConfig, LanguagePolicy, Sampling
+from loomrl.algorithms.timing import Pace, Phases
+from loomrl.config import EvaluationConfig, LanguagePolicy, LanguageWeave, Sampling
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
-from loomrl.feedback.content import Contents
 from loomrl.gym.held_out import HeldOut
-from loomrl.gym.rewards import open_shaping
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
+from loomrl.inference.model import open_model, open_tokenizer, save_model
+from loomrl.inference.preferred import name_objectives
+from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Weights
 from loomrl.run.ledger import VersionLedger
 from loomrl.run.record import begin_run
@@ -58,8 +52,6 @@ class Language(Placed):
     """Trains a token policy with any of the language algorithms, chosen by the settings."""
 
     config: LanguageConfig
-    stopped: str | None = None
-    """The reason why the run has ended, once it has."""
     is_warm = False
     """True once the warm start is done."""
     listen: Callable[[int, Mapping[str, float]], None] = staticmethod(lambda done, metrics: None)
@@ -83,51 +75,44 @@ class Language(Placed):
     @override
     def training_step(self) -> None:
         """One update of the policy with everything that belongs to it, to be read from top to bottom."""
-        self.warm_up()
-        collector = self.collector
+        self.begin()
+        source = self.source
         clock = Phases()
-        pace = Pace(self._runners.worked)
-        actor = self._actor(self._acting)
+        pace = Pace(self._runners.request_work)
         with clock(Metric.TIME_HUB):
-            if self._stream is None:
-                groups, failures = collector.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, self._runners.play))
-            else:
-                groups, failures = self._stream.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, lambda ask: ask()))
-        metrics = collector.measured(groups, failures) | staleness(groups, collector.done)
-        waited: dict[str, float] = {Metric.TIME_QUEUE: queue_wait(groups, time.time())}
-        metrics |= waited if self._stream else pace.engines(clock.spent(Metric.TIME_ROLLOUT))
-        with clock(Metric.TIME_LEARN), pace.learning() if self._stream else nullcontext():
+            groups, metrics = source.collect(self._actor(self._acting), clock)
+        with clock(Metric.TIME_LEARN), pace.learning():
             metrics |= self._learn(groups)
         with clock(Metric.TIME_PUBLISH):
-            if self._experiment.data is None and (collector.done + 1) % self._experiment.rollout.publish_every == 0:
-                self._publish(collector.done + 1)
+            if source.samples_with(source.done + 1):
+                self._publish(source.done + 1)
         metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
-        collector.advance(groups)
+        source.advance(groups)
         stop = self._stopper.observe(metrics.get(Metric.SUCCESS, 0.0), metrics.get(Metric.POLICY_KL, 0.0))
-        if self._stream is not None:
-            metrics |= pace.engines(pace.seconds()) | pace.overlap()
-        if self.evaluations.is_due(collector.done, last=bool(stop or collector.over)):
+        metrics |= source.timing(pace, clock)
+        if self.evaluations.is_due(source.done, last=bool(stop or source.over)):
             with clock(Metric.TIME_EVALUATE):
-                metrics |= self.evaluations.judge(collector.done, self._stopper)
+                metrics |= self.evaluations.judge(source.done, self._stopper)
             stop = self._stopper.stopped
         metrics |= clock.seconds()
         metrics[Metric.TIME_CHECKPOINT] = self._last_checkpoint_s
         self._last_checkpoint_s = 0.0
         self._report(metrics)
-        stop = stop or collector.over
-        if stop is not None and self._stream is not None:
-            self._stream.pause()
+        self._end(stop or source.over)
         is_best = self.evaluations.are_made and self._ledger.is_best(self._score())
-        if stop is not None or is_best or collector.done % self._experiment.train.checkpoint_every == 0:
+        if self.stopped is not None or is_best or source.done % self._experiment.train.checkpoint_every == 0:
             self._checkpoint()
-        self.stopped = stop
+
+    def _end(self, reason: str | None) -> None:
+        """End the run if there is a reason to."""
+        if reason is not None:
+            self.source.end(reason)
 
     def _learn(self, groups: Sequence[Group]) -> dict[str, float]:
         """Advantages and optimizer steps, on all learners."""
         algorithm = self.config.algorithm
-        collector = self.collector
-        rate = self._schedule.rate(collector.done)
-        lesson = collector.lesson(groups, algorithm)
+        rate = self._schedule.rate(self.done)
+        lesson = self.source.lesson(groups, algorithm)
         metrics: dict[str, float] = {Metric.LEARNING_RATE: rate, Metric.GROUPS_DROPPED: float(lesson.dropped)}
         metrics |= lesson.metrics
         if not lesson.samples:
@@ -147,7 +132,7 @@ class Language(Placed):
         rng = np.random.default_rng([self._experiment.seed, self._updates_made])
         self._updates_made += 1
         shares = lesson.shares(optimizer, rate, learners=learners, rng=rng)
-        with unwrapped():
+        with unwrap_errors():
             results = self.learner_group.update(training_data=training_data(shares))
         self.metrics.aggregate(results, key="learners")
         found = self.metrics.peek(("learners", DEFAULT_MODULE_ID))
@@ -173,7 +158,7 @@ class Language(Placed):
 
     def _first_of(self, call: Callable[[Any], Any]) -> Any:
         """Call all learners together; returns the first one's result."""
-        with unwrapped():
+        with unwrap_errors():
             results = list(self.learner_group.foreach_learner(call))
             for result in results:
                 if not result.ok:
@@ -193,14 +178,13 @@ class Language(Placed):
         open_league(self._experiment, self._mixture)  # refused before anything is built
         check_turn_limit(self._experiment.rollout.turn_limit, self._mixture)
         ensure_origin(config.resolved, self._mixture, self._db)
-        self._collector: Collector | ServedCollector | None = None
-        self._stream: Stream | None = None
+        self._source: Source | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
         optimizer = config.algorithm.optimizer
         updates = self._experiment.train.updates
         self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
-        fleet = shared_engines(config.resolved)
+        fleet = open_shared_engines(config.resolved)
         if fleet is not None:
             self._open.enter_context(fleet)
             self.config = config.sampling_from(fleet.client())
@@ -208,9 +192,9 @@ class Language(Placed):
         self._runners = RunnerGroup(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s, fleet=fleet)
         self._publisher = Publisher(self._runners, self._first_of, Probing.of_run(config))
 
-    def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
+    def begin(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
         """Train on demonstrations once, before the first update; then store the first policy version."""
-        collector = self.collector
+        source = self.source
         if self.is_warm:
             return
         done = 0
@@ -221,20 +205,21 @@ class Language(Placed):
         wanted = wants_reference(self.config.resolved)
         self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
-        self._publish(collector.done)
+        self._publish(source.done)
         if self.evaluations.are_made:
-            self.evaluations.judge(collector.done, self._stopper)
+            self.evaluations.judge(source.done, self._stopper)
         self._checkpoint()
-        self.stopped = self._stopper.stopped
+        self._end(self._stopper.stopped)
 
     @property
-    def collector(self) -> Collector | ServedCollector:
-        """The run's collector, opened on first use; it resumes the run of this id."""
-        if self._collector is None:
-            self._collector = self._open_collector()
-        return self._collector
+    def source(self) -> Source:
+        """The source of the run's groups, opened on first use; it resumes the run of this id."""
+        if self._source is None:
+            self._open_source()
+        assert self._source is not None
+        return self._source
 
-    def _open_collector(self) -> Collector | ServedCollector:
+    def _open_source(self) -> None:
         experiment = self._experiment
         came_from = self._came_from
         run = run_id(self.config.run, experiment.name)
@@ -242,27 +227,16 @@ class Language(Placed):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         parent = experiment.parent if came_from is None else came_from["parent"]
         claim = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
-        collector: Collector | ServedCollector
-        if experiment.data is not None:
-            contents = self._open.enter_context(Contents(experiment.store_url))
-            collector = ServedCollector(self.config.resolved, run, self._mixture, contents=contents, db=self._db)
-        else:
-            further = list(open_shaping(experiment.rewards).weights)
-            steered = steered_by(self.config.algorithm, self._mixture, further)
-            collector = self._open.enter_context(opened_collector(experiment, run, self._mixture, steered=steered))
-        self._collector = collector
+        opened = open_source(self.config.resolved, run, self._mixture, runners=self._runners, db=self._db)
+        self._source = self._open.enter_context(opened)
         self.evaluations = Evaluations(experiment.evaluation, self.config.algorithm.sampling, self.trial)
-        self._ledger = collector.ledger(self._db, claim)
+        self._ledger = self._source.ledger(self._db, claim)
         self._stopper = Stopper(experiment.train.stop)
-        if experiment.asynchronous and isinstance(collector, Collector):
-            underway = Underway(self._runners, turn_timeout_s=experiment.rollout.turn_timeout_s)
-            self._stream = Stream(collector, underway)
         if came_from is None:
             self._resume()
         else:
             self._load_progress({**came_from, "cursor": 0, "replay": {}})  # the hub is another one, and empty
             self._ledger.load_state_dict(came_from)
-        return collector
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -274,9 +248,9 @@ class Language(Placed):
             torch.save(self._state(), folder / "state.pt")
             adapter = self._first_of(lambda learner: learner.adapter())
             save_policy(self.config.resolved, self._weights(), adapter, folder)
-            self._ledger.offer(self.collector.done, self._score())
-            self.collector.admit(self._ledger.checkpoints.url(self.collector.done))
-            self._ledger.commit(self.collector.done, folder, self._progress())
+            self._ledger.offer(self.done, self._score())
+            progress = self.source.checkpoint_state(self._ledger.checkpoints.url(self.done))
+            self._ledger.commit(self.done, folder, {**progress, "stopper": self._stopper.state_dict()})
         self._last_checkpoint_s = time.perf_counter() - begun
 
     def _resume(self) -> None:
@@ -286,16 +260,12 @@ class Language(Placed):
                 return
             folder, state = found
             self._load_progress(state)
-            self.stopped = self._stopper.stopped
+            self._end(self._stopper.stopped)
             self._ledger.believe(state)
             self._load_state(torch.load(folder / "state.pt", weights_only=True))
 
-    def _progress(self) -> dict[str, Any]:
-        """The run's progress, as JSON."""
-        return {**self.collector.state_dict(), "stopper": self._stopper.state_dict()}
-
     def _load_progress(self, state: Mapping[str, Any]) -> None:
-        self.collector.load_state_dict(state)
+        self.source.load_state_dict(state)
         self._stopper.load_state_dict(state["stopper"])
 
     def _state(self) -> dict[str, Any]:
@@ -315,13 +285,13 @@ class Language(Placed):
         self._updates_made = state["updates_made"]
         self.is_warm = state["is_warm"]
         self._iteration = state["iteration"]
-        self._publish(self.collector.done)
+        self._publish(self.done)
 
     @override
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The whole algorithm, for RLlib's own checkpoints."""
-        progress = self._progress() | self._ledger.state_dict() | {"experiment": self._experiment.sha256}
-        return {"state": self._state(), "line": progress}
+        progress = {**self.source.state_dict(), "stopper": self._stopper.state_dict(), **self._ledger.state_dict()}
+        return {"state": self._state(), "line": {**progress, "experiment": self._experiment.sha256}}
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -331,26 +301,48 @@ class Language(Placed):
                 f"the checkpoint is of experiment {state['line']['experiment'][:12]}, this is "
                 f"{self._experiment.sha256[:12]}. Restore it into the experiment it was made with."
             )
-        self._collector = None
+        self._source = None
         self._came_from = state["line"]
         self._load_state(state["state"])
 
     def take_over(self, path: Any) -> None:
         """Start a run from another experiment's checkpoint, with our settings; its version is the parent."""
-        self._collector, self._came_from = None, (state := peeked(path, self.STATE_FILE_NAME))["line"]
+        state = load_state_file(path, self.STATE_FILE_NAME)
+        self._source = None
+        self._came_from = state["line"]
         with own_settings(self.learner_group):
             self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
 
     def keep(self) -> str:
         """The id of the current version, which has a checkpoint from now on."""
-        if self._ledger.parent != (version := f"{self.collector.run}/{self.collector.done}"):
+        if self._ledger.parent != (version := f"{self.source.run}/{self.done}"):
             self._checkpoint()
         return version
 
     @property
+    def done(self) -> int:
+        """Updates made: the number of the present version."""
+        return self.source.done
+
+    @property
+    def limit(self) -> int:
+        """The value of `done` at the end."""
+        return self.source.limit
+
+    @property
+    def stopped(self) -> str | None:
+        """The reason why the run has ended; None while it has not."""
+        return self.source.over
+
+    def end(self, reason: str) -> None:
+        """Keep the present version, and make no further update."""
+        self.keep()
+        self.source.end(reason)
+
+    @property
     def claim(self) -> Claim:
         """Ours on the run."""
-        self.collector  # noqa: B018 - opens it
+        self.source  # noqa: B018 - opens it
         return self._ledger.claim
 
     @property
@@ -365,7 +357,7 @@ class Language(Placed):
 
     def _score(self) -> float | None:
         """The current version's claim to be the best one."""
-        return self.collector.score(self.evaluations.score(self.collector.done, self._stopper.mean))
+        return self.source.score(self.evaluations.score(self.done, self._stopper.mean))
 
     # -- evaluation -------------------------------------------------------------------------------------------------
 
@@ -378,10 +370,10 @@ class Language(Placed):
 
     def trial(self, name: str, settings: EvaluationConfig, sampling: Sampling | None = None) -> list[Trajectory]:
         """The current policy's attempts at the held-out tasks, in the order of the tasks."""
-        if self._acting != self.collector.done:
-            self._publish(self.collector.done)
+        if self._acting != self.done:
+            self._publish(self.done)
         actor = self._actor(self._acting, sampling)
-        held_out = HeldOut(self._mixture, settings, run=self.collector.run, name=name, policy=actor)
+        held_out = HeldOut(self._mixture, settings, run=self.source.run, name=name, policy=actor)
         return held_out.play_all(self._runners.play)
 
     @override
@@ -396,7 +388,7 @@ class Language(Placed):
         return False
 
     def _report(self, metrics: Mapping[str, float]) -> None:
-        self.listen(self.collector.done, metrics)
+        self.listen(self.done, metrics)
         for name, value in metrics.items():
             self.metrics.log_value((METRICS, str(name)), float(value), window=1)
         self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)
@@ -406,3 +398,20 @@ class Language(Placed):
         """Release learners, runners, hub and LoomDB."""
         super().cleanup()
         self._open.close()
+
+
+def save_policy(resolved: Resolved, weights: Weights, adapter: Adapter | None, folder: Path) -> None:
+    """`model/`, with low-rank additions merged; `adapter/`, for peft to add to the run's original model."""
+    origin = resolved.origin
+    settings = resolved.algorithm.model
+    trusts = settings.trust_remote_code
+    model = open_model(origin, dtype=settings.dtype, trust_remote_code=trusts)
+    model.load_state_dict(weights)
+    tokenizer = open_tokenizer(origin, trust_remote_code=trusts)
+    if isinstance(resolved.algorithm, LanguageWeave):
+        name_objectives(tokenizer, resolved.algorithm.tree.names)
+    save_model(model, tokenizer, folder / "model", vision=open_vision(origin, trust_remote_code=trusts))
+    if adapter is not None:
+        adapter.save(
+            folder / "adapter", base=settings.path or f"{resolved.experiment.artifact_url}/{resolved.built_name}"
+        )

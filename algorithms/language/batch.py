@@ -18,7 +18,7 @@ from loomrl.algorithms.language.packing import MicroBatch, Packed, Sample, Updat
 from loomrl.algorithms.losses import kl_estimate
 
 if TYPE_CHECKING:
-    from loomrl.algorithms.language.estimate import Column
+    from loomrl.algorithms.language.advantage import Column
 
 
 Kind = Literal["imitate", "reinforce", "prefer", "weigh", "follow"]
@@ -112,7 +112,7 @@ def kl(logp: NDArray[np.floating], reference: NDArray[np.floating], estimator: A
     return made
 
 
-def gathered(found: dict[int, Any]) -> dict[int, Any]:
+def gather(found: dict[int, Any]) -> dict[int, Any]:
     """The results of all learners, on each of them."""
     if not dist.is_initialized():
         return found

@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from loomrl.algorithms.language.build import build_reading, build_seeing
 from loomrl.algorithms.language.corpus import NO_WAYS, Ways, conversations, demonstrations
-from loomrl.algorithms.language.model.build import build_reading
-from loomrl.algorithms.language.model.build_vision import build_seeing
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.resolved import Resolved
-from loomrl.algorithms.language.steering import steered_by
+from loomrl.algorithms.language.steering import open_steering
 from loomrl.algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
 from loomrl.config import DPO, KTO, Architecture, CosineRate, LanguageModel, LanguageWeave
@@ -53,7 +52,7 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
         artifacts.put_folder(resolved.built_name, checkpoint / "model")
         shutil.rmtree(checkpoint.parent)
         return
-    model, tokenizer, vision = _given(algorithm.model) if algorithm.model.path else _new(resolved, mixture)
+    model, tokenizer, vision = _open_given(algorithm.model) if algorithm.model.path else _new(resolved, mixture)
     if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
         attach(model, algorithm.experts, algorithm.expert_rank, seed=experiment.seed)
     with tempfile.TemporaryDirectory(prefix="loomrl-model-") as folder:
@@ -61,7 +60,7 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
         artifacts.put_folder(resolved.built_name, Path(folder))
 
 
-def _given(settings: LanguageModel) -> Opened:
+def _open_given(settings: LanguageModel) -> Opened:
     """The model of a path."""
     folder = str(settings.path)
     trusts = settings.trust_remote_code
@@ -78,7 +77,7 @@ def _new(resolved: Resolved, mixture: TaskMixture) -> Opened:
     algorithm = resolved.algorithm
     architecture = algorithm.model.build or Architecture()
     draws = _draws(resolved, mixture)
-    told = conversations(draws, algorithm.warm_start, seed=experiment.seed, ways=_ways(resolved))
+    told = conversations(draws, algorithm.warm_start, seed=experiment.seed, ways=_ways(resolved), texts=TEXTS)
     messages = [message for said in islice(told, TEXTS) for message in said]
     if architecture.vision is None and pictures_of(messages):
         raise ConfigError(
@@ -129,7 +128,7 @@ def _draws(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[BaseEnvir
     experiment = resolved.experiment
     curriculum = open_task_source(mixture, experiment.curriculum, seed=experiment.seed)
     rng = random.Random(f"{experiment.seed}/corpus")
-    steered = steered_by(resolved.algorithm, mixture, list(open_shaping(experiment.rewards).weights))
+    steered = open_steering(resolved.algorithm, mixture, list(open_shaping(experiment.rewards).weights))
     while True:
         draw = curriculum.draw(rng)
         if steered is not None:

@@ -9,21 +9,19 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Self
 
-from loomrl.algorithms.language.league import League, held, open_league
+from loomrl.algorithms.language.group_replay import Replay, replay_metrics
+from loomrl.algorithms.language.league import League, needed_versions, open_league
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
-from loomrl.algorithms.language.measure import measure
-from loomrl.algorithms.language.origin import stops_of
-from loomrl.algorithms.language.replay import Replay
-from loomrl.algorithms.language.replay import measured as replayed
-from loomrl.algorithms.language.resolved import Algorithms, Resolved
+from loomrl.algorithms.language.measure import measure, staleness
+from loomrl.algorithms.language.resolved import Algorithms, Resolved, stops_of
 from loomrl.algorithms.language.steering import Steered
+from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
 from loomrl.errors import Conflict, HubError, LeaseLost
 from loomrl.gym.curriculum import TaskDraw, TaskOutcome, family_key
@@ -31,12 +29,13 @@ from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.memory import MemoryBank
 from loomrl.gym.rewards import Shaping, open_shaping
 from loomrl.gym.task_mixture import TaskMixture, TaskSource, open_task_source
-from loomrl.hub import GroupPlan, Hub, Lease, Selection, open_hub
+from loomrl.hub import GroupPlan, Hub, Lease, Selection
 from loomrl.hub.shard import MOST_AT_ONCE
 from loomrl.run.ledger import VersionLedger
-from loomrl.store import RECONNECT_S, LoomDB, beside, open_store
+from loomrl.store import LoomDB
 from loomrl.store.notes import Notes
 from loomrl.store.runs import Claim, hold
+from loomrl.telemetry.metric import Metric
 from loomrl.types import Failure, Group, Trajectory
 
 _log = logging.getLogger(__name__)
@@ -45,19 +44,9 @@ TRIES = 3
 """Number of tries of an update, each with other tasks, while every group of it fails."""
 
 
-class Ahead(Protocol):
-    """Groups begun before their turn, which a collector resumes with."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state needed to resume, as JSON."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-
-
-@dataclass(slots=True)
+@dataclass(kw_only=True)
 class Collector:
-    """Collects attempts for one run and holds their leases.
+    """The attempts of one run that its runners play, and the leases on them: the base of two sources.
 
     `done` counts its updates, and is the version of the policy that acts.
     """
@@ -87,38 +76,40 @@ class Collector:
     """Groups to learn from again, if there is replay."""
     league: League | None = None
     """Draws opponents, if an environment's settings ask for it."""
-    stream: Ahead | None = None
-    """Groups begun beyond the present update, if rollouts do not wait for it."""
-    still_ours: Callable[[], None] = lambda: None
+    ended: str | None = None
+    """The reason why it ended before its last update."""
+    check_claim: Callable[[], None] = lambda: None
     """RunTaken once another process leads the run."""
 
-    def attempt(
-        self, policy: LanguagePolicy, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]
-    ) -> tuple[list[Group], list[Failure]]:
-        """This update's groups, leased, and what failed on the way to them.
-
-        What the hub has already is not played again. If all of it failed, other tasks are tried; families that keep
-        failing are quarantined.
-        """
-        failures: list[Failure] = []
-        self.hold()
-        for tries in range(TRIES):
-            plans = {plan.attempt.id: plan for plan in self._plans(policy, tries)}
-            stored = list(self.hub.replay(after=self.cursor, selection=Selection(run=self.run)))
-            attempts = {t.id: t for _, t in stored if t.id in plans}
-            fresh = play([plan for id, plan in plans.items() if id not in attempts])
-            played = self.store(sorted(self.shaping.shape(fresh), key=_by_plan))
-            self.reach(c for c, t in stored if t.id in plans)
-            everything = [*attempts.values(), *played]
-            failures += [attempt.failure for attempt in everything if attempt.failure is not None]
-            for case in self.tasks.quarantine.observe(everything):
-                _log.warning("quarantined: %s", case)
-            lease = self._lease(dict.fromkeys(plan.attempt.group for plan in plans.values()))
-            if lease.groups:
-                self.take(lease)
-                return self.in_order(lease.groups), failures
-        raise HubError(
-            f"update {self.done}: no group can be trained. Released so far: {self.causes()}.{_most_frequent(failures)}"
+    @classmethod
+    def of(
+        cls,
+        experiment: Experiment,
+        run: str,
+        hub: Hub,
+        notes: Notes,
+        mixture: TaskMixture,
+        *,
+        steered: Steered | None = None,
+        **own: Any,
+    ) -> Self:
+        """The source of a run at its beginning; `own` are the fields of the subclass."""
+        tasks = open_task_source(
+            mixture, experiment.curriculum, seed=experiment.seed, quarantine=experiment.rollout.quarantine
+        )
+        return cls(
+            experiment=experiment,
+            run=run,
+            hub=hub,
+            notes=notes,
+            mixture=mixture,
+            tasks=tasks,
+            shaping=open_shaping(experiment.rewards),
+            steered=steered,
+            replay=None if (replay := experiment.rollout.replay) is None else Replay(replay, hub, experiment.seed),
+            league=open_league(experiment, mixture),
+            clock=time.time,
+            **own,
         )
 
     @property
@@ -129,7 +120,15 @@ class Collector:
     @property
     def over(self) -> str | None:
         """The reason why no update is left."""
-        return f"all {self.done} updates done" if self.done >= self.limit else None
+        return self.ended or (f"all {self.done} updates done" if self.done >= self.limit else None)
+
+    def end(self, reason: str) -> None:
+        """Make no further update, unless one is asked for."""
+        self.ended = reason
+
+    def samples_with(self, version: int) -> bool:
+        """True if later groups are sampled with this version, so that engines need its weights."""
+        return version % self.experiment.rollout.publish_every == 0
 
     def lesson(self, groups: Sequence[Group], algorithm: Algorithms) -> Lesson:
         """The samples of this update: those of its groups, and of replayed ones."""
@@ -140,18 +139,18 @@ class Collector:
         made = lesson_of(algorithm, groups, version=self.done, stop=stop, again=again)
         multipliers = () if self.steered is None else self.steered.multipliers
         dropped = made.dropped + self.experiment.rollout.groups_per_update - len(groups)
-        metrics = replayed(groups, again, self.done) if self.replay else {}
+        metrics = replay_metrics(groups, again, self.done) if self.replay else {}
         return replace(made, dropped=dropped, multipliers=multipliers, metrics=metrics)
 
-    def measured(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:
+    def measure(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:
         """Metrics of this update's attempts."""
-        found = measure(groups, failures, family_of=family_key)
+        found = measure(groups, failures, family_of=family_key) | staleness(groups, self.done)
         for part in (self.steered, self.league):
-            found |= {} if part is None else part.measured(usable(groups))
+            found |= {} if part is None else part.metrics(usable(groups))
         return found
 
     def score(self, mean: float | None) -> float | None:
-        """By which the best version is chosen: this mean success unless it is 0, or the rating in a league."""
+        """The best version has the highest: this mean success unless it is 0, or the rating in a league."""
         return mean or None if self.league is None else self.league.rating
 
     def advance(self, groups: Sequence[Group]) -> None:
@@ -171,11 +170,6 @@ class Collector:
         self.done += 1
         self.cursor = self.reached
 
-    def admit(self, url: str) -> None:
-        """The present version gets a checkpoint at this URL, so that it may join the league."""
-        if self.league is not None:
-            self.league.admit(self.done, url)
-
     def store(self, played: Sequence[Trajectory]) -> list[Trajectory]:
         """Put attempts into the hub, and reach them.
 
@@ -183,9 +177,9 @@ class Collector:
         one holds.
         """
         parts = [played[first : first + MOST_AT_ONCE] for first in range(0, len(played), MOST_AT_ONCE)]
-        return [attempt for part in parts or [played] for attempt in self._stored(part)]
+        return [attempt for part in parts or [played] for attempt in self._store_part(part)]
 
-    def _stored(self, played: Sequence[Trajectory]) -> list[Trajectory]:
+    def _store_part(self, played: Sequence[Trajectory]) -> list[Trajectory]:
         while True:
             try:
                 self.reach(self.hub.append(played) if played else ())
@@ -199,18 +193,14 @@ class Collector:
             else:
                 return list(played)
 
-    def hold(self) -> None:
+    def renew_leases(self) -> None:
         """Renew every lease of which less than half its term is left."""
         soon = self.clock() + self.experiment.hub.lease_s / 2
         for id, expires_at in self.leases.items():
             if expires_at < soon:
                 self.leases[id] = self.hub.renew(id)
 
-    def _lease(self, groups: Collection[str]) -> Lease:
-        """Those of these groups that can be trained; what a killed process left of later updates stays in the hub."""
-        return self.lent(partial(self.hub.lease, len(groups), groups=list(groups)))
-
-    def lent(self, lend: Callable[..., Lease]) -> Lease:
+    def acquire(self, lend: Callable[..., Lease]) -> Lease:
         """The present update's lease: one that a killed process held is taken over, a lost one replaced.
 
         RunTaken if it was lost to another process that leads the run now.
@@ -220,22 +210,8 @@ class Collector:
             try:
                 return lend(version=self.done, consumer=self.run, lease_id=id)
             except LeaseLost:
-                self.still_ours()
+                self.check_claim()
         raise AssertionError("unreachable")
-
-    def _plans(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
-        """The attempts of this update: the same after a restart, because they follow from seed and update alone."""
-        rng = random.Random(f"{self.experiment.seed}/{self.done}/{tries}")
-        rollout = self.experiment.rollout
-        plans = []
-        groups = []
-        for index in range(tries * rollout.groups_per_update, (tries + 1) * rollout.groups_per_update):
-            member = self.mixture.member(draw := self.draw(rng))
-            name = f"{self.done}/{index}"
-            groups.append(GroupPlan(f"{self.run}/{name}", member.name, rollout.group_size, policy.version))
-            plans += self.siblings(name, draw, policy)
-        self.hub.open(groups)
-        return plans
 
     def draw(self, rng: random.Random) -> TaskDraw:
         """The curriculum's next task, with the memory that its family has now and all else that is drawn for it."""
@@ -275,15 +251,15 @@ class Collector:
     # -- what others know of it -------------------------------------------------------------------------------------
 
     def settle(self, state: Mapping[str, Any]) -> None:
-        """Ack everything that a checkpoint was trained on; LeaseLost where somebody else has got it."""
-        self.hold()
+        """Ack everything that a checkpoint was trained on; LeaseLost if another process holds one."""
+        self.renew_leases()
         for lease_id in state["leases"]:
             self.hub.ack(lease_id, version=state["done"])
         self.leases = {}
 
     def ledger(self, db: LoomDB, claim: Claim) -> VersionLedger:
         """The run's versions, each of which counts once the hub has the acks of what it was trained on."""
-        self.still_ours = partial(hold, db, claim)
+        self.check_claim = partial(hold, db, claim)
         return VersionLedger(
             experiment=self.experiment,
             db=db,
@@ -292,7 +268,7 @@ class Collector:
             file="line.json",  # the name in checkpoints of every version
             data=lambda state: {"leases": state["leases"], "cursor": state["cursor"]},
             settle=self.settle,
-            held=held,
+            held=needed_versions,
             parent=self.experiment.parent,
         )
 
@@ -304,10 +280,6 @@ class Collector:
         """Attempts of the present update are at these cursors."""
         self.reached = max([self.reached, *cursors])
 
-    def run_ahead(self, stream: Ahead) -> None:
-        """From now on groups begin before their turn."""
-        self.stream = stream
-
     @staticmethod
     def in_order(groups: Iterable[Group]) -> list[Group]:
         """Groups and their attempts finish in any order; sums must not depend on it."""
@@ -318,37 +290,96 @@ class Collector:
         """The number of released groups by cause."""
         return {cause: n for stats in self.hub.stats().environments.values() for cause, n in stats.released.items()}
 
+    @property
+    def _parts(self) -> dict[str, Any]:
+        """The parts with a state of their own, by name."""
+        parts = {
+            "curriculum": self.tasks,
+            "memories": self.memories,
+            "shaping": self.shaping,
+            "steered": self.steered,
+            "replay": self.replay,
+            "league": self.league,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def checkpoint_state(self, url: str) -> dict[str, Any]:
+        """The state for a checkpoint of the present version at this URL, with which it may join the league."""
+        if self.league is not None:
+            self.league.admit(self.done, url)
+        return self.state_dict()
+
     def state_dict(self) -> dict[str, Any]:
         """The state needed to resume, as JSON."""
-        return {
-            "done": self.done,
-            "cursor": self.cursor,
-            "leases": [*self.leases],
-            "curriculum": self.tasks.state_dict(),
-            "memories": self.memories.state_dict(),
-            "shaping": self.shaping.state_dict(),
-            "steered": self.steered and self.steered.state_dict(),
-            "replay": self.replay and self.replay.state_dict(),
-            "league": self.league and self.league.state_dict(),
-            "stream": self.stream and self.stream.state_dict(),
-        }
+        parts = {name: part.state_dict() for name, part in self._parts.items()}
+        return {"done": self.done, "cursor": self.cursor, "leases": [*self.leases], **parts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`; what it was trained on is settled."""
+        """Resume from `state`; the leases in it are settled."""
         self.done = state["done"]
         self.cursor = state["cursor"]
         self.reached = state["cursor"]
-        self.tasks.load_state_dict(state["curriculum"])
-        self.memories.load_state_dict(state["memories"])
-        self.shaping.load_state_dict(state["shaping"])
-        if self.steered is not None:
-            self.steered.load_state_dict(state["steered"])
-        if self.replay is not None:
-            self.replay.load_state_dict(state["replay"])
-        if self.league is not None and state["league"] and state.get("run", self.run) == self.run:  # or a new one
-            self.league.load_state_dict(state["league"])
-        if self.stream is not None:
-            self.stream.load_state_dict(state["stream"])
+        is_ours = state.get("run", self.run) == self.run
+        for name, part in self._parts.items():
+            if name in state and (name != "league" or is_ours):  # another run's versions are no members of ours
+                part.load_state_dict(state[name])
+
+
+@dataclass(kw_only=True)
+class TurnCollector(Collector):
+    """A source whose rollouts and updates take turns."""
+
+    play: Callable[[Sequence[Plan]], Iterable[Trajectory]]
+
+    def collect(self, policy: LanguagePolicy, clock: Phases) -> tuple[list[Group], dict[str, float]]:
+        """This update's groups, leased, and metrics of their attempts.
+
+        Attempts that the hub has already are not played again. If all of them failed, other tasks are tried; families
+        that keep failing are quarantined.
+        """
+        failures: list[Failure] = []
+        self.ended = None
+        self.renew_leases()
+        for tries in range(TRIES):
+            plans = {plan.attempt.id: plan for plan in self._plan(policy, tries)}
+            stored = list(self.hub.replay(after=self.cursor, selection=Selection(run=self.run)))
+            attempts = {t.id: t for _, t in stored if t.id in plans}
+            with clock(Metric.TIME_ROLLOUT):
+                fresh = list(self.play([plan for id, plan in plans.items() if id not in attempts]))
+            played = self.store(sorted(self.shaping.shape(fresh), key=_by_plan))
+            self.reach(c for c, t in stored if t.id in plans)
+            everything = [*attempts.values(), *played]
+            failures += [attempt.failure for attempt in everything if attempt.failure is not None]
+            for case in self.tasks.quarantine.observe(everything):
+                _log.warning("quarantined: %s", case)
+            names = [*dict.fromkeys(plan.attempt.group for plan in plans.values())]
+            # By name: groups that a killed process left of later updates stay in the hub.
+            lease = self.acquire(partial(self.hub.lease, len(names), groups=names))
+            if lease.groups:
+                self.take(lease)
+                groups = self.in_order(lease.groups)
+                return groups, self.measure(groups, failures)
+        raise HubError(
+            f"update {self.done}: no group can be trained. Released so far: {self.causes()}.{_most_frequent(failures)}"
+        )
+
+    def timing(self, pace: Pace, clock: Phases) -> dict[str, float]:
+        """The engines' rate during rollouts."""
+        return pace.in_turns(clock.spent(Metric.TIME_ROLLOUT))
+
+    def _plan(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
+        """The attempts of this update: the same after a restart, because they follow from seed and update alone."""
+        rng = random.Random(f"{self.experiment.seed}/{self.done}/{tries}")
+        rollout = self.experiment.rollout
+        plans = []
+        groups = []
+        for index in range(tries * rollout.groups_per_update, (tries + 1) * rollout.groups_per_update):
+            member = self.mixture.member(draw := self.draw(rng))
+            name = f"{self.done}/{index}"
+            groups.append(GroupPlan(f"{self.run}/{name}", member.name, rollout.group_size, policy.version))
+            plans += self.siblings(name, draw, policy)
+        self.hub.open(groups)
+        return plans
 
 
 def usable(groups: Iterable[Group]) -> list[Trajectory]:
@@ -358,50 +389,6 @@ def usable(groups: Iterable[Group]) -> list[Trajectory]:
 
 def _by_plan(attempt: Trajectory) -> tuple[int, str]:
     return len(attempt.id), attempt.id
-
-
-def open_collector(
-    experiment: Experiment,
-    run: str,
-    hub: Hub,
-    notes: Notes,
-    mixture: TaskMixture,
-    *,
-    steered: Steered | None = None,
-) -> Collector:
-    """The collector of a run at its beginning."""
-    tasks = open_task_source(
-        mixture, experiment.curriculum, seed=experiment.seed, quarantine=experiment.rollout.quarantine
-    )
-    return Collector(
-        experiment=experiment,
-        run=run,
-        hub=hub,
-        notes=notes,
-        mixture=mixture,
-        tasks=tasks,
-        shaping=open_shaping(experiment.rewards),
-        steered=steered,
-        replay=None if (replay := experiment.rollout.replay) is None else Replay(replay, hub, experiment.seed),
-        league=open_league(experiment, mixture),
-        clock=time.time,
-    )
-
-
-@contextmanager
-def opened_collector(
-    experiment: Experiment, run: str, mixture: TaskMixture, *, steered: Steered | None = None
-) -> Iterator[Collector]:
-    """The collector of a run with its own hub, a LoomDB beside the experiment's."""
-    url = beside(experiment.store_url, run)
-    groups = experiment.rollout.groups_per_update * experiment.train.checkpoint_every
-    with (
-        open_hub(
-            url, experiment.hub, groups_per_update=groups, environments=experiment.environments, reconnect_s=RECONNECT_S
-        ) as hub,
-        open_store(url, reconnect_s=RECONNECT_S) as store,
-    ):
-        yield open_collector(experiment, run, hub, Notes(store), mixture, steered=steered)
 
 
 def _most_frequent(failures: Sequence[Failure]) -> str:

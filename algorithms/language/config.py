@@ -9,13 +9,13 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util.debug import log_once
 from typing_extensions import override
 
-from loomrl.algorithms.comm import refuse
 from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.algorithms.language.module import LanguageModule
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
-from loomrl.algorithms.language.rollout.runner import LanguageRunner
+from loomrl.algorithms.language.runner import LanguageRunner
 from loomrl.algorithms.language.served.learner import ServedLearner
 from loomrl.algorithms.language.weave import WeaveLanguageLearner
+from loomrl.algorithms.learners import refuse
 from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import Part, needed_cpus, place
 from loomrl.config import GRPO, KTO, PPO, RAFT, CustomAlgorithm, Experiment, LanguageWeave, VllmEngineConfig
@@ -49,7 +49,7 @@ class LanguageConfig(NamedConfig):
     """
 
     settings: type[Algorithms] = GRPO
-    """Of an algorithm of your own: one of ours, whose settings and advantages it takes, or a subclass with more."""
+    """For an algorithm of your own: the settings and advantages of one of ours, or a subclass with more settings."""
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class or named(LANGUAGE, what="algorithm"))
@@ -150,7 +150,7 @@ class LanguageConfig(NamedConfig):
 
     @property
     def needed_cpus(self) -> int:
-        """Of remote learners, runners and engines."""
+        """CPUs of remote learners, runners and engines."""
         config = self.copy(copy_frozen=False)
         config.validate()
         return needed_cpus(config)

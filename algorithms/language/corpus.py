@@ -1,32 +1,109 @@
 """Demonstrations for the warm start: the oracles' episodes, made imperfect on purpose, as tokens to imitate.
 
 Answers come in several formats, of which an environment may accept one, and some are wrong, as are some of the other
-actions. A policy that has seen only one way would leave reinforcement learning nothing to choose from.
+actions. A policy that has seen only one way would leave reinforcement learning nothing to choose from. An agent plays
+its tasks itself, while their oracle answers in the place of the model.
 """
 
 import asyncio
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from itertools import cycle, islice
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from loomrl.algorithms.language.agents import recorded
+from loomrl.canonical import content_hash
 from loomrl.config import WarmStart
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.episode import Attempt
 from loomrl.gym.guard import act, begin
 from loomrl.gym.preference import Preference, add_preference, preference_of
 from loomrl.inference.chat import as_template, pictures_of
 from loomrl.inference.vision import Vision
-from loomrl.types import Message, Task
+from loomrl.serving.agents import AgentGateway, AgentSessions, Scripted, Speak
+from loomrl.types import End, Message, Source, Task
 
+AT_ONCE = 8
+"""Agents that play at the same time."""
+Conversation = tuple[Message, ...]
+
+
+async def play_agents(
+    draws: Sequence[tuple[Harness, Task]], *, wrong: float, seed: int
+) -> list[tuple[Conversation, ...]]:
+    """The conversations of each draw's agent, one for each of its threads.
+
+    Before every text of the oracle, a guess takes its place with probability `wrong`. An agent plays only once for
+    equal tasks and seeds, also in later calls.
+    """
+    gateway = AgentGateway()
+    rooms = asyncio.Semaphore(AT_ONCE)
+    keys = [content_hash((harness.settings.model_dump(mode="json"), task.key, wrong, seed)) for harness, task in draws]
+
+    async def play(key: str, harness: Harness, task: Task) -> None:
+        async with rooms:
+            played = _conversations_of(key)
+            if not played:
+                played.append(await _play(gateway, harness, task, _Oracle(harness, task, wrong, random.Random(key))))
+
+    unlike = dict(zip(keys, draws, strict=True))
+    async with asyncio.TaskGroup() as group:
+        for key, (harness, task) in unlike.items():
+            group.create_task(play(key, harness, task))
+    return [_conversations_of(key)[0] for key in keys]
+
+
+@lru_cache(20_000)
+def _conversations_of(key: str) -> list[tuple[Conversation, ...]]:
+    """The place of what an agent played; empty before that."""
+    return []
+
+
+class _Oracle:
+    """The oracle of a task, with slips."""
+
+    def __init__(self, harness: Harness, task: Task, wrong: float, rng: random.Random) -> None:
+        self._harness = harness
+        self._task = task
+        self._wrong = wrong
+        self._rng = rng
+
+    async def __call__(self, conversation: Conversation) -> str:
+        """The next text."""
+        slips = self._rng.random() < self._wrong
+        guess = self._harness.guess(self._task, self._rng) if slips else None
+        return self._harness.reply(self._task, conversation) if guess is None else guess
+
+
+async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Speak) -> tuple[Conversation, ...]:
+    scripted = Scripted(says)
+    sessions = AgentSessions(gateway, lambda attempt: scripted)
+    attempt = Attempt(id="demonstration", task=task, group="demonstration", source=Source.DEMONSTRATION)
+    played = await harness.player(sessions, attempt)
+    if played.end is End.FAILED:
+        raise EpisodeError(
+            f"no demonstration of {task.family}: the agent failed on its oracle's answers: {played.failure}"
+        )
+    return whole(scripted.conversations)
+
+
+def whole(conversations: Sequence[Conversation]) -> tuple[Conversation, ...]:
+    """The conversations that none of the others continues."""
+    continued = {other[: len(one)] for other in conversations for one in conversations if len(one) < len(other)}
+    return tuple(dict.fromkeys(one for one in conversations if one not in continued))
+
+
+MOST_SLOW = 24
+"""Demonstrations of an environment with a sandbox or a server from which a tokenizer is learnt: each takes a second."""
 CHUNK = 256
 """Demonstrations per batch; tokenizers are efficient only on many texts at once."""
 
@@ -38,7 +115,6 @@ WHOLE = "{work}\n<answer>{answer}</answer>"
 Ways = Mapping[str, Sequence[str]]
 """Formats of answers by objective."""
 NO_WAYS: Ways = {}
-Conversation = tuple[Message, ...]
 Draw = tuple[BaseEnvironment, Task]
 
 
@@ -72,22 +148,33 @@ def demonstrations(
 
 
 def conversations(
-    draws: Iterable[Draw], settings: WarmStart, *, seed: int, ways: Ways = NO_WAYS
+    draws: Iterable[Draw], settings: WarmStart, *, seed: int, ways: Ways = NO_WAYS, texts: int | None = None
 ) -> Iterator[Conversation]:
-    """The demonstrations before tokenisation."""
+    """The demonstrations before tokenisation; with `texts` those of as many draws, with few of slow environments."""
     flaws = Flaws(settings, random.Random(seed), ways)
     source = iter(draws) if settings.tasks is None else cycle(islice(draws, settings.tasks))
+    if texts is not None:
+        source = _skip_slow(islice(source, texts))
     while chunk := list(islice(source, CHUNK)):
         perfect = asyncio.run(_play_all(chunk, flaws, seed=seed))
         for said, (environment, task) in perfect:
-            yield flaws.put_into(said, family=_family(environment, task), preference=preference_of(task))
+            yield flaws.apply_format(said, family=_family(environment, task), preference=preference_of(task))
+
+
+def _skip_slow(draws: Iterable[Draw]) -> Iterator[Draw]:
+    """The draws, with the first `MOST_SLOW` of each environment whose episodes start a sandbox or a server."""
+    count: Counter[str] = Counter()
+    for environment, task in draws:
+        count[environment.name] += environment.sandboxed or environment.starts_process
+        if count[environment.name] <= MOST_SLOW:
+            yield environment, task
 
 
 async def _play_all(draws: Sequence[Draw], flaws: "Flaws", *, seed: int) -> list[tuple[Conversation, Draw]]:
     """The environments' resources belong to this event loop, which ends with the chunk, so they are closed."""
     try:
         agents = [(environment, task) for environment, task in draws if isinstance(environment, Harness)]
-        told = iter(await recorded(agents, wrong=flaws.wrong(), seed=seed))
+        told = iter(await play_agents(agents, wrong=flaws.wrong_share(), seed=seed))
         played: list[tuple[Conversation, Draw]] = []
         for environment, task in draws:
             if isinstance(environment, Harness):
@@ -154,9 +241,9 @@ class Flaws:
 
     def slip(self, environment: BaseEnvironment, preference: Preference | None = None) -> str | None:
         """A random action, with the probability of a wrong one."""
-        return environment.random_action(self._rng) if self._rng.random() < self.wrong(preference) else None
+        return environment.random_action(self._rng) if self._rng.random() < self.wrong_share(preference) else None
 
-    def wrong(self, preference: Preference | None = None) -> float:
+    def wrong_share(self, preference: Preference | None = None) -> float:
         """The share of what is wrong in demonstrations by this preference."""
         wrong = self._settings.wrong
         if not isinstance(wrong, Mapping):
@@ -174,23 +261,25 @@ class Flaws:
         work = submission.reasoning.strip()
         right = submission.answer
         work, answer = self._spoilt(work, right, self._answers.get(family, right))
-        return None if answer == right else _written(WHOLE, work, answer)
+        return None if answer == right else _format_answer(WHOLE, work, answer)
 
-    def put_into(self, said: Conversation, *, family: str, preference: Preference | None = None) -> Conversation:
+    def apply_format(self, said: Conversation, *, family: str, preference: Preference | None = None) -> Conversation:
         """The episode with its answer in another format, and its other actions in one that has a place for them."""
         submission = parse_submission(said[-1].content)
         if submission is None:
-            return self._worded(said, self._shown(preference) or self._formats_if_any(family) or ())
+            return self._format_actions(
+                said, self._formats_by_preference(preference) or self._formats_if_any(family) or ()
+            )
         work = submission.reasoning.strip()
         answer = submission.answer
-        if self._rng.random() < self.wrong(preference):
+        if self._rng.random() < self.wrong_share(preference):
             work, answer = self._spoilt(work, answer, self._answers.get(family, answer))
         self._answers[family] = submission.answer
-        formats = self._shown(preference) or self._formats(family)
+        formats = self._formats_by_preference(preference) or self._formats(family)
         format = self._rng.choice([format for format in formats if not _is_of_actions(format)] or [WHOLE])
-        return (*self._worded(said[:-1], formats), Message("assistant", _written(format, work, answer)))
+        return (*self._format_actions(said[:-1], formats), Message("assistant", _format_answer(format, work, answer)))
 
-    def _worded(self, said: Conversation, formats: Sequence[str]) -> Conversation:
+    def _format_actions(self, said: Conversation, formats: Sequence[str]) -> Conversation:
         """Each of the policy's messages in one of these formats that has a place for an action, if there are any."""
         around = [format for format in formats if _is_of_actions(format)]
         if not around:
@@ -202,7 +291,7 @@ class Flaws:
             for message in said
         )
 
-    def _shown(self, preference: Preference | None) -> Sequence[str]:
+    def _formats_by_preference(self, preference: Preference | None) -> Sequence[str]:
         """The formats of one objective, drawn by its weight; empty if they do not depend on the preference."""
         if not self._ways or preference is None:
             return ()
@@ -233,7 +322,7 @@ class Flaws:
         return work.removesuffix(answer) + wrong if work.endswith(answer) else work, wrong
 
 
-def _written(format: str, work: str, answer: str) -> str:
+def _format_answer(format: str, work: str, answer: str) -> str:
     return format.replace("{work}", work).replace("{answer}", answer).strip()
 
 

@@ -40,7 +40,7 @@ class Member:
 
     version: int
     url: str
-    """Of its checkpoint, below `artifact_url`."""
+    """Its checkpoint, below `artifact_url`."""
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     """The present policy's points in the latest games against it."""
 
@@ -84,7 +84,7 @@ class League:
         """Learn from the games of an update; failed attempts are none."""
         by_version = {str(member.version): member for member in self.members}
         for group in groups:
-            played = self._played(group.usable)
+            played = self._own_games(group.usable)
             if not played:
                 continue
             name = self._name(played[0].task)
@@ -111,20 +111,20 @@ class League:
         self.members.append(Member(version, url))
 
     def ratings(self) -> Ratings:
-        """Of all versions that joined, the present one and the scripted players; the first version's is 0."""
+        """Ratings of all versions that joined, the present one and the scripted players; the first version's is 0."""
         return rate(self._games, [*self._versions, PRESENT])
 
     @property
     def rating(self) -> float | None:
-        """Of the present version, as far as it has played; None before the first game of all.
+        """The present version's rating, from its games so far; None before the first game of all.
 
         Success would not do to compare versions, since each has met others.
         """
         return self.ratings().players[PRESENT].mean if self._games else None
 
-    def measured(self, attempts: Iterable[Trajectory]) -> dict[str, float]:
+    def metrics(self, attempts: Iterable[Trajectory]) -> dict[str, float]:
         """Metrics of this update's games; the rating is that before them."""
-        played = self._played(attempts)
+        played = self._own_games(attempts)
         rating = self.ratings().players[PRESENT]
         found = {
             str(Metric.LEAGUE_MEMBERS): float(len(self.members)),
@@ -141,7 +141,7 @@ class League:
             found[Metric.LEAGUE_ILLEGAL] = sum(each.extra.get(SLIPS, 0) for each in played) / len(played)
         return found
 
-    def _played(self, attempts: Iterable[Trajectory]) -> list[Trajectory]:
+    def _own_games(self, attempts: Iterable[Trajectory]) -> list[Trajectory]:
         return [attempt for attempt in attempts if family_key(attempt.task) in self._families]
 
     def _name(self, task: Task) -> str:
@@ -171,7 +171,7 @@ class League:
         }
 
 
-def held(state: Mapping[str, Any]) -> set[int]:
+def needed_versions(state: Mapping[str, Any]) -> set[int]:
     """The versions whose checkpoints the league in a run's state needs.
 
     The one that left last may still have the second seat of a game that began before.

@@ -16,8 +16,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance
-from loomrl.algorithms.language.batch import Batch, Work, gathered, kl, with_columns
-from loomrl.algorithms.language.estimate import Column, Estimate, estimate, over_attempts
+from loomrl.algorithms.language.advantage import Column, Estimate, estimate, over_attempts
+from loomrl.algorithms.language.batch import Batch, Work, gather, kl, with_columns
 from loomrl.algorithms.language.loss import dpo_loss, importance_weight, mean_by_sample, per_token, sum_by_sample
 from loomrl.algorithms.language.module import imitating
 from loomrl.algorithms.language.packing import Sample, UpdateStep, attempts_of
@@ -58,7 +58,7 @@ class LanguageLearner(TokenLearner):
             self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), work.rate)
             self.learn(work)
         rank = dist.get_rank() if dist.is_initialized() else 0
-        everyone = gathered({rank: self._sums}).values()
+        everyone = gather({rank: self._sums}).values()
         for name in dict.fromkeys(name for sums in everyone for name in sums):
             total, weight = (sum(sums.get(name, (0.0, 0.0))[part] for sums in everyone) for part in (0, 1))
             if weight:
@@ -205,19 +205,19 @@ class LanguageLearner(TokenLearner):
         if in_reward:
             gaps = zip(rewards, columns[OLD], columns[REFERENCE], strict=True)
             rewards = [r_T - algorithm.kl.coefficient * kl(o_T, f_T, algorithm.kl.estimator) for r_T, o_T, f_T in gaps]
-        columns |= self._taught(work, rewards, scores)
+        columns |= self._make_targets(work, rewards, scores)
         return with_columns(work.samples, columns)
 
-    def _taught(self, work: Work, rewards: Column, scores: Mapping[str, Column]) -> dict[str, Column]:
+    def _make_targets(self, work: Work, rewards: Column, scores: Mapping[str, Column]) -> dict[str, Column]:
         """Advantages, and what a value head learns from."""
-        made = self._estimated(work, rewards, scores.get("value_K"))
+        made = self._estimate(work, rewards, scores.get("value_K"))
         values = scores.get("value_K")
         if made.returns is None or values is None:
             return {ADVANTAGE: made.advantages}
         self._explain(work, values, made.returns)
         return {ADVANTAGE: made.advantages, VALUE: values, RETURN: made.returns}
 
-    def _estimated(self, work: Work, rewards: Column, values: Column | None) -> Estimate:
+    def _estimate(self, work: Work, rewards: Column, values: Column | None) -> Estimate:
         masks = [sample.mask_T for sample in work.samples]
         attempts = attempts_of(work.samples)
         return over_attempts(self, rewards, masks, groups=work.groups, values=values, attempts=attempts)
@@ -227,7 +227,8 @@ class LanguageLearner(TokenLearner):
         mask = np.concatenate([sample.mask_T for sample in work.samples])
         explained = explained_variance(np.concatenate(values)[mask], np.concatenate(returns)[mask])
         sums = self._sums.setdefault(Metric.VALUE_EXPLAINED_VARIANCE, [0.0, 0.0])
-        sums[0], sums[1] = sums[0] + explained, sums[1] + 1.0
+        sums[0] = sums[0] + explained
+        sums[1] = sums[1] + 1.0
 
     def _reference_column(self, work: Work, old: Column) -> dict[str, Column]:
         """Log-probabilities under the reference policy; if no loss needs them, of a few samples for monitoring.

@@ -34,7 +34,7 @@ class Lesson:
     multipliers: tuple[float, ...] = ()
     """Weight of every objective in addition to each sample's preference."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Of what was added to the update's own attempts."""
+    """Metrics of samples beyond the update's own attempts."""
 
     def shares(self, optimizer: Optimizer, rate: float, *, learners: int, rng: np.random.Generator) -> list[Work]:
         """The work of each learner."""

@@ -29,9 +29,9 @@ def measure(
         Metric.REWARD_DEVIATION: math.sqrt(_mean((reward - mean) ** 2 for reward in rewards)),
         Metric.FAILURES: float(len(failures)),
         Metric.GROUPS_WITHOUT_SIGNAL: _mean(float(not signal(group)) for group in groups),
-        Metric.LENGTH_ACTION: _mean(float(_written(t)) for t in usable),
+        Metric.LENGTH_ACTION: _mean(float(_count_actions(t)) for t in usable),
         Metric.LENGTH_TURNS: _mean(float(len(t.turns)) for t in usable),
-        Metric.LENGTH_PROMPT: _mean(float(_length(t) - _written(t)) for t in usable),
+        Metric.LENGTH_PROMPT: _mean(float(_length(t) - _count_actions(t)) for t in usable),
     }
     if levels := [float(t.task.level) for t in usable if t.task.level]:  # rows of files may have none
         metrics[Metric.LEVEL] = _mean(levels)
@@ -75,7 +75,7 @@ def signal(group: Group, *, by_turn: bool = False) -> bool:
     return any(has_signal(np.array(column)) for column in zip_longest(*earned, fillvalue=0.0))
 
 
-def _written(attempt: Trajectory) -> int:
+def _count_actions(attempt: Trajectory) -> int:
     return sum(int(tokens.mask_T.sum()) for tokens in _tokens(attempt))
 
 

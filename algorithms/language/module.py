@@ -15,14 +15,13 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from typing_extensions import override
 
-from loomrl.algorithms.language.model.looking import looked_at
-from loomrl.algorithms.language.model.lora import attach, merged
-from loomrl.algorithms.language.origin import origin_of
+from loomrl.algorithms.language.lora import attach, merge_adapter
+from loomrl.algorithms.language.resolved import origin_of
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.config import LanguageModel
 from loomrl.errors import ConfigError
 from loomrl.inference.model import open_model, open_tokenizer
-from loomrl.inference.vision import open_vision
+from loomrl.inference.vision import Vision, embedded, features, open_vision
 
 
 class LanguageModule(TorchRLModule):
@@ -68,7 +67,7 @@ class LanguageModule(TorchRLModule):
     @override
     def _forward(self, batch: Mapping[str, Any], **_: Any) -> Scores:
         if self.vision is not None:
-            batch = {**batch, "embeds_BTH": looked_at(self.lm, self.vision, batch)}
+            batch = {**batch, "embeds_BTH": embed_pictures(self.lm, self.vision, batch)}
         temperature = self.model_config["temperature"]
         return score(self.lm, batch, temperature=temperature, value=self.value, doubt=self.doubt)
 
@@ -83,14 +82,14 @@ class LanguageModule(TorchRLModule):
             return {}
         return super().get_state(*args, **kwargs)
 
-    def merged(self) -> dict[str, Tensor]:
+    def merge_weights(self) -> dict[str, Tensor]:
         """The language model's weights for an engine: low-rank additions merged, names as in the original model."""
         if self.model_config["model"].lora is None:
             return dict(self.lm.state_dict())
-        return merged(self.lm)
+        return merge_adapter(self.lm)
 
 
-def opened_alone(module: LanguageModule, folder: str) -> LanguageModule:
+def open_teacher(module: LanguageModule, folder: str) -> LanguageModule:
     """The model of a folder that speaks the same tokens, frozen, without heads of its own."""
     settings = module.model_config["model"]
     path = origin_of(settings, artifact_url=module.model_config["artifact_url"], built=module.model_config["built"])
@@ -151,3 +150,18 @@ def imitating(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.eval()
+
+
+def embed_pictures(lm: PreTrainedModel, vision: Vision, batch: Mapping[str, Any]) -> Tensor:
+    """Embeddings [B, T, H] of a packed micro-batch.
+
+    Without a picture the vision tower still runs on a blank one: learners exchange gradients of all weights at once,
+    and each of them must have some.
+    """
+    ids_BT = batch["ids_BT"]
+    pictures = batch["pictures"]
+    if pictures:
+        row_M, column_M = torch.nonzero((ids_BT == vision.image_token) & batch["shown_BT"], as_tuple=True)
+        return embedded(lm, ids_BT, (row_M, column_M), [vision.seen(picture) for picture in pictures])
+    words_BTH: Tensor = lm.get_input_embeddings()(ids_BT)
+    return words_BTH + 0 * features(lm, [vision.nothing]).sum() if torch.is_grad_enabled() else words_BTH

@@ -34,7 +34,7 @@ class SampleSpan(NamedTuple):
     tokens: int
     targets: int
     share: float = 1.0
-    """Of its attempt's trained tokens."""
+    """Share of its attempt's trained tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Sample:
     attempt: str = ""
     """The attempt that it is a thread of; empty if it is the whole attempt. The first thread comes last."""
     share: float = 1.0
-    """Of its attempt's trained tokens."""
+    """Share of its attempt's trained tokens."""
     preference: tuple[float, ...] = ()
     """Its weight of each objective, if there are several."""
 
@@ -175,12 +175,12 @@ def _micro_batches(units: Sequence[Sequence[int]], lengths: Sequence[int], budge
     """Rows of the candidate length that gives the least work."""
     totals = [sum(lengths[index] for index in unit) for unit in units]
     longest = max(totals, default=1)
-    attempts = [(times, _filled(totals, int(min(budget, times * longest)), budget)) for times in ROW_LENGTHS]
-    _, best = min(attempts, key=lambda attempt: _padded(attempt[1], totals) * (1 + LONGER * attempt[0]))
+    attempts = [(times, _fill_rows(totals, int(min(budget, times * longest)), budget)) for times in ROW_LENGTHS]
+    _, best = min(attempts, key=lambda attempt: _count_padded(attempt[1], totals) * (1 + LONGER * attempt[0]))
     return [tuple(tuple(index for at in row for index in units[at]) for row in rows) for rows in best]
 
 
-def _filled(totals: Sequence[int], row: int, budget: int) -> list[list[list[int]]]:
+def _fill_rows(totals: Sequence[int], row: int, budget: int) -> list[list[list[int]]]:
     """Rows of units, fullest first, in as few micro-batches as `budget` allows."""
     filled: list[list[list[int]]] = []
     width = 0
@@ -192,7 +192,7 @@ def _filled(totals: Sequence[int], row: int, budget: int) -> list[list[list[int]
     return filled
 
 
-def _padded(micro_batches: Sequence[Sequence[Sequence[int]]], totals: Sequence[int]) -> int:
+def _count_padded(micro_batches: Sequence[Sequence[Sequence[int]]], totals: Sequence[int]) -> int:
     """Tokens that pass through the model; a micro-batch is as wide as its first row."""
     return sum(len(rows) * sum(totals[at] for at in rows[0]) for rows in micro_batches)
 
@@ -226,7 +226,7 @@ def rows(samples: Sequence[Sample], micro_batch: MicroBatch) -> Packed:
         column_K=torch.from_numpy(column_L[learnt_K] - 1),
         target_K=torch.from_numpy(ids_L[learnt_K].astype(np.int64)),
         sample_K=torch.from_numpy(sample_L[learnt_K]),
-        columns={name: torch.from_numpy(_joined(chosen, name)[learnt_K]) for name in chosen[0].columns},
+        columns={name: torch.from_numpy(_join_column(chosen, name)[learnt_K]) for name in chosen[0].columns},
         shown_BT=torch.from_numpy(shown_BT),
         pictures=tuple(picture for sample in chosen for picture in sample.pictures),
     )
@@ -244,7 +244,7 @@ def attention_mask(segment_BT: Tensor) -> Tensor | None:
     return same_BTT.tril()[:, None]
 
 
-def _joined(samples: Sequence[Sample], name: str) -> NDArray[np.float32]:
+def _join_column(samples: Sequence[Sample], name: str) -> NDArray[np.float32]:
     return np.concatenate([sample.columns[name] for sample in samples])
 
 

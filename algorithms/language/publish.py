@@ -141,10 +141,10 @@ class Publisher:
         """Give every engine the learners' weights under this version, proved; else a PolicyError."""
         self._seconds = {}
         self._distance = None
-        sealed: Sealed = self._timed("seal", lambda: self._learners(lambda learner: learner.sealed(version)))
+        sealed: Sealed = self._time("seal", lambda: self._learners(lambda learner: learner.seal(version)))
         try:
             if self._cached:
-                self._timed("probe", lambda: self._fleet.probe(self.probing.brief))
+                self._time("probe", lambda: self._fleet.probe(self.probing.brief))
             self._deliver(sealed)
         except PolicyError as error:
             _log.warning("version %d is published once more: %s", version, error)
@@ -159,7 +159,7 @@ class Publisher:
                     "No engine acts with it. Resume the run from its last checkpoint; if it fails again, "
                     f"{self.probing.remedy}."
                 ) from again
-        self._timed("load", lambda: self._fleet.admit(version))
+        self._time("load", lambda: self._fleet.admit(version))
         self._cached = bool(self.probing.requests)
 
     def metrics(self) -> dict[str, float]:
@@ -188,16 +188,16 @@ class Publisher:
         return {Metric.POLICY_DRIFT_ALARM: float(raised)}
 
     def _deliver(self, sealed: Sealed) -> None:
-        self._timed("load", lambda: self._fleet.load(sealed))
+        self._time("load", lambda: self._fleet.load(sealed))
         if self.probing.requests:
-            self._timed("probe", lambda: self._prove(sealed.version))
+            self._time("probe", lambda: self._prove(sealed.version))
 
     def _prove(self, version: int) -> None:
         """A PolicyError names the engine that is furthest off, and its distance."""
         answers = self._fleet.probe(self.probing.requests)
         if not answers:
             raise PolicyError("No engine answered its probes: none is alive.")
-        known = self._recomputed(answers)
+        known = self._recompute(answers)
         worst: tuple[float, str] = (-1.0, "")
         for engine, given in enumerate(answers):
             for probe, completion in enumerate(given):
@@ -219,7 +219,7 @@ class Publisher:
 
     def _refuse_undecided(self, answers: Sequence[Sequence[Completion]], known: Known) -> None:
         """A learner whose repeated answers differ cannot be the standard for engines."""
-        again = self._recomputed(answers)
+        again = self._recompute(answers)
         apart = max(float(np.abs(again[key] - known[key]).max()) for key in known)
         if apart > self.probing.tolerance:
             raise LearnerError(
@@ -241,7 +241,7 @@ class Publisher:
                         f"learner's log-probabilities of the same tokens have moved by up to {moved:.3g}."
                     )
 
-    def _recomputed(self, answers: Sequence[Sequence[Completion]]) -> Known:
+    def _recompute(self, answers: Sequence[Sequence[Completion]]) -> Known:
         """The learner's log-probabilities, by probe and sampled ids; equal answers of engines are computed once."""
         samples = {
             (probe, completion.ids_T.tobytes()): Sample(
@@ -252,14 +252,14 @@ class Publisher:
             for given in answers
             for probe, (request, completion) in enumerate(zip(self.probing.requests, given, strict=True))
         }
-        found = self._learners(lambda learner: learner.recomputed([*samples.values()]))
+        found = self._learners(lambda learner: learner.recompute([*samples.values()]))
         return dict(zip(samples, found, strict=True))
 
     def _reject(self, error: PolicyError) -> None:
         self._cached = False
         self._fleet.reject(str(error))
 
-    def _timed(self, part: str, call: Callable[[], Any]) -> Any:
+    def _time(self, part: str, call: Callable[[], Any]) -> Any:
         begun = time.perf_counter()
         try:
             return call()

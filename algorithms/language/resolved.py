@@ -1,13 +1,38 @@
-"""An experiment of a token policy, resolved: the algorithm's own settings, and the place of the first weights."""
+"""An experiment of a token policy, resolved: the algorithm's own settings, and the folder of the first weights."""
 
+import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from loomrl.algorithms.language.origin import origin_of
+from loomrl.artifacts import open_artifacts
 from loomrl.canonical import content_hash
 from loomrl.config import DPO, GRPO, KTO, PPO, RAFT, RLOO, Experiment, LanguageModel, LanguageWeave, Reinforce
+from loomrl.files import scratch
+from loomrl.inference.chat import Chat
+from loomrl.inference.model import open_tokenizer
+
+
+def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
+    """The folder to load the first weights from; `built` names the artifact of a model that has no path."""
+    if model.path is not None:
+        return Path(model.path)
+    return _fetch_built(artifact_url, built)
+
+
+@cache
+def stops_of(origin: Path, *, trust_remote_code: bool) -> frozenset[int]:
+    """The tokens that end a turn of this model's."""
+    return Chat(open_tokenizer(origin, trust_remote_code=trust_remote_code)).stop
+
+
+@cache
+def _fetch_built(artifact_url: str, name: str) -> Path:
+    """One copy per process and artifact, checked against its checksums."""
+    folder = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return open_artifacts(artifact_url).get_folder(name, scratch("model") / folder)
+
 
 Algorithms = PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config import LanguageWeave
-from loomrl.control.preference import Always, Leaning, grouped
+from loomrl.control.preference import Always, Leaning, group_returns
 from loomrl.errors import ConfigError
-from loomrl.evaluation.front import Archive
-from loomrl.evaluation.front_report import parts_of
+from loomrl.evaluation.front import Archive, parts_of
 from loomrl.gym.preference import Preference, percents
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.telemetry.metric import Metric
@@ -57,20 +56,20 @@ class Steered:
         paid_PH = [parts_of(attempt, self.tree.leaves) for attempt in attempts]
         if not paid_PH:
             return
-        returns_PG = grouped(paid_PH, self.tree)
+        returns_PG = group_returns(paid_PH, self.tree)
         self._latest = [*self._latest, *paid_PH][-ENOUGH:]
         warn_of_constants(self.tree.leaves, self._latest, enough=ENOUGH)
         self._front.observe(returns_PG)
         best_G, width_G = self._front.span(len(self.tree.names))
         self._moving.observe(returns_PG, best_G=best_G, width_G=width_G)
 
-    def measured(self, attempts: Sequence[Trajectory]) -> dict[str, float]:
+    def metrics(self, attempts: Sequence[Trajectory]) -> dict[str, float]:
         """Mean returns of objectives, and the weights that moved."""
         if not attempts:
             return {}
         paid_H = np.mean([parts_of(attempt, self.tree.leaves) for attempt in attempts], axis=0)
-        told = by(Metric.RETURN_OBJECTIVE, self.tree.names, grouped(paid_H, self.tree))
-        return told | by(Metric.RETURN_OBJECTIVE, self.tree.leaves, paid_H) | self._moving.measured()
+        told = by(Metric.RETURN_OBJECTIVE, self.tree.names, group_returns(paid_H, self.tree))
+        return told | by(Metric.RETURN_OBJECTIVE, self.tree.leaves, paid_H) | self._moving.metrics()
 
     def state_dict(self) -> dict[str, Any]:
         """The state needed to resume, as JSON."""
@@ -90,10 +89,10 @@ def evenly(count: int, cuts: int, rng: random.Random) -> list[float]:
     return [(right - left - 1) / cuts for left, right in pairwise(edges)]
 
 
-def steered_by(algorithm: object, mixture: TaskMixture, further: Sequence[str] = ()) -> Steered | None:
-    """Of an algorithm with several objectives; `further` names parts of the reward beside the environments' own.
+def open_steering(algorithm: object, mixture: TaskMixture, further: Sequence[str] = ()) -> Steered | None:
+    """The source of preferences, if the algorithm has several objectives; `further` names the experiment's own parts.
 
-    A ConfigError if an environment has no place for a preference, or nobody pays an objective.
+    A ConfigError if an environment has no place for a preference, or an objective is not part of any reward.
     """
     if not isinstance(algorithm, LanguageWeave) or not algorithm.objectives:
         return None
@@ -108,7 +107,7 @@ def steered_by(algorithm: object, mixture: TaskMixture, further: Sequence[str] =
     missing = [leaf for leaf in algorithm.tree.leaves if leaf not in known]
     if missing and all(declared):
         raise ConfigError(
-            f"algorithm.objectives: nobody pays a part of the reward named {', '.join(missing)}; known: "
+            f"algorithm.objectives: no reward has a part named {', '.join(missing)}; known: "
             f"{', '.join(sorted(known))}. Name parts of the environments, or of rewards.parts."
         )
     return Steered(algorithm)

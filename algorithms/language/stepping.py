@@ -1,4 +1,4 @@
-"""What every Learner of token policies does: scores, optimizer steps over micro-batches, model and state.
+"""The base of Learners of token policies: scores, optimizer steps over micro-batches, model and state.
 
 Axes: `_N` samples, `_T` tokens of one sample, `_K` action tokens of one micro-batch.
 """
@@ -16,14 +16,13 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from torch import Tensor, nn
 from typing_extensions import override
 
-from loomrl.algorithms.comm import compress
 from loomrl.algorithms.language import sharding
-from loomrl.algorithms.language.batch import Batch, Work, gathered, inputs
-from loomrl.algorithms.language.model.lora import Adapter, without_adapters
-from loomrl.algorithms.language.module import LanguageModule, opened_alone
+from loomrl.algorithms.language.batch import Batch, Work, gather, inputs
+from loomrl.algorithms.language.lora import Adapter, without_adapters
+from loomrl.algorithms.language.module import LanguageModule, open_teacher
 from loomrl.algorithms.language.packing import Packed, Sample, UpdateStep
 from loomrl.algorithms.language.score import Scores
-from loomrl.algorithms.learners import OwnSteps
+from loomrl.algorithms.learners import OwnSteps, compress
 from loomrl.errors import ConfigError, LearnerError
 from loomrl.inference.weights.sealed import Sealed, Weights, seal
 from loomrl.telemetry.metric import Metric
@@ -58,7 +57,7 @@ class TokenLearner(OwnSteps):
                         column_T[mask_T] = numbers[sample_K == position]
                         found.setdefault(index, {})[name] = column_T
         nothing = np.zeros(0, np.float32)
-        everyone = gathered(found)
+        everyone = gather(found)
         names: dict[str, Any] = next(iter(everyone.values()), {})
         return {name: [everyone.get(i, {}).get(name, nothing) for i in range(len(work.samples))] for name in names}
 
@@ -161,14 +160,14 @@ class TokenLearner(OwnSteps):
 
     def _frozen(self) -> LanguageModule:
         if self._teacher is not None:
-            return opened_alone(self._own, self._teacher).to(self._device)
+            return open_teacher(self._own, self._teacher).to(self._device)
         if self.config.algorithm.model.lora is not None:
             return self._own
         return sharding.copy_of(self._own)
 
     def weights(self) -> Weights | None:
         """The policy under its model's parameter names, on the CPU; None on all learners but the first."""
-        merged = self._own.merged()
+        merged = self._own.merge_weights()
         whole = {name: sharding.full(tensor).detach().cpu().clone() for name, tensor in merged.items()}
         return whole if self._is_first else None
 
@@ -180,12 +179,12 @@ class TokenLearner(OwnSteps):
         whole = sharding.whole(own.tensors)
         return replace(own, tensors=whole) if self._is_first else None
 
-    def sealed(self, version: int) -> Sealed | None:
+    def seal(self, version: int) -> Sealed | None:
         """The policy for engines, sealed; None on all learners but the first."""
         weights = self.weights()
         return None if weights is None else seal(weights, version)
 
-    def recomputed(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
+    def recompute(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
         """Log-probabilities of each sample's action tokens with the current weights, equal on every learner."""
         batch = Batch.of(samples, tuple((index,) for index in range(len(samples))), self._device)
         with torch.no_grad():

@@ -18,8 +18,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.advantage import has_signal
+from loomrl.algorithms.language.advantage import Column, Estimate, Masks, estimate, over_attempts
 from loomrl.algorithms.language.batch import Work
-from loomrl.algorithms.language.estimate import Column, Estimate, Masks, estimate, over_attempts
 from loomrl.algorithms.language.learner import ADVANTAGE, RETURN, VALUE, LanguageLearner
 from loomrl.algorithms.language.packing import attempts_of
 from loomrl.algorithms.language.score import Scores
@@ -48,29 +48,29 @@ class WeaveLanguageLearner(LanguageLearner):
         return settings
 
     @override
-    def _taught(self, work: Work, rewards: Column, scores: Mapping[str, Column]) -> dict[str, Column]:
+    def _make_targets(self, work: Work, rewards: Column, scores: Mapping[str, Column]) -> dict[str, Column]:
         settings = self._settings
         if settings.critics == 1 and not settings.objectives:
-            return super()._taught(work, rewards, scores)
+            return super()._make_targets(work, rewards, scores)
         objectives = max(1, len(settings.tree.leaves))
         values = [value_T.reshape(len(value_T), settings.critics, objectives) for value_T in scores["value_K"]]
         doubts = scores.get(DOUBT, [np.zeros_like(value_TMH) for value_TMH in values])
         woven = [self._woven(*pair) for pair in zip(values, doubts, strict=True)]
         paid = [reward_T.reshape(len(reward_T), objectives) for reward_T in rewards]
-        made = [self._estimated(work, _of(paid, h), _of(woven, h)) for h in range(objectives)]
+        made = [self._estimate(work, _of(paid, h), _of(woven, h)) for h in range(objectives)]
         returns = [np.stack(each, -1) for each in zip(*(one.returns or () for one in made), strict=True)]
         for h in range(objectives):
             self._explain(work, _of(woven, h), _of(returns, h))
         columns: dict[str, Column] = {
-            ADVANTAGE: compared(work, paid, settings.tree.shares_GH)
+            ADVANTAGE: compare_preferred(work, paid, settings.tree.shares_GH)
             if settings.baseline == "group"
-            else self._weighed(work, [one.advantages for one in made]),
+            else self._weigh_advantages(work, [one.advantages for one in made]),
             VALUE: [value_TMH.reshape(len(value_TMH), -1) for value_TMH in values],
             RETURN: returns,
         }
-        return columns if settings.critics == 1 else columns | self._judged(work, values, returns)
+        return columns if settings.critics == 1 else columns | self._judge_critics(work, values, returns)
 
-    def _weighed(self, work: Work, advantages: list[list[NDArray[np.float64]]]) -> Column:
+    def _weigh_advantages(self, work: Work, advantages: list[list[NDArray[np.float64]]]) -> Column:
         """Â = (Σ βₕ Âₕ + Σ λₕ Âₕ) / (1 + Σ λₕ), each normalised by itself; one that never changes teaches nothing."""
         if not self._settings.objectives:
             return advantages[0]
@@ -84,7 +84,7 @@ class WeaveLanguageLearner(LanguageLearner):
 
     @override
     def policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
-        """PPO's, and a loss for experts that are abandoned, as in `loomrl.algorithms.control.weave.experts`."""
+        """PPO's, and a loss for experts that are abandoned, as in `loomrl.algorithms.control.weave_threads`."""
         loss_K = super().policy_loss(scores, columns, old_K)
         if WEIGHTS not in scores:
             return loss_K
@@ -113,7 +113,7 @@ class WeaveLanguageLearner(LanguageLearner):
         variances: Tensor = usual_X + doubt.clamp(-MOST_DOUBT, MOST_DOUBT)
         return variances
 
-    def _judged(self, work: Work, values: list[Floats], returns: list[Floats]) -> dict[str, Column]:
+    def _judge_critics(self, work: Work, values: list[Floats], returns: list[Floats]) -> dict[str, Column]:
         """Errors of critics on attempts that none has learnt from, and the share of attempts that each learns from."""
         settings = self._settings
         mask = np.concatenate([sample.mask_T for sample in work.samples])
@@ -151,7 +151,7 @@ class WeaveLanguageLearner(LanguageLearner):
         return 0.5 * (surprise_KX + variance_KX).mean(1)
 
 
-def compared(work: Work, paid: Column, shares_GH: Shares) -> list[NDArray[np.float64]]:
+def compare_preferred(work: Work, paid: Column, shares_GH: Shares) -> list[NDArray[np.float64]]:
     """Advantages of what the preference makes of the rewards, `[T, H]` of each sample, within the groups."""
     weights = _weights(work, shares_GH)
     rewards = [paid_TH @ weight_H for paid_TH, weight_H in zip(paid, weights, strict=True)]

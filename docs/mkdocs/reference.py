@@ -22,7 +22,7 @@ from loomrl.experiments.commands.face import Noun
 from loomrl.observability.family import families
 from loomrl.schema import models_in
 from loomrl.telemetry.metric import Metric
-from loomrl.telemetry.sink import exposed_family
+from loomrl.telemetry.sink import training_family
 
 Model = type[BaseModel]
 ROOTS: dict[str, tuple[Model, str]] = {
@@ -68,7 +68,7 @@ def metrics_page() -> str:
         buckets = f" Buckets: {' '.join(f'{bound:g}' for bound in each.buckets)}." if each.buckets else ""
         lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.origin} | {each.meaning}{buckets} |")
     lines += ["", "## Trainings", "", "| metric | meaning |", "|---|---|"]
-    lines += [f"| `{exposed_family(metric).name}` | {metric.meaning} |" for metric in Metric]
+    lines += [f"| `{training_family(metric).name}` | {metric.meaning} |" for metric in Metric]
     return "\n".join(lines) + "\n"
 
 

@@ -71,6 +71,7 @@ class McpTools(Prompts):
     version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = McpToolsSettings
     settings: McpToolsSettings
+    starts_process = True
     sources = (
         __name__,
         "loomrl.gym.adapters.prompts",

@@ -45,11 +45,11 @@ from loomrl.types import End, Message, PolicyVersion, Reward, Task, Tokens, Traj
 GROUP = 4
 ENVIRONMENTS = ("Math", "Code", "Game", "ToolCall", "LogicPuzzle")
 KINDS = 700
-"""Of tasks: every environment with every family, level and version."""
+"""Kinds of tasks: every environment with every family, level and version."""
 NUMBER = b"@@@@@@@@"
 TASK = b"########"
 RUN = b"run-????"
-"""What stands in a mould for the number, the group and the run of a trajectory."""
+"""Placeholders for the number, the group and the run of a trajectory."""
 LONG_TOKENS = 100_000
 PATIENCE_S = 120.0
 
@@ -62,9 +62,9 @@ class ConsoleSize:
     runs: int = 1000
     updates: int = 200
     requests: int = 40
-    """Of each page."""
+    """Requests of each page."""
     commits: int = 100
-    """Of which the delay is measured."""
+    """Commits whose delay is measured."""
 
 
 FULL = ConsoleSize()
@@ -75,14 +75,14 @@ def measure(size: ConsoleSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench console`."""
     with tempfile.TemporaryDirectory(prefix="loomrl-bench-") as name:
         url = f"sqlite:///{name}/loom.db"
-        figures = _filled(url, size)
+        figures = _fill_store(url, size)
         with _console(url) as address, httpx.Client(base_url=address, timeout=PATIENCE_S) as client:
             figures |= _pages(client, size)
             figures |= _delay(url, address, size)
     return figures | {"machine": machine()}
 
 
-def _filled(url: str, size: ConsoleSize) -> dict[str, Any]:
+def _fill_store(url: str, size: ConsoleSize) -> dict[str, Any]:
     begun = time.perf_counter()
     with open_store(url) as db:
         _fill_runs(db, size)

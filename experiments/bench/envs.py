@@ -118,7 +118,7 @@ async def _play(plans: list[Plan], size: EnvsSize, folder: Path) -> dict[str, An
     per_actor = size.episodes // size.actors
     rollout = RolloutConfig(
         runners=size.actors, concurrency=per_actor, turn_timeout_s=600, episode_timeout_s=900
-    )  # whoever waits for the last one to begin waits long
+    )  # waiting for the last one to begin takes long
     turns = 0
     failed = []
     began = time.monotonic()

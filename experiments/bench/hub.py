@@ -53,8 +53,8 @@ def measure(size: HubSize = FULL) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loom-bench-")))
         local = stack.enter_context(_open(folder / "local.db"))
-        remote = stack.enter_context(HubClient(stack.enter_context(_served(_serve_hub, str(folder / "http.db")))))
-        atropos = stack.enter_context(httpx.Client(base_url=stack.enter_context(_served(_serve_json)), timeout=120))
+        remote = stack.enter_context(HubClient(stack.enter_context(_spawn(_serve_hub, str(folder / "http.db")))))
+        atropos = stack.enter_context(httpx.Client(base_url=stack.enter_context(_spawn(_serve_json)), timeout=120))
         rates = _ingest_rates(size, local, remote, atropos)
     low, high = size.stored
     costs = _lease_costs(size)
@@ -79,7 +79,7 @@ def _ingest_rates(size: HubSize, local: Hub, remote: Hub, atropos: httpx.Client)
     for number in range(1, size.rounds + 1):
         say(f"round {number} of {size.rounds}")
         groups = [attempts_of(rng, GROUP_SIZE, TOKENS) for _ in range(size.groups)]
-        scored = [_scored_data(group) for group in groups[: size.json_groups]]
+        scored = [_to_scored_data(group) for group in groups[: size.json_groups]]
         rates["local"].append(tokens_per_s(lambda group: local.append(group.trajectories), groups))
         rates["http"].append(tokens_per_s(lambda group: remote.append(group.trajectories), groups))
         rates["json"].append(tokens_per_s(lambda data: _post_json(atropos, data, pack=False), scored))
@@ -156,7 +156,7 @@ def attempts_of(rng: np.random.Generator, size: int, length: int) -> Group:
     return Group(id, tuple(attempt(index) for index in range(size)))
 
 
-def _scored_data(group: Group) -> dict[str, Any]:
+def _to_scored_data(group: Group) -> dict[str, Any]:
     """The group as an Atropos environment holds it: lists of numbers."""
     columns = [attempt.tokens for attempt in group.trajectories if attempt.tokens is not None]
     return {
@@ -204,7 +204,7 @@ def _serve_json(port: int) -> None:
 
 
 @contextmanager
-def _served(serve: Callable[..., None], *arguments: str) -> Iterator[str]:
+def _spawn(serve: Callable[..., None], *arguments: str) -> Iterator[str]:
     """The address of a server in a process of its own, within this context."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -22,7 +22,7 @@ SHAPES = {
     "group": ModelSize(prompt=200, requests=256, group=8, concurrent=128, rounds=3),
     "50m": ModelSize(hidden=640, layers=10, heads=10, kv_heads=10, intermediate=1728, requests=64, rounds=3),
 }
-"""What else the engine is measured with: longer prompts with eight attempts at each, and a model of 50 M parameters."""
+"""Further measurements of the engine: longer prompts with eight attempts at each, and a model of 50 M parameters."""
 
 
 def measure(size: ModelSize = FULL) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def measure(
     page: Path | None = None,
 ) -> dict[str, Any]:
     """Every figure of `loomrl bench loop`. The page tells of the first seed's first telling."""
-    found = [each for seed in seeds for each in _seed(size, seed, tellings, page if seed == seeds[0] else None)]
+    found = [each for seed in seeds for each in _measure_seed(size, seed, tellings, page if seed == seeds[0] else None)]
     figures: dict[str, Any] = {"cores": os.cpu_count(), "seeds": list(seeds), "tellings": found}
     honest = [each for each in found if each["telling"] == SHOWN.name]
     if honest:
@@ -77,7 +77,9 @@ def measure(
     return figures
 
 
-def _seed(size: LoopSize, seed: int, tellings: Sequence[Telling], page: Path | None) -> Iterator[dict[str, Any]]:
+def _measure_seed(
+    size: LoopSize, seed: int, tellings: Sequence[Telling], page: Path | None
+) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="loom-loop-") as place:
         began = time.monotonic()
         base = Production(Path(place) / "base")
@@ -136,6 +138,6 @@ def _figures(told: Demonstration) -> dict[str, Any]:
 
 
 def _cpu_s() -> float:
-    """Of the children that this process has waited for, and of itself."""
+    """CPU seconds of this process and of the children that it has waited for."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)

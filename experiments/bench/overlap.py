@@ -114,7 +114,7 @@ def _warm(folder: Path, size: OverlapSize) -> dict[str, Any]:
     from loomrl.artifacts import open_artifacts
 
     algo = _algorithm(folder, "warm", size, {"algorithm.warm_start.steps": size.warm_steps})
-    algo.warm_up()
+    algo.begin()
     algo.stop()
     copy = open_artifacts(str(folder / "warm" / "artifacts")).get_folder("runs/warm/000000", folder / "checkpoint")
     (copy / "model").rename(folder / "model")
@@ -128,7 +128,7 @@ def _run(folder: Path, size: OverlapSize, changes: Mapping[str, Any]) -> dict[st
     begin = {"algorithm.model.path": str(folder / "model"), "algorithm.model.build": None}
     name = f"run-{os.getpid()}"
     algo = _algorithm(folder, name, size, {**begin, "algorithm.warm_start.steps": 0, **changes})
-    algo.warm_up()
+    algo.begin()
     history: list[Mapping[str, float]] = []
     ends: list[float] = []
 

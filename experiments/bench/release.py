@@ -8,21 +8,153 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.experiments.bench.release_rivals import Ints, asymptotic, first, peeking, thresholds
-from loomrl.experiments.bench.release_traffic import (
-    RAMP,
-    WHOLE,
-    Harm,
-    Metric,
-    against_the_day,
-    assigned,
-    day,
-    steps,
-)
 from loomrl.release.betting import Floats, log_capital
-from loomrl.release.comparison import Mean, Mismatch, score
+from loomrl.release.comparison import Mean, Mismatch, beyond, score
 from loomrl.release.guard import Better, Guard
 from loomrl.release.paired import compare_pairs
+
+UNITS_PER_MINUTE = 20
+RAMP = ((1200, 0.10), (1200, 0.25), (2400, 0.50))
+"""Units and share of each step: 60, 60 and 120 minutes."""
+WHOLE = sum(units for units, _ in RAMP)
+DAY = 1440 * UNITS_PER_MINUTE // 6
+"""Units in a day; a sixth of one, so that a ramp of four hours sees a whole day pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """Observed harms of releases `R` in one metric, unit by unit: 0 is the best, 1 the worst."""
+
+    guard: Guard
+    plain_RN: Floats
+    eased_RN: Floats
+    """After what the guard accepts by `times`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A guard, and the distribution of its metric. `fault` is added to the challenger's mean."""
+
+    guard: Guard
+    mean: float
+    fault: float = 0.0
+    deviation: float | None = None
+    """None for a rate; of the logarithm for latencies, whose mean is the logarithm's, too."""
+    drift_N: Floats | float = 0.0
+    """Added to both means."""
+
+    def drawn(self, rng: np.random.Generator, is_challenger_RN: Floats) -> Harm:
+        """The harm of units."""
+        mean_RN = self.mean + self.drift_N + self.fault * is_challenger_RN
+        if self.guard.quantile is not None:
+            assert self.deviation is not None
+            return _slow(self.guard, rng.lognormal(mean_RN, self.deviation), is_challenger_RN)
+        if self.deviation is None:
+            values = (rng.random(mean_RN.shape) < mean_RN).astype(np.float64)
+        else:
+            weight = mean_RN * (1 - mean_RN) / self.deviation**2 - 1
+            values = rng.beta(mean_RN * weight, (1 - mean_RN) * weight)
+        harm = 1 - values if self.guard.better is Better.HIGHER else values
+        return Harm(self.guard, harm, np.where(is_challenger_RN == 1, harm / (self.guard.times or 1.0), harm))
+
+    @property
+    def usual(self) -> float:
+        """The harm of a good version, where it is a mean."""
+        return 1 - self.mean if self.guard.better is Better.HIGHER else self.mean
+
+
+def _slow(guard: Guard, latencies_RN: Floats, is_challenger_RN: Floats) -> Harm:
+    rows = [beyond(row, taken, guard, []) for row, taken in zip(latencies_RN, is_challenger_RN, strict=True)]
+    plain, eased = (np.nan_to_num(np.stack(part)) for part in zip(*rows, strict=True))
+    return Harm(guard, plain, eased)
+
+
+def steps(parts: Sequence[tuple[int, float]]) -> Floats:
+    """The challenger's share at every unit."""
+    return np.concatenate([np.full(units, share) for units, share in parts])
+
+
+def assigned(rng: np.random.Generator, releases: int, chance_N: Floats) -> Floats:
+    """1 where a unit meets the challenger."""
+    return (rng.random((releases, len(chance_N))) < chance_N).astype(np.float64)
+
+
+def day(units: int, swing: float) -> Floats:
+    """The cycle of a day."""
+    cycle: Floats = swing * np.sin(2 * np.pi * np.arange(units) / DAY)
+    return cycle
+
+
+def against_the_day(units: int) -> Floats:
+    """Shares that a person raises to a half whenever the day is bad."""
+    return np.where(day(units, 1.0) < 0, 0.5, 0.1)
+
+
+Ints = NDArray[np.int64]
+
+LEAST_UNITS = 20
+"""Units of both arms before a z-test looks for the first time."""
+BURN_IN = 50
+"""Units of the challenger before the asymptotic bounds hold well enough."""
+WINDOW = 100
+"""Units in five minutes, at 20 a minute."""
+FAILED_CHECKS = 5
+"""Flagger's `threshold` in its own examples."""
+
+
+def first(alarms_RN: NDArray[np.bool_]) -> Ints:
+    """The place of each row's first True; the length of the row without one."""
+    return np.where(alarms_RN.any(1), alarms_RN.argmax(1), alarms_RN.shape[1])
+
+
+def peeking(harm_RN: Floats, is_challenger_RN: Floats, error_rate: float) -> Ints:
+    """A one-sided z-test of the two means over all units so far, looked at after every unit."""
+    from scipy.stats import norm  # type: ignore[import-untyped,unused-ignore]
+
+    new = _moments(harm_RN, is_challenger_RN)
+    old = _moments(harm_RN, 1 - is_challenger_RN)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.sqrt(new[2] / new[0] + old[2] / old[0])
+        z = (new[1] - old[1]) / error
+    ready = (np.minimum(new[0], old[0]) >= LEAST_UNITS) & (error > 0)
+    return first(ready & (z > norm.isf(error_rate)))
+
+
+def _moments(harm_RN: Floats, taken_RN: Floats) -> tuple[Floats, Floats, Floats]:
+    """Count, mean and variance so far."""
+    count = np.cumsum(taken_RN, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.cumsum(harm_RN * taken_RN, axis=1) / count
+        variance = np.cumsum(harm_RN**2 * taken_RN, axis=1) / count - mean**2
+    return count, mean, np.maximum(variance, 0)
+
+
+def asymptotic(harm_RN: Floats, is_challenger_RN: Floats, chance_N: Floats, error_rate: float) -> Ints:
+    """The one-sided asymptotic confidence sequence (Waudby-Smith et al.) of the scores that ours bets on."""
+    found, _ = score(harm_RN, is_challenger_RN, chance_N, Mean())
+    total = np.cumsum(found.score, axis=1)
+    spent = np.cumsum(found.score**2, axis=1)
+    units = np.cumsum(is_challenger_RN, axis=1)
+    spread = float((chance_N * (1 - chance_N))[0] * 0.25 * BURN_IN / chance_N[0])
+    inside = (spent + spread) * 2 * np.log(1 + np.sqrt((spent + spread) / spread) / (2 * error_rate))
+    return first((units >= BURN_IN) & (total > np.sqrt(inside)))
+
+
+def thresholds(harm_RN: Floats, is_challenger_RN: Floats, limit: float) -> Ints:
+    """Flagger's rule: every five minutes the challenger's mean of these five minutes is held against a fixed limit;
+    the fifth failed check rolls back.
+    """
+    releases, units = harm_RN.shape
+    windows = units // WINDOW
+    shape = (releases, windows, WINDOW)
+    taken = is_challenger_RN[:, : windows * WINDOW].reshape(shape)
+    count = taken.sum(2)
+    with np.errstate(invalid="ignore"):
+        mean = (harm_RN[:, : windows * WINDOW].reshape(shape) * taken).sum(2) / count
+    failed = np.cumsum((count > 0) & (mean > limit), axis=1) >= FAILED_CHECKS
+    window = first(failed)
+    return np.where(window < windows, window * WINDOW + WINDOW - 1, units)
+
 
 ERROR_RATE = 0.05
 BLOCK = 100_000
@@ -62,9 +194,9 @@ QUICK = ReleaseSize(releases=60, patience=6000)
 def measure(size: ReleaseSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench release`."""
     false = {name: _rates(metrics, chance, size) for name, metrics, chance in harmless()}
-    missed = {name: missed_by(metric, size) for name, metric in harmful()}
+    missed = {name: missed_share(metric, size) for name, metric in harmful()}
     found = {
-        name: detected(replace(SHIPPED[0], fault=fault), size)
+        name: detection_units(replace(SHIPPED[0], fault=fault), size)
         for name, fault in (("detect_20", -0.2), ("detect_10", -0.1))
     }
     return {
@@ -134,7 +266,7 @@ class Evidence:
 
 
 def evidence(harm: Harm, is_challenger_RN: Floats, chance_N: Floats) -> Evidence:
-    """Of `Comparison`, for many releases at once."""
+    """The evidence of `Comparison`, for many releases at once."""
     found, _ = score(harm.plain_RN, is_challenger_RN, chance_N, Mean())
     eased, _ = score(harm.eased_RN, is_challenger_RN, chance_N, Mean())
     is_beyond = np.cumsum(eased.score, axis=1) > harm.guard.margin * np.cumsum(eased.weight)
@@ -175,7 +307,7 @@ def _rates(metrics: Sequence[Metric], chance_N: Floats, size: ReleaseSize) -> di
     return {rule: float((np.concatenate(parts) < len(chance_N)).mean()) for rule, parts in ends.items()}
 
 
-def detected(metric: Metric, size: ReleaseSize) -> dict[str, float | None]:
+def detection_units(metric: Metric, size: ReleaseSize) -> dict[str, float | None]:
     """Median units of the challenger until each rule rolls back, at 10 %; None if it does not in half of the releases.
 
     The guard shares its error rate as it does in a release.
@@ -194,18 +326,18 @@ def _whole(size: ReleaseSize) -> Floats:
     return steps([*RAMP, (size.patience - WHOLE, 0.5)])
 
 
-def missed_by(metric: Metric, size: ReleaseSize) -> float:
+def missed_share(metric: Metric, size: ReleaseSize) -> float:
     """The share of versions that get all of the traffic although nothing but this metric can stop them."""
     chance = _whole(size)
     missed = 0
     for rng, taken in _blocks(size, chance):
         harm = metric.drawn(rng, taken)
         worse = evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR)
-        missed += int((_passed(fine_now(harm, taken, chance)) < worse).sum())
+        missed += int((_promotion_unit(fine_now(harm, taken, chance)) < worse).sum())
     return missed / size.releases
 
 
-def _passed(fine_RN: NDArray[np.bool_]) -> Ints:
+def _promotion_unit(fine_RN: NDArray[np.bool_]) -> Ints:
     """The unit at which a version gets all of the traffic."""
     return WHOLE - 1 + first(fine_RN[:, WHOLE - 1 :])
 
@@ -223,7 +355,7 @@ def good(size: ReleaseSize) -> dict[str, float | None]:
             worse = np.minimum(worse, evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR))
             if metric.guard.required:
                 fine &= fine_now(harm, taken, chance)
-        passed.append(_passed(fine))
+        passed.append(_promotion_unit(fine))
         back.append(worse)
     all_passed = np.concatenate(passed)
     all_back = np.concatenate(back)
@@ -258,8 +390,8 @@ def pairs(size: ReleaseSize, count: int = 500) -> dict[str, float]:
 def mismatch(size: ReleaseSize, units: int = 2000) -> dict[str, float | None]:
     """The test of shares, at an error rate of 0.05: how often it is wrong, and units until it notices 0.13 for 0.10."""
     shares = {"stable": 0.9, "canary": 0.1}
-    right = [_noticed(seed, 0.10, shares, units) for seed in range(size.releases // 4)]
-    wrong = [_noticed(seed, 0.13, shares, units * 5) for seed in range(size.releases // 20)]
+    right = [_units_until_mismatch(seed, 0.10, shares, units) for seed in range(size.releases // 4)]
+    wrong = [_units_until_mismatch(seed, 0.13, shares, units * 5) for seed in range(size.releases // 20)]
     median = float(np.median(wrong))
     return {
         "false": float(np.mean([end < math.inf for end in right])),
@@ -267,7 +399,7 @@ def mismatch(size: ReleaseSize, units: int = 2000) -> dict[str, float | None]:
     }
 
 
-def _noticed(seed: int, share: float, shares: dict[str, float], units: int) -> float:
+def _units_until_mismatch(seed: int, share: float, shares: dict[str, float], units: int) -> float:
     rng = np.random.default_rng(seed)
     test = Mismatch(error_rate=ERROR_RATE)
     for unit, is_canary in enumerate((rng.random(units) < share).tolist()):

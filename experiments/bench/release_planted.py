@@ -1,4 +1,4 @@
-"""Releases by the default plan with versions that are bad in a way that nobody reports, and with harmless ones.
+"""Releases by the default plan with versions that are bad in a way that no outcome shows, and with harmless ones.
 
 The evidence, the decisions and the monitor's rules are those of a real release; time and callers are simulated.
 """
@@ -43,12 +43,12 @@ TOXIC = (
 class PlantedSize:
     """The number of releases of each version."""
 
-    planted: int = 100
+    simulate_planted: int = 100
     harmless: int = 500
 
 
 FULL = PlantedSize()
-QUICK = PlantedSize(planted=3, harmless=3)
+QUICK = PlantedSize(simulate_planted=3, harmless=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Call:
     """The first call of a unit."""
 
     rank: float
-    """Of its prompt among all by length, 0 to 1."""
+    """Rank of its prompt by length, 0 to 1."""
     user: float
     """A number of the user's own, 0 to 1."""
 
@@ -72,7 +72,7 @@ class Answer:
     fails: bool = False
     reward: float | None = None
     successes: tuple[float, ...] = ()
-    """Of the user's sessions."""
+    """Sessions of the user."""
 
 
 Answering = Callable[[Call, Answer, np.random.Generator], Answer]
@@ -137,7 +137,7 @@ PLANTED: Mapping[str, tuple[Answering, bool]] = {
     "random words to a tenth of the users": (salad_for_a_tenth, False),
     "fails a tenth of the users, equal means": (fails_a_tenth, True),
 }
-"""Name → the version, and if outcomes are told. Nobody gives feedback on the others."""
+"""Name → the version, and if outcomes are reported. The others get no feedback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class End:
     phase: ReleasePhase
     reason: str
     units: int
-    """Of the new version."""
+    """Units of the new version."""
     has_all: bool
     """It came to all of the traffic."""
 
@@ -242,8 +242,8 @@ def run(version: Answering, *, outcomes: bool, seed: int, plan: ReleasePlan = PL
     return End(phase=passage.phase, reason=passage.reason, units=units, has_all=has_all)
 
 
-def planted(releases: int) -> dict[str, dict[str, Any]]:
-    """Of each planted version: how many of the releases came to all of the traffic, and units until they went back."""
+def simulate_planted(releases: int) -> dict[str, dict[str, Any]]:
+    """For each planted version: the releases that reached all of the traffic, and units until they went back."""
     return {
         name: _summary([run(version, outcomes=outcomes, seed=seed) for seed in range(releases)])
         for name, (version, outcomes) in PLANTED.items()
@@ -251,7 +251,7 @@ def planted(releases: int) -> dict[str, dict[str, Any]]:
 
 
 def harmless(releases: int) -> dict[str, dict[str, Any]]:
-    """Of a version that is as good as the stable one: how many went back, without outcomes and with them."""
+    """For a version as good as the stable one: how many went back, without outcomes and with them."""
     return {
         name: _summary([run(as_good, outcomes=outcomes, seed=1_000_000 + seed) for seed in range(releases)])
         for name, outcomes in (("without outcomes", False), ("with outcomes", True))
@@ -260,7 +260,7 @@ def harmless(releases: int) -> dict[str, dict[str, Any]]:
 
 def measure(size: PlantedSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench release planted=true`."""
-    return {"planted": planted(size.planted), "harmless": harmless(size.harmless)}
+    return {"planted": simulate_planted(size.simulate_planted), "harmless": harmless(size.harmless)}
 
 
 def _summary(ends: list[End]) -> dict[str, Any]:

@@ -22,8 +22,9 @@ import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
-from loomrl.algorithms.language.collector import Collector, open_collector
-from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
+from loomrl.algorithms.language.collector import TurnCollector
+from loomrl.algorithms.language.runner_group import RunnerGroup
+from loomrl.algorithms.timing import Phases
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.bench.rounds import machine, medians, say
@@ -135,8 +136,8 @@ def record(folder: Path, size: ScaleSize) -> Recording:
     algo.listen = lambda done, metrics: history.append(dict(metrics))
     while algo.stopped is None:
         algo.train()
-    trajectories = tuple(t for _, t in algo.collector.hub.replay(selection=Selection(run="real")))
-    sealed = algo._first_of(lambda learner: learner.sealed(algo.collector.done))
+    trajectories = tuple(t for _, t in algo.source.hub.replay(selection=Selection(run="real")))
+    sealed = algo._first_of(lambda learner: learner.seal(algo.done))
     algo.stop()
     settled = history[1:]
     learn_s = statistics.median(line[Metric.TIME_LEARN] for line in settled) / experiment.rollout.group_size
@@ -178,14 +179,14 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
     rng = random.Random(count)
     found: list[dict[str, float]] = []
     with ExitStack() as stack:
-        collector = stack.enter_context(_collector(experiment))
+        collector = stack.enter_context(_collector(experiment, runners))
         clock = Clock()
         collector.hub = cast(Hub, Metered(collector.hub, clock))
         ledger = collector.ledger(stack.enter_context(open_store(experiment.store_url)), Claim("scale", 1, "bench"))
         _publish(runners, replace(recording.sealed, version=0))
         for done in range(rounds + 1):
             clock.start()
-            groups, _ = collector.attempt(_policy(experiment, done), runners.play)
+            groups, _ = collector.collect(_policy(experiment, done), Phases())
             collector.advance(groups)
             ledger.commit(collector.done, _folder(folder / f"checkpoint-{done}"), collector.state_dict())
             clock.stop()
@@ -274,7 +275,7 @@ class Actors(EnvRunnerGroup):
         self._num_env_runners_dropped_lifetime = 0
 
     def probe_unhealthy_env_runners(self, timeout_seconds: float | None = None) -> list[int]:
-        """As in RLlib, without its configuration."""
+        """RLlib's actor manager, without its configuration."""
         return list(self._worker_manager.probe_unhealthy_actors(timeout_seconds=timeout_seconds or 30.0))
 
 
@@ -324,15 +325,15 @@ class Metered:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._hub, name)
 
-        def clocked(*args: Any, **kwargs: Any) -> Any:
+        def timed_method(*args: Any, **kwargs: Any) -> Any:
             with self._clock.spent("hub"):
                 return method(*args, **kwargs)
 
-        return clocked
+        return timed_method
 
 
 @contextmanager
-def _collector(experiment: Experiment) -> Iterator[Collector]:
+def _collector(experiment: Experiment, runners: RunnerGroup) -> Iterator[TurnCollector]:
     """A run's collector, opened as by an algorithm."""
     run = "scale"
     with open_store(experiment.store_url) as db:
@@ -344,7 +345,7 @@ def _collector(experiment: Experiment) -> Iterator[Collector]:
             groups_per_update=experiment.rollout.groups_per_update,
             environments=experiment.environments,
         ) as hub:
-            yield open_collector(experiment, run, hub, Notes(db), mixture)
+            yield TurnCollector.of(experiment, run, hub, Notes(db), mixture, play=runners.play)
 
 
 def _policy(experiment: Experiment, version: int) -> LanguagePolicy:

@@ -92,7 +92,7 @@ def served(folder: Path, what: str) -> Iterator[Service]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert process.stdout is not None
-        told = _told(process.stdout)
+        told = _first_json(process.stdout)
         if told is None:
             raise RuntimeError(f"{' '.join(command)} ended with {process.wait()}: its message stands above.")
         service = Service(told["url"], told.get("key"), process.pid, 0.0, what)
@@ -106,7 +106,7 @@ def served(folder: Path, what: str) -> Iterator[Service]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _told(lines: Iterable[str]) -> dict[str, Any] | None:
+def _first_json(lines: Iterable[str]) -> dict[str, Any] | None:
     """The first JSON object that is printed."""
     text = ""
     for line in lines:
@@ -229,7 +229,7 @@ def _crowd(service: Service, size: ServeSize) -> dict[str, Any]:
     before = _memory(service.pid)
     most = 0
 
-    async def watched() -> list[int]:
+    async def peak_memory() -> list[int]:
         nonlocal most
         crowd = asyncio.create_task(_all(service, size))
         while not crowd.done():
@@ -237,7 +237,7 @@ def _crowd(service: Service, size: ServeSize) -> dict[str, Any]:
             await asyncio.wait((crowd,), timeout=0.25)
         return await crowd
 
-    ended = asyncio.run(watched())
+    ended = asyncio.run(peak_memory())
     return {
         "streams_open": size.crowd,
         "streams_finished": len(ended),

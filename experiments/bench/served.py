@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import torch
 from gymnasium import spaces
 
-from loomrl.algorithms.language.model.build import build_reading
+from loomrl.algorithms.language.build import build_reading
 from loomrl.config import Architecture
 from loomrl.config.control import Network
 from loomrl.control.network import ActorCritic

@@ -64,7 +64,7 @@ def measure(size: SyncSize = FULL) -> dict[str, Any]:
         )
         algo = open_algorithm(experiment).build_algo()
         say("warm start")
-        algo.warm_up()
+        algo.begin()
         figures: dict[str, Any] = {"parameters_m": round(sum(w.numel() for w in algo._weights().values()) / 1e6, 2)}
         history: list[Metrics] = []
         sequences = {rate: _versions(algo, rate, size.versions, history) for rate in size.rates}
@@ -120,15 +120,13 @@ def _nexus(sequences: Mapping[float, Sequence[Weights]], folder: Path) -> dict[s
     small = [one for rate, each in found.items() if rate in SMALL_RATES for one in each]
     exact = {rate: _travel(versions, torch.float32, folder) for rate, versions in sequences.items()}
     return {
-        "nexus_bytes_ratio": _rounded(statistics.fmean(one.ratio for one in small)),
-        "nexus_s": _rounded(statistics.median(one.delta_s for one in small)),
-        "full_s": _rounded(statistics.median(one.full_s for one in small)),
-        "changed": {
-            f"{rate:g}": _rounded(statistics.fmean(one.changed for one in each)) for rate, each in found.items()
-        },
-        "ratio": {f"{rate:g}": _rounded(statistics.fmean(one.ratio for one in each)) for rate, each in found.items()},
+        "nexus_bytes_ratio": _round(statistics.fmean(one.ratio for one in small)),
+        "nexus_s": _round(statistics.median(one.delta_s for one in small)),
+        "full_s": _round(statistics.median(one.full_s for one in small)),
+        "changed": {f"{rate:g}": _round(statistics.fmean(one.changed for one in each)) for rate, each in found.items()},
+        "ratio": {f"{rate:g}": _round(statistics.fmean(one.ratio for one in each)) for rate, each in found.items()},
         "ratio_float32": {
-            f"{rate:g}": _rounded(statistics.fmean(one.ratio for one in each)) for rate, each in exact.items()
+            f"{rate:g}": _round(statistics.fmean(one.ratio for one in each)) for rate, each in exact.items()
         },
     }
 
@@ -183,7 +181,7 @@ def _first_token(algo: Any, size: SyncSize) -> dict[str, Any]:
     with open_fleet(VllmEngineConfig(kind="vllm"), opening) as fleet:
         for version in range(1, size.loads + 1):
             begun = time.perf_counter()
-            fleet.load(algo._first_of(lambda learner, version=version: learner.sealed(version)))
+            fleet.load(algo._first_of(lambda learner, version=version: learner.seal(version)))
             ((completion,),) = fleet.probe(probes)
             times.append(time.perf_counter() - begun)
             assert {*map(int, completion.versions_T)} == {version}
@@ -194,5 +192,5 @@ def _first_token(algo: Any, size: SyncSize) -> dict[str, Any]:
     }
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return round(value, 5)

@@ -106,13 +106,13 @@ def _place(analytics: str | None) -> "AnalyticsPlace":
 
 def _load(store: str, place: "AnalyticsPlace", *, follow: bool = False, anew: bool = False) -> None:
     from loomrl.analytics.engine import Engine
-    from loomrl.analytics.feeder import nobody
+    from loomrl.analytics.feeder import ignore_progress
     from loomrl.analytics.feeding import Feeding
     from loomrl.telemetry.progress import progress
 
     with closing(Engine()) as engine, Feeding(store, place, engine=engine if follow else None) as feeding:
         fed = feeding.round(
-            anew=anew, report=lambda waiting: progress("load", waiting) if waiting else nullcontext(nobody)
+            anew=anew, report=lambda waiting: progress("load", waiting) if waiting else nullcontext(ignore_progress)
         )
         _print_load(fed, place)
         checked = time.monotonic()

@@ -104,7 +104,7 @@ def doctor(
 def _check_cluster_files(files: Sequence[Path], crds: Sequence[Path]) -> None:
     """Check them without a cluster: unknown keys are listed with the nearest known one."""
     from loomrl.cluster.check import check_file
-    from loomrl.cluster.crds import read_crds
+    from loomrl.cluster.manifest import read_crds
 
     schemas = {about: schema for file in crds for about, schema in read_crds(file).items()} if crds else None
     checked = {str(file): check_file(file, schemas) for file in files}

@@ -144,7 +144,7 @@ def _begin(policy: Acts, state: MemoryState | None, observations: Any) -> Any:
     if state is None:
         return policy.act_batch(observations)
     count = len(next(iter(observations.values())) if isinstance(observations, dict) else observations)
-    return policy.act_batch(observations, state=state.begun(count))
+    return policy.act_batch(observations, state=state.first(count))
 
 
 def _flat(space: spaces.Space[Any], observations: Any, place: int) -> NDArray[np.float64]:

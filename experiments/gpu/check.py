@@ -55,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
             f"no GPU: torch {machine['torch']} ({_build(machine)}) sees none. Run this where there is one, with a CUDA "
             "build of torch: make gpu-check PYTHON=/path/to/python3. Without one: make gpu-check ARGS='--cpu --tiny'"
         )
-    parts = {name: _told(name, run_part(PARTS[name], size, asked.limit_s)) for name in asked.only or PARTS}
+    parts = {name: _print_result(name, run_part(PARTS[name], size, asked.limit_s)) for name in asked.only or PARTS}
     failed = [name for name, found in parts.items() if not found["ok"]]
     report = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -124,7 +124,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _told(name: str, found: dict[str, Any]) -> dict[str, Any]:
+def _print_result(name: str, found: dict[str, Any]) -> dict[str, Any]:
     """The results unchanged, printed on stderr at once, so that an interrupted run still shows them."""
     print(f"gpu-check: {name}: {json.dumps(found)}", file=sys.stderr, flush=True)
     return found

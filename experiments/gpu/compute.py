@@ -17,7 +17,7 @@ import transformers
 from torch import nn
 from transformers import PreTrainedModel
 
-from loomrl.algorithms.language.logprob import LOGITS_AT_ONCE, chosen_logprobs
+from loomrl.algorithms.language.score import LOGITS_AT_ONCE, chosen_logprobs
 from loomrl.experiments.bench.model import (
     HALF_BILLION,
     ModelSize,
@@ -50,7 +50,7 @@ TINY = ModelSize(
 )
 
 
-def sized(*, cpu: bool, tiny: bool) -> ModelSize:
+def model_size(*, cpu: bool, tiny: bool) -> ModelSize:
     """The size of a part's model; float32 on a CPU."""
     size = TINY if tiny else HALF_BILLION
     return replace(size, device="cpu", dtype="float32") if cpu else size
@@ -73,7 +73,7 @@ def describe(*, cpu: bool, tiny: bool) -> dict[str, Any]:
 
 def learner(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     """Whole optimizer steps on packed attempts, and the machine's rate at one large matrix product."""
-    size = sized(cpu=cpu, tiny=tiny)
+    size = model_size(cpu=cpu, tiny=tiny)
     found = learner_rate(build_model(size), size)
     measured = _product_tflops(size, 512 if cpu else 8192)
     share = found["learner_model_tflops_per_s"] / measured
@@ -88,7 +88,7 @@ def _product_tflops(size: ModelSize, width: int) -> float:
 
 def engine(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     """Sampled tokens per second of the torch engine, and its difference in log-probabilities from a plain pass."""
-    size = sized(cpu=cpu, tiny=tiny)
+    size = model_size(cpu=cpu, tiny=tiny)
     model = build_model(size).eval()
     opened = TorchEngine(model, slots=4 * size.concurrent, context=size.prompt + size.answer)
     engine_rate(opened, replace(size, requests=size.concurrent, answer=max(2, size.answer // 16)), size.concurrent)
@@ -138,7 +138,7 @@ class Trial:
 
 def chunked_loss(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     """Peak memory and seconds of forward and backward through the output embedding, in chunks and all at once."""
-    size = sized(cpu=cpu, tiny=tiny)
+    size = model_size(cpu=cpu, tiny=tiny)
     tokens = min(8192, size.micro_batch_tokens)
     smallest = min(tokens // 16, max(1, LOGITS_AT_ONCE["cpu"] // size.vocabulary))
     _trial(size, tokens, smallest)

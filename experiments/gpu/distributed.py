@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.language.sharding import full, shard, whole
 from loomrl.experiments.bench.model import Lesson, ModelSize, build_model, settle, timed
-from loomrl.experiments.gpu.compute import sized
+from loomrl.experiments.gpu.compute import model_size
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def group_of_one(device: str) -> Iterator[None]:
 
 def process_group(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     """Cost of a reduction and a broadcast of a model's weights in a group of one: calls only, without transfer."""
-    size = sized(cpu=cpu, tiny=tiny)
+    size = model_size(cpu=cpu, tiny=tiny)
     with group_of_one(size.device):
         x = torch.randn((1 << 16) if tiny else (1 << 28), device=size.device, dtype=getattr(torch, size.dtype))
         before = x.clone()
@@ -78,7 +78,7 @@ class Sharded(nn.Module):
 
 def fsdp(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     """One optimizer step plain and under FSDP2: log-probabilities and gradient agree; seconds and memory of both."""
-    size = sized(cpu=cpu, tiny=tiny)
+    size = model_size(cpu=cpu, tiny=tiny)
     with group_of_one(size.device):
         plain = _steps(size, wrap=False)
         wrapped = _steps(size, wrap=True)

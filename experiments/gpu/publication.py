@@ -20,9 +20,9 @@ PATIENCE_S = 60.0
 def publication(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     """Seconds from new weights until another process has its own copy, each one verified by its checksum."""
     from loomrl.experiments.bench.model import build_model, settle
-    from loomrl.experiments.gpu.compute import sized
+    from loomrl.experiments.gpu.compute import model_size
 
-    size = sized(cpu=cpu, tiny=tiny)
+    size = model_size(cpu=cpu, tiny=tiny)
     weights = [p.detach() for p in build_model(size).parameters()]
     flat = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype, device=size.device)
     if cpu:
@@ -37,7 +37,7 @@ def publication(*, cpu: bool, tiny: bool) -> dict[str, Any]:
         begun = time.perf_counter()
         _publish(weights, flat, ours, settle)
         first_s = time.perf_counter() - begun
-        seconds = [_changed(weights, flat, ours, settle) for _ in range(5)]
+        seconds = [_publish_change(weights, flat, ours, settle) for _ in range(5)]
         _must_notice(weights, flat, ours, settle)
         ours.send(None)
         reader.join(PATIENCE_S)
@@ -90,7 +90,7 @@ def _ask(flat: Tensor, ours: Connection, settle: Any) -> int:
     return answer
 
 
-def _changed(weights: list[Tensor], flat: Tensor, ours: Connection, settle: Any) -> float:
+def _publish_change(weights: list[Tensor], flat: Tensor, ours: Connection, settle: Any) -> float:
     """Change the weights, publish them, compare; seconds of the publication."""
     for weight in weights:
         weight.mul_(1.5)

@@ -83,7 +83,7 @@ class AgenticRLSystem:
         self.experiment = ControlExperiment.parse(given, origin="AgenticRLSystem")
         """All that a run of it does."""
         self.result: TrainResult | None = None
-        """Of the latest training."""
+        """Result of the latest training."""
         choice = self.experiment.environment
         made = named(choice.entry_point, what="env_class") if isinstance(choice, CustomEnvironment) else None
         self._team: dict[str, Any] | None = None

@@ -42,7 +42,7 @@ class RolloutEngine:
             self._gym = LoomRLGym(self._rollout, open_policy=lambda choice: lambda environment, rng: policy)
 
     def generate_rollouts(self, states: Iterable[ManualState | Task], *, attempts: int = 1) -> list[Trajectory]:
-        """So many attempts at the task of each state, from its beginning to its end, in the order of the states."""
+        """`attempts` at the task of each state, from beginning to end, in the order of the states."""
         if self._gym is None:
             raise ConfigError("no policy acts yet: call load_policy first, for example with trainer.policy.")
         plans = [

@@ -59,7 +59,7 @@ class GymTrainingConfig(Config):
     store_url: str = "sqlite:///loom.db"
     artifact_url: str = "artifacts"
     folder: str = "runs"
-    """Of metrics and the page."""
+    """Folder of metrics and the page."""
 
     @property
     def environments(self) -> tuple[EnvironmentConfig, ...]:
@@ -183,7 +183,7 @@ class TrainingSummary:
 
     @property
     def success(self) -> float:
-        """Of the last update."""
+        """Metrics of the last update."""
         return float(self.history[-1][Metric.SUCCESS]) if self.history else 0.0
 
 
@@ -194,7 +194,7 @@ class GymPPOIntegration:
         self.gym = gym_config
         self.ppo = ppo_config
         self.summary: TrainingSummary | None = None
-        """Of the latest training."""
+        """Result of the latest training."""
 
     async def run_training_loop(self, *, max_iterations: int | None = None) -> TrainingSummary:
         """Train for so many updates, in a thread of its own."""

@@ -43,7 +43,7 @@ from loomrl.types import End, Trajectory
 _log = logging.getLogger(__name__)
 
 Act = Callable[[Any], Any]
-"""Of control: from observations to actions, many at once."""
+"""A control policy: from observations to actions, many at once."""
 RECORDS = "evaluations.jsonl"
 UNASKED = "as no policy was given"
 REACHED = 0.5

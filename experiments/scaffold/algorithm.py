@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loomrl.algorithms.language.advantage import Estimate
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.language.estimate import Estimate
 from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.config import GRPO
 

@@ -1,30 +1,182 @@
-"""The ClickHouse of folders (chdb) in a process beside a long-lived one, which is replaced from time to time.
+"""Connections to ClickHouse: on a server, in this process (chdb on a folder), or in an engine beside a long-lived one.
 
-Whenever chdb closes a folder, it leaves some five threads and fifteen descriptors behind until its process ends.
+An engine is a process with chdb that is replaced from time to time: whenever chdb closes a folder, it leaves some five
+threads and fifteen descriptors behind until its process ends.
 
 As a program, it is that process: a pickled call in, a pickled answer out, until its standard input is closed.
 """
 
 import gc
+import logging
 import os
 import pickle
+import re
 import select
 import signal
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from loomrl.analytics.connection import ClickHouse, Connection, Names, Rows, connected
-from loomrl.analytics.place import AnalyticsPlace
-from loomrl.analytics.schema import Table
-from loomrl.errors import AnalyticsError
+from loomrl.analytics.place import AnalyticsPlace, sole
+from loomrl.analytics.schema import TABLES, VIEWS, Table
+from loomrl.errors import AnalyticsError, there_are
+
+if TYPE_CHECKING:
+    from clickhouse_connect.driver.client import Client
+
+INSTALL = "pip install 'loomrl[analytics]'"
+_SETTINGS = {"mutations_sync": 2, "max_query_size": 1 << 26, "max_insert_threads": 1}
+"""Deletions are done when they return; lists of ids may be long; what is inserted together appears together."""
+_REST = re.compile(r"^Code: \d+\.\s*|DB::\w*Exception:\s*|\s*\(version [^)]*\)|\s*\([A-Z_]+\)\s*$")
+_CUTS = (" Expected one of: ", " In scope ", " Maybe you meant system.")
+_CAUSE = re.compile(r"\[Errno -?\d+\] ([^)'\"]+)")
+UNKNOWN_TABLE = 60
+"""ClickHouse's code."""
+IN_USE = (
+    "is in use by process {}: a folder is for one process at a time. Wait until it is done, or keep the columns on a "
+    "ClickHouse server, which is for many: --analytics http://HOST:8123."
+)
+UNREACHABLE = "Is the server there, and does it let this user in?"
+Names = Sequence[str]
+Rows = Sequence[Sequence[Any]]
+
+
+class Connection(Protocol):
+    """An open database. What ClickHouse refuses is an AnalyticsError."""
+
+    def query(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Names, Rows]:
+        """Names of columns, and rows."""
+
+    def raw(self, sql: str, form: str) -> bytes:
+        """The result in one of ClickHouse's formats."""
+
+    def do(self, sql: str, parameters: Mapping[str, Any]) -> None:
+        """Change something."""
+
+    def insert(self, table: Table, columns: Rows) -> None:
+        """Add rows, given as columns: all or none, as one block of one part."""
+
+
+class ClickHouse:
+    """A connection of this process."""
+
+    def __init__(self, client: "Client", place: AnalyticsPlace) -> None:
+        self._client = client
+        self._place = place
+
+    def query(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Names, Rows]:
+        """Names of columns, and rows."""
+        with _clickhouse_errors(self._place):
+            found = self._client.query(sql, parameters=dict(parameters))
+        return found.column_names, found.result_rows
+
+    def raw(self, sql: str, form: str) -> bytes:
+        """The result in one of ClickHouse's formats."""
+        with _clickhouse_errors(self._place):
+            return bytes(self._client.raw_query(sql, fmt=form))
+
+    def do(self, sql: str, parameters: Mapping[str, Any]) -> None:
+        """Change something."""
+        with _clickhouse_errors(self._place):
+            self._client.command(sql, parameters=dict(parameters))
+
+    def insert(self, table: Table, columns: Rows) -> None:
+        """Add rows, given as columns: all or none, as one block of one part."""
+        with _clickhouse_errors(self._place):
+            self._client.insert(
+                table.name,
+                columns,
+                column_names=table.names,
+                column_type_names=table.types,
+                column_oriented=True,
+            )
+
+
+@contextmanager
+def open_connection(
+    place: AnalyticsPlace, settings: Mapping[str, Any], *, wait_s: float, user: int | None = None
+) -> Iterator[ClickHouse]:
+    """The database there under these settings, created if missing. A folder is ours alone meanwhile: we wait for
+    it, and others are told that the process `user`, by default this one, has it.
+    """
+    if place.folder is None:
+        with _open_server(place, settings) as connection:
+            yield connection
+        return
+    said = f"{place.folder} {IN_USE}"
+    with (
+        sole(place.folder / "lock", wait_s=wait_s, said=said, user=user),
+        _open_embedded(place, settings) as connection,
+    ):
+        yield connection
+
+
+@contextmanager
+def _open_embedded(place: AnalyticsPlace, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
+    assert place.folder is not None
+    where: dict[str, Any] = {"interface": "chdb", "path": str(place.folder / "data")}
+    with _client(place, **where) as client:
+        client.command(f"CREATE DATABASE IF NOT EXISTS {place.database}")
+        with _client(place, **where, database=place.database, settings={**_SETTINGS, **settings}) as ours:
+            yield ClickHouse(ours, place)
+
+
+@contextmanager
+def _open_server(place: AnalyticsPlace, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
+    with _client(place, dsn=place.url, database="default") as client, _clickhouse_errors(place):
+        client.command(f"CREATE DATABASE IF NOT EXISTS `{place.database}`")
+    with _client(place, dsn=place.url, database=place.database, settings={**_SETTINGS, **settings}) as ours:
+        yield ClickHouse(ours, place)
+
+
+@contextmanager
+def _client(place: AnalyticsPlace, **where: Any) -> Iterator["Client"]:
+    try:
+        import clickhouse_connect
+    except ModuleNotFoundError:
+        raise AnalyticsError(f"analytics: ClickHouse's client is missing. Install it: {INSTALL}.") from None
+    logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)  # all that it logs it raises too
+    try:
+        with _clickhouse_errors(place):
+            client = clickhouse_connect.get_client(**where)
+    except ImportError:
+        raise AnalyticsError(f"analytics: chdb, ClickHouse for a folder, is missing. Install it: {INSTALL}.") from None
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def _clickhouse_errors(place: AnalyticsPlace) -> Iterator[None]:
+    """Turn ClickHouse's refusals into AnalyticsErrors."""
+    from clickhouse_connect.driver.exceptions import ClickHouseError
+
+    try:
+        yield
+    except ClickHouseError as error:
+        hint = "" if getattr(error, "code", None) is not None or place.folder is not None else f" {UNREACHABLE}"
+        if getattr(error, "code", None) == UNKNOWN_TABLE:
+            hint = f" {there_are([*(table.name for table in TABLES), *VIEWS])}"
+        raise AnalyticsError(f"{place.name}: {_said(str(error))}.{hint}") from error
+
+
+def _said(message: str) -> str:
+    """The point of ClickHouse's message."""
+    said = " ".join(message.split())
+    if cause := _CAUSE.search(said):
+        return cause.group(1)
+    for cut in _CUTS:
+        said = said.partition(cut)[0]
+    return _REST.sub("", _REST.sub("", said))[:500].rstrip(". ")
+
 
 OPENINGS = 20
-"""Of a process: it ends with some hundred threads and three hundred descriptors."""
+"""Folders that a process opens: it ends up with some hundred threads and three hundred descriptors."""
 
 
 class Engine:
@@ -38,8 +190,10 @@ class Engine:
         self._is_open = False
 
     @contextmanager
-    def connected(self, place: AnalyticsPlace, settings: Mapping[str, Any], *, wait_s: float) -> Iterator[Connection]:
-        """As `connection.connected`, with the same errors."""
+    def open_connection(
+        self, place: AnalyticsPlace, settings: Mapping[str, Any], *, wait_s: float
+    ) -> Iterator[Connection]:
+        """Like the function of this name, in the engine's process."""
         assert not self._is_open, "an engine has one folder open at a time"
         process = self._next()
         process.open(place, settings, wait_s)
@@ -52,7 +206,7 @@ class Engine:
 
     @property
     def pid(self) -> int | None:
-        """Of its process, while it has one."""
+        """Id of its process, while it has one."""
         return None if self._process is None or self._process.has_ended else self._process.pid
 
     def close(self) -> None:
@@ -146,7 +300,7 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
 
 def _serve(user: int) -> None:
     """Answer calls. The cyclic collector would look through a page's rows again and again: it waits for the end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever started us decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal: the parent process decides
     calls = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -161,7 +315,7 @@ def _serve(user: int) -> None:
         try:
             if name == "open":
                 place, settings, wait_s = arguments
-                connection = stack.enter_context(connected(place, settings, wait_s=wait_s, user=user))
+                connection = stack.enter_context(open_connection(place, settings, wait_s=wait_s, user=user))
             elif name == "close":
                 stack.close()
                 gc.collect()
@@ -175,7 +329,7 @@ def _serve(user: int) -> None:
 
 
 def _end_with_input() -> None:
-    """End at once when nobody can call any more, whatever is under way: what was inserted is there."""
+    """End at once when the caller is gone: finished inserts are stored."""
     poll = select.poll()
     poll.register(0, 0)  # a closed pipe is told of unasked
     poll.poll()

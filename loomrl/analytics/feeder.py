@@ -1,26 +1,114 @@
 """The feeder: what is new in LoomDB becomes rows. The cursor of a table is the highest position in it.
 
-So nothing can come between rows and cursor: a page is one insert, which is there whole or not at all, and whoever was
-killed goes on from what is there. What LoomDB has deleted, `settle` finds by counting.
+Rows and cursor cannot disagree: a page is one insert, which is there whole or not at all, and a feeder
+that was killed goes on from what is there. What LoomDB has deleted, `settle` finds by counting.
 """
 
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from loomrl.analytics.schema import EXPOSURES, FEEDBACK, REWARDS, TRAJECTORIES
-from loomrl.analytics.settling import FORGOTTEN, settle
 from loomrl.analytics.source import ERASURE, Hubs, HubSource, Page, exposure_page, feedback_page, reward_page
 from loomrl.analytics.warehouse import Warehouse
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import endpoint_names
 from loomrl.store.events import EVENTS
-from loomrl.store.log import count_rows
+from loomrl.store.log import count_rows, positions_in
+from loomrl.store.observations import first_observation, units_in
+
+FORGOTTEN = "forgotten"
+"""Note in the store: the last deletion of a person that reached it."""
+AT_ONCE = 50_000
+"""Ids in one deletion."""
+Key = TypeVar("Key", int, str)
+
+
+def settle(db: LoomDB, hubs: Hubs, warehouse: Warehouse, *, units: bool) -> tuple[Counter[str], Counter[str]]:
+    """Load what is only in archives, and delete what is nowhere: rows of each table. `units`: look at those, too."""
+    loaded = Counter[str]()
+    deleted = Counter[str]()
+    for hub in hubs.look():
+        more, less = _settle_hub(hub, warehouse)
+        loaded["trajectories"] += more
+        deleted["trajectories"] += less
+    for log in ("rewards", "feedback"):
+        deleted[log] += _settle_log(db, log, warehouse)
+    for endpoint in endpoint_names(db):
+        deleted["exposures"] += _settle_exposures(db, endpoint, warehouse, units=units)
+    return +loaded, +deleted
+
+
+def _settle_hub(hub: HubSource, warehouse: Warehouse) -> tuple[int, int]:
+    where = f"hub = '{hub.name}'"
+    counts = f"SELECT count(), uniqExact(key), max(position) FROM trajectories WHERE {where}"
+    rows, unique, cursor = warehouse.rows(counts)[0]
+    if rows == unique == hub.count(cursor):
+        return 0, 0
+    theirs = hub.ids(cursor)
+    ours = {id for (id,) in warehouse.rows(f"SELECT DISTINCT id FROM trajectories WHERE {where}")}
+    _delete(warehouse, "trajectories", where, "id", sorted(ours - theirs))
+    loaded = 0
+    for page in hub.archived(theirs - ours):
+        warehouse.insert(TRAJECTORIES, page.columns)
+        loaded += page.count
+    _make_unique(warehouse, "trajectories", rows != unique)
+    return loaded, len(ours - theirs)
+
+
+def _settle_log(db: LoomDB, log: str, warehouse: Warehouse) -> int:
+    rows, unique, cursor = warehouse.rows(f"SELECT count(), uniqExact(position), max(position) FROM {log}")[0]
+    if rows == unique == count_rows(db, log, upto=cursor):
+        return 0
+    ours = {position for (position,) in warehouse.rows(f"SELECT DISTINCT position FROM {log}")}
+    gone = ours - positions_in(db, log, upto=cursor)
+    _delete(warehouse, log, "1", "position", sorted(gone))
+    _make_unique(warehouse, log, rows != unique)
+    return len(gone)
+
+
+def _settle_exposures(db: LoomDB, endpoint: str, warehouse: Warehouse, *, units: bool) -> int:
+    """Old rows leave LoomDB from the oldest on; of a person, observations leave rows that stay."""
+    where = f"endpoint = '{endpoint}'"
+    before = _count(warehouse, where)
+    if not before:
+        return 0
+    (oldest, newest) = warehouse.rows(f"SELECT min(position), max(position) FROM exposures WHERE {where}")[0]
+    first = first_observation(db, endpoint)
+    first = newest + 1 if first is None else first
+    if first > oldest:
+        warehouse.do(f"ALTER TABLE exposures DELETE WHERE {where} AND position < {first}")
+    if units:
+        ours = {unit for (unit,) in warehouse.rows(f"SELECT DISTINCT unit FROM exposures WHERE {where}")}
+        _delete(warehouse, "exposures", where, "unit", sorted(ours - units_in(db, endpoint)))
+    return before - _count(warehouse, where)
+
+
+def _count(warehouse: Warehouse, where: str) -> int:
+    return int(warehouse.rows(f"SELECT count() FROM exposures WHERE {where}")[0][0])
+
+
+def _delete(warehouse: Warehouse, table: str, where: str, column: str, gone: Sequence[Key]) -> None:
+    """Delete rows, from disk, too: parts are written anew without them."""
+    for some in _slices(gone):
+        warehouse.do(f"ALTER TABLE {table} DELETE WHERE {where} AND {column} IN %(gone)s", gone=some)
+
+
+def _make_unique(warehouse: Warehouse, table: str, is_needed: bool) -> None:
+    """Merge rows that a feeder loaded again which had been stopped while another one went on."""
+    if is_needed:
+        warehouse.do(f"OPTIMIZE TABLE {table} FINAL")
+
+
+def _slices(ids: Sequence[Key]) -> Iterator[Collection[Key]]:
+    for start in range(0, len(ids), AT_ONCE):
+        yield ids[start : start + AT_ONCE]
+
 
 PAGE = 50_000
 """Rows in an insert."""
@@ -32,7 +120,7 @@ class Tell(Protocol):
     """Is told of progress."""
 
     def __call__(self, done: int, note: str = "") -> None:
-        """So many rows are loaded."""
+        """Report the number of loaded rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +136,8 @@ class Fed:
         return sum(self.loaded.values())
 
 
-def nobody(done: int, note: str = "") -> None:
-    """Nobody is told."""
+def ignore_progress(done: int, note: str = "") -> None:
+    """Report nothing."""
 
 
 def _nothing() -> None:
@@ -57,7 +145,7 @@ def _nothing() -> None:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_gc() -> Iterator[None]:
     """Without the cyclic collector, which looks through a page's rows again and again: they have no cycles."""
     was_on = gc.isenabled()
     gc.disable()
@@ -69,7 +157,7 @@ def _uncollected() -> Iterator[None]:
 
 
 class Feeder:
-    """Feeds one store from one LoomDB. One at a time: whoever opens the store sees to that."""
+    """Feeds one store from one LoomDB. The caller makes sure that there is only one."""
 
     def __init__(self, db: LoomDB, hubs: Hubs, warehouse: Warehouse, *, clock: Callable[[], float] = time.time) -> None:
         self._db = db
@@ -77,7 +165,7 @@ class Feeder:
         self._warehouse = warehouse
         self._clock = clock
 
-    def feed(self, *, check: bool = True, tell: Tell = nobody) -> Fed:
+    def feed(self, *, check: bool = True, tell: Tell = ignore_progress) -> Fed:
         """Load all that is new. With `check`, or if a person was forgotten, delete what LoomDB has no more."""
         loaded = Counter[str]()
 
@@ -87,7 +175,7 @@ class Feeder:
                 tell(loaded.total() - loaded["exposures"], what)
             return page.count > 0
 
-        with _uncollected():
+        with _without_gc():
             while self._round(count):
                 pass
         forgotten = self._forgotten()

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 
 from loomrl.analytics.engine import Engine
-from loomrl.analytics.feeder import Fed, Feeder, Tell, nobody
+from loomrl.analytics.feeder import Fed, Feeder, Tell, ignore_progress
 from loomrl.analytics.place import AnalyticsPlace, sole
 from loomrl.analytics.source import Hubs, newest
 from loomrl.analytics.warehouse import WAIT_S, open_warehouse
@@ -27,8 +27,8 @@ Report = Callable[[int], AbstractContextManager[Tell]]
 """Whom to tell of so many rows that are waiting."""
 
 
-def _unreported(_waiting: int) -> AbstractContextManager[Tell]:
-    return nullcontext(nobody)
+def _no_report(_waiting: int) -> AbstractContextManager[Tell]:
+    return nullcontext(ignore_progress)
 
 
 class Feeding:
@@ -49,7 +49,7 @@ class Feeding:
             stack.callback(self._hubs.close)
             self._stack = stack.pop_all()
 
-    def round(self, *, anew: bool = False, check: bool = True, report: Report = _unreported) -> Fed:
+    def round(self, *, anew: bool = False, check: bool = True, report: Report = _no_report) -> Fed:
         """Load what is new; `anew`: all there is, into new tables. `check`: delete what LoomDB has no more.
 
         Where nothing is new and nothing is checked, the place is not opened.
@@ -58,21 +58,21 @@ class Feeding:
         found = newest(self._db, self._hubs)
         if found == self._loaded and not check and not anew:
             return Fed()
-        fed = self._fed(anew=anew, check=check, report=report)
+        fed = self._load(anew=anew, check=check, report=report)
         self._loaded = found
         return fed
 
-    def _fed(self, *, anew: bool, check: bool, report: Report) -> Fed:
+    def _load(self, *, anew: bool, check: bool, report: Report) -> Fed:
         origin = origin_of(self._db)
         with open_warehouse(self._place, origin=origin, wait_s=WAIT_S, anew=anew, engine=self._engine) as warehouse:
             feeder = Feeder(self._db, self._hubs, warehouse)
             with report(feeder.waiting()) as tell:
 
-                def told(done: int, note: str = "") -> None:
+                def advance(done: int, note: str = "") -> None:
                     self._renew()
                     tell(done, note)
 
-                return feeder.feed(check=check, tell=told)
+                return feeder.feed(check=check, tell=advance)
 
     def close(self) -> None:
         """Let another one feed it."""
@@ -87,7 +87,7 @@ class Feeding:
 
 @contextmanager
 def sole_feeder(db: LoomDB, place: AnalyticsPlace) -> Iterator[Renew]:
-    """We alone feed the place; AnalyticsError if somebody else does. What it gives is called while we work."""
+    """Sole right to feed the place; AnalyticsError if another process has it. Call what it yields while working."""
     if place.folder is not None:
         said = f"{place.name} is fed by process {{}} already: one feeder is enough."
         with sole(place.folder / "feeder", wait_s=0.0, said=said):

@@ -36,7 +36,7 @@ class AnalyticsPlace:
 
 
 def place_of(text: str | None, store_url: str) -> AnalyticsPlace:
-    """The place that somebody named; by default the folder beside a LoomDB in a file."""
+    """The place with this name; by default the folder beside a LoomDB in a file."""
     if text is None:
         return AnalyticsPlace(folder=_beside(store_url))
     if "://" not in text:

@@ -41,14 +41,14 @@ _TOKEN = re.compile(r"'(?:[^'\\]|\\.|'')*'|`(?:[^`\\]|\\.|``)*`|\"(?:[^\"\\]|\\.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a question may take."""
+    """Limits of a question."""
 
     rows: int = 10_000
-    """Of its result; 0 for all."""
+    """Rows of its result; 0 for all."""
     timeout_s: float = 30.0
     memory_mb: int = 4096
     wait_s: float = WAIT_S
-    """For whoever uses the folder."""
+    """Time to wait for another user of the folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +80,15 @@ class Asking:
 
     def ask(self, sql: str) -> Answer:
         """The answer, cut after as many rows as the limits allow."""
-        names, rows = self._warehouse.result(self._checked(sql))
+        names, rows = self._warehouse.result(self._check_statement(sql))
         most = self._limits.rows or len(rows)
         return Answer(columns=names, rows=rows[:most], is_cut=len(rows) > most, as_of=self.as_of)
 
     def ask_as(self, sql: str, form: Form) -> bytes:
         """The answer as a file."""
-        return self._warehouse.raw(self._checked(sql), form)
+        return self._warehouse.raw(self._check_statement(sql), form)
 
-    def _checked(self, sql: str) -> str:
+    def _check_statement(self, sql: str) -> str:
         """The one statement in the engine's own spelling, if it may be asked."""
         if "\0" in sql:
             raise AnalyticsError("query: a NUL character is no part of SQL.")
@@ -98,14 +98,14 @@ class Asking:
 
 
 def question_of(text: str) -> str:
-    """The SQL that somebody asks: the name of a table or a standard question stands for all of its rows."""
+    """The SQL of a question: the name of a table or a standard question stands for all of its rows."""
     return f"SELECT * FROM {text}" if text.isidentifier() else text
 
 
 def check(spelled: str, *, others: set[str]) -> None:
     """AnalyticsError unless a statement, in the engine's spelling, reads nothing but our tables.
 
-    Every word outside of strings is looked at, whatever it stands for: what is no function today may be one tomorrow.
+    Every word outside of strings is looked at, as what is no function today may be one tomorrow.
     """
     if not spelled.startswith(BEGINNINGS):
         first = spelled.split(maxsplit=1)[0]
@@ -117,9 +117,9 @@ def check(spelled: str, *, others: set[str]) -> None:
             raise AnalyticsError(f"query: {clause} is refused: {instead}.")
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if OUTSIDE.fullmatch(word):
-            raise AnalyticsError(f"query: {word!r:.60} is refused: it reaches outside of the tables. {_known()}")
+            raise AnalyticsError(f"query: {word!r:.60} is refused: it reaches outside of the tables. {_list_tables()}")
         if following == "." and word.lower() in others:
-            raise AnalyticsError(f"query: the database {word!r:.60} is not for questions. {_known()}")
+            raise AnalyticsError(f"query: the database {word!r:.60} is not for questions. {_list_tables()}")
 
 
 def _has_clause(tokens: Sequence[str], clause: str) -> bool:
@@ -133,7 +133,7 @@ def _is_number(cell: Any) -> bool:
     return isinstance(cell, int | float) and not isinstance(cell, bool)
 
 
-def _known() -> str:
+def _list_tables() -> str:
     return there_are([*(table.name for table in TABLES), *VIEWS])
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 VERSION = "2"
-"""Of the schema. A store of another one is not migrated: it is made anew from LoomDB."""
+"""Version of the schema. A store of another version is not migrated: it is loaded anew from LoomDB."""
 ABOUT = "about"
 """The table of what the store knows of itself, by name."""
 
@@ -26,7 +26,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Of the columns that are loaded."""
+        """Names of the columns that are loaded."""
         return [name for name, _ in self.columns]
 
     @property
@@ -71,7 +71,7 @@ TRAJECTORIES = Table(
     made=("key UInt64 MATERIALIZED cityHash64(id)",),
     key="hub, id",
 )
-"""Of all hubs. `position` is 0 for those that came out of an archive; `key` is for joins."""
+"""Trajectories of all hubs. `position` is 0 for those that came out of an archive; `key` is for joins."""
 
 REWARDS = Table(
     name="rewards",

@@ -23,7 +23,7 @@ RUNS = "runs"
 LONGEST = 50
 """Letters in the name of a database beside another. Names have no quotes: they may stand in SQL."""
 Columns = list[Sequence[Any]]
-"""Of a table, in its order; all of one length."""
+"""Columns of a table, in its order, all of one length."""
 ERASURE = "person.forgotten"
 """The event of a person's deletion."""
 EMPTY = 1000
@@ -106,7 +106,7 @@ class Hubs:
     def look(self) -> Iterator[HubSource]:
         """Those that are there now. One of a run is closed when the next is taken: there may be a thousand of them."""
         of_runs = run_hubs(self._db, neighbours(self._url))
-        for name, endpoint in (*self._named(), *((name, None) for name in of_runs)):
+        for name, endpoint in (*self._hub_names(), *((name, None) for name in of_runs)):
             if name not in self._sources and is_there(beside(self._url, name)):
                 self._opened[name] = open_store(beside(self._url, name))
                 self._sources[name] = HubSource(self._opened[name], name, records=self._db, endpoint=endpoint)
@@ -118,11 +118,11 @@ class Hubs:
                 self._opened[name].close()
 
     def close(self) -> None:
-        """Close all but LoomDB itself, which is somebody else's."""
+        """Close all but LoomDB itself, which the caller owns."""
         for db in self._opened.values():
             db.close()
 
-    def _named(self) -> Iterator[tuple[str, str | None]]:
+    def _hub_names(self) -> Iterator[tuple[str, str | None]]:
         for endpoint in endpoint_names(self._db):
             if len(f"endpoint-{endpoint}") <= LONGEST:  # it has no hub otherwise
                 yield f"endpoint-{endpoint}", endpoint
@@ -163,7 +163,7 @@ def reward_page(db: LoomDB, after: int, limit: int) -> tuple[Page, Mapping[str, 
         )
         for position, one in found
     ]
-    return Page(last, _turned(rows), len(rows)), {one.trajectory: one.endpoint for _, one in found}
+    return Page(last, _transpose(rows), len(rows)), {one.trajectory: one.endpoint for _, one in found}
 
 
 def feedback_page(db: LoomDB, after: int, limit: int) -> Page:
@@ -173,7 +173,7 @@ def feedback_page(db: LoomDB, after: int, limit: int) -> Page:
         (position, one.id, one.trajectory, one.source, one.kind, one.value, milliseconds(one.created_at))
         for position, one in found
     ]
-    return Page(found[-1][0] if found else after, _turned(rows), len(rows))
+    return Page(found[-1][0] if found else after, _transpose(rows), len(rows))
 
 
 def exposure_page(db: LoomDB, endpoint: str, after: int, limit: int) -> Page:
@@ -187,7 +187,7 @@ def exposure_page(db: LoomDB, endpoint: str, after: int, limit: int) -> Page:
         before, number = position, number + 1 if position == before else 0
         at = milliseconds(one.at)
         rows.append((endpoint, position, number, one.revision, one.test, one.arm, one.unit, one.metric, one.value, at))
-    return Page(before or after, _turned(rows), len(rows))
+    return Page(before or after, _transpose(rows), len(rows))
 
 
 def milliseconds(seconds: float) -> int:
@@ -200,5 +200,5 @@ def _components(content: Mapping[str, Any]) -> dict[str, float]:
     return {name: part["value"] for name, part in parts.items() if part.get("value") is not None}
 
 
-def _turned(rows: Sequence[tuple[Any, ...]]) -> Columns:
+def _transpose(rows: Sequence[tuple[Any, ...]]) -> Columns:
     return [list(column) for column in zip(*rows, strict=True)]

@@ -4,18 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from loomrl.analytics.connection import Connection, Names, Rows, connected
-from loomrl.analytics.engine import Engine
+from loomrl.analytics.engine import Connection, Engine, Names, Rows, open_connection
 from loomrl.analytics.place import AnalyticsPlace
 from loomrl.analytics.schema import ABOUT, TABLES, VERSION, VIEWS, Table
 from loomrl.errors import AnalyticsError
 
 WAIT_S = 20.0
-"""A question waits this long for whoever uses the folder."""
+"""Time that a question waits for another user of the folder."""
 
 
 class Warehouse:
-    """An open store: for whoever feeds it by `open_warehouse`, for whoever asks by `open_reader`."""
+    """An open store: `open_warehouse` opens it for feeding, `open_reader` for questions."""
 
     def __init__(self, connection: Connection, place: AnalyticsPlace) -> None:
         self._connection = connection
@@ -43,7 +42,7 @@ class Warehouse:
             self._connection.insert(table, columns)
 
     def about(self) -> dict[str, str]:
-        """What the store knows of itself; nothing before it was made."""
+        """Notes in the store; empty before it was created."""
         if not self.rows("SELECT 1 FROM system.tables WHERE database = {d:String} AND name = {t:String}",
                          d=self.place.database, t=ABOUT):  # fmt: skip
             return {}
@@ -62,8 +61,8 @@ class Warehouse:
 def open_warehouse(
     place: AnalyticsPlace, *, origin: str, wait_s: float = WAIT_S, anew: bool = False, engine: Engine | None = None
 ) -> Iterator[Warehouse]:
-    """The store of the LoomDB `origin`, to be fed; made if nobody has yet, or `anew`, in place of what is there."""
-    with _opened(place, {}, wait_s, engine) as warehouse:
+    """The store of the LoomDB `origin`, to be fed; created if missing, or `anew` in place of the present one."""
+    with _open(place, {}, wait_s, engine) as warehouse:
         if anew:
             make(warehouse, origin)
         else:
@@ -78,7 +77,7 @@ def open_reader(
     """The store, to be asked under these settings."""
     if place.folder is not None and not (place.folder / "data").exists():
         raise AnalyticsError(_never_fed(place))
-    with _opened(place, settings, wait_s, engine) as warehouse:
+    with _open(place, settings, wait_s, engine) as warehouse:
         about = warehouse.about()
         if not about:
             raise AnalyticsError(_never_fed(place))
@@ -126,10 +125,10 @@ def _never_fed(place: AnalyticsPlace) -> str:
 
 
 @contextmanager
-def _opened(
+def _open(
     place: AnalyticsPlace, settings: Mapping[str, Any], wait_s: float, engine: Engine | None
 ) -> Iterator[Warehouse]:
     """By the engine, if there is one; a server needs none."""
-    connect = connected if engine is None or place.folder is None else engine.connected
+    connect = open_connection if engine is None or place.folder is None else engine.open_connection
     with connect(place, settings, wait_s=wait_s) as connection:
         yield Warehouse(connection, place)

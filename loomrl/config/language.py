@@ -33,7 +33,9 @@ class WarmStart(Config):
     again: Share = 0.0
     """Fraction of demonstrations that begin with a wrong answer, where the environment allows another attempt."""
     tasks: PositiveInt | None = None
-    """Number of tasks that demonstrations repeat; null takes a new task for each, which is slow for agents."""
+    """Number of tasks that demonstrations repeat; null takes a new task for each, which is slow for agents,
+    and where an environment starts a sandbox or a server.
+    """
 
 
 class Eyes(Config):

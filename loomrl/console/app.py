@@ -35,7 +35,7 @@ from loomrl.console import (
 from loomrl.console.explore import Explorer
 from loomrl.console.index import Indexer
 from loomrl.console.launch import Launcher
-from loomrl.console.live import Feed, stream, wanted_by
+from loomrl.console.live import Feed, filter_news, stream
 from loomrl.console.page import Pages, Visit, local, refusal_page
 from loomrl.console.session import COOKIE, Known, Role, Sessions
 from loomrl.console.source import Source
@@ -56,13 +56,13 @@ HEADERS = {
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
     "x-frame-options": "DENY",
 }
-"""Of every answer, unless it has its own."""
+"""Headers of every answer that does not set its own."""
 LONGEST_ADDRESS = 16 * 1024
 AGAIN = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0"><title>LoomRL</title></head>
 <body><p>One moment.</p></body></html>
 """
-"""For whoever follows a link on another site: the browser keeps the strict cookie back, and sends it with the next
+"""For links on other sites: the browser withholds the strict cookie from the first request, and sends it with the next
 request, which this page makes.
 """
 
@@ -102,7 +102,7 @@ class Shell:
 
 
 def _refusal(refused: Refused) -> Response:
-    """The answer to somebody of whom no session is known."""
+    """The answer to a request without a session."""
     return JSONResponse({"error": str(refused)}, refused.status, headers={"connection": "close"})
 
 
@@ -136,8 +136,8 @@ def console_app(
     indexer = Indexer(source, changed=lambda new: feed.tell("trajectories"))
     pages = Pages(source)
     pages.get("/", lambda visit: visit.back("/runs"), role=Role.VIEWER)
-    pages.get("/sign-in", _sign_in_page, role=Role.NOBODY)
-    pages.post("/sign-in", _sign_in, role=Role.NOBODY)
+    pages.get("/sign-in", _sign_in_page, role=Role.NONE)
+    pages.post("/sign-in", _sign_in, role=Role.NONE)
     pages.post("/sign-out", _sign_out, role=Role.VIEWER)
     pages.get("/live", _live)
     for chapter in (
@@ -184,7 +184,7 @@ def console_app(
 
 
 def _sign_in_page(visit: Visit) -> Response:
-    if visit.session.role is not Role.NOBODY:
+    if visit.session.role is not Role.NONE:
         return visit.back(local(visit.query("next", "/")))
     return visit.page("sign_in.html", message="", next=local(visit.query("next", "/")))
 
@@ -217,7 +217,7 @@ async def _live(visit: Visit) -> Response:
     sessions: Sessions = visit.request.app.state.sessions
     cookie = visit.request.cookies.get(COOKIE)
     role = visit.session.role
-    wanted = wanted_by(visit.queries("kind"), visit.queries("subject"))
+    wanted = filter_news(visit.queries("kind"), visit.queries("subject"))
     goes_on: Callable[[], bool] = lambda: sessions.known(cookie).session.role >= role  # noqa: E731
     last = visit.request.headers.get("last-event-id", "")
     after = int(last) if last.isdecimal() else visit.whole("after", -1, low=-1)

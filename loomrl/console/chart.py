@@ -10,6 +10,8 @@ from markupsafe import Markup
 from loomrl.record import word
 
 Form = Literal["number", "percent", "signed"]
+XForm = Literal["number", "clock", "passed"]
+"""A number, a time in seconds since 1970, or seconds since a beginning."""
 Columns = Mapping[str, Sequence[float | None]]
 MOST_POINTS = 1000
 """Longer lines keep the lowest and the highest value of every stretch, so that no peak is lost."""
@@ -17,15 +19,14 @@ WIDE = 120.0
 
 
 def line_chart(
-    title: str, x: Sequence[float], lines: Columns, *, form: Form = "number", is_time: bool = False
+    title: str, x: Sequence[float], lines: Columns, *, form: Form = "number", x_form: XForm = "number", **more: Any
 ) -> Markup:
-    """Lines over the same x, which is a number or a time in seconds since 1970; empty without any value."""
+    """Lines over the same x; empty without any value. `more`: `note`, `marks` and `shades` as `charts.js` has them."""
     if not any(_is_number(value) for values in lines.values() for value in values):
         return Markup("")
     kept = _thin(lines)
     drawn = [{"name": name, "values": [_plain(values[at]) for at in kept]} for name, values in lines.items()]
-    about = {"form": form, "xForm": "clock" if is_time else "number"}
-    return figure("lines", title, x=[x[at] for at in kept], lines=drawn, **about)
+    return figure("lines", title, x=[x[at] for at in kept], lines=drawn, form=form, xForm=x_form, **more)
 
 
 def bar_chart(title: str, values: Sequence[tuple[str, float]], *, form: Form = "number", note: str = "") -> Markup:

@@ -30,7 +30,7 @@ KEY_S = 3600.0
 SPARE_S = 600.0
 """A key holds for an hour, and is replaced ten minutes before that."""
 CARRIED = ("role", "content", "about", "call", "judged")
-"""What the page carries of a message."""
+"""A message as the page sends it back."""
 WEIGHT = "weight."
 """Before the name of an objective, in the form."""
 
@@ -76,14 +76,14 @@ class Talk:
     """Where the sliders of the objectives are."""
     said: Sequence[Mapping[str, str]] = ()
     text: str = ""
-    """What is being written."""
+    """The message being written."""
     is_recorded: bool = True
 
 
 def _page(visit: Visit, talk: Talk, problem: str = "") -> Response:
     status = 400 if problem else 200
     kept = json.dumps([*talk.said])
-    return visit.page("chat.html", status, name=visit.named("name"), talk=talk, kept=kept, problem=problem)
+    return visit.page("chat.html", status, name=visit.segment("name"), talk=talk, kept=kept, problem=problem)
 
 
 def _say(visit: Visit, callers: Callers) -> Response:
@@ -95,18 +95,18 @@ def _say(visit: Visit, callers: Callers) -> Response:
     try:
         if judged := visit.form.get("judge"):
             return _page(visit, replace(talk, said=_judge(visit, talk.said, judged)))
-        return _page(visit, replace(talk, said=_answered(visit, callers, talk), text=""))
+        return _page(visit, replace(talk, said=_answer(visit, callers, talk), text=""))
     except Refused as refused:
         return _page(visit, talk, str(refused))
 
 
-def _answered(visit: Visit, callers: Callers, talk: Talk) -> list[Mapping[str, str]]:
+def _answer(visit: Visit, callers: Callers, talk: Talk) -> list[Mapping[str, str]]:
     """The conversation with what was written, and the answer to it."""
     if not talk.text:
         raise Refused(400, "Write something first.")
     asked: list[Mapping[str, str]] = [*talk.said, {"role": "user", "content": talk.text}]
     body: dict[str, Any] = {
-        "model": visit.named("name"),
+        "model": visit.segment("name"),
         "messages": [{name: each[name] for name in ("role", "content")} for each in asked],
         "store": talk.is_recorded,
     }
@@ -133,7 +133,7 @@ def _judge(visit: Visit, said: Sequence[Mapping[str, str]], judged: str) -> list
 
 def _objectives(visit: Visit, callers: Callers) -> Sequence[str]:
     """Those of which the policy reads a preference."""
-    answer = _call(visit, callers, "GET", f"/v1/models/{quote(visit.named('name'), safe='')}")
+    answer = _call(visit, callers, "GET", f"/v1/models/{quote(visit.segment('name'), safe='')}")
     found: Sequence[str] = answer.json().get("objectives", ())
     return found
 
@@ -141,7 +141,7 @@ def _objectives(visit: Visit, callers: Callers) -> Sequence[str]:
 def _call(visit: Visit, callers: Callers, method: str, path: str, body: Any = None) -> httpx.Response:
     """The gateway's answer; Refused with what it says if that is an error."""
     db = visit.source.db
-    name = visit.named("name")
+    name = visit.segment("name")
     url = front_of(db, name)
     if url is None:
         raise Refused(404, f"Endpoint {name[:120]!r} is not served now. `loomrl serve` does it.")

@@ -121,7 +121,7 @@ def _returns(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, l
         bounds=lambda low, high: f"{amount(low)} to {amount(high)}",
         change=lambda change: f"{'+' if change >= 0 else ''}{amount(change)}",
     )
-    mean = _row("mean", _measured(first["reward"]), _measured(last["reward"]), scale)
+    mean = _row("mean", _interval_or_none(first["reward"]), _interval_or_none(last["reward"]), scale)
     about = [
         ComparisonRow(name, Markup(""), (_amount(first[name]), ""), (_amount(last[name]), ""))
         for name in ABOUT_EPISODES
@@ -151,10 +151,10 @@ def _by_attempts(several: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _success(score: Mapping[str, Any] | None) -> Interval | None:
-    return None if score is None else _measured(score["success"])
+    return None if score is None else _interval_or_none(score["success"])
 
 
-def _measured(interval: Interval) -> Interval | None:
+def _interval_or_none(interval: Interval) -> Interval | None:
     """The interval, or None without attempts."""
     return None if interval["mean"] is None else interval
 
@@ -221,7 +221,7 @@ def _return_tile(comparison: Comparison) -> Tile:
     level = percent(comparison.after["confidence"])
     sure = "" if interval["low"] is None else f"; {amount(interval['low'])} to {amount(interval['high'])} at {level}"
     played = "one episode" if after["episodes"] == 1 else f"{after['episodes']} episodes"
-    ends = (_measured(before["reward"]), _measured(interval))
+    ends = (_interval_or_none(before["reward"]), _interval_or_none(interval))
     return _tile(f"Return, {comparison.name}", ends, amount, f"{played}{sure}")
 
 

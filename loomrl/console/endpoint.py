@@ -55,7 +55,7 @@ def shares_of(arms: Iterable[Arm]) -> Any:
 
 def _show(visit: Visit) -> Response:
     db = visit.source.db
-    name = visit.named("name")
+    name = visit.segment("name")
     past = ENDPOINTS.latest(db, name=name, limit=20)
     if not past:
         raise Refused(404, f"There is no endpoint {name[:120]!r} in this store.")
@@ -96,7 +96,7 @@ def traffic_chart(observed: list[Observation], traffic: dict[str, list[float]]) 
         return Markup("")
     first, last = min(each.at for each in observed), max(each.at for each in observed)
     times = [first + (last - first) * (part + 0.5) / PARTS for part in range(PARTS)]
-    return line_chart("Users and sessions", times, traffic, is_time=True)
+    return line_chart("Users and sessions", times, traffic, x_form="clock")
 
 
 def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[float, int]]]]:
@@ -121,7 +121,7 @@ def _phase(test: AbTest, now: float) -> str:
 
 
 def _find_test(visit: Visit) -> AbTest:
-    name = visit.named("name")
+    name = visit.segment("name")
     if name not in {each.name for each in list_tests(visit.source.db)}:
         raise Refused(404, f"There is no A/B test {name[:120]!r} in this store.")
     return show_test(visit.source.db, name)

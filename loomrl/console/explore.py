@@ -14,7 +14,7 @@ from loomrl.analytics.engine import Engine
 from loomrl.analytics.place import AnalyticsPlace, place_of
 from loomrl.analytics.question import Answer, Limits, open_asking, question_of
 from loomrl.analytics.schema import STANDARD, TABLES
-from loomrl.console.chart import Form, bar_chart, line_chart
+from loomrl.console.chart import Form, XForm, bar_chart, line_chart
 from loomrl.console.page import Pages, Visit
 from loomrl.errors import AnalyticsError
 from loomrl.http.refusal import Refused
@@ -43,17 +43,17 @@ class Explorer:
 
     @property
     def place(self) -> AnalyticsPlace:
-        """Where the columns are; an AnalyticsError if nobody said it and it is not beside LoomDB."""
+        """Where the columns are; an AnalyticsError if it is not named and not beside LoomDB."""
         return place_of(self.analytics, self.url)
 
     def ask(self, sql: str, limits: Limits) -> Answer:
         """The answer; an AnalyticsError says what is wrong with the question, or with the place."""
-        with self._taken(limits), open_asking(self.place, limits, engine=self._engine) as asking:
+        with self._lock(limits), open_asking(self.place, limits, engine=self._engine) as asking:
             return asking.ask(sql)
 
     def csv(self, sql: str) -> bytes:
         """All rows."""
-        with self._taken(FILE), open_asking(self.place, FILE, engine=self._engine) as asking:
+        with self._lock(FILE), open_asking(self.place, FILE, engine=self._engine) as asking:
             return asking.ask_as(sql, "CSVWithNames")
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Explorer:
         self._engine.close()
 
     @contextmanager
-    def _taken(self, limits: Limits) -> Iterator[None]:
+    def _lock(self, limits: Limits) -> Iterator[None]:
         if not self._turn.acquire(timeout=limits.wait_s):
             raise AnalyticsError("another question is being answered here. Ask again in a moment.")
         try:
@@ -110,7 +110,7 @@ def _show(visit: Visit, explorer: Explorer) -> Response:
         message=message,
         answer=answer,
         numbers=numbers,
-        rows=[] if answer is None else [[_shown(cell) for cell in row] for row in answer.rows],
+        rows=[] if answer is None else [[_cell_text(cell) for cell in row] for row in answer.rows],
         axes=axes,
         picture="" if answer is None else _picture(answer, numbers, **axes),
         standard=STANDARD,
@@ -136,13 +136,14 @@ def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str)
         drawn: dict[str, dict[float, float]] = {}
         for row in answer.rows:
             if (place := _place(row[at])) is not None and _finite(row[value]):
-                name = "" if part is None else _shown(row[part])
+                name = "" if part is None else _cell_text(row[part])
                 drawn.setdefault(name, {})[place] = float(row[value])
         most = sorted(drawn.items(), key=lambda each: -len(each[1]))[:MOST_LINES]
         xs = sorted({place for _, points in most for place in points})
         lines = {name or up: [points.get(place) for place in xs] for name, points in most}
-        return line_chart(f"{up} along {across}", xs, lines, is_time=across not in numbers, form=form)
-    found = [(_shown(row[at]) or "–", float(row[value])) for row in answer.rows if _finite(row[value])]
+        x_form: XForm = "number" if across in numbers else "clock"
+        return line_chart(f"{up} along {across}", xs, lines, form=form, x_form=x_form)
+    found = [(_cell_text(row[at]) or "–", float(row[value])) for row in answer.rows if _finite(row[value])]
     note = f"and {len(found) - MOST_BARS} more" if len(found) > MOST_BARS else ""
     return bar_chart(up, found[:MOST_BARS], form=form, note=note)
 
@@ -168,7 +169,7 @@ def _finite(cell: Any) -> bool:
     return isinstance(cell, int | float) and math.isfinite(cell)
 
 
-def _shown(cell: Any) -> str:
+def _cell_text(cell: Any) -> str:
     if isinstance(cell, bool) or not isinstance(cell, int | float):
         return "–" if cell is None else f"{cell:%Y-%m-%d %H:%M:%S}" if isinstance(cell, datetime) else str(cell)
     return word.number(cell)

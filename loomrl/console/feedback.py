@@ -55,7 +55,7 @@ def _inbox(visit: Visit) -> Response:
 
 
 def _to_rate(visit: Visit) -> list[tuple[TrajectoryPlace, list[tuple[str, str]]]]:
-    """The newest sessions that nobody has judged, with what was said."""
+    """The newest sessions without a judgement, with their turns."""
     source = visit.source
     wanted = TrajectoryFilter(equal={"source": "production"})
     rows = [row for _, row in page_of(source.index, wanted, before=None, limit=LOOKED_AT).rows]
@@ -112,7 +112,7 @@ def opinion(kind: str, text: str = "") -> dict[str, Any]:
 
 
 def take(visit: Visit, body: dict[str, Any]) -> None:
-    """What is said of a served session, as the gateway takes it."""
+    """Feedback on a served session, in the form that the gateway takes."""
     db = visit.source.db
     with closing(Intake(db, Hubs(visit.source.url, [each.name for each in list_endpoints(db)]))) as intake:
         try:
@@ -152,7 +152,7 @@ def _answer(visit: Visit) -> Response:
 
 
 def _choose(visit: Visit) -> Response:
-    """Of two attempts at one task, or two sessions, the better one."""
+    """Record which of two attempts at a task, or of two sessions, is the better one."""
     source = visit.source
     places = [source.find(visit.form.get(name, "")) for name in ("better", "worse")]
     better, worse = places

@@ -14,7 +14,7 @@ from loomrl.types import Trajectory
 
 log = logging.getLogger(__name__)
 NAME = "console"
-"""Of the LoomDB beside the first that holds the index."""
+"""Suffix of the LoomDB that holds the index."""
 BATCH = 500
 PACE_S = 0.25
 OVER_S = 60.0
@@ -74,9 +74,9 @@ class Indexer:
         if up_to == after:
             if self._hubs.is_over(name):
                 self._again[name] = time.monotonic() + OVER_S
-                db.close()  # its files; whoever reads it next opens them again
+                db.close()  # close its files: the next reader opens them again
             return 0
-        extend_index(self._hubs.index, name, indexed(name, stored), after=after, up_to=up_to)
+        extend_index(self._hubs.index, name, index_rows(name, stored), after=after, up_to=up_to)
         return len(stored)
 
     def _work(self) -> None:
@@ -91,7 +91,7 @@ class Indexer:
             self._ending.wait(0.0 if new >= BATCH else PACE_S)
 
 
-def indexed(hub: str, stored: Sequence[Stored]) -> list[Indexed]:
+def index_rows(hub: str, stored: Sequence[Stored]) -> list[Indexed]:
     """The rows of the index for trajectories of a hub."""
     return [
         Indexed(

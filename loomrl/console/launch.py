@@ -59,8 +59,8 @@ def add_to(pages: Pages, launcher: Launcher | None) -> None:
         _note(visit, "run.resume_asked", run)
         return visit.back(f"/launched/{quote(run, safe='')}")
 
-    def launched(visit: Visit) -> Response:
-        run = visit.named("run")
+    def show_launch(visit: Visit) -> Response:
+        run = visit.segment("run")
         log = launcher.log(run)
         if log is None:
             raise Refused(404, f"No run {run[:120]!r} was started at this console.")
@@ -69,7 +69,7 @@ def add_to(pages: Pages, launcher: Launcher | None) -> None:
     pages.get("/launch", ask, role=Role.OPERATOR)
     pages.post("/launch", start, role=Role.OPERATOR)
     pages.post("/runs/{run}/resume", resume, role=Role.OPERATOR)
-    pages.get("/launched/{run}", launched, role=Role.OPERATOR)
+    pages.get("/launched/{run}", show_launch, role=Role.OPERATOR)
 
 
 def _asking(visit: Visit, launcher: Launcher, *, message: str = "", status: int = 200) -> Response:

@@ -1,6 +1,6 @@
 """Live pages: what is committed to LoomDB goes to every browser that watches, by server-sent events.
 
-One reader per console asks LoomDB for what is past its cursors, only while somebody watches, and never a trainer.
+One reader per console asks LoomDB for what is past its cursors, only while a page is open, and never a trainer.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class News:
     at: float
 
     def line(self) -> str:
-        """As a browser reads it."""
+        """The event in the form of server-sent events."""
         data = json.dumps({"kind": self.kind, "subject": self.subject, "at": self.at})
         return f"id: {self.id}\nevent: news\ndata: {data}\n\n"
 
@@ -57,7 +57,7 @@ class Feed:
     _loop: asyncio.AbstractEventLoop | None = None
 
     @contextmanager
-    def watched(self) -> Iterator[asyncio.Queue[News | None]]:
+    def subscribe(self) -> Iterator[asyncio.Queue[News | None]]:
         """A queue of what comes."""
         queue: asyncio.Queue[News | None] = asyncio.Queue(MOST_WAITING)
         self._watchers.add(queue)
@@ -75,20 +75,20 @@ class Feed:
             said = f"{MOST_STREAMS} pages are live already: this one shows what was there when it was loaded."
             raise Refused(503, said)
 
-    def missed(self, after: int) -> list[News]:
-        """What was committed between the making of a page and its stream; not more than a page of it."""
+    def read_since(self, after: int) -> list[News]:
+        """Events committed between the making of a page and its stream, 200 at most."""
         found = EVENTS.read(self.db, after=after, limit=200)
         return [News(position, event.kind, event.subject, event.created_at) for position, event in found]
 
     def tell(self, kind: str, subject: str = "") -> None:
-        """Tell everybody of something that is in no log; from any thread."""
+        """Publish news that no log has; from any thread."""
         if self._loop is not None and self._watchers and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._send, [News(self._event, kind, subject, time.time())])
 
     def end(self) -> None:
         """End every stream."""
         for queue in list(self._watchers):
-            _put(queue, None)
+            _enqueue(queue, None)
         if self._task is not None:
             self._task.cancel()
 
@@ -118,12 +118,12 @@ class Feed:
     def _send(self, news: list[News]) -> None:
         for queue in list(self._watchers):
             for each in news:
-                if not _put(queue, each):
+                if not _enqueue(queue, each):
                     self._watchers.discard(queue)
                     break
 
 
-def _put(queue: asyncio.Queue[News | None], news: News | None) -> bool:
+def _enqueue(queue: asyncio.Queue[News | None], news: News | None) -> bool:
     """True if there was room; else the stream ends."""
     try:
         queue.put_nowait(news)
@@ -145,9 +145,9 @@ def stream(
 
     async def lines() -> AsyncIterator[str]:
         checked = time.monotonic()
-        with feed.watched() as queue:
+        with feed.subscribe() as queue:
             yield "retry: 2000\n\n: live\n\n"
-            for news in [] if after is None else await asyncio.to_thread(feed.missed, after):
+            for news in [] if after is None else await asyncio.to_thread(feed.read_since, after):
                 if wanted(news):
                     yield news.line()
             while True:
@@ -166,14 +166,14 @@ def stream(
 
 
 async def _next(queue: asyncio.Queue[News | None]) -> News | bool | None:
-    """What comes next; True if nothing has come for a while."""
+    """The next event; True if none has come for a while."""
     try:
         return await asyncio.wait_for(queue.get(), BEAT_S)
     except TimeoutError:
         return True
 
 
-def wanted_by(kinds: list[str], subjects: list[str]) -> Callable[[News], bool]:
+def filter_news(kinds: list[str], subjects: list[str]) -> Callable[[News], bool]:
     """A test by the beginnings of kinds and by subjects; all are wanted where none are given."""
 
     def test(news: News) -> bool:

@@ -58,7 +58,7 @@ MENU: Mapping[str, Sequence[MenuLink]] = {
 }
 
 
-def _shown(value: Any) -> Any:
+def _finalize(value: Any) -> Any:
     """Everything that a template writes goes through here, before it is escaped."""
     if type(value) is str:
         return word.visible(value)
@@ -92,7 +92,7 @@ def environment(saved: object = None) -> Environment:
         loader=DictLoader(texts),
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -114,7 +114,7 @@ def environment(saved: object = None) -> Environment:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request, by somebody."""
+    """One request with its session."""
 
     request: Request
     session: Session
@@ -122,7 +122,7 @@ class Visit:
     templates: Environment
     is_open: bool
     form: Mapping[str, str] = field(default_factory=dict)
-    """What was sent, its token checked already."""
+    """Fields of the form; its token has been checked."""
 
     @property
     def who(self) -> str:
@@ -137,7 +137,7 @@ class Visit:
         """All values of a parameter."""
         return [value for value in self.request.query_params.getlist(name) if value]
 
-    def named(self, name: str) -> str:
+    def segment(self, name: str) -> str:
         """A part of the path."""
         text: str = self.request.path_params[name]
         return text
@@ -268,7 +268,7 @@ def _require(visit: Visit, role: Role, known: Known) -> None:
     mine = visit.session.role
     if mine >= role:
         return
-    if mine is Role.NOBODY:
+    if mine is Role.NONE:
         raise Refused(401, known.reason or "Sign in first.")
     raise Refused(403, f"This is for the role {role.word}; your key gives {mine.word}.")
 

@@ -70,7 +70,7 @@ def policy_at(visit: Visit, id: str) -> PolicyVersion:
 
 def _show(visit: Visit) -> Response:
     db = visit.source.db
-    policy = policy_at(visit, visit.named("id"))
+    policy = policy_at(visit, visit.segment("id"))
     return visit.page(
         "policy.html",
         policy=policy,

@@ -33,7 +33,7 @@ FRESH_S = 5.0
 
 @dataclass(slots=True)
 class ReleaseCache:
-    """What is computed of releases, kept for whoever asks next. Safe to call from several threads."""
+    """Cache of release evidence. Safe to call from several threads."""
 
     _observers: dict[str, ReleaseObserver] = field(default_factory=dict)
     _moments: dict[str, tuple[float, list[Moment]]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def _list(visit: Visit) -> Response:
 
 
 def _rows(visit: Visit) -> list[ReleaseRow]:
-    name = visit.named("release")
+    name = visit.segment("release")
     rows = read_release(visit.source.db, name)
     if not rows:
         raise Refused(404, f"There is no release {name[:120]!r} in this store.")
@@ -115,7 +115,7 @@ def _is_latest(db: LoomDB, release: Release) -> bool:
 
 
 def _words(release: Release) -> list[str]:
-    """What a person may say now."""
+    """Decisions that a person may take now."""
     passage = release.passage
     if not passage.is_open:
         return [Command.ROLLBACK] if passage.phase == "done" else []
@@ -200,7 +200,7 @@ def limit_of(finding: Finding) -> float | None:
 
 
 def _find_verdict(visit: Visit) -> StoredVerdict:
-    id = visit.named("verdict")
+    id = visit.segment("verdict")
     found = VERDICTS.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no verdict {id[:120]!r} in this store.")

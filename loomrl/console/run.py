@@ -60,7 +60,7 @@ def place_in(text: str) -> tuple[Any, str] | None:
 
 def run_of(visit: Visit, name: str = "run") -> Run:
     """The run in the path; Refused 404."""
-    id = visit.named(name)
+    id = visit.segment(name)
     found = RUNS.find(visit.source.db, id)
     if found is None:
         raise Refused(404, f"There is no run {id[:120]!r} in this store.")
@@ -85,7 +85,7 @@ def _show(visit: Visit) -> Response:
 
 
 def content(run: Run, db: LoomDB) -> dict[str, Any]:
-    """What the page of a run shows, in the console and as a file: all of it is on record."""
+    """The content of a run's page, in the console and as a file, read from the record alone."""
     history = history_of(run, db)
     unit = unit_in({name for row in history for name in row})
     comparisons = [Comparison(**each) for each in run.result.get("comparisons", ())]
@@ -106,7 +106,7 @@ def content(run: Run, db: LoomDB) -> dict[str, Any]:
 
 
 def unit_in(names: Iterable[str]) -> Unit:
-    """What the `step` of rows with these metrics counts: environment steps of control, else updates."""
+    """Unit of `step` in rows with these metrics: environment steps for control, else updates."""
     return "steps" if {Metric.ENV_STEPS_PER_S, Metric.RETURN} & {*names} else "updates"
 
 

@@ -33,7 +33,7 @@ SPARKS = 48
 MOST_GROUPED = 200
 MOST_EXPORTED = 1000
 GROUPINGS = ("experiment", "kind", "status", "environment")
-"""What runs can be grouped by, beside a setting by its path."""
+"""Columns by which runs can be grouped, besides any setting by its path."""
 _NUMBER = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?")
 
 
@@ -108,7 +108,7 @@ def _list(visit: Visit) -> Response:
     rows = rows_of(db, page)
     return visit.page(
         "runs.html",
-        groups=grouped(db, rows, by) if by else [Group("", rows)] if rows else [],
+        groups=group_rows(db, rows, by) if by else [Group("", rows)] if rows else [],
         by=by,
         groupings=GROUPINGS,
         most=MOST_GROUPED,
@@ -138,7 +138,7 @@ def results_of(db: LoomDB, ids: Sequence[str]) -> dict[str, Result]:
     return found
 
 
-def grouped(db: LoomDB, rows: Sequence[Row], by: str) -> list[Group]:
+def group_rows(db: LoomDB, rows: Sequence[Row], by: str) -> list[Group]:
     """The rows by what they have in common, in the order of their first ones."""
     found: dict[str, list[Row]] = {}
     for row in rows:
@@ -147,7 +147,7 @@ def grouped(db: LoomDB, rows: Sequence[Row], by: str) -> list[Group]:
 
 
 def _common(db: LoomDB, listed: ListedRun, by: str) -> str:
-    """What a run is grouped under; a dash for one that lacks it."""
+    """The group of a run; a dash if it lacks the value."""
     simple = {"experiment": listed.name, "kind": listed.kind, "status": listed.status}
     if by in simple:
         return simple[by]
@@ -181,7 +181,7 @@ def differing(runs: Sequence[Run]) -> list[tuple[str, list[str | None]]]:
     return [(path, each) for path, each in values if len(set(each)) > 1]
 
 
-def _ticked(visit: Visit, *, most: int) -> list[Run]:
+def _selected_runs(visit: Visit, *, most: int) -> list[Run]:
     """The runs that the address names; Refused for too many, or for one that is not there."""
     ids = list(dict.fromkeys(visit.queries("run")))
     if len(ids) > most:
@@ -196,7 +196,7 @@ def _ticked(visit: Visit, *, most: int) -> list[Run]:
 
 def _compare(visit: Visit) -> Response:
     db = visit.source.db
-    runs = _ticked(visit, most=MOST_TOGETHER)
+    runs = _selected_runs(visit, most=MOST_TOGETHER)
     if len(runs) < 2:
         raise Refused(400, "A comparison needs two runs. Tick them in the list of runs.")
     results = results_of(db, [run.id for run in runs])
@@ -217,10 +217,10 @@ def _unit(db: LoomDB, run: Run) -> str:
     return unit_in({name for row in read_metrics(db, run.id, limit=1) for name in row.values})
 
 
-def _exported(visit: Visit) -> list[Run]:
+def _runs_to_export(visit: Visit) -> list[Run]:
     """The runs that are ticked, or all that the filter leaves; Refused 400 for more than fit."""
     if visit.queries("run"):
-        return _ticked(visit, most=MOST_EXPORTED)
+        return _selected_runs(visit, most=MOST_EXPORTED)
     page = page_of_runs(visit.source.db, _filter(visit), after=None, limit=MOST_EXPORTED)
     if page.next is not None:
         raise Refused(400, f"More than {MOST_EXPORTED:,} runs are like that. Filter further, or tick some.")
@@ -229,7 +229,7 @@ def _exported(visit: Visit) -> list[Run]:
 
 
 def _records(db: LoomDB, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """What is exported of each run, beside its settings."""
+    """Exported columns besides the settings."""
     results = results_of(db, [run.id for run in runs])
     for run in runs:
         result = results.get(run.id)
@@ -257,7 +257,7 @@ def _records(db: LoomDB, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
 
 def _csv(visit: Visit) -> Response:
     """One line a run; the settings that differ are columns."""
-    runs = _exported(visit)
+    runs = _runs_to_export(visit)
     settings = differing(runs)
     text = io.StringIO()
     writer: csv.DictWriter[str] | None = None
@@ -278,7 +278,7 @@ def _cell(value: Any) -> Any:
 
 def _json(visit: Visit) -> Response:
     """A list of runs, each with all of its settings."""
-    runs = _exported(visit)
+    runs = _runs_to_export(visit)
     found = [
         record | {"settings": {path: json.loads(value) for path, value in settings_of(run.resolved).items()}}
         for run, record in zip(runs, _records(visit.source.db, runs), strict=True)

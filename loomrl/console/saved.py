@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -20,7 +21,7 @@ from loomrl.store.verdicts import StoredVerdict
 
 @dataclass(frozen=True, slots=True)
 class Inlined:
-    """What a saved page carries, and the policy that lets the browser run this and nothing else."""
+    """Style and script of a saved page, and the policy that lets the browser run only these."""
 
     style: Markup
     script: Markup
@@ -46,6 +47,22 @@ def _templates() -> Environment:
         return Markup("\n".join(static.joinpath(name).read_text(encoding="utf-8") for name in names))
 
     return environment(saved=Inlined(read("uplot.css", "console.css"), read("uplot.js", "charts.js")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of a document: a chart, a table of values with notes below them, and a note."""
+
+    title: str
+    chart: Markup = Markup("")  # noqa: RUF009 - it is immutable
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[tuple[str, str]]] = ()
+    note: str = ""
+
+
+def save_document(title: str, intro: str, sections: Sequence[Section]) -> str:
+    """A page of these sections as HTML text, in the console's style."""
+    return _render("document.html", title=title, intro=intro, sections=sections)
 
 
 def add_to(pages: Pages) -> None:

@@ -33,7 +33,7 @@ def open_console(
     certificate: Certificate | None = None,
     now: float,
 ) -> Door:
-    """Listen; a ServeError refuses to be reached from elsewhere while nobody could sign in."""
+    """Listen; a ServeError if other machines could reach it and no key exists to sign in with."""
     is_local = is_loopback(host)
     if not is_local and not any_key(source.db, ROLES, at=now):
         raise ServeError(

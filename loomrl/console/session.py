@@ -28,9 +28,9 @@ KEYS_S = 1.0
 
 
 class Role(IntEnum):
-    """What somebody may do: each role may do all that those before it may."""
+    """Permissions of a session: each role includes those before it."""
 
-    NOBODY = 0
+    NONE = 0
     VIEWER = 1
     RATER = 2
     OPERATOR = 3
@@ -48,7 +48,7 @@ ROLES = {"view": Role.VIEWER, "rate": Role.RATER, "operate": Role.OPERATOR, "adm
 
 def role_of(key: Key) -> Role:
     """The highest role that the key's scopes give."""
-    return max((ROLES[scope] for scope in key.scopes if scope in ROLES), default=Role.NOBODY)
+    return max((ROLES[scope] for scope in key.scopes if scope in ROLES), default=Role.NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Session:
     """A browser that is known. One that has not signed in has a session too, for its form."""
 
     csrf: str
-    role: Role = Role.NOBODY
+    role: Role = Role.NONE
     who: str = ""
     """The key's owner, under whose name decisions go on record."""
     key: str = ""
@@ -101,13 +101,13 @@ class Sessions:
         """The session behind a cookie, or a new one."""
         now = self.clock()
         reason = ""
-        found = self._sessions.get(_hashed(cookie)) if cookie else None
+        found = self._sessions.get(_hash(cookie)) if cookie else None
         if found is not None:
             reason = self._why_over(found, now)
             if not reason:
                 found = replace(found, seen=now)
                 with self._lock:
-                    self._sessions[_hashed(cookie or "")] = found
+                    self._sessions[_hash(cookie or "")] = found
                 return Known(found)
             self.end(cookie)
         elif cookie:
@@ -125,7 +125,7 @@ class Sessions:
         if key is None:
             raise self._failure(address, now)
         role = role_of(key)
-        if role is Role.NOBODY:
+        if role is Role.NONE:
             raise Refused(403, f"This key may {', '.join(key.scopes)}, but not look: it needs the scope view or more.")
         self.end(before)
         return self._keep(Session(csrf=secrets.token_hex(16), role=role, who=key.name, key=key.id, begun=now, seen=now))
@@ -134,7 +134,7 @@ class Sessions:
         """End the session behind a cookie."""
         if cookie:
             with self._lock:
-                self._sessions.pop(_hashed(cookie), None)
+                self._sessions.pop(_hash(cookie), None)
 
     def forget(self) -> None:
         """Look again whether there are keys."""
@@ -173,17 +173,17 @@ class Sessions:
             if key is None or not key.holds(now):
                 return "Your key was revoked or has expired. Sign in with another."
             return "" if role_of(key) == session.role else "Your key's scopes have changed. Sign in again."
-        if session.role is not Role.NOBODY and not self.is_open:
+        if session.role is not Role.NONE and not self.is_open:
             return "There are keys now. Sign in."
-        return "" if session.role is not Role.NOBODY or not self.is_open else "No key is needed any more."
+        return "" if session.role is not Role.NONE or not self.is_open else "No key is needed any more."
 
     def _keep(self, session: Session) -> str:
         cookie = secrets.token_hex(32)
         with self._lock:
-            self._sessions[_hashed(cookie)] = session
+            self._sessions[_hash(cookie)] = session
             while len(self._sessions) > MOST_SESSIONS:
-                nobody = (name for name, each in self._sessions.items() if each.role is Role.NOBODY)
-                self._sessions.pop(next(nobody, next(iter(self._sessions))))
+                anonymous = (name for name, each in self._sessions.items() if each.role is Role.NONE)
+                self._sessions.pop(next(anonymous, next(iter(self._sessions))))
         return cookie
 
     def _has_keys(self) -> bool:
@@ -193,5 +193,5 @@ class Sessions:
         return self._keys[1]
 
 
-def _hashed(cookie: str) -> str:
+def _hash(cookie: str) -> str:
     return hashlib.sha256(cookie.encode("utf-8", "replace")).hexdigest()

@@ -72,7 +72,7 @@ class Source:
             return self._hubs[name]
 
     def tried_by_environment(self) -> dict[str, Tried]:
-        """Of each environment what all hubs took in, as far as they are in the index."""
+        """Indexed attempts and mean success of each environment, over all hubs."""
         whole: dict[str, Tried] = {}
         for hub in self.hubs():
             for name, more in self.tried.get(hub, {}).items():

@@ -39,7 +39,7 @@ def _list(visit: Visit) -> Response:
 
 def _show(visit: Visit) -> Response:
     db = visit.source.db
-    id = visit.named("sweep")
+    id = visit.segment("sweep")
     run = RUNS.find(db, id)
     if run is None or run.kind != "sweep":
         raise Refused(404, f"There is no sweep {id[:120]!r} in this store.")
@@ -96,13 +96,13 @@ def importance(trials: Sequence[Mapping[str, Any]], names: Sequence[str]) -> lis
     if len(scores) < 3 or whole <= 0:
         return [(name, 0.0) for name in names]
     values = {name: [trial["changes"][name] for trial in trials] for name in names}
-    found = [(name, _explained(values[name], scores, mean, whole)) for name in names]
+    found = [(name, _variance_share(values[name], scores, mean, whole)) for name in names]
     return sorted(found, key=lambda each: -each[1])
 
 
-def _explained(values: Sequence[Any], scores: Sequence[float], mean: float, whole: float) -> float:
+def _variance_share(values: Sequence[Any], scores: Sequence[float], mean: float, whole: float) -> float:
     groups: dict[Any, list[float]] = {}
-    for group, score in zip(_grouped(values), scores, strict=True):
+    for group, score in zip(_bin_values(values), scores, strict=True):
         groups.setdefault(group, []).append(score)
     if len(groups) < 2 or len(scores) <= len(groups):
         return 0.0
@@ -111,7 +111,7 @@ def _explained(values: Sequence[Any], scores: Sequence[float], mean: float, whol
     return max(0.0, (between - (len(groups) - 1) * noise) / (whole + noise))
 
 
-def _grouped(values: Sequence[Any]) -> list[Any]:
+def _bin_values(values: Sequence[Any]) -> list[Any]:
     if len({json.dumps(value, default=str) for value in values}) <= GROUPS or not all(map(_is_number, values)):
         return [json.dumps(value, default=str) for value in values]
     ranks = sorted(range(len(values)), key=lambda at: values[at])

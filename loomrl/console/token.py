@@ -66,7 +66,7 @@ def _open(db: LoomDB, run: str) -> Vocabulary | None:
         return None
     try:
         return Vocabulary(text)
-    except Exception:  # noqa: BLE001 - the boundary: the library raises bare exceptions, and the file is somebody's
+    except Exception:  # noqa: BLE001 - the boundary: the library raises bare exceptions, and the file may be foreign
         return None
 
 

@@ -42,7 +42,7 @@ from loomrl.types import Source as Origin
 GLIMPSE_BYTES = 64 * 1024
 """Longer payloads have no first words in the list."""
 TOKENS = 4_000
-"""Of one answer to the viewer."""
+"""Most tokens in one answer to the viewer."""
 RANGES = {"level": "level", "reward": "reward", "success": "success", "length": "length", "version": "version"}
 MOST_SIBLINGS = 64
 LONGEST_DIFF = 20_000
@@ -83,7 +83,7 @@ def _list(visit: Visit) -> Response:
     before = visit.whole("before", 0, high=2**62) or None
     keep = (lambda rows: list(_with_text(source, rows, text))) if text else None
     page = page_of(source.index, wanted, before=before, limit=PAGE, keep=keep)
-    rows = _glimpsed(source, page.rows)
+    rows = _with_first_words(source, page.rows)
     total = count_indexed(source.index)
     return visit.page(
         "trajectories.html",
@@ -112,7 +112,7 @@ def _with_text(source: Source, rows: list[tuple[int, Indexed]], text: str) -> It
     return ((position, row) for position, row in rows if row.place in there[row.hub])
 
 
-def _glimpsed(source: Source, rows: Sequence[tuple[int, Indexed]]) -> list[tuple[Indexed, str]]:
+def _with_first_words(source: Source, rows: Sequence[tuple[int, Indexed]]) -> list[tuple[Indexed, str]]:
     """The rows whose trajectories are still there, with their first words; the others leave the index."""
     found: dict[tuple[str, int], Trajectory | None] = {}
     for name in {row.hub for _, row in rows}:
@@ -127,7 +127,7 @@ def _glimpsed(source: Source, rows: Sequence[tuple[int, Indexed]]) -> list[tuple
 
 
 def first_words(trajectory: Trajectory | None) -> str:
-    """What the last message of the first turn says; of control episodes nothing."""
+    """The text of the first turn's last message; empty for control episodes."""
     if trajectory is None or not trajectory.turns:
         return ""
     turn = trajectory.turns[0]
@@ -137,7 +137,7 @@ def first_words(trajectory: Trajectory | None) -> str:
 
 def place_of(visit: Visit) -> TrajectoryPlace:
     """The trajectory in the path; Refused 404."""
-    id = visit.named("id")
+    id = visit.segment("id")
     found = visit.source.find(id)
     if found is None:
         raise Refused(404, f"There is no trajectory {id[:120]!r} in any hub of this store. It may have been deleted.")
@@ -198,7 +198,7 @@ def has_reference(t: Trajectory) -> bool:
 
 
 def info_of(t: Trajectory) -> dict[str, str]:
-    """What the environment said about the result, as text: strings as they are, anything else as JSON."""
+    """The environment's notes on the result as text: strings as they are, other values as JSON."""
     info = t.extra.get(INFO)
     if not isinstance(info, dict):
         return {}
@@ -303,7 +303,7 @@ def _words(text: str) -> list[str]:
 
 
 def _judge(visit: Visit) -> Response:
-    """Take feedback on a trajectory, under the name of whoever signed in."""
+    """Store feedback on a trajectory under the name of the session's user."""
     found = place_of(visit)
     give(visit, found, visit.form)
     return visit.back(f"/trajectories/{quote(found.trajectory.id, safe='/@=+:,~')}#feedback")

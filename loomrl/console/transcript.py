@@ -14,7 +14,7 @@ LONGEST_PIECE = 6_000
 """Characters of a piece."""
 MOST_PIECES = 60
 MOST_LETTERS = 120_000
-"""Of one part of a page; the next part is loaded when it comes into view."""
+"""Letters in one part of a page; the next part loads when it comes into view."""
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _THINK = re.compile(r"<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL)
 
@@ -24,7 +24,7 @@ class Piece:
     """Some text of one message. A long message has several pieces."""
 
     number: int
-    """Of the turn, over all threads, from 1."""
+    """Number of the turn over all threads, from 1."""
     thread: int
     """0 is the first sequence."""
     role: str
@@ -32,7 +32,7 @@ class Piece:
     """`text`, or `call`, `thought`, `result`, which are folded."""
     text: str
     images: tuple[str, ...] = ()
-    """As addresses of data."""
+    """Images as data URLs."""
     begins: bool = False
     """The first piece of its turn."""
     heads: bool = False
@@ -41,9 +41,9 @@ class Piece:
     """The last piece of its turn."""
     reward: Reward | None = None
     tokens: int = 0
-    """Of the turn."""
+    """Tokens of the turn."""
     sampled: int = 0
-    """Of these the policy's."""
+    """Tokens that the policy sampled."""
 
 
 def pieces_of(trajectory: Trajectory) -> Iterator[Piece]:
@@ -99,7 +99,7 @@ def _message(number: int, thread: int, role: str, text: str, images: Sequence[by
 
 
 def _spans(role: str, text: str) -> Iterator[tuple[str, str]]:
-    """What is shown as text, and what is folded."""
+    """Pieces shown as text, and pieces that are folded."""
     if role == "tool":
         yield "result", text
         return
@@ -143,7 +143,7 @@ class TokenColumns:
     entropies: list[float | None]
     """None where they were not recorded."""
     turns: list[int] = field(default_factory=list)
-    """Of each token, within the sequence, from 0."""
+    """Turn of each token within the sequence, from 0."""
 
 
 def tokens_of(trajectory: Trajectory, thread: int, *, begin: int, count: int) -> TokenColumns | None:
@@ -176,7 +176,7 @@ def _plain(value: float) -> float | None:
 
 
 def series_of(steps: Steps, *, most: int = 12) -> list[tuple[str, list[list[float]]]]:
-    """What of a control episode can be drawn over its steps: names, and a column for each dimension."""
+    """Series of a control episode over its steps: names, and a column for each dimension."""
     found = []
     for name, value in (("observations", steps.observations), ("actions", steps.actions), *steps.wishes.items()):
         for path, columns in _columns(name, value, len(steps)):

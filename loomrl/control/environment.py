@@ -34,13 +34,13 @@ def label(choice: ControlEnvironment) -> str:
 
 def open_environment(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Any:
     """A single Gymnasium or PettingZoo environment. A ConfigError explains why it cannot be made."""
-    with _explained(choice, settings):
+    with _explain(choice, settings):
         return _maker(choice, settings)()
 
 
 def open_environments(choice: ControlEnvironment, count: int, settings: Mapping[str, Any]) -> VectorEnv[Any, Any, Any]:
     """`count` places: that many environments, or agents that share a policy."""
-    with _explained(choice, settings):
+    with _explain(choice, settings):
         make = _maker(choice, settings)
         if isinstance(choice, GymnasiumEnvironment):
             wrappers = _wrappers(choice)
@@ -107,7 +107,7 @@ def native_or_sync(env: Any) -> str:
         if module:
             importlib.import_module(module)
         spec = gymnasium.spec(id)
-    except (ImportError, gymnasium.error.Error):  # whoever makes it says so
+    except (ImportError, gymnasium.error.Error):  # making it raises the error again
         return SYNC
     return SYNC if spec.vector_entry_point is None else NATIVE
 
@@ -132,10 +132,10 @@ def _maker(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Callable[
         make = partial(gymnasium.make, choice.id, **settings)
     else:
         make = partial(named(choice.entry_point, what="environment.entry_point"), **settings)
-    return partial(_wrapped, make, _wrappers(choice))
+    return partial(_wrap, make, _wrappers(choice))
 
 
-def _wrapped(make: Callable[[], Any], wrappers: Sequence[Callable[[Any], Any]]) -> Any:
+def _wrap(make: Callable[[], Any], wrappers: Sequence[Callable[[Any], Any]]) -> Any:
     made = make()
     for wrap in wrappers:
         made = wrap(made)
@@ -163,7 +163,7 @@ def _with_mask(made: Any) -> InfoMask:
 
 
 @contextmanager
-def _explained(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Iterator[None]:
+def _explain(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Iterator[None]:
     """Translate errors in making an environment, with its name and settings."""
     try:
         yield

@@ -1,6 +1,6 @@
 """Action masks: a part of the observation says which choices are allowed, a 0 or 1 for each.
 
-It is the part `action_mask` of a Dict, so that whatever has an observation has its mask: rollouts, checkpoints, data
+It is the part `action_mask` of a Dict, so that every observation carries its mask: rollouts, checkpoints, data
 sets, calls to `/v1/act`. The masks of a MultiDiscrete's choices follow each other.
 
 Axes: `_N` observations, `_F` numbers of one, `_X` choices of all parts of an action, `_D` those parts.
@@ -31,24 +31,24 @@ class Mask:
     place: slice
     kind: Acts
 
-    def allowed(self, seen_NF: Any) -> Any:
+    def permits(self, seen_NF: Any) -> Any:
         """True for every allowed choice, `[N, X]`; of NumPy or torch, with any leading axes."""
         return seen_NF[..., self.place] > 0
 
     def stuck(self, seen_NF: Array) -> Bools:
         """The observations that allow nothing for a part of the action, `[N]`, with any leading axes."""
-        free_DN = np.stack([part.any(-1) for part in self._parts(self.allowed(seen_NF))])
+        free_DN = np.stack([part.any(-1) for part in self._parts(self.permits(seen_NF))])
         return np.logical_not(free_DN.all(0))
 
     def forbidden(self, seen_NF: Array, actions: Array) -> Bools:
         """The actions, counted from 0, that their observations forbid, `[N]`."""
         first_D = np.concatenate([[0], np.cumsum(self.kind.sizes)[:-1]])
         chosen_ND = actions.reshape(len(actions), -1) + first_D
-        return np.logical_not(np.take_along_axis(self.allowed(seen_NF), chosen_ND, 1).all(1))
+        return np.logical_not(np.take_along_axis(self.permits(seen_NF), chosen_ND, 1).all(1))
 
     def draw(self, seen_NF: Array, chance: np.random.Generator) -> NDArray[np.int64]:
         """Random actions, counted from 0, each allowed one as likely; any where nothing is allowed."""
-        allowed_NX = self.allowed(seen_NF)
+        allowed_NX = self.permits(seen_NF)
         parts = self._parts(allowed_NX + chance.random(allowed_NX.shape))
         drawn_ND = np.stack([part.argmax(-1) for part in parts], -1)
         return drawn_ND[:, 0] if self.kind.kind == "discrete" else drawn_ND
@@ -131,16 +131,16 @@ class InfoMask(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._shown(observation, info), info
+        return self._add_mask(observation, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step; the last observation of an episode needs no mask."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if (terminated or truncated) and ACTION_MASK not in info:
             info = {**info, ACTION_MASK: np.zeros(self._choices)}
-        return self._shown(observation, info), reward, bool(terminated), bool(truncated), info
+        return self._add_mask(observation, info), reward, bool(terminated), bool(truncated), info
 
-    def _shown(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+    def _add_mask(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         if ACTION_MASK not in info:
             raise EpisodeError(
                 f"there is no {ACTION_MASK} in info ({', '.join(info) or 'it is empty'}), and info_mask asks for it. "

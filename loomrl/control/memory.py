@@ -43,8 +43,8 @@ class MemoryState:
         """The same, for a second way on."""
         return MemoryState(self.numbers_BS.copy())
 
-    def begun(self, count: int) -> "MemoryState":
-        """That of as many episodes at their first step."""
+    def first(self, count: int) -> "MemoryState":
+        """The state of `count` episodes at their first step."""
         return MemoryState(np.zeros((count, self.numbers_BS.shape[1]), np.float32))
 
 
@@ -55,7 +55,7 @@ class Memory(nn.Module):
     state: int
 
     def run(self, shown_LPF: Tensor, state_PS: Tensor) -> tuple[Tensor, Tensor]:
-        """What is added to observations that follow each other, `[L, P, G]`, and the state after them."""
+        """The numbers added to observations that follow each other, `[L, P, G]`, and the state after them."""
         raise NotImplementedError
 
     def step(self, shown_BF: Tensor, state_BS: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,7 +64,7 @@ class Memory(nn.Module):
         return added_1BG[0], state_BS
 
     def unroll(self, shown_TBF: Tensor, history: History) -> Tensor:
-        """What is added to the observations of sequences in which episodes begin, `[T, B, G]`.
+        """The numbers added to observations of sequences in which episodes begin, `[T, B, G]`.
 
         Sequences are cut where episodes begin, and the pieces run side by side: the more there are, the faster.
         """
@@ -111,7 +111,8 @@ class Recurrent(Memory):
         shown_BX = linear(shown_BF, from_shown, shifts[0])
         past_BX = linear(before_BG, from_state, shifts[1])
         if self._is_gru:
-            (reset, keep, new), (past_reset, past_keep, past_new) = shown_BX.chunk(3, -1), past_BX.chunk(3, -1)
+            (reset, keep, new) = shown_BX.chunk(3, -1)
+            (past_reset, past_keep, past_new) = past_BX.chunk(3, -1)
             new = (new + (reset + past_reset).sigmoid() * past_new).tanh()
             after_BG = torch.lerp(new, before_BG, (keep + past_keep).sigmoid())
             return after_BG, after_BG

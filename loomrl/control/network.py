@@ -92,7 +92,7 @@ class Actor(nn.Module):
 
     def features(self, seen_B: Tensor, history: History | None = None) -> Tensor:
         """The common input of all heads. With a memory, observations are those of whole sequences, `[T · B, …]`."""
-        shown_BF = self._shown(seen_B)
+        shown_BF = self._normalize(seen_B)
         if self.memory is not None:
             assert history is not None, "a memory needs the past"
             added = self.memory.unroll(shown_BF.unflatten(0, history.begins_TB.shape), history)
@@ -103,14 +103,14 @@ class Actor(nn.Module):
         """The features of one observation of each episode, and the state after it; without a memory there is none."""
         if self.memory is None:
             return self.features(seen_B), None
-        shown_BF = self._shown(seen_B)
+        shown_BF = self._normalize(seen_B)
         if state_BS is None:
             state_BS = shown_BF.new_zeros(len(shown_BF), self.memory.state)
         added_BG, state_BS = self.memory.step(shown_BF, state_BS)
         shown_BF = torch.cat([shown_BF, added_BG], -1)
         return shown_BF if self.trunk is None else self.trunk(shown_BF), state_BS
 
-    def _shown(self, seen_B: Tensor) -> Tensor:
+    def _normalize(self, seen_B: Tensor) -> Tensor:
         if self.pixels is not None:
             return self.pixels(seen_B)  # type: ignore[no-any-return]
         return seen_B if self.normalizer is None else self.normalizer(seen_B)
@@ -124,11 +124,11 @@ class Actor(nn.Module):
 
     def block(self, inputs_BI: Tensor, seen_B: Tensor) -> Tensor:
         """The distribution's inputs with probability 0 for the choices that the observations forbid."""
-        return inputs_BI if self.mask is None else inputs_BI.masked_fill(~self._allowed(seen_B), FORBIDDEN)
+        return inputs_BI if self.mask is None else inputs_BI.masked_fill(~self._permits(seen_B), FORBIDDEN)
 
-    def _allowed(self, seen_B: Tensor) -> Tensor:
+    def _permits(self, seen_B: Tensor) -> Tensor:
         assert self.mask is not None
-        allowed_BI: Tensor = self.mask.allowed(seen_B)
+        allowed_BI: Tensor = self.mask.permits(seen_B)
         return allowed_BI
 
 

@@ -5,16 +5,65 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from loomrl.control.environment import TRIAL_RETURNS
-from loomrl.control.limit import StepLimit
 from loomrl.control.mask import mask_in, refuse_stuck
 from loomrl.control.memory import MemoryState
 from loomrl.control.preference import VectorRewards, unfinite
+from loomrl.control.shared import SharedVector
 from loomrl.control.space import acts, flatten, translator
 from loomrl.errors import EpisodeError
+
+MOST_STEPS = 10_000
+"""Steps after which an episode is cut in environments that register no limit of their own."""
+
+
+class StepLimit:
+    """Cuts episodes that go on for longer than `steps`; None takes the default, and spares environments with a limit of
+    their own.
+    """
+
+    def __init__(self, environments: VectorEnv[Any, Any, Any], steps: int | None = None) -> None:
+        self._environments = environments
+        default = None if _limits_itself(environments) else MOST_STEPS
+        self.steps = default if steps is None else steps
+        """None: the environments' own limit holds."""
+
+    def overdue(self, steps_N: NDArray[np.int64], over_N: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The environments whose episodes are as long as allowed and have not ended by themselves."""
+        if self.steps is None:
+            return np.zeros_like(over_N)
+        overdue_N: NDArray[np.bool_] = ~over_N & (steps_N >= self.steps)
+        return overdue_N
+
+    def warning(self, count: int) -> str:
+        """A warning about `count` episodes that were cut."""
+        return (
+            f"{count} episodes of an evaluation were cut after {self.steps} steps, and count as truncated. "
+            "gymnasium.wrappers.TimeLimit sets another limit."
+        )
+
+    def restart(self, overdue_N: NDArray[np.bool_]) -> Any:
+        """Begin new episodes in these environments; returns all observations."""
+        inner = self._environments.unwrapped
+        if not isinstance(inner, SyncVectorEnv | AsyncVectorEnv | SharedVector):
+            raise EpisodeError(
+                f"an episode has not ended after {self.steps} steps, and {type(inner).__name__} cannot begin a single "
+                "environment anew. Give the environment a time limit (max_episode_steps), or take it one by one "
+                "(environment.vectorization=sync)."
+            )
+        observations, _ = self._environments.reset(options={"reset_mask": overdue_N})
+        return observations
+
+
+def _limits_itself(environments: VectorEnv[Any, Any, Any]) -> bool:
+    """True if the environments were registered with a time limit."""
+    specs = [environments.spec]
+    if isinstance(environments.unwrapped, SyncVectorEnv | AsyncVectorEnv):
+        specs += environments.unwrapped.get_attr("spec")
+    return any(spec is not None and spec.max_episode_steps is not None for spec in specs)
 
 
 class Acts(Protocol):
@@ -78,7 +127,7 @@ class Scripted:
         """Does nothing."""
 
     def act_batch(self, observations: Any, *, state: MemoryState | None = None) -> Any:
-        """What the function says."""
+        """The function's actions."""
         return self._call(observations)
 
 
@@ -138,11 +187,11 @@ def play(
             earned_N[n] = 0.0
             steps_N[n] = 0
         if overdue_N.any() and (left_N > 0).any():
-            observations = _begun_anew(limit, overdue_N, state)
+            observations = _restart(limit, overdue_N, state)
     return Outcome(returns, lengths, trials, cut, limit.steps)
 
 
-def _begun_anew(limit: StepLimit, overdue_N: NDArray[np.bool_], state: MemoryState | None) -> Any:
+def _restart(limit: StepLimit, overdue_N: NDArray[np.bool_], state: MemoryState | None) -> Any:
     """All observations, after new episodes have begun in these environments."""
     if state is not None:
         state.forget(overdue_N)
@@ -157,7 +206,7 @@ class Each(NamedTuple):
     lengths_NE: NDArray[np.int64]
     cut: int
     limit: int | None
-    """Of both as in `Outcome`."""
+    """Both as in `Outcome`."""
 
 
 def play_each(
@@ -206,7 +255,7 @@ def play_each(
             steps_N[n] = 0
             share_N[n] = 1.0
         if overdue_N.any() and min(map(len, returns)) < episodes:
-            observations = _begun_anew(limit, overdue_N, state)
+            observations = _restart(limit, overdue_N, state)
     returns_NEH = np.array([told[:episodes] for told in returns])
     lengths_NE = np.array([told[:episodes] for told in lengths])
     return Each(returns_NEH, lengths_NE, int(cut_N.sum()), limit.steps)

@@ -7,6 +7,7 @@ Axes: `_N` observations, `_B` the network's inputs, `_I` inputs of a distributio
 """
 
 import hashlib
+import json
 import warnings
 from collections.abc import Mapping
 from io import BytesIO
@@ -19,18 +20,113 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from loomrl.canonical import canonical_json
 from loomrl.config.control import Network
-from loomrl.control.exported import MANIFEST, TENSORS, Manifest, Sizes, read_manifest, read_tensors, refused, write
 from loomrl.control.memory import MemoryState, check_state
 from loomrl.control.network import Actor, ActorCritic
-from loomrl.control.preference import is_steered, steered
-from loomrl.control.space import ACTION_MASK, Array, acts, as_batch, flatten, seen, translator
-from loomrl.control.space_json import space_from_json, space_to_json
+from loomrl.control.preference import is_steered, with_preference
+from loomrl.control.space import (
+    ACTION_MASK,
+    Array,
+    acts,
+    as_batch,
+    flatten,
+    seen,
+    space_from_json,
+    space_to_json,
+    translator,
+)
 from loomrl.control.weave import Threads, WeaveNet
-from loomrl.errors import ConfigError
+from loomrl.errors import ArtifactError, ConfigError
+from loomrl.files import write_whole
+from loomrl.schema import Config
+
+FORMAT = 1
+MANIFEST = "policy.json"
+TENSORS = "policy.safetensors"
+
+
+class Sizes(Config):
+    """Sizes that follow from the spaces, for readers without Gymnasium."""
+
+    seen: tuple[int, ...]
+    """Shape of one observation for the network: numbers, or height, width and channels of a picture."""
+    inputs: int
+    """Numbers that the distribution over actions takes."""
+    actions: int
+    """Numbers in one action."""
+    state: int = 0
+    """Numbers that its memory takes from one step of an episode to the next, all 0 at the first; 0 without a memory."""
+
+
+class Manifest(Config):
+    """The content of `policy.json`."""
+
+    format: int = FORMAT
+    network: Network
+    normalize: bool
+    squashed: bool = False
+    """True if actions are between -1 and 1, scaled to the bounds; such a policy has no value function."""
+    threads: Threads | None = None
+    """For weave: the numbers of experts and critics."""
+    observation_space: dict[str, Any]
+    action_space: dict[str, Any]
+    sizes: Sizes
+    sha256: str
+    """Checksum of the file of tensors."""
+
+
+def write(file: Path, content: bytes) -> None:
+    """All of it, or nothing."""
+    try:
+        write_whole(file, content)
+    except OSError as error:
+        raise ArtifactError(
+            f"{str(file)!r}: {error}. Choose a folder that can be written, with room for {len(content):,} bytes."
+        ) from error
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest; an ArtifactError if it is missing or of another format."""
+    try:
+        raw = json.loads((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise load_error(folder, f"it has no {MANIFEST}: it is another folder, or was not written to its end") from None
+    except (OSError, ValueError) as error:
+        raise load_error(folder, f"{MANIFEST} cannot be read: {error}") from error
+    number = raw.get("format") if isinstance(raw, dict) else None
+    if number != FORMAT:
+        raise load_error(folder, f"format={number!r}, and this LoomRL reads {FORMAT}: use the LoomRL that wrote it")
+    try:
+        return Manifest.parse(raw, origin=MANIFEST)
+    except ConfigError as error:
+        raise load_error(folder, str(error)) from error
+
+
+def read_tensors(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
+    """The tensors; an ArtifactError if they are not those of the manifest."""
+    try:
+        packed = (folder / TENSORS).read_bytes()
+    except OSError as error:
+        raise load_error(folder, f"{TENSORS} cannot be read: {error}") from error
+    if hashlib.sha256(packed).hexdigest() != manifest.sha256:
+        raise load_error(folder, f"{TENSORS} is not the one that was written with {MANIFEST}, or is damaged")
+    try:
+        return safetensors.torch.load(packed)
+    except SafetensorError as error:
+        raise load_error(folder, f"{TENSORS} cannot be read: {error}") from error
+
+
+def load_error(folder: Path, cause: str) -> ArtifactError:
+    """The error of a folder that is no policy."""
+    return ArtifactError(
+        f"{str(folder)!r} is not a policy that can be loaded: {cause}. Export it again (ControlPolicy.save), or copy "
+        "the whole folder again."
+    )
+
 
 OPSET = 18
 
@@ -101,11 +197,11 @@ class ControlPolicy:
         observation outside the space is a ConfigError.
         """
         if preference is not None:
-            observation = steered(self.observation_space, observation, preference, earned)
+            observation = with_preference(self.observation_space, observation, preference, earned)
         elif is_steered(self.observation_space) and not isinstance(observation, Mapping):
             raise ConfigError("this policy has several objectives: say act(observation, preference=[...]).")
         self.refuse_stuck(observation, one=True)
-        action = self._taken(self._decided(self._seen(observation, one=True), state), explore, generator)[0]
+        action = self._act_on(self._decide(self._as_tensor(observation, one=True), state), explore, generator)[0]
         return action if isinstance(self.action_space, spaces.Discrete) else np.asarray(action)
 
     def act_batch(
@@ -120,7 +216,7 @@ class ControlPolicy:
 
         An observation whose mask allows nothing, as last ones of episodes may, gets any action.
         """
-        return self._taken(self._decided(self._seen(observations, one=False), state), explore, generator)
+        return self._act_on(self._decide(self._as_tensor(observations, one=False), state), explore, generator)
 
     def refuse_stuck(self, observations: Any, *, one: bool = False) -> None:
         """A ConfigError if the action mask of an observation allows nothing."""
@@ -129,15 +225,15 @@ class ControlPolicy:
         stuck = np.flatnonzero(self._mask.stuck(self._flatten(as_batch(self.observation_space, observations, one=one))))
         if len(stuck):
             which = "" if one else f" {stuck[0]}"
-            raise ConfigError(f"the {ACTION_MASK} of observation{which} allows nothing: nobody can act there.")
+            raise ConfigError(f"the {ACTION_MASK} of observation{which} allows no action.")
 
     def sample_batch(
         self, observations: Any, *, state: MemoryState | None = None, generator: torch.Generator | None = None
     ) -> tuple[Array, Array]:
         """Sampled actions, and their log-probabilities as they were drawn, before scaling and clipping."""
-        inputs_BI = self._decided(self._seen(observations, one=False), state)
+        inputs_BI = self._decide(self._as_tensor(observations, one=False), state)
         with torch.inference_mode():
-            drawn = self._drawn(inputs_BI, generator)
+            drawn = self._draw(inputs_BI, generator)
             logprobs_B = self.net.distribution.logp(inputs_BI, drawn)
         return self._in_space(drawn), logprobs_B.numpy()
 
@@ -147,7 +243,7 @@ class ControlPolicy:
             raise ConfigError(
                 f"probabilities are of one choice among several, and this policy does {self.action_space}."
             )
-        inputs_BI = self._decided(torch.from_numpy(np.array(seen_B)), None)
+        inputs_BI = self._decide(torch.from_numpy(np.array(seen_B)), None)
         distribution = self.net.distribution
         choices = torch.arange(int(self.action_space.n))
         with torch.inference_mode():
@@ -163,32 +259,32 @@ class ControlPolicy:
         if is_steered(self.observation_space):
             raise ConfigError("this policy has several objectives: no single number is expected from here.")
         with torch.inference_mode():
-            features_BF, _ = self._recalled(self._seen(observation, one=True), state)
+            features_BF, _ = self._recall(self._as_tensor(observation, one=True), state)
             return float(self.net.value(features_BF)[0])
 
-    def _seen(self, observations: Any, *, one: bool) -> Tensor:
+    def _as_tensor(self, observations: Any, *, one: bool) -> Tensor:
         flat = self._flatten(as_batch(self.observation_space, observations, one=one))
         owned = np.array(flat, order="C")  # torch takes no array that is read-only or runs backwards
         return torch.from_numpy(owned).to(next(self.net.parameters()).device)
 
-    def _taken(self, inputs_BI: Tensor, explore: bool, generator: torch.Generator | None) -> Array:
+    def _act_on(self, inputs_BI: Tensor, explore: bool, generator: torch.Generator | None) -> Array:
         with torch.inference_mode():
-            drawn = self._drawn(inputs_BI, generator) if explore else self.net.distribution.mode(inputs_BI)
+            drawn = self._draw(inputs_BI, generator) if explore else self.net.distribution.mode(inputs_BI)
         return self._in_space(drawn)
 
-    def _decided(self, seen_B: Tensor, state: MemoryState | None) -> Tensor:
+    def _decide(self, seen_B: Tensor, state: MemoryState | None) -> Tensor:
         with torch.inference_mode():
-            features_BF, after_BS = self._recalled(seen_B, state)
+            features_BF, after_BS = self._recall(seen_B, state)
             if state is not None and after_BS is not None:
                 state.numbers_BS = after_BS.cpu().numpy()
             return self.net.decide(features_BF, seen_B).cpu()
 
-    def _recalled(self, seen_B: Tensor, state: MemoryState | None) -> tuple[Tensor, Tensor | None]:
+    def _recall(self, seen_B: Tensor, state: MemoryState | None) -> tuple[Tensor, Tensor | None]:
         """Features, and the state after this step."""
         check_state(state, self.net.memory, count=len(seen_B))
         return self.net.recall(seen_B, None if state is None else torch.from_numpy(state.numbers_BS).to(seen_B.device))
 
-    def _drawn(self, inputs_BI: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _draw(self, inputs_BI: Tensor, generator: torch.Generator | None) -> Tensor:
         distribution = self.net.distribution
         return distribution.sample(inputs_BI, distribution.noise(len(inputs_BI), generator=generator))
 
@@ -225,13 +321,13 @@ class ControlPolicy:
             net = _blueprint(observed, acted, manifest.network, **kind)
             expected = _sizes(net, observed, acted)
         except ConfigError as error:
-            raise refused(folder, f"{MANIFEST} describes no network of ours: {error}") from error
+            raise load_error(folder, f"{MANIFEST} describes no network of ours: {error}") from error
         if manifest.sizes != expected:
-            raise refused(folder, f"{MANIFEST} says {manifest.sizes!r}, from its spaces follows {expected!r}")
+            raise load_error(folder, f"{MANIFEST} says {manifest.sizes!r}, from its spaces follows {expected!r}")
         tensors = read_tensors(folder, manifest)
         fault = _difference(net.state_dict(), tensors)
         if fault is not None:
-            raise refused(folder, f"{TENSORS} is not what {MANIFEST} describes: {fault}")
+            raise load_error(folder, f"{TENSORS} is not what {MANIFEST} describes: {fault}")
         net.load_state_dict(tensors, assign=True)
         return cls(net, observed, acted, manifest.network)
 

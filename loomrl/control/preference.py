@@ -32,7 +32,7 @@ SALT = 0x3EA7E
 NEARLY = 1e-4
 
 
-def checked(preference: ArrayLike, count: int) -> Floats:
+def check_preference(preference: ArrayLike, count: int) -> Floats:
     """Weights of `count` objectives as an array; a ConfigError if they are invalid."""
     try:
         given = np.asarray(preference, np.float64)
@@ -73,7 +73,7 @@ class Always:
     weights: tuple[float, ...]
 
     def draw(self, chance: np.random.Generator) -> Floats:
-        """That preference."""
+        """The preference, always the same."""
         return np.array(self.weights, np.float32)
 
 
@@ -86,7 +86,7 @@ class Leaning:
     region: Simplex
 
     def draw(self, chance: np.random.Generator) -> Floats:
-        """That preference, or one from the region."""
+        """The preference that a share of the episodes has, or one from the region."""
         return np.array(self.towards, np.float32) if chance.random() < self.share else self.region.draw(chance)
 
 
@@ -94,7 +94,7 @@ Source = Simplex | Always | Leaning
 """A source of episodes' preferences."""
 
 
-def grouped(returns_H: ArrayLike, objectives: Objectives) -> NDArray[np.float64]:
+def group_returns(returns_H: ArrayLike, objectives: Objectives) -> NDArray[np.float64]:
     """Rewards grouped as a preference weights them; leading axes may be any."""
     found: NDArray[np.float64] = np.asarray(returns_H, np.float64) @ np.array(objectives.shares_GH).T
     return found
@@ -115,10 +115,10 @@ class Steering:
         """From the settings, with preferences from `source`, or else from all preferences or the fixed one."""
         tree = settings.tree
         earns = isinstance(settings.scalarisation, Chebyshev)
-        return cls(tree, settings.gamma, earns, source or begun(settings))
+        return cls(tree, settings.gamma, earns, source or open_preferences(settings))
 
 
-def begun(settings: Woven, *, part: int = 0, parts: int = 1) -> Source:
+def open_preferences(settings: Woven, *, part: int = 0, parts: int = 1) -> Source:
     """The initial source of preferences: one of `parts` regions, or the fixed one."""
     fixed = settings.preference.always
     return Always(fixed) if fixed is not None else Simplex(len(settings.objectives), part, parts)
@@ -131,7 +131,7 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], steering: Steering) -> None:
-        super().__init__(_unchecked(env))
+        super().__init__(_skip_checks(env))
         if seen(env.observation_space).kind == "pixels":
             raise ConfigError(
                 "objectives: a preference cannot be shown beside pictures yet. Show numbers, or leave out objectives."
@@ -162,7 +162,7 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._earned = np.zeros(len(self._preference))
         self._share = 1.0
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._shown(observation), info
+        return self._add_preference(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step, with the reward of each objective."""
@@ -170,7 +170,7 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
         vector = np.asarray(reward, np.float64) if self._is_vector else self._parts(info)
         self._earned += self._share * (vector if self._shares_GH is None else self._shares_GH @ vector)
         self._share *= self.steering.gamma
-        return self._shown(observation), vector, bool(terminated), bool(truncated), info
+        return self._add_preference(observation), vector, bool(terminated), bool(truncated), info
 
     def _parts(self, info: Mapping[str, Any]) -> NDArray[np.float64]:
         told = info.get("parts", {})
@@ -181,7 +181,7 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise EpisodeError(f'no part of the reward is named {", ".join(missing)} in info["parts"]; known: {known}.')
         return np.array([told[name] for name in names], np.float64)
 
-    def _shown(self, observation: Any) -> dict[str, Any]:
+    def _add_preference(self, observation: Any) -> dict[str, Any]:
         shown = {PREFERENCE: self._preference, SEEN: observation}
         if self.steering.earns:
             shown[EARNED] = self._earned.astype(np.float32)
@@ -222,12 +222,12 @@ def lattice(count: int, most: int) -> NDArray[np.float32]:
     return np.array([[*part, cuts - sum(part)] for part in parts], np.float32) / np.float32(cuts)
 
 
-def steered(space: spaces.Space[Any], observation: Any, preference: ArrayLike, earned: ArrayLike | None) -> Any:
+def with_preference(space: spaces.Space[Any], observation: Any, preference: ArrayLike, earned: ArrayLike | None) -> Any:
     """The observation with a preference and returns up to now; a ConfigError if the space has no place for them."""
     if not isinstance(space, spaces.Dict) or not is_steered(space):
         raise ConfigError(f"preference={preference!r:.80}: this policy has one objective, leave the preference out.")
     count = int(np.prod(space[PREFERENCE].shape or ()))
-    shown = {PREFERENCE: checked(preference, count), SEEN: observation}
+    shown = {PREFERENCE: check_preference(preference, count), SEEN: observation}
     if EARNED in space.spaces:
         shown[EARNED] = np.zeros(count, np.float32) if earned is None else np.asarray(earned, np.float32)
     elif earned is not None:
@@ -240,7 +240,7 @@ def preference_in(shown: Any, count: int, *, earns: bool) -> Any:
     return shown[..., count : 2 * count] if earns else shown[..., :count]
 
 
-def earned_in(shown: Any, count: int) -> Any:
+def returns_in(shown: Any, count: int) -> Any:
     """The returns up to now in a network's input."""
     return shown[..., :count]
 
@@ -263,7 +263,7 @@ def _has_vector(env: gymnasium.Env[Any, Any], objectives: Sequence[str]) -> bool
     return True
 
 
-def _unchecked(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+def _skip_checks(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """The environment without Gymnasium's checker, which rejects vector rewards."""
     outer = env
     while isinstance(outer, gymnasium.Wrapper):

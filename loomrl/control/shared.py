@@ -63,7 +63,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         with ExitStack() as undo:
             undo.callback(self.close)
             first = create()
-            self.agents, self.single_observation_space, self.single_action_space = _looked(first)
+            self.agents, self.single_observation_space, self.single_action_space = _inspect(first)
             self.worlds.append(first)
             for _ in range(_count(num_envs, len(self.agents)) - 1):
                 self.worlds.append(create())
@@ -169,10 +169,10 @@ class SharedVector(VectorEnv[Any, Any, Any]):
             raise ConfigError(f"create() gave the same world more than once: make a new one at every call ({TRY}).")
         mine = self.agents, self.single_observation_space, self.single_action_space
         for w, world in enumerate(self.worlds):
-            if _looked(world) != mine:
+            if _inspect(world) != mine:
                 raise ConfigError(
-                    f"world {w} has other agents or spaces than world 0: {_looked(world)} and not {mine}. Let create() "
-                    "make the same kind of world at every call; vary what is inside of it."
+                    f"world {w} has other agents or spaces than world 0: {_inspect(world)} and not {mine}. "
+                    "Let create() make the same kind of world at every call; vary what is inside of it."
                 )
 
     # -- all places -------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         return seed
 
 
-def _looked(world: Any) -> tuple[tuple[str, ...], Space, Space]:
+def _inspect(world: Any) -> tuple[tuple[str, ...], Space, Space]:
     """The agents' names, and their common spaces."""
     missing = [name for name in NEEDED if not hasattr(world, name)]
     if missing or hasattr(world, "agent_iter"):

@@ -32,23 +32,23 @@ STATISTICS = "vecnormalize.pkl"
 EPSILON = 1e-8
 """Added to the variance, as in our `Normalizer`."""
 MOST_MB = 512.0
-"""What is read of a zip file, unpacked."""
+"""Limit of a zip file's unpacked size."""
 RATIO = 100
 """Times its packed size that a file may have: theirs are not packed at all, and repeated zeros pack to a thousandth."""
 
 
 def read(file: Path, observation_space: Space, action_space: Space, *, most_mb: float = MOST_MB) -> ControlPolicy:
     """The policy in a zip file that `model.save` of PPO, A2C or SAC wrote, for an environment of these spaces."""
-    told, theirs = _opened(file, most_mb)
+    told, theirs = _read_zip(file, most_mb)
     squashed = "actor.mu.weight" in theirs
     if not squashed and "action_net.weight" not in theirs:
-        raise _refused(file, "it is none of PPO, A2C or SAC with an MlpPolicy")
+        raise _load_error(file, "it is none of PPO, A2C or SAC with an MlpPolicy")
     if theirs.get("log_std", torch.zeros(1)).ndim > 1 or "actor.log_std" in theirs:
-        raise _refused(file, "it explores by gSDE, which policies of ours do not")
+        raise _load_error(file, "it explores by gSDE, which policies of ours do not")
     towers = ["actor.latent_pi"] if squashed else ["mlp_extractor.policy_net", "mlp_extractor.value_net"]
     widths = [_widths(theirs, tower) for tower in towers]
     if widths[0] != widths[-1]:
-        raise _refused(
+        raise _load_error(
             file, f"its policy has the layers {widths[0]} and its value function {widths[1]}; ours are alike"
         )
     network = Network(hidden=tuple(widths[0]), activation=_activation(file, told, "relu" if squashed else "tanh"))
@@ -65,14 +65,14 @@ def read(file: Path, observation_space: Space, action_space: Space, *, most_mb: 
     try:
         state = _ours(theirs, layers=len(network.hidden), squashed=squashed)
     except (KeyError, RuntimeError) as error:
-        raise _refused(file, f"its layers do not belong together: {error}") from error
+        raise _load_error(file, f"its layers do not belong together: {error}") from error
     differing = [
         f"{name} is {tuple(state[name].shape) if name in state else 'missing'}, {tuple(tensor.shape)} is needed"
         for name, tensor in needed.items()
         if name not in state or state[name].shape != tensor.shape
     ]
     if differing:
-        raise _refused(
+        raise _load_error(
             file, f"it is of other spaces than {observation_space} and {action_space}: {'; '.join(differing)}"
         )
     net = built()
@@ -133,26 +133,26 @@ class _Place(gymnasium.Env[Any, Any]):
         self.action_space = action_space
 
 
-def _opened(file: Path, most_mb: float) -> tuple[dict[str, Any], State]:
-    """What the zip file says of the model, and the tensors of its policy."""
+def _read_zip(file: Path, most_mb: float) -> tuple[dict[str, Any], State]:
+    """The zip file's description of the model, and the tensors of its policy."""
     try:
         with zipfile.ZipFile(file) as packed:
             members = [packed.getinfo("data"), packed.getinfo("policy.pth")]
             _refuse_large(file, members, most_mb)
-            said, weights = (_unpacked(packed, member) for member in members)
+            said, weights = (_unpack(packed, member) for member in members)
         told = json.loads(said)
         with zipfile.ZipFile(io.BytesIO(weights)) as inner:
             if sum(member.file_size for member in inner.infolist()) > len(weights):
-                raise _refused(file, "its tensors are packed once more, which torch.save never does")
+                raise _load_error(file, "its tensors are packed once more, which torch.save never does")
         tensors = torch.load(io.BytesIO(weights), map_location="cpu", weights_only=True)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError) as error:
-        raise _refused(file, f"it cannot be read: {error}") from error
+        raise _load_error(file, f"it cannot be read: {error}") from error
     if not isinstance(told, dict) or not isinstance(tensors, dict):
-        raise _refused(file, "it is no model that `save` wrote")
+        raise _load_error(file, "it is no model that `save` wrote")
     if not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
-        raise _refused(file, "its policy.pth holds other things than tensors")
+        raise _load_error(file, "its policy.pth holds other things than tensors")
     if sum(tensor.nbytes for tensor in tensors.values()) > len(weights):
-        raise _refused(file, "its tensors are larger than what is stored of them")
+        raise _load_error(file, "its tensors are larger than what is stored of them")
     return told, tensors
 
 
@@ -161,18 +161,18 @@ def _refuse_large(file: Path, members: Sequence[zipfile.ZipInfo], most_mb: float
     size_mb = sum(member.file_size for member in members) / 2**20
     if size_mb > most_mb:
         cause = f"unpacked it has {size_mb:,.0f} MB, and at most {most_mb:,.0f} are read. If it is yours: --most-mb"
-        raise _refused(file, f"{cause} {size_mb + 1:.0f}")
+        raise _load_error(file, f"{cause} {size_mb + 1:.0f}")
     for member in members:
         if member.file_size > RATIO * max(member.compress_size, 2**10):
-            raise _refused(
+            raise _load_error(
                 file,
                 f"{member.filename} unpacks from {member.compress_size:,} bytes to {member.file_size:,}, as no policy "
                 "does. If it is yours, load it with Stable-Baselines3 and save it again",
             )
 
 
-def _unpacked(packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """The content, of the size that was announced: whatever else is in there is never unpacked, and fails the CRC."""
+def _unpack(packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """The content, of the announced size: the rest is never unpacked, and fails the CRC."""
     with packed.open(member) as content:
         return content.read(member.file_size)
 
@@ -190,7 +190,7 @@ def _activation(file: Path, told: Mapping[str, Any], usual: str) -> str:
     said = told.get("policy_kwargs", {}).get("activation_fn", usual)
     name = str(said).rstrip("'>").rpartition(".")[2].lower()
     if name not in ACTIVATIONS:
-        raise _refused(file, f"its activation is {said}; ours are {', '.join(ACTIVATIONS)}")
+        raise _load_error(file, f"its activation is {said}; ours are {', '.join(ACTIVATIONS)}")
     return name
 
 
@@ -228,5 +228,5 @@ def _theirs(net: Actor, *, layers: int, squashed: bool) -> State:
     return made | ({"log_std": ours["log_std"]} if "log_std" in ours else {})
 
 
-def _refused(file: Path, cause: str) -> ArtifactError:
+def _load_error(file: Path, cause: str) -> ArtifactError:
     return ArtifactError(f"{str(file)!r} cannot be taken over: {cause}.")

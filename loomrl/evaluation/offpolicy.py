@@ -4,7 +4,7 @@ Per episode, with the ratio ρ of both policies' probabilities for all actions u
 
     ips     Σ γᵗ ρ r                                   unbiased; varies with the ratios
     snips   the same, with ρ divided by its mean       slightly biased, varies less
-    dr      V(s₀) + Σ γᵗ ρ (r + γ V(s′) − Q(s, a))     unbiased whatever the model, varies less the better it is
+    dr      V(s₀) + Σ γᵗ ρ (r + γ V(s′) − Q(s, a))     unbiased with any model, varies less the better it is
 
 Intervals are Student's over episodes; for snips over its linearised terms. They assume that the mean over episodes is
 nearly normal, which it is not where few episodes carry all the weight: `effective` says how many do.
@@ -42,7 +42,7 @@ class Chooses(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffPolicy:
-    """What logged episodes say of a policy."""
+    """Estimates of a policy's value from logged episodes."""
 
     ips: Interval
     snips: Interval
@@ -69,9 +69,9 @@ class Weighed:
     discounts_T: Floats
     """γᵗ."""
     ratios_T: Floats
-    """Of all actions up to each step."""
+    """Products of probability ratios of all actions up to each step."""
     chances_TA: Floats
-    """Of the policy, one row more than steps."""
+    """The policy's probabilities, one row more than steps."""
 
 
 def judge_logged(
@@ -84,7 +84,7 @@ def judge_logged(
             f"{len(known)} of {len(episodes)} episodes have the probabilities of all their actions, of {2 * FOLDS} "
             "needed. Record them sampled (`loomrl data record` without --greedy), or serve with explore=true."
         )
-    weighed = _weighed(known, policy, gamma=gamma, greedy=greedy)
+    weighed = _weigh(known, policy, gamma=gamma, greedy=greedy)
     returns_E = [float((one.discounts_T * one.rewards_T).sum()) for one in weighed]
     last_E = np.array([one.ratios_T[-1] for one in weighed])
     total = float(last_E.sum())
@@ -98,7 +98,7 @@ def judge_logged(
     )
 
 
-def _weighed(known: Sequence[Logged], policy: Chooses, *, gamma: float, greedy: bool) -> list[Weighed]:
+def _weigh(known: Sequence[Logged], policy: Chooses, *, gamma: float, greedy: bool) -> list[Weighed]:
     chances_RA = np.asarray(policy.chances(np.concatenate([one.seen for one in known]), greedy=greedy), np.float64)
     ends = np.cumsum([len(one.seen) for one in known])[:-1]
     found = []
@@ -118,7 +118,7 @@ def ips(episodes: Sequence[Weighed]) -> list[float]:
 
 
 def snips(episodes: Sequence[Weighed]) -> list[float]:
-    """As `ips`; the terms' mean is the estimate, and their deviation that of its linearisation.
+    """The terms of self-normalised `ips`: their mean is the estimate, their deviation that of its linearisation.
 
     Where an episode is over, its ratio stays and it earns nothing.
     """

@@ -42,7 +42,7 @@ class Tally:
         self.games = self.games + games
 
     def variance(self, chance: float) -> float:
-        """Of the points, where the expected share of points is `chance`."""
+        """Variance of the points, where the expected share of points is `chance`."""
         a, b, c = self.squares
         return max(self.games * chance * (1 - chance), a - 2 * chance * b + chance * chance * c)
 
@@ -58,7 +58,7 @@ class Rating:
 
 @dataclass(frozen=True, slots=True)
 class Ratings:
-    """Of all players; that of the first version is 0. `advantage` is that of the first seat."""
+    """Ratings of all players, the first version's being 0; `advantage` is that of the first seat."""
 
     players: Mapping[str, Rating] = field(default_factory=dict)
     advantage: Rating = Rating(0.0, 0.0, 0.0)
@@ -75,7 +75,7 @@ def rate(games: Mapping[tuple[str, str], Tally], versions: Sequence[str], *, con
         for name, sign in ((first, 1), (second, -1)):
             if name in column:
                 seats_PN[row, column[name]] += sign
-    prior_NN = _expected(len(versions) - 1, len(others))
+    prior_NN = _prior(len(versions) - 1, len(others))
     solution_N = _most_likely(seats_PN, [tally for _, tally in met], prior_NN)
     chance_P = _chance(seats_PN @ solution_N)
     count_P = np.array([tally.games for _, tally in met], float)
@@ -88,7 +88,7 @@ def rate(games: Mapping[tuple[str, str], Tally], versions: Sequence[str], *, con
     return Ratings({name: Rating(0.0, 0.0, 0.0) for name in versions[:1]} | found, rated[-1])
 
 
-def _expected(later: int, others: int) -> Floats:
+def _prior(later: int, others: int) -> Floats:
     """Precision of what is expected before any game: a chain of versions from the anchor, and everybody else."""
     size = later + others + 1
     prior_NN = np.eye(size) / SPREAD**2

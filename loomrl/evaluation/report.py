@@ -5,17 +5,75 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
+from math import comb, fsum
 from types import MappingProxyType
 from typing import Any
 
-from loomrl.evaluation.front_report import FrontReport
-from loomrl.evaluation.several import Several, judge_several
-from loomrl.evaluation.statistics import Interval, wilson, wilson_of_groups
+from loomrl.evaluation.front import FrontReport
+from loomrl.evaluation.statistics import Interval, wilson, wilson_of_groups, wilson_of_shares
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.curriculum import family_key
 from loomrl.safety.rule import TextRule
 from loomrl.safety.screen import find_breaks
 from loomrl.types import End, Failure, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """The evaluation of a policy with several attempts at each task."""
+
+    pass_at: tuple[Interval, ...]
+    """pass@1, pass@2, …: the chance that at least one of so many attempts at a task succeeds. Tasks of which too many
+    attempts failed are left out.
+    """
+    majority: Interval | None
+    """The chance that the answer which most attempts at a task gave is right. Those without one do not vote; a task
+    without any is not solved. None where no answer is between tags.
+    """
+
+
+def judge_several(attempts_T: Sequence[Sequence[Trajectory]], *, confidence: float) -> Several | None:
+    """The report over attempts that did not fail; None of single ones."""
+    most = max(map(len, attempts_T), default=0)
+    if most < 2:
+        return None
+    counts_T = [(len(attempts), sum(attempt.reward.success >= 1 for attempt in attempts)) for attempts in attempts_T]
+    chances = [[pass_at(k, count, right) for count, right in counts_T if count >= k] for k in range(1, most + 1)]
+    votes_T = [_vote(attempts) for attempts in attempts_T]
+    return Several(
+        pass_at=tuple(
+            wilson_of_shares(each, most // k, confidence=confidence) for k, each in enumerate(chances, start=1)
+        ),
+        majority=(
+            None
+            if all(vote is None for vote in votes_T)
+            else wilson(fsum(vote or 0.0 for vote in votes_T), len(votes_T), confidence=confidence)
+        ),
+    )
+
+
+def pass_at(k: int, count: int, right: int) -> float:
+    """The chance that k of these attempts, drawn without replacement, have a right one among them."""
+    return 1 - comb(count - right, k) / comb(count, k)
+
+
+def _vote(attempts: Sequence[Trajectory]) -> float | None:
+    """Mean success of the attempts with the most frequent answer, averaged over ties; None without any answer."""
+    by_answer: dict[str, list[float]] = {}
+    for attempt in attempts:
+        if (answer := _answer(attempt)) is not None:
+            by_answer.setdefault(answer, []).append(attempt.reward.success)
+    if not by_answer:
+        return None
+    most = max(map(len, by_answer.values()))
+    first = [fsum(each) / len(each) for each in by_answer.values() if len(each) == most]
+    return fsum(first) / len(first)
+
+
+def _answer(attempt: Trajectory) -> str | None:
+    """The last answer between tags, as it was written."""
+    found = (parse_submission(turn.action) for turn in reversed(attempt.turns))
+    return next((submission.answer for submission in found if submission is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +112,7 @@ class Report:
     left_out: tuple[str, ...] = ()
     """Families that were not judged, and rows of those that were in part: the figures are not about them."""
     several: Several | None = None
-    """What several attempts at each task say together."""
+    """Success of several attempts at each task together."""
     front: FrontReport | None = None
     """The same by preference, of a policy of several objectives."""
 
@@ -80,7 +138,7 @@ def judge(
     """The report over finished attempts, which of them break these rules, and what was not judged."""
     attempts = list(trajectories)
 
-    def scored(
+    def score_by(
         key: Callable[[Trajectory], str], counts: Callable[[Trajectory], bool] = lambda t: True
     ) -> dict[str, Score]:
         cells: dict[str, list[Trajectory]] = {}
@@ -92,19 +150,19 @@ def judge(
         policy=policy,
         confidence=confidence,
         overall=score(attempts, confidence=confidence),
-        by_environment=scored(lambda t: t.task.environment),
-        by_family=scored(lambda t: f"{t.task.environment}/{t.task.family}"),
-        by_level=scored(lambda t: f"{t.task.environment}/{t.task.level:02d}", lambda t: t.task.level > 0),
+        by_environment=score_by(lambda t: t.task.environment),
+        by_family=score_by(lambda t: f"{t.task.environment}/{t.task.family}"),
+        by_level=score_by(lambda t: f"{t.task.environment}/{t.task.level:02d}", lambda t: t.task.level > 0),
         failures=dict(Counter(_kind(t.failure) for t in attempts if t.failure)),
         causes={kind: min(said) for kind, said in _said(attempts).items()},
         violations=_violations(attempts, rules, confidence),
         solved_within=_solved_within(attempts),
-        several=judge_several(_grouped(attempts, lambda t: t.group), confidence=confidence),
+        several=judge_several(_group_by(attempts, lambda t: t.group), confidence=confidence),
         left_out=tuple(left_out),
     )
 
 
-def _grouped(attempts: Iterable[Trajectory], key: Callable[[Trajectory], Hashable]) -> list[list[Trajectory]]:
+def _group_by(attempts: Iterable[Trajectory], key: Callable[[Trajectory], Hashable]) -> list[list[Trajectory]]:
     """Attempts that did not fail, by this key."""
     groups: dict[Hashable, list[Trajectory]] = {}
     for attempt in attempts:
@@ -113,8 +171,8 @@ def _grouped(attempts: Iterable[Trajectory], key: Callable[[Trajectory], Hashabl
     return list(groups.values())
 
 
-def _drawn(attempt: Trajectory) -> Hashable:
-    """What the attempt is at: attempts at one task are alike, also by other preferences, or as several groups."""
+def _task_key(attempt: Trajectory) -> Hashable:
+    """The attempt's task: equal for attempts of several groups, or by other preferences."""
     task = attempt.task
     return task.environment, family_key(task), task.level, task.seed
 
@@ -163,7 +221,7 @@ def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:
     every = list(attempts)
     valid = [attempt for attempt in every if attempt.end is not End.FAILED]
     names = sorted({name for attempt in valid for name in attempt.reward.parts})
-    by_task = [[attempt.reward.success for attempt in group] for group in _grouped(valid, _drawn)]
+    by_task = [[attempt.reward.success for attempt in group] for group in _group_by(valid, _task_key)]
     return Score(
         success=wilson_of_groups(by_task, confidence=confidence),
         reward=_mean(t.reward.total for t in valid),

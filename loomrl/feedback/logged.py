@@ -8,9 +8,8 @@ import numpy as np
 from gymnasium import spaces
 
 from loomrl.config import LoggedData
-from loomrl.control.logged import Logged, taken
+from loomrl.control.logged import Logged, action_reader, read_minari
 from loomrl.control.mask import Mask, mask_in
-from loomrl.control.minari import read_minari
 from loomrl.control.space import ACTION_MASK, Array, acts, as_batch, flatten
 from loomrl.errors import ConfigError, DataError
 from loomrl.feedback.content import Contents
@@ -85,7 +84,7 @@ def _episode(attempt: Trajectory, reward: float, observed: Space, acted: Space) 
     assert steps is not None, "others are left out"
     try:
         seen: Array = np.asarray(flatten(observed)(as_batch(observed, steps.observations, one=False)))
-        actions = taken(acts(acted))(steps.actions)
+        actions = action_reader(acts(acted))(steps.actions)
     except (ConfigError, ValueError, TypeError, IndexError) as error:
         raise ConfigError(
             f"session {attempt.id!r} does not fit the environment ({observed}, {acted}): {error}. Name the environment "

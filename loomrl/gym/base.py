@@ -121,6 +121,8 @@ class BaseEnvironment(ABC):
     """Per family, the success of guessing; curricula subtract it."""
     sandboxed: ClassVar[bool] = False
     """True if it runs the policy's text in a sandbox (`loomrl.gym.sandbox`), which the checker then attacks."""
+    starts_process: ClassVar[bool] = False
+    """True if every episode starts a process of its own other than a sandbox, so that it takes about a second."""
     dependencies: ClassVar[tuple[str, ...]] = ()
     """Distributions whose installed versions are part of the snapshot."""
     sources: ClassVar[tuple[str, ...]] = ()

@@ -21,7 +21,7 @@ class Family:
     meaning: str
     labels: tuple[str, ...] = ()
     origin: Origin = "record"
-    """`record`: the same whoever is asked. Otherwise the process that counts it, from its start."""
+    """`record`: the same from every process. Otherwise the process that counts it, from its start."""
     buckets: tuple[float, ...] = ()
 
     def counter(self, registry: CollectorRegistry) -> Counter:
@@ -219,7 +219,7 @@ AB_DIFFERENCE = Family(
 CALLS = Family(
     "loomrl_gateway_calls_total",
     "counter",
-    "Calls by the arm they were given to. `moved`: another arm answered. `failed`: nobody did. `refused`: the request "
+    "Calls by the arm they were given to. `moved`: another arm answered. `failed`: no arm did. `refused`: the request "
     "was wrong, or a rule stopped the answer. `gone`: the caller hung up.",
     ("endpoint", "arm", "model_version", "outcome"),
     "gateway",

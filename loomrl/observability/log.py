@@ -46,7 +46,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def is_json() -> bool:
-    """True if this process, and whatever it starts, logs JSON."""
+    """True if this process and its children log JSON."""
     asked = os.environ.get(VARIABLE, "text")
     if asked not in FORMATS:
         raise ConfigError(f"{VARIABLE}={asked!r:.60}: {' or '.join(FORMATS)} is needed.")

@@ -14,7 +14,7 @@ from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, be
 
 log = logging.getLogger(__name__)
 PACE_S = 4 * BEAT_S
-"""Slower than a replica's: nobody sends calls here."""
+"""Slower than a replica's heartbeat, as no calls are sent here."""
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class Span:
 
     @property
     def traceparent(self) -> str:
-        """What is sent to others, for their spans to be below this one; empty if nothing is traced."""
+        """Headers that put the receiver's spans below this one; empty if nothing is traced."""
         if self._span is None:
             return ""
         context = self._span.get_span_context()
@@ -135,7 +135,7 @@ def present_trace() -> Mapping[str, str]:
 
 
 def is_random(id: str) -> bool:
-    """True for an id that is random, as ours are, and no name that somebody gave."""
+    """True for a random id, as ours are; False for a name that a caller chose."""
     return RANDOM.fullmatch(id) is not None
 
 

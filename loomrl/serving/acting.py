@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 from loomrl.control.memory import MemoryState
 from loomrl.control.policy import ControlPolicy
-from loomrl.control.preference import PREFERENCE, is_steered, steered
-from loomrl.control.space_json import space_to_json
+from loomrl.control.preference import PREFERENCE, is_steered, with_preference
+from loomrl.control.space import space_to_json
 from loomrl.errors import ConfigError
 from loomrl.serving.act import MAX_BATCH
 from loomrl.serving.call import Event
@@ -119,7 +119,7 @@ class Acting:
             message = f"{len(act.preferences)} preferences for {count} observations: give one, or one for each."
             raise Refusal(Cause.INVALID, message, where="preference")
         parts = [
-            steered(
+            with_preference(
                 observed, _row(act.observations, row), act.preferences[row % len(act.preferences)], _earned(act, row)
             )
             for row in range(count)

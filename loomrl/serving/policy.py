@@ -58,7 +58,7 @@ class About:
     weighs: tuple[str, ...] = ()
     """Names of objectives, of a language policy that reads a preference."""
     spaces: Mapping[str, Any] = field(default_factory=dict)
-    """Of a control policy: `observation` and `action`, as JSON (`loomrl.control.space_json`)."""
+    """Of a control policy: `observation` and `action`, as JSON (`loomrl.control.space`)."""
     state: int = 0
     """Numbers in the state of a control policy with a memory."""
 

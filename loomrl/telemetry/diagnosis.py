@@ -56,7 +56,7 @@ GRADIENT_VANISHED = 1e-5
 ENTROPY_LEFT = 0.05
 """Share of the initial entropy below which a policy explores nothing new."""
 ENTROPY_NONE = 0.01
-"""Nats per token that count as zero, whatever the initial entropy."""
+"""Nats per token that count as zero at any initial entropy."""
 DRIFT = 0.05
 """Mean difference of log-probabilities. bfloat16 explains about 0.02, float32 less than 0.0001."""
 VALUE_AFTER = 20

@@ -51,7 +51,7 @@ GRADIENT_LARGE = 5.0
 ENTROPY_LEFT = 0.05
 """Share of the initial entropy below which a policy explores nothing new."""
 ENTROPY_NONE = 0.01
-"""Nats that count as zero, whatever the initial entropy."""
+"""Nats that count as zero at any initial entropy."""
 VALUE_AFTER = 20
 """Rows that a value function may need to learn something."""
 VALUE_EXPLAINS = 0.05
@@ -117,7 +117,7 @@ def return_trend(history: History) -> Trend | None:
     deviation = _deviation(returns, shared=_rows_per_mean(rows))
     climbed = len(present) < len(history)
     since = present[0].get(STEP, 0) if climbed else 0
-    counts = [min(EPISODES, _ended(row, since=since)) for row in rows]
+    counts = [min(EPISODES, _episodes_until(row, since=since)) for row in rows]
     deviations = [deviation * math.sqrt(EPISODES / count) for count in counts]
     levels = [Level(*both) for both in zip(windows(returns), deviations[WINDOW // 2 :], strict=False)]
     best = max(levels, key=lambda level: level.mean - level.deviation)
@@ -127,7 +127,7 @@ def return_trend(history: History) -> Trend | None:
         best=best,
         now=Level(fmean(returns[-ENDS:]), deviations[-1]),
         rows=len(rows),
-        episodes=_ended(rows[-1], since=since),
+        episodes=_episodes_until(rows[-1], since=since),
         climbed=climbed,
     )
 
@@ -150,7 +150,7 @@ def _rows_per_mean(rows: History) -> float:
     return EPISODES * fmean(lengths) * (len(rows) - 1) / ((rows[-1][STEP] - rows[0][STEP]) or 1)
 
 
-def _ended(row: Row, *, since: float) -> float:
+def _episodes_until(row: Row, *, since: float) -> float:
     """About how many episodes had ended by then, after step `since`; infinite if unknown."""
     count = (row.get(STEP, math.nan) - since) / row.get(Metric.EPISODE_STEPS, math.nan)
     return max(count, 1.0) if math.isfinite(count) else math.inf

@@ -39,7 +39,7 @@ def parallel_axes(
 def _axis(name: str, values: Sequence[Any], *, is_log: bool) -> ParallelAxis:
     if not all(map(_is_number, values)):
         words = sorted({_word(value) for value in values})
-        return _scaled(name, [(float(place), word) for place, word in enumerate(words)],
+        return _scale_axis(name, [(float(place), word) for place, word in enumerate(words)],
                        [float(words.index(_word(value))) for value in values])  # fmt: skip
     if is_log:
         powers = [math.log10(value) for value in values]
@@ -47,14 +47,14 @@ def _axis(name: str, values: Sequence[Any], *, is_log: bool) -> ParallelAxis:
         last = max(math.ceil(max(powers) - 1e-9), first + 1)
         between = (1, 2, 5) if last - first < FEW_POWERS else (1,)
         ticks = [factor * 10.0**power for power in range(first, last) for factor in between] + [10.0**last]
-        return _scaled(name, [(math.log10(tick), figure(tick)) for tick in ticks], powers)
+        return _scale_axis(name, [(math.log10(tick), figure(tick)) for tick in ticks], powers)
     low, high = min(values), max(values)
     margin = 0.0 if high > low else abs(low) / 2 or 1.0
     ticks = round_ticks(low - margin, high + margin, parts=5)
-    return _scaled(name, [(tick, figure(tick)) for tick in ticks], values)
+    return _scale_axis(name, [(tick, figure(tick)) for tick in ticks], values)
 
 
-def _scaled(name: str, ticks: Sequence[tuple[float, str]], values: Sequence[float]) -> ParallelAxis:
+def _scale_axis(name: str, ticks: Sequence[tuple[float, str]], values: Sequence[float]) -> ParallelAxis:
     low, high = ticks[0][0], ticks[-1][0]
 
     def place(value: float) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from loomrl.evaluation.front_report import FrontReport, Steered
+from loomrl.evaluation.front import FrontReport, Steered
 from loomrl.telemetry.number import amount, figure, round_ticks
 from loomrl.telemetry.parallel import parallel_axes
 
@@ -117,7 +117,7 @@ def plot_fronts(file: Path, reports: Sequence[FrontReport]) -> None:
         _front_legend(drawn.axes[0], reports)
 
 
-def mixed(preference: Sequence[float]) -> str:
+def mix_colours(preference: Sequence[float]) -> str:
     """The colour of a preference: those of its objectives, mixed as light is."""
     parts = np.array(
         [[int(COLOURS[h % len(COLOURS)][i : i + 2], 16) for i in (1, 3, 5)] for h in range(len(preference))]
@@ -164,7 +164,7 @@ def _front_panel(panel: Axes, report: FrontReport, pair: tuple[int, int], spans:
     if reference is not None:
         _reference(panel, [reference[across], reference[along]], spans)
     for means, steered in _points(report).items():
-        colour = mixed(steered[0].preference)
+        colour = mix_colours(steered[0].preference)
         is_on_front = steered[0].is_on_front
         bars = [_bar(steered[0], objective) for objective in pair]
         panel.errorbar(
@@ -212,7 +212,7 @@ def _front_legend(panel: Axes, reports: Sequence[FrontReport]) -> None:
     objectives = reports[0].objectives
     every = [steered for report in reports for steered in report.by_preference]
     marks: dict[str, dict[str, Any]] = {
-        name: {"marker": "o", "color": mixed([float(h == objective) for h in range(len(objectives))])}
+        name: {"marker": "o", "color": mix_colours([float(h == objective) for h in range(len(objectives))])}
         for objective, name in enumerate(objectives)
     }
     if any(not steered.is_on_front for steered in every):

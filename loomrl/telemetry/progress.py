@@ -62,7 +62,7 @@ def _lines(label: str, total: int, begun: int, stream: TextIO, clock: Callable[[
         nonlocal last, unsaid
         now = clock()
         spent = span(now - started)
-        left = _left(now - started, done - begun, total - done)
+        left = _remaining_text(now - started, done - begun, total - done)
         unsaid = f"{label}: {done}/{total} after {spent}{left}{'  ' + note if note else ''}"
         if now - last >= LINE_EVERY_S or done >= total:
             print(unsaid, file=stream, flush=True)
@@ -84,6 +84,6 @@ def span(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def _left(spent: float, done: int, rest: int) -> str:
+def _remaining_text(spent: float, done: int, rest: int) -> str:
     """The time that the rest takes at the pace so far; nothing where there is no pace yet."""
     return f", about {span(spent * rest / done)} left" if done > 0 and rest > 0 and spent > 0 else ""

@@ -1,4 +1,4 @@
-"""What is on record, as Prometheus reads it: the same from every process, and after every kill."""
+"""The record as Prometheus reads it: the same from every process, and after every kill."""
 
 import math
 import threading
@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric
@@ -21,24 +22,105 @@ from loomrl.coordinator.job import JobPhase, TrainingJob
 from loomrl.hub.hub import Hub
 from loomrl.observability import family
 from loomrl.observability.exposition import Route, metrics_route, targets_route
+from loomrl.release.ab import AbReading, ArmResult
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.monitor.ledger import KIND as HIT
 from loomrl.store import LoomDB, beside
+from loomrl.store.ab_tests import AbTest, list_tests
 from loomrl.store.db import is_there
 from loomrl.store.endpoints import Endpoint, Role, State, list_endpoints
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.feedback import feedback_of
 from loomrl.store.notes import list_notes
+from loomrl.store.observations import read_observations
 from loomrl.store.releases import OPEN, RELEASES, list_releases
-from loomrl.store.replicas import ReplicaRole, live_replicas
+from loomrl.store.replicas import ReplicaRole, ReplicaState, live_replicas
 from loomrl.store.rewards import REWARDS, StoredReward, judged_before, newest_rewards
 from loomrl.store.sessions import count_lost
 from loomrl.store.trainings import list_trainings
 from loomrl.store.verdicts import VERDICTS
-from loomrl.telemetry.ab_result import AbResults
-from loomrl.telemetry.tally import Counts, Tally, spread, told
-from loomrl.telemetry.target import targets
+from loomrl.telemetry.tally import Counts, Tally, counter_metric, spread
 from loomrl.types import Source, Trajectory
+
+PATIENCE_S = 2.0
+"""Time for one look; observations that are left are read at the next one. A result is valid at every look."""
+PAGE = 1000
+
+
+@dataclass(slots=True)
+class _Followed:
+    reading: AbReading
+    after: int = 0
+
+
+class AbResults:
+    """Follows the observations of running tests. One thread at a time."""
+
+    def __init__(self, db: LoomDB) -> None:
+        self._db = db
+        self._followed: dict[tuple[str, float], _Followed] = {}
+        """By name and beginning: a name may be used again."""
+
+    def collect(self, now: float) -> Iterator[Metric]:
+        """The results so far."""
+        units = family.AB_UNITS.measured()
+        mean = family.AB_MEAN.measured()
+        difference = family.AB_DIFFERENCE.measured()
+        running = {(test.name, test.started_at): test for test in list_tests(self._db) if test.is_running(now)}
+        self._followed = {key: self._followed.get(key) or _Followed(AbReading(test)) for key, test in running.items()}
+        until = time.monotonic() + PATIENCE_S
+        for key, test in running.items():
+            self._read(self._followed[key], test, until)
+            arms = self._followed[key].reading.result().arms
+            for arm in arms:
+                units.add_metric([test.endpoint, test.name, arm.name], arm.units)
+                for metric, bound, value in _differences(arm):
+                    difference.add_metric([test.endpoint, test.name, arm.name, metric, bound], value)
+            for name, metric, value in _means(arms):
+                mean.add_metric([test.endpoint, test.name, name, metric], value)
+        yield from (units, mean, difference)
+
+    def _read(self, followed: _Followed, test: AbTest, until: float) -> None:
+        while batch := read_observations(self._db, test.endpoint, after=followed.after, limit=PAGE):
+            followed.reading.observe(each for _, each in batch)
+            followed.after = batch[-1][0]
+            if time.monotonic() > until:
+                break
+
+
+def _means(arms: Sequence[ArmResult]) -> Iterator[tuple[str, str, float]]:
+    """Arm, metric and mean, as far as there are any. The first arm's stand in the findings about the others."""
+    first, *others = arms
+    sides = [(first.name, finding.guard.metric, finding.baseline) for finding in others[0].findings]
+    sides += [(arm.name, finding.guard.metric, finding.challenger) for arm in others for finding in arm.findings]
+    return ((name, metric, side.value) for name, metric, side in sides if math.isfinite(side.value))
+
+
+def _differences(arm: ArmResult) -> Iterator[tuple[str, str, float]]:
+    """Metric, bound and value, as far as there are any."""
+    for finding in arm.findings:
+        for bound, value in (("estimate", finding.difference), ("low", finding.low), ("high", finding.high)):
+            if math.isfinite(value):
+                yield finding.guard.metric, bound, value
+
+
+SCRAPED = (ReplicaRole.GATEWAY, ReplicaRole.BUS, ReplicaRole.TRAINER)
+"""Those that count by themselves. What a coordinator says is the record's, which is scraped once."""
+
+
+def targets(db: LoomDB) -> list[dict[str, Any]]:
+    """One group for each process that is up. Labels: `role`, `node`, `endpoint` of a gateway, `run` of a training."""
+    return [
+        {
+            "targets": [row.address],
+            "labels": {"role": row.role.value, "node": row.node}
+            | ({"run": row.policy} if row.policy else {})
+            | ({"endpoint": row.endpoint} if row.endpoint else {}),
+        }
+        for row in live_replicas(db)
+        if row.role in SCRAPED and row.address and row.state is not ReplicaState.STARTING
+    ]
+
 
 PAGE = 1000
 TRAJECTORIES = 200
@@ -81,32 +163,32 @@ class RecordCollector(Collector):
             hub.close()
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: LoomDB is not read before somebody asks."""
+        """Nothing: LoomDB is read only when scraped."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
         """All families, as of now."""
         with self._turn:
-            found = [*self._counted(), *self._trainings(), *self._serving(), *self._judged(), *self._way()]
-            found += [*self._released(), *self._ab.collect(self._clock())]
+            found = [*self._counts(), *self._trainings(), *self._serving(), *self._rewards_by_version(), *self._way()]
+            found += [*self._release_ends(), *self._ab.collect(self._clock())]
         return iter(found)
 
     # -- counts -----------------------------------------------------------------------------------------------------
 
-    def _counted(self) -> Iterator[Metric]:
+    def _counts(self) -> Iterator[Metric]:
         counts = Counts()
         for tally in (self._events, self._rewards, *(tally for _, tally in self._open_hubs())):
             counts.merge(tally.advance())
         endpoints = [each.name for each in list_endpoints(self._db)]
-        yield told(counts, family.COLLECTED, [(name, "general") for name in endpoints])
+        yield counter_metric(counts, family.COLLECTED, [(name, "general") for name in endpoints])
         yield spread(counts, family.LENGTH)
         yield spread(counts, family.REWARD)
-        yield told(counts, family.DEPLOYMENTS, [(status,) for status in RELEASE_ENDS])
-        yield told(counts, family.VERDICTS, [(outcome,) for outcome in OUTCOMES])
-        yield told(counts, family.ALERTED, [(name, alert) for name in endpoints for alert in ALERTS])
-        yield told(counts, family.REJECTED, [("contract",)])
-        yield told(counts, family.FEEDBACK, [("human", "thumb")])
-        yield told(counts, family.HITS)
+        yield counter_metric(counts, family.DEPLOYMENTS, [(status,) for status in RELEASE_ENDS])
+        yield counter_metric(counts, family.VERDICTS, [(outcome,) for outcome in OUTCOMES])
+        yield counter_metric(counts, family.ALERTED, [(name, alert) for name in endpoints for alert in ALERTS])
+        yield counter_metric(counts, family.REJECTED, [("contract",)])
+        yield counter_metric(counts, family.FEEDBACK, [("human", "thumb")])
+        yield counter_metric(counts, family.HITS)
 
     def _open_hubs(self) -> Iterator[tuple[Hub, Tally]]:
         """The hubs of endpoints and of other people's agents, as far as there are any."""
@@ -142,13 +224,13 @@ class RecordCollector(Collector):
         newest = [TrainingJob.of(row) for row in list_trainings(self._db, limit=1_000_000)]
         reached = Counts()
         for job in newest:
-            for status in _reached(job):
+            for status in _past_statuses(job):
                 reached.add(family.JOBS, status)
             if job.begun_at and job.ended_at:
                 reached.observe(family.DURATION, job.ended_at - job.begun_at)
             if job.samples:
                 reached.observe(family.SAMPLES, job.samples)
-        yield told(reached, family.JOBS, [(status,) for status in STATUSES])
+        yield counter_metric(reached, family.JOBS, [(status,) for status in STATUSES])
         yield spread(reached, family.DURATION)
         yield spread(reached, family.SAMPLES)
         failed = family.FAILED_IN_A_ROW.measured()
@@ -191,7 +273,7 @@ class RecordCollector(Collector):
             processes.add_metric([role_name, name], number)
         yield from (share, traffic, wanted, processes, lost)
 
-    def _judged(self) -> Iterator[Metric]:
+    def _rewards_by_version(self) -> Iterator[Metric]:
         mean = family.REWARD_MEAN.measured()
         confidence = family.CONFIDENCE.measured()
         age = family.REWARD_AGE.measured()
@@ -255,7 +337,7 @@ class RecordCollector(Collector):
             behind.add_metric([place], last - cursor)
         yield from (away, behind)
 
-    def _released(self) -> Iterator[Metric]:
+    def _release_ends(self) -> Iterator[Metric]:
         """How the latest releases ended, and when."""
         found = family.RELEASED.measured()
         for row in list_releases(self._db, limit=RELEASES_SHOWN):
@@ -275,7 +357,7 @@ class RecordCollector(Collector):
 
 @contextmanager
 def record_routes(db: LoomDB, url: str) -> Iterator[list[Route]]:
-    """`/metrics` and `/targets`, for whoever answers over HTTP."""
+    """The routes `/metrics` and `/targets`."""
     with closing(RecordCollector(db, url)) as collector:
         registry = CollectorRegistry()
         registry.register(collector)
@@ -315,7 +397,7 @@ def _fold_events(counts: Counts, page: Sequence[tuple[int, Event]]) -> None:
 
 
 def _status(moved: Any) -> str | None:
-    """What a row of a release makes it: begun, or over."""
+    """The event that a row of a release stands for: begun, or over."""
     if moved["number"] == 1:
         return "started"
     return str(moved["state"]) if moved["state"] != OPEN else None
@@ -329,7 +411,7 @@ def _fold_trajectories(counts: Counts, page: Sequence[tuple[int, Trajectory]]) -
         counts.observe(family.LENGTH, steps)
 
 
-def _reached(job: TrainingJob) -> Iterator[str]:
+def _past_statuses(job: TrainingJob) -> Iterator[str]:
     """The statuses of the contract that a job has had."""
     yield "queued"
     if job.begun_at:

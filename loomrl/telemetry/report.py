@@ -1,4 +1,4 @@
-"""What a run leaves for people: evaluations before and after, tasks answered twice, and all of it as Markdown."""
+"""The report of a run: evaluations before and after, tasks answered twice, and all of it as Markdown."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

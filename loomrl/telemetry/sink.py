@@ -86,7 +86,7 @@ class JsonLines(Sink):
 
 
 class Stored(Sink):
-    """A row per update in LoomDB, for whoever looks from elsewhere. Opened at `step`, it drops those of later steps."""
+    """A row per update in LoomDB, for readers on other machines. Opened at `step`, it drops those of later steps."""
 
     def __init__(self, db: LoomDB, run: str, *, step: int, clock: Callable[[], float] = time.time) -> None:
         cut_metrics(db, run, step=step)
@@ -170,7 +170,7 @@ class Exposed(Sink):
         self._run = run
         self._step = TRAINING_STEP.gauge(registry).labels(run)
         self._at = TRAINING_AT.gauge(registry).labels(run)
-        self._gauges = {metric: exposed_family(metric).gauge(registry) for metric in Metric}
+        self._gauges = {metric: training_family(metric).gauge(registry) for metric in Metric}
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show these from now on."""
@@ -190,7 +190,7 @@ class Exposed(Sink):
         """Nothing is open."""
 
 
-def exposed_family(metric: Metric) -> Family:
+def training_family(metric: Metric) -> Family:
     """The family of a run's metric."""
     name = TRAINING_PREFIX + metric.value.replace("/", "_")
     return Family(name, "gauge", metric.meaning, ("run", "part"), "trainer")
@@ -239,7 +239,7 @@ def new_metrics(run: str, step: int, metrics: Mapping[str, float]) -> NewMetrics
     values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
     name = headline_in(values)
     headline = None if name is None else values[name]
-    return NewMetrics(run=run, step=step, values=values, headline=headline, tokens=_sampled(values))
+    return NewMetrics(run=run, step=step, values=values, headline=headline, tokens=_sampled_tokens(values))
 
 
 def headline_in(values: Mapping[str, float | None]) -> Metric | None:
@@ -247,7 +247,7 @@ def headline_in(values: Mapping[str, float | None]) -> Metric | None:
     return next((name for name in HEADLINES if values.get(name) is not None), None)
 
 
-def _sampled(values: Mapping[str, float | None]) -> float | None:
+def _sampled_tokens(values: Mapping[str, float | None]) -> float | None:
     """The tokens that engines sampled in an update; None where none are told."""
     rate = values.get(Metric.ENGINE_TOKENS_PER_S)
     phases = PHASES if Metric.OVERLAP in values else (Metric.TIME_ROLLOUT,)

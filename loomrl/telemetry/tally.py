@@ -1,7 +1,7 @@
 """Counts of what is on record, kept beside it: they survive restarts, and what is deleted later stays counted.
 
 A tally reads a log by cursor and stores cursor and counts together, in one note of LoomDB. Any number of processes may
-advance a tally: whoever finds that another was first goes on from there.
+advance a tally: the one that comes second goes on from the first one's cursor.
 """
 
 import json
@@ -80,7 +80,7 @@ class Tally:
         return counts
 
     def _store(self, before: str | None, counts: Counts) -> tuple[str | None, Counts]:
-        """The note and the counts from now on: ours, or those of whoever was first."""
+        """Store the note and the counts; if another process was first, take over its own."""
         text = json.dumps({"cursor": counts.cursor, "values": counts.values})
         with self._db.write() as connection:
             there = find_note(connection, self._key)
@@ -94,7 +94,7 @@ def _counts(note: str | None) -> Counts:
     return Counts() if note is None else Counts(**json.loads(note))
 
 
-def told(counts: Counts, family: Family, known: Sequence[tuple[str, ...]] = ()) -> CounterMetricFamily:
+def counter_metric(counts: Counts, family: Family, known: Sequence[tuple[str, ...]] = ()) -> CounterMetricFamily:
     """The counts of a family as Prometheus reads them; those that are `known` are 0 before the first one."""
     found = family.counted()
     values = dict(counts.values.get(family.name, {}))

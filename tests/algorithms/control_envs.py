@@ -24,7 +24,8 @@ class Identity(gymnasium.Env[Any, Any]):
     """Do what you see. A choice earns 1 in all where it is right; real numbers lose their distance."""
 
     def __init__(self, kind: str = "discrete", steps: int = 8) -> None:
-        self.observation_space, self.action_space = deepcopy(ACTIONS[kind]), ACTIONS[kind]
+        self.observation_space = deepcopy(ACTIONS[kind])
+        self.action_space = ACTIONS[kind]
         self._steps = steps
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -54,7 +55,8 @@ class Echo(Identity):
         return begun
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        shown, self._asked = self._asked, self._before
+        shown = self._asked
+        self._asked = self._before
         self._before = shown
         return super().step(action)
 
@@ -70,7 +72,8 @@ class Picky(gymnasium.Env[Any, Any]):
         self._sizes = [3] if kind == "discrete" else [2, 3]
         mask = spaces.MultiBinary(sum(self._sizes))
         self.observation_space = spaces.Dict({"asked": ACTIONS[kind], "action_mask": mask})
-        self._steps, self._stuck = steps, stuck
+        self._steps = steps
+        self._stuck = stuck
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -137,7 +140,9 @@ class Countdown(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(2)
 
     def __init__(self, steps: int = 3, truncates: bool = False, price: float = 1.0) -> None:
-        self._length, self._truncates, self._price = steps, truncates, price
+        self._length = steps
+        self._truncates = truncates
+        self._price = price
 
     def _seen(self) -> Any:
         return np.array([self._left], np.float32)
@@ -247,14 +252,17 @@ class Owner(Countdown):
 class Endless(gymnasium.Env[Any, Any]):
     """Shows how many steps were taken, and pays 1 for each; every second episode ends after `ends` steps, no other."""
 
-    observation_space, action_space = spaces.Box(0, np.inf, (1,)), spaces.Discrete(2)
+    observation_space = spaces.Box(0, np.inf, (1,))
+    action_space = spaces.Discrete(2)
 
     def __init__(self, ends: int | None = None) -> None:
-        self._ends, self._episodes = ends, 0
+        self._ends = ends
+        self._episodes = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._taken, self._episodes = 0, self._episodes + 1
+        self._taken = 0
+        self._episodes = self._episodes + 1
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

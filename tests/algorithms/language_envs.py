@@ -54,7 +54,8 @@ class InstalmentsEnvironment(AsciiEnvironment):
     async def step(self, action: str) -> Step:
         self._turn += 1
         earned = (await super().step(action)).reward.total / 3
-        reward, over = Reward(earned, {"ascii": earned}, earned), self._turn == 3
+        reward = Reward(earned, {"ascii": earned}, earned)
+        over = self._turn == 3
         return Step(() if over else (Message("user", "And?"),), reward, over, False, {})
 
 
@@ -145,7 +146,8 @@ class DuelEnvironment(AsciiEnvironment):
         self._rival = opponent
 
     async def step(self, action: str) -> Step:
-        own, theirs = (await super().step(action)).reward.total, 0.5
+        own = (await super().step(action)).reward.total
+        theirs = 0.5
         if self._rival is not None:
             said = await self._rival.act((Message("user", "Say something."),))
             theirs = (await super().step(said.text)).reward.total
@@ -162,7 +164,8 @@ class UnevenEnvironment(AsciiEnvironment):
 
     async def reset(self, task: Task | None = None) -> Observation:
         assert task is not None
-        self._family, self._asked = task.family, 0
+        self._family = task.family
+        self._asked = 0
         return await super().reset(task)
 
     async def step(self, action: str) -> Step:

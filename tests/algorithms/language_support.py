@@ -5,10 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.language.sample import REWARD
 from loomrl.config import Experiment
 
+QUIET = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+RAY = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster"), QUIET]
+"""Marks of tests with an algorithm of RLlib, which warns about itself; on a Ray of their own."""
 ASCII = "tests.algorithms.language_envs:AsciiEnvironment"
 
 

@@ -77,5 +77,6 @@ class LateAwaitingEnvironment(AsciiEnvironment):
         self._turn += 1
         await asyncio.sleep(_pause_s())
         share = (await super().step(action)).reward.total / 2
-        reward, over = Reward(share, {"ascii": share}, share), self._turn == 2
+        reward = Reward(share, {"ascii": share}, share)
+        over = self._turn == 2
         return Step(() if over else (Message("user", "And?"),), reward, over, False, {})

@@ -1,7 +1,7 @@
 """An algorithm that somebody wrote for themselves: only the best attempt of a group teaches."""
 
+from loomrl.algorithms.language.advantage import Estimate
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.language.estimate import Estimate
 from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.config import Reinforce
 

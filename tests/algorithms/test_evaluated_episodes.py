@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.config import ControlExperiment
-from loomrl.control import limit
+from loomrl.control import play
 from loomrl.control.play import RandomPolicy
 from loomrl.experiments.evaluate_control import played
 from tests.algorithms.control_envs import Owner
@@ -104,7 +104,7 @@ def test_an_evaluation_in_which_no_episode_ends_tells_so_as_training_does() -> N
 def test_an_evaluation_of_episodes_that_never_end_cuts_them_and_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(limit, "MOST_STEPS", 30)
+    monkeypatch.setattr(play, "MOST_STEPS", 30)
     algo = ppo("Endless").evaluation(evaluation_interval=1, evaluation_duration=12).build_algo()
     told = algo.train()["evaluation"]["env_runners"]
     assert (told["episode_return_mean"], told["episode_len_max"]) == (30.0, 30)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loomrl.algorithms.language.agents import recorded, whole
-from loomrl.algorithms.language.corpus import conversations, demonstrations
-from loomrl.algorithms.language.model.build import build_tokenizer
+from loomrl.algorithms.language.build import build_tokenizer
+from loomrl.algorithms.language.corpus import conversations, demonstrations, play_agents, whole
 from loomrl.config import WarmStart
 from loomrl.gym.adapters.harness import Harness
 from loomrl.inference.chat import Chat
@@ -34,7 +33,7 @@ def draws(count: int) -> list[tuple[Harness, Any]]:
 
 
 def test_a_demonstration_is_the_conversation_of_the_agent_with_its_oracle() -> None:
-    (said,) = asyncio.run(recorded(draws(1), wrong=0.0, seed=0))[0]
+    (said,) = asyncio.run(play_agents(draws(1), wrong=0.0, seed=0))[0]
     assert [message.role for message in said] == [
         "system",
         "user",
@@ -70,10 +69,10 @@ def test_demonstrations_are_tokenised_as_the_gateway_renders_conversations() -> 
 
 
 def test_guesses_take_the_place_of_the_oracle_and_equal_seeds_give_equal_demonstrations() -> None:
-    guessed = asyncio.run(recorded(draws(2), wrong=1.0, seed=0))
+    guessed = asyncio.run(play_agents(draws(2), wrong=1.0, seed=0))
     assert all(len(said) == 3 and said[-1].content.startswith("<answer>") for (said,) in guessed)
-    assert asyncio.run(recorded(draws(2), wrong=1.0, seed=0)) == guessed
-    assert asyncio.run(recorded(draws(2), wrong=1.0, seed=1)) != guessed
+    assert asyncio.run(play_agents(draws(2), wrong=1.0, seed=0)) == guessed
+    assert asyncio.run(play_agents(draws(2), wrong=1.0, seed=1)) != guessed
 
 
 def test_whole_conversations_are_those_that_none_continues() -> None:

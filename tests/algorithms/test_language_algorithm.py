@@ -19,13 +19,9 @@ from loomrl.run.stopping import Stopper
 from loomrl.store import beside, open_store
 from loomrl.store.runs import POLICIES, RUNS
 from loomrl.telemetry.metric import Metric
-from tests.algorithms.language_support import ASCII, build, experiment, weights
+from tests.algorithms.language_support import ASCII, RAY, build, experiment, weights
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 
 
 SHARED = ("model", "sampling", "optimizer")
@@ -149,11 +145,11 @@ def test_rllib_checkpoint_restores_into_a_run_of_its_own(tmp_path: Path) -> None
     algo.save_to_path(str(tmp_path / "checkpoint"))
     whole = finish(algo)
     restored = Language.from_checkpoint(str(tmp_path / "checkpoint"))
-    assert restored.collector.run != "r"
+    assert restored.source.run != "r"
     assert restored.training_iteration == 2
     assert same(whole, finish(restored))
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        first = min(POLICIES.latest(db, run=restored.collector.run), key=lambda version: version.number)
+        first = min(POLICIES.latest(db, run=restored.source.run), key=lambda version: version.number)
     assert first.parent == "r/2"
 
 
@@ -183,7 +179,8 @@ def test_best_and_last_checkpoint_are_kept_and_every_version_has_its_parent(tmp_
 def test_the_best_is_the_best_of_the_checkpoints_also_where_updates_between_them_were_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, successes: list[float], best: int
 ) -> None:
-    observe, given = Stopper.observe, iter(successes)
+    observe = Stopper.observe
+    given = iter(successes)
     monkeypatch.setattr(Stopper, "observe", lambda stopper, success, kl: observe(stopper, next(given), kl))
     algo = build(tmp_path, **{"train.stop.window": 1, "train.updates": 4})
     train(algo)
@@ -239,7 +236,7 @@ def test_environment_that_raises_or_hangs_is_quarantined_and_the_rest_is_learnt(
     }
     algo = build(tmp_path, **changes)
     history = train(algo)
-    assert {case.name for case in algo.collector.tasks.quarantine.cases} == {"Moody/raises", "Moody/hangs"}
+    assert {case.name for case in algo.source.tasks.quarantine.cases} == {"Moody/raises", "Moody/hangs"}
     algo.stop()
     assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
     assert all(line[Metric.SUCCESS] > 0.3 for line in history)
@@ -268,11 +265,11 @@ def test_family_that_takes_its_runner_along_costs_one_timeout_and_is_quarantined
         "train.updates": 3,
     }
     algo = build(tmp_path, **changes)
-    algo.warm_up()
+    algo.begin()
     begun = time.monotonic()
     history = train(algo)
     assert time.monotonic() - begun < 150
-    assert [case.name for case in algo.collector.tasks.quarantine.cases] == [f"Moody/{family}"]
+    assert [case.name for case in algo.source.tasks.quarantine.cases] == [f"Moody/{family}"]
     algo.stop()
     assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
     assert all(line[Metric.SUCCESS] > 0.3 for line in history)

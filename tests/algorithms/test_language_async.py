@@ -25,11 +25,9 @@ from loomrl.hub import EVERYTHING, Selection, open_hub
 from loomrl.store import beside
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.types import Trajectory
-from tests.algorithms.language_support import build, experiment
+from tests.algorithms.language_support import QUIET, build, experiment
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = QUIET
 with_ray = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster")]
 
 UNEVEN = "tests.algorithms.language_envs:UnevenEnvironment"
@@ -86,7 +84,8 @@ def test_token_of_an_older_policy_is_weighed_by_that_policy_and_clipped_by_the_p
 
     class Learner(LanguageLearner):
         def __init__(self, config: Any) -> None:
-            self.config, self._sums = config, {}
+            self.config = config
+            self._sums = {}
 
     algorithm = experiment(Path("unused"), "grpo", **{"algorithm.importance_cap": 2.0}).algorithm
     learner = Learner(type("Config", (), {"algorithm": algorithm}))
@@ -136,7 +135,8 @@ class TestRollouts:
     ) -> None:
         changes = {"environments": [{"id": UNEVEN, "families": ["slow"]}], "rollout.concurrency": 24}
         algo = begin(n=2, **changes, **{"train.updates": 4})
-        learn, spans = algo._learn, []
+        learn = algo._learn
+        spans = []
 
         def slowly(groups: Any) -> Any:
             begun = time.time()
@@ -146,7 +146,7 @@ class TestRollouts:
             return metrics
 
         algo._learn = slowly
-        algo.warm_up()
+        algo.begin()
         history = go(algo)
         attempts = stored(tmp_path)
         assert all(any(begun < t.finished_at < ended for t in attempts) for begun, ended in spans[:3])
@@ -173,7 +173,7 @@ class TestRollouts:
 
         algo._learn = slowly
         go(algo, 1)
-        taken = set(algo._stream._players._desks[1].plans)
+        taken = set(algo.source.players._desks[1].plans)
         ray.kill(algo.env_runner_group._worker_manager.actors()[1], no_restart=False)
         history = go(algo)
         assert len(history) == 3
@@ -230,7 +230,7 @@ class TestRollouts:
         metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
         told = killed_after(5, ["train", str(tmp_path / "e.yaml"), "--run", "r"], metrics)
         algo = begin(n=2, **changes)
-        assert algo.collector.done == 3
+        assert algo.done == 3
         history = go(algo)
         assert [line[Metric.SUCCESS] for line in history[:2]] == [line[Metric.SUCCESS] for line in told[3:5]]
         assert [line[Metric.POLICY_LOSS] for line in history[:2]] == [line[Metric.POLICY_LOSS] for line in told[3:5]]

@@ -7,17 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loomrl.algorithms.language.rollout.evaluations import Evaluations
+from loomrl.algorithms.language.evaluations import Evaluations
 from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Trajectory
-from tests.algorithms.language_support import build, experiment, weights
+from tests.algorithms.language_support import RAY, build, experiment, weights
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 EVERY_TWO = {"evaluation.every": 2, "train.updates": 5, "train.checkpoint_every": 5}
 
 
@@ -40,7 +36,8 @@ def test_evaluations_on_the_way_change_nothing_and_resume_bit_for_bit(tmp_path: 
     plain, whole = (
         build(tmp_path / name, "ppo", **changes) for name, changes in (("a", {"train.updates": 5}), ("b", EVERY_TWO))
     )
-    undisturbed, judged = learn(plain), learn(whole)
+    undisturbed = learn(plain)
+    judged = learn(whole)
     assert [Metric.EVALUATED in row for row in judged] == [False, True, False, True, True], "every other, and the last"
     assert 0 < judged[1][Metric.EVALUATED.of("Ascii/polite")] < 1
     told = [{name: value for name, value in row.items() if not name.startswith("evaluation/")} for row in judged]

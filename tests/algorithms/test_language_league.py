@@ -15,13 +15,9 @@ from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import beside
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Trajectory
-from tests.algorithms.language_support import build, experiment, weights
+from tests.algorithms.language_support import RAY, build, experiment, weights
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 LEAGUE = {"every": 1, "members": 2, "present_share": 0.3, "scripted_share": 0.1}
 DUEL = {
     "environments": [{"id": "tests.algorithms.language_envs:DuelEnvironment", "settings": {"opponent": LEAGUE}}],
@@ -42,11 +38,11 @@ def run(folder: Path, updates: int, *, unsaved: int = 0, **changes: Any) -> Ran:
     algo = build(folder, "ppo", **DUEL, **changes)
     told: list[dict[str, float]] = []
     algo.listen = lambda done, metrics: told.append(dict(metrics))
-    while algo.collector.done < updates:
-        if algo.collector.done == updates - unsaved:
+    while algo.done < updates:
+        if algo.done == updates - unsaved:
             algo._checkpoint = lambda: None
         algo.train()
-    found = Ran(weights(algo), algo.collector.league.state_dict(), told)
+    found = Ran(weights(algo), algo.source.league.state_dict(), told)
     algo.stop()
     return found
 
@@ -74,7 +70,8 @@ def test_run_that_was_resumed_meets_the_opponents_of_one_that_never_stopped(
     again = run(tmp_path, 6)
     assert all(np.array_equal(learnt.weights[name], again.weights[name]) for name in learnt.weights)
     assert _without_urls(again.league) == _without_urls(learnt.league)
-    mine, theirs = attempts(folder), attempts(tmp_path)
+    mine = attempts(folder)
+    theirs = attempts(tmp_path)
     assert {id: _met(attempt) for id, attempt in mine.items()} == {id: _met(attempt) for id, attempt in theirs.items()}
     assert all(mine[id].reward == theirs[id].reward for id in mine)
 

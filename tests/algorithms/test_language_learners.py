@@ -9,13 +9,9 @@ import torch
 
 from loomrl.algorithms.language.algorithm import METRICS
 from loomrl.telemetry.metric import Metric
-from tests.algorithms.language_support import build, weights
+from tests.algorithms.language_support import RAY, build, weights
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 
 LOSSES = (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.POLICY_ENTROPY, Metric.GRADIENT_NORM, Metric.POLICY_DRIFT)
 
@@ -38,7 +34,8 @@ def test_remote_runner_and_learners_have_the_loss_of_one_process_and_identical_p
     one = build(tmp_path / "one", "ppo", **changes)
     remote = {"rollout.runners": runners, "algorithm.learners.count": learners}
     apart = build(tmp_path / "apart", "ppo", **changes, **remote)
-    first, same = one.train()[METRICS], apart.train()[METRICS]
+    first = one.train()[METRICS]
+    same = apart.train()[METRICS]
     for name in LOSSES:
         assert same[name] == pytest.approx(first[name], abs=1e-5), name
     apart.train()
@@ -65,7 +62,8 @@ def test_one_remote_learner_resumes_as_if_it_never_stopped(tmp_path: Path, kind:
     again = build(tmp_path / "parts", kind, **changes)
     while again.stopped is None:
         again.train()
-    theirs, ours = weights(whole), weights(again)
+    theirs = weights(whole)
+    ours = weights(again)
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
     for algo in (whole, again):
         algo.stop()

@@ -1,4 +1,6 @@
 import math
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +20,7 @@ from loomrl.algorithms.language.loss import (
     sum_by_sample,
     token_weights,
 )
+from loomrl.algorithms.language.score import LOGITS_AT_ONCE, Head, chosen_logprobs
 from loomrl.algorithms.losses import cispo_loss, kl_estimate, policy_loss, value_loss
 from loomrl.config import Clip
 
@@ -70,7 +73,8 @@ def test_on_policy_the_gradient_is_that_of_reinforce(surrogate: Any, rows: Tenso
 @given(columns(3))
 def test_policy_gradient_is_that_of_the_naive_formulation(rows: Tensor) -> None:
     logp, old, advantage = rows
-    logp, clip = logp.requires_grad_(), Clip(low=0.2, high=0.28, dual=3.0)
+    logp = logp.requires_grad_()
+    clip = Clip(low=0.2, high=0.28, dual=3.0)
     naive = []
     for new, before, good in zip(logp, old, advantage, strict=True):
         ratio = torch.exp(new - before)
@@ -132,7 +136,8 @@ def test_a_value_that_left_its_clip_towards_the_return_stops_learning() -> None:
 
 
 def test_kl_estimators_on_a_token_twice_as_likely() -> None:
-    logp, reference = torch.tensor([LOG2]), torch.zeros(1)
+    logp = torch.tensor([LOG2])
+    reference = torch.zeros(1)
     assert kl_estimate(logp, reference, estimator="k1").item() == pytest.approx(LOG2)
     assert kl_estimate(logp, reference, estimator="k2").item() == pytest.approx(LOG2**2 / 2)
     assert kl_estimate(logp, reference, estimator="k3").item() == pytest.approx(0.5 - 1 + LOG2)
@@ -156,7 +161,8 @@ def test_importance_is_capped_and_has_no_gradient() -> None:
 
 def test_dpo_loss_on_a_known_margin() -> None:
     chosen = torch.tensor([3.0, 1.0], requires_grad=True)
-    rejected, references = torch.tensor([1.0, 1.0]), (torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0]))
+    rejected = torch.tensor([1.0, 1.0])
+    references = (torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0]))
     loss, margin = dpo_loss(chosen, rejected, *references, beta=0.5, label_smoothing=0.0)
     torch.testing.assert_close(margin, torch.tensor([1.0, 0.0]))
     torch.testing.assert_close(loss, torch.tensor([math.log(1 + math.exp(-1)), LOG2]))
@@ -167,7 +173,8 @@ def test_dpo_loss_on_a_known_margin() -> None:
 
 def test_kto_loss_on_known_gains() -> None:
     """Gains 3, 1, 3 over a baseline of 1 with beta 0.5: a desirable answer ahead, one at it, an undesirable ahead."""
-    gain, label = torch.tensor([3.0, 1.0, 3.0], requires_grad=True), torch.tensor([2.0, 1.0, -1.0])
+    gain = torch.tensor([3.0, 1.0, 3.0], requires_grad=True)
+    label = torch.tensor([2.0, 1.0, -1.0])
     loss, margin = kto_loss(gain, label, kl=1.0, beta=0.5)
     sigmoid = 1 / (1 + math.exp(-1))
     torch.testing.assert_close(margin, torch.tensor([1.0, 0.0, -1.0]))
@@ -178,7 +185,8 @@ def test_kto_loss_on_known_gains() -> None:
 
 @given(columns(2), st.floats(0, 3), st.floats(0.01, 1))
 def test_kto_raises_desirable_answers_lowers_the_others_and_is_bounded(rows: Tensor, kl: float, beta: float) -> None:
-    gain, label = rows[0].requires_grad_(), rows[1]
+    gain = rows[0].requires_grad_()
+    label = rows[1]
     loss, _ = kto_loss(gain, label, kl=kl, beta=beta)
     assert (slope(loss, gain) * label <= 0).all()
     assert ((loss >= 0) & (loss <= label.abs())).all()
@@ -238,13 +246,17 @@ def test_micro_batches_and_learners_add_up_to_one_big_batch(
 
 # -- learning ---------------------------------------------------------------------------------------------------------
 
-GROUPS, GROUP, LENGTH, CHOICES = 8, 8, 3, 4
+GROUPS = 8
+GROUP = 8
+LENGTH = 3
+CHOICES = 4
 """A policy of a table: at each of `LENGTH` places one of `CHOICES` tokens; every 0 earns, the last place most."""
 
 
 def advantages_of(how: str, rewards_NT: np.ndarray, values_T: np.ndarray) -> np.ndarray:
     """Of every token, by the estimator of that algorithm."""
-    mask_T, totals_N = np.ones(LENGTH, bool), rewards_NT.sum(1)
+    mask_T = np.ones(LENGTH, bool)
+    totals_N = rewards_NT.sum(1)
     if how in ("grpo", "rloo", "gspo", "cispo"):
         compare = leave_one_out if how == "rloo" else lambda group: group_relative(group, scale=True)
         per_sample = np.concatenate([compare(group) for group in totals_N.reshape(GROUPS, GROUP)])
@@ -271,7 +283,8 @@ def loss_of(how: str, logp_NT: Tensor, old_NT: Tensor, advantage_NT: Tensor) -> 
 
 def skill_after_training(how: str, *, shuffled: bool, seed: int) -> float:
     """The share of earning tokens after 40 updates of two steps each; 1 / CHOICES is chance."""
-    generator, rng = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
+    rng = np.random.default_rng(seed)
     logits = torch.zeros(LENGTH, CHOICES, requires_grad=True)
     values = torch.zeros(LENGTH, requires_grad=True)
     optimizer = torch.optim.Adam([logits, values], lr=0.1)
@@ -305,7 +318,9 @@ def test_every_estimator_teaches_a_policy_of_tokens_and_shuffled_rewards_teach_n
 def test_preferences_teach_a_policy_of_tokens() -> None:
     logits = torch.zeros(CHOICES, requires_grad=True)
     optimizer = torch.optim.Adam([logits], lr=0.1)
-    better, worse, even = torch.tensor([0, 0, 1]), torch.tensor([1, 2, 3]), torch.full((3,), math.log(1 / CHOICES))
+    better = torch.tensor([0, 0, 1])
+    worse = torch.tensor([1, 2, 3])
+    even = torch.full((3,), math.log(1 / CHOICES))
     for _ in range(60):
         logp = logits.log_softmax(-1)
         loss, margin = dpo_loss(logp[better], logp[worse], even, even, beta=0.5, label_smoothing=0.0)
@@ -319,7 +334,8 @@ def test_preferences_teach_a_policy_of_tokens() -> None:
 def test_judged_answers_teach_a_policy_of_tokens() -> None:
     logits = torch.zeros(CHOICES, requires_grad=True)
     optimizer = torch.optim.Adam([logits], lr=0.1)
-    label, even = torch.tensor([3.0, -1.0, -1.0, -1.0]), math.log(1 / CHOICES)
+    label = torch.tensor([3.0, -1.0, -1.0, -1.0])
+    even = math.log(1 / CHOICES)
     for _ in range(60):
         gain = logits.log_softmax(-1) - even
         loss, margin = kto_loss(gain, label, kl=max(0.0, float(gain.detach().mean())), beta=0.5)
@@ -328,3 +344,132 @@ def test_judged_answers_teach_a_policy_of_tokens() -> None:
         optimizer.step()
     assert (margin > 0).all()
     assert logits.softmax(-1)[0] > 0.9
+
+
+TOKENS = 37
+HIDDEN = 8
+VOCABULARY = 50
+
+
+def naive(hidden: Tensor, head: Head, target: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    logp = torch.log_softmax(head(hidden).float() / temperature, -1)
+    return logp.gather(-1, target[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
+
+
+def scene(tokens: int = TOKENS, vocabulary: int = VOCABULARY) -> tuple[Tensor, nn.Linear, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    head = nn.Linear(HIDDEN, vocabulary, bias=False)
+    nn.init.normal_(head.weight, generator=generator)
+    hidden = torch.randn(tokens, HIDDEN, generator=generator).requires_grad_()
+    return hidden, head, torch.randint(vocabulary, (tokens,), generator=generator)
+
+
+def gradients(hidden: Tensor, head: nn.Module, scores: tuple[Tensor, Tensor]) -> list[Tensor]:
+    logp, entropy = scores
+    ramp = torch.linspace(-1, 1, len(logp))
+    return list(
+        torch.autograd.grad((ramp * logp).sum() + (ramp.square() * entropy).sum(), [hidden, *head.parameters()])
+    )
+
+
+@pytest.mark.parametrize("chunk", [1, 7, TOKENS, 100, None])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_values_and_gradients_are_those_of_a_plain_log_softmax(chunk: int | None, temperature: float) -> None:
+    hidden, head, target = scene()
+    expected = naive(hidden, head, target, temperature)
+    scores = chosen_logprobs(hidden, head, target, temperature=temperature, chunk=chunk)
+    torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(gradients(hidden, head, scores), gradients(hidden, head, expected), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("used", [0, 1], ids=["logprob", "entropy"])
+@pytest.mark.parametrize("chunk", [7, None])
+def test_one_of_the_two_alone_has_the_gradient_of_a_plain_log_softmax(used: int, chunk: int | None) -> None:
+    hidden, head, target = scene()
+    ours, plain = (
+        torch.autograd.grad(scores[used].square().sum(), [hidden, *head.parameters()])
+        for scores in (chosen_logprobs(hidden, head, target, chunk=chunk), naive(hidden, head, target))
+    )
+    torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-5)
+
+
+def test_a_bfloat16_head_still_gets_a_float32_softmax() -> None:
+    hidden, head, target = scene()
+    low = head.bfloat16()
+    half = hidden.detach().bfloat16()
+    logp, entropy = chosen_logprobs(half, low, target, chunk=10)
+    assert logp.dtype == entropy.dtype == torch.float32
+    torch.testing.assert_close((logp, entropy), naive(half, low, target))
+
+
+def test_no_tensor_as_large_as_all_logits_is_ever_made_or_saved() -> None:
+    tokens = 256
+    vocabulary = 100
+    chunk = 32
+    hidden, head, target = scene(tokens, vocabulary)
+    made: list[int] = []
+    saved: list[int] = []
+    head.register_forward_hook(lambda _module, _inputs, output: made.append(output.numel()))
+
+    def pack(tensor: Tensor) -> Tensor:
+        saved.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        scores = chosen_logprobs(hidden, head, target, chunk=chunk)
+    kept = max(saved)
+    gradients(hidden, head, scores)
+    assert kept <= tokens * HIDDEN  # between the passes the hidden states are kept, and not one chunk of logits
+    assert max(made) == chunk * vocabulary
+    assert len(made) == 2 * tokens // chunk
+
+
+def test_chunks_follow_the_vocabulary() -> None:
+    hidden, _, target = scene(tokens=9)
+    seen: list[int] = []
+
+    def head(part: Tensor) -> Tensor:
+        seen.append(len(part))
+        return torch.zeros(1, 1).expand(len(part), LOGITS_AT_ONCE["cpu"] // 4)
+
+    with torch.no_grad():
+        chosen_logprobs(hidden, head, target)
+    assert seen == [1, 4, 4, 1]
+
+
+def test_no_targets_still_reach_every_parameter() -> None:
+    hidden, head, target = scene()
+    logp, entropy = chosen_logprobs(hidden[:0], head, target[:0])
+    (logp.sum() + entropy.sum()).backward()
+    assert hidden.grad is not None
+    assert head.weight.grad is not None
+    assert not head.weight.grad.any()
+
+
+def test_a_tied_and_partly_frozen_head_gets_its_gradient_once_from_all_chunks() -> None:
+    """The embedding is the head as well, and a low-rank addition is trained beside it."""
+    _, head, target = scene()
+    embedding = nn.Embedding.from_pretrained(head.weight.detach().clone(), freeze=False)
+    low = nn.Parameter(torch.full((2, HIDDEN), 0.1))
+    high = nn.Parameter(torch.full((VOCABULARY, 2), 0.1))
+
+    def tied(part: Tensor) -> Tensor:
+        return part @ embedding.weight.T + part @ low.T @ high.T
+
+    def trained(scoring: Callable[..., tuple[Tensor, Tensor]], **settings: int) -> list[Tensor]:
+        logp, entropy = scoring(embedding(target.roll(1)), tied, target, **settings)
+        return list(torch.autograd.grad((logp - entropy).sum(), [embedding.weight, low, high]))
+
+    torch.testing.assert_close(trained(chosen_logprobs, chunk=5), trained(naive), atol=1e-4, rtol=1e-4)
+
+
+def test_small_vocabularies_are_not_slowed_down() -> None:
+    hidden, head, target = scene(tokens=4096, vocabulary=320)
+
+    def seconds(function: Callable[..., tuple[Tensor, Tensor]]) -> float:
+        start = time.process_time()
+        gradients(hidden, head, function(hidden, head, target))
+        return time.process_time() - start
+
+    pairs = [(seconds(chosen_logprobs), seconds(naive)) for _ in range(5)]
+    assert min(ours / plain for ours, plain in pairs) < 1.1

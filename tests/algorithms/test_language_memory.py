@@ -1,5 +1,9 @@
 """Memories in a training run: one for each group, committed once, and part of the checkpoint."""
 
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +14,10 @@ from loomrl.config import EvaluationConfig
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import beside
 from loomrl.types import Trajectory
-from tests.algorithms.language_support import build, experiment, weights
+from tests.algorithms.language_support import ASCII, RAY, build, experiment, weights
+from tests.algorithms.late_envs import no_pauses
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 
 DIARY = {"environments": [{"id": "tests.algorithms.language_envs:DiaryEnvironment"}], "rollout.groups_per_update": 4}
 
@@ -24,9 +25,9 @@ DIARY = {"environments": [{"id": "tests.algorithms.language_envs:DiaryEnvironmen
 def run(folder: Path, updates: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Weights and memories after so many updates of the run in this folder."""
     algo = build(folder, "ppo", **DIARY)
-    while algo.collector.done < updates:
+    while algo.done < updates:
         algo.train()
-    found = weights(algo), algo.collector.memories.state_dict()
+    found = weights(algo), algo.source.memories.state_dict()
     algo.stop()
     return found
 
@@ -59,7 +60,7 @@ def test_an_evaluation_begins_without_training_s_memory_goes_on_with_its_own_and
     algo = build(tmp_path, "ppo", **DIARY)
     for _ in range(2):
         algo.train()
-    kept = algo.collector.memories.state_dict()
+    kept = algo.source.memories.state_dict()
     for _ in range(2):
         attempts = algo.trial("judged", EvaluationConfig(episodes=5, levels=(1,)))
         begun = [attempt.task.parameters.get("memory") for attempt in attempts]
@@ -68,5 +69,50 @@ def test_an_evaluation_begins_without_training_s_memory_goes_on_with_its_own_and
             left.append(attempt.extra["memory"] if attempt.reward.success > 0 else left[-1])
         assert begun == left[:-1]
         assert begun[-1] is not None
-    assert algo.collector.memories.state_dict() == kept
+    assert algo.source.memories.state_dict() == kept
     algo.stop()
+
+
+LATE, LATE_ONCE, LATE_AWAITING = (
+    f"tests.algorithms.late_envs:{name}Environment" for name in ("Late", "LateOnce", "LateAwaiting")
+)
+KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "functions, one turn": ("ppo", (LATE_ONCE,)),
+    "functions, two turns": ("ppo", (LATE,)),
+    "coroutines that wait": ("ppo", (LATE_AWAITING,)),
+    "mixed": ("ppo", (LATE_ONCE, LATE, LATE_AWAITING, ASCII)),
+    "groups": ("grpo", (LATE, ASCII)),
+}
+
+
+def trained(folder: Path, kind: str, environments: tuple[str, ...]) -> str:
+    """Hash of the weights after two updates."""
+    changes: dict[str, Any] = {"train.updates": 2, "algorithm.warm_start.steps": 0}
+    with no_pauses():
+        algo = build(folder, kind, environments=[{"id": id} for id in environments], **changes)
+    while algo.stopped is None:
+        algo.train()
+    found = weights(algo)
+    algo.stop()
+    return hashlib.sha256(b"".join(name.encode() + found[name].tobytes() for name in sorted(found))).hexdigest()
+
+
+def test_weights_do_not_depend_on_how_long_functions_take(tmp_path: Path) -> None:
+    kind, environments = KINDS["groups"]
+    assert len({trained(tmp_path / f"{run}", kind, environments) for run in range(3)}) == 1
+
+
+@pytest.fixture
+def load() -> Iterator[None]:
+    """Eight processes that are busy all the time, behind everything else."""
+    busy = [subprocess.Popen(["nice", "-n", "15", sys.executable, "-c", "while True: pass"]) for _ in range(8)]
+    yield
+    for process in busy:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_ten_runs_beside_a_load_of_eight_end_with_equal_weights(name: str, tmp_path: Path, load: None) -> None:
+    assert len({trained(tmp_path / f"{run}", *KINDS[name]) for run in range(10)}) == 1

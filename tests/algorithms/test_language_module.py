@@ -9,7 +9,7 @@ import torch
 from peft import PeftModel
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from loomrl.algorithms.language import origin
+from loomrl.algorithms.language import resolved
 from loomrl.algorithms.language.algorithm import METRICS
 from loomrl.algorithms.language.module import imitating
 from loomrl.errors import LearnerError
@@ -17,20 +17,17 @@ from loomrl.experiments.policies import exported
 from loomrl.inference.model import open_model, save_model
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
-from tests.algorithms.language_support import build, weights
+from tests.algorithms.language_support import RAY, build, weights
 from tests.inference.sample_models import random_prompt, tiny_tokenizer
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 
 
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As GPT-2 comes: with dropout in embeddings, attention and residuals."""
-    folder, tokenizer = tmp_path_factory.mktemp("gpt2"), tiny_tokenizer()
+    folder = tmp_path_factory.mktemp("gpt2")
+    tokenizer = tiny_tokenizer()
     torch.manual_seed(0)
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}
     config = GPT2Config(vocab_size=len(tokenizer), **sizes, bos_token_id=0, eos_token_id=0)
@@ -66,10 +63,11 @@ def test_the_first_weights_of_a_model_that_was_built_are_found_on_a_host_that_is
 ) -> None:
     """As there: what the driver has copied is out of reach."""
     algo = build(tmp_path)
-    spec, drivers = algo.config.get_default_rl_module_spec(), algo.config.origin
+    spec = algo.config.get_default_rl_module_spec()
+    drivers = algo.config.origin
     algo.stop()
     shutil.rmtree(drivers)
-    monkeypatch.setattr(origin, "_fetched", origin._fetched.__wrapped__)
+    monkeypatch.setattr(resolved, "_fetch_built", resolved._fetch_built.__wrapped__)
     assert spec.build().lm.num_parameters() > 0
 
 
@@ -96,7 +94,8 @@ def test_layers_that_are_computed_twice_learn_the_same(tmp_path: Path, gpt2: Pat
     for twice in (False, True):
         algo = build(tmp_path / str(twice), **begun_with(gpt2, gradient_checkpointing=twice))
         layer = algo.learner_group._learner._own.lm.transformer.h[0]
-        passes, whole = [], layer.mlp.forward
+        passes = []
+        whole = layer.mlp.forward
         monkeypatch.setattr(layer.mlp, "forward", lambda x, whole=whole, passes=passes: passes.append(1) or whole(x))
         algo.train()
         passes.clear()
@@ -115,7 +114,8 @@ def test_adapter_beside_the_model_says_what_the_merged_model_says(tmp_path: Path
     algo.stop()
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         exported("r", db, tmp_path / "out")
-    merged, base = open_model(tmp_path / "out"), open_model(gpt2)
+    merged = open_model(tmp_path / "out")
+    base = open_model(gpt2)
     ids = torch.from_numpy(random_prompt(0, 40)).long()[None] % 270
     with torch.no_grad():
         before = base(ids).logits.log_softmax(-1)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from loomrl.algorithms.language.logprob import chosen_logprobs
 from loomrl.algorithms.language.packing import (
     MicroBatch,
     Sample,
@@ -20,9 +19,11 @@ from loomrl.algorithms.language.packing import (
     plan_update,
     rows,
 )
+from loomrl.algorithms.language.score import chosen_logprobs
 from loomrl.config.language import Optimizer
 
-VOCABULARY, CONTEXT = 50, 24
+VOCABULARY = 50
+CONTEXT = 24
 
 
 def width(micro_batch: MicroBatch, lengths: Sequence[int]) -> int:

@@ -25,13 +25,9 @@ from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed, seal, stage, unstage
 from loomrl.telemetry.metric import Metric
-from tests.algorithms.language_support import build
+from tests.algorithms.language_support import RAY, build
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 
 NORMS = ("model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight")
 FAR = "tests.algorithms.language_envs:FarEnvironment"
@@ -102,7 +98,8 @@ PLANTED: dict[str, tuple[Any, str]] = {
 def plant(algo: Any, monkeypatch: pytest.MonkeyPatch, fault: Any, folder: Path, times: int) -> list[int]:
     """The fault, in the next `times` loads; what was loaded."""
     runner = algo.env_runner_group.local_env_runner
-    load, loaded = runner.load, list[int]()
+    load = runner.load
+    loaded = list[int]()
 
     def faulty(sealed: Sealed) -> None:
         loaded.append(sealed.version)
@@ -135,7 +132,7 @@ def test_what_stays_wrong_stops_the_run_by_name_and_nobody_acts_with_it(
     request = Request(torch.arange(4).numpy().astype("int32"), Sampling(max_tokens=2), frozenset(), 0)
     with pytest.raises(PolicyError, match="rejected"):
         asyncio.run(runner._hold.generate(request))
-    played = warm._runners.play(warm.collector._plans(warm._actor(2), 0))
+    played = warm._runners.play(warm.source._plan(warm._actor(2), 0))
     assert {attempt.failure.boundary for attempt in played if attempt.failure} == {"policy"}
     assert all(attempt.failure for attempt in played)
 
@@ -200,7 +197,9 @@ class Threaded:
     """
 
     def __init__(self, engine: TorchEngine, requests: Sequence[Request] = ()) -> None:
-        self.hold, self.engine, self.requests = Hold(engine), engine, requests
+        self.hold = Hold(engine)
+        self.engine = engine
+        self.requests = requests
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from loomrl.algorithms.language import learner as learning
 from loomrl.algorithms.language.algorithm import METRICS, Language
+from loomrl.algorithms.language.group_replay import Replay, replay_metrics
 from loomrl.algorithms.language.learner import ADVANTAGE
 from loomrl.algorithms.language.lesson import lesson_of
-from loomrl.algorithms.language.replay import Replay, measured
 from loomrl.algorithms.language.sample import AGE, ENGINE
-from loomrl.algorithms.language.stream import Stream
 from loomrl.config import GRPO, HubConfig, ReplayConfig
 from loomrl.errors import ConfigError
 from loomrl.experiments.algorithms import open_algorithm
@@ -27,12 +26,10 @@ from loomrl.hub import EVERYTHING, Hub, open_hub
 from loomrl.store import beside
 from loomrl.telemetry.metric import Metric
 from loomrl.types import End, Failure, Group, Message, Reward, Task, Tokens, Trajectory, Turn
-from tests.algorithms.language_support import build, experiment, weights
-from tests.algorithms.test_language_stream import Simulated, collector, update
+from tests.algorithms.language_support import QUIET, build, experiment, weights
+from tests.algorithms.test_language_stream import Simulated, streaming, update
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = QUIET
 with_ray = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster")]
 
 REPLAY = {"rollout.replay": {"groups": 8, "max_age": 2}}
@@ -132,7 +129,7 @@ def test_no_replayed_token_is_older_than_the_bound_and_a_resumed_run_draws_the_s
             assert len(again) <= asked
             assert all(int(group.id.split("/")[1]) < version for group in again)
             groups = fresh(version, ages)
-            found = measured(groups, again, version)
+            found = replay_metrics(groups, again, version)
             assert found.get(Metric.REPLAY_AGE_MAX, 0) <= max_age
             assert found[Metric.REPLAY_SHARE] == pytest.approx(len(again) / (len(again) + len(groups)))
             learn(hub, replay, version, groups)
@@ -158,28 +155,26 @@ def test_where_groups_begin_before_their_turn_updates_are_made_again_with_the_sa
 ) -> None:
     changes = {"train.checkpoint_every": 10, "rollout.replay": {"groups": 3, "max_age": 3}}
 
-    def made(one: Any, stream: Stream, players: Simulated) -> list[str]:
+    def made(one: Any, players: Simulated) -> list[str]:
         again = one.replay.draw(one.done)
-        fresh = update(one, stream, players, checkpoint=False)
-        assert measured(fresh, again, one.done - 1).get(Metric.REPLAY_AGE_MAX, 0) <= 3
+        fresh = update(one, players, checkpoint=False)
+        assert replay_metrics(fresh, again, one.done - 1).get(Metric.REPLAY_AGE_MAX, 0) <= 3
         assert not {group.id for group in again} & {group.id for group in fresh}
         return [group.id for group in (*fresh, *again)]
 
-    with collector(tmp_path, **changes) as one:
-        players = Unequal(lambda plan: 1 + zlib.crc32(plan.attempt.id.encode()) % 5)
-        stream = Stream(one, players)
+    players = Unequal(lambda plan: 1 + zlib.crc32(plan.attempt.id.encode()) % 5)
+    with streaming(tmp_path, players, **changes) as one:
         for _ in range(3):
-            made(one, stream, players)
+            made(one, players)
         state = json.loads(json.dumps(one.state_dict()))
-        whole = [made(one, stream, players) for _ in range(3)]
-    with collector(tmp_path, **changes) as one:
-        again = Unequal(lambda plan: 1, version=3)
-        stream = Stream(one, again)
+        whole = [made(one, players) for _ in range(3)]
+    again = Unequal(lambda plan: 1, version=3)
+    with streaming(tmp_path, again, **changes) as one:
         one.load_state_dict(state)
         repeated = []
         for version in range(3, 6):
             again.version = version
-            repeated.append(made(one, stream, again))
+            repeated.append(made(one, again))
         assert repeated == whole
         assert all(len(names) > 4 for names in whole)
 
@@ -255,7 +250,7 @@ class TestRuns:
         monkeypatch.setattr(learning, "with_columns", seen)
         algo = build(tmp_path, **REPLAY, **{"algorithm.optimizer.minibatches": 2})
         history = train(algo, 4)
-        record = {t.id: t for _, t in algo.collector.hub.replay(selection=EVERYTHING)}
+        record = {t.id: t for _, t in algo.source.hub.replay(selection=EVERYTHING)}
         algo.stop()
         assert [line[Metric.REPLAY_SHARE] > 0 for line in history] == [False, True, True, True]
         assert max(line.get(Metric.REPLAY_AGE_MAX, 0) for line in history) == 2
@@ -291,13 +286,15 @@ class TestRuns:
     ) -> None:
         changes = {**REPLAY, "rollout.replay.max_age": 4, "rollout.groups_per_update": 4, "train.checkpoint_every": 3}
         algo = build(tmp_path / "whole", kind, **changes)
-        history, whole = train(algo), weights(algo)
+        history = train(algo)
+        whole = weights(algo)
         algo.stop()
         algo = build(tmp_path / "parts", kind, **changes)
         train(algo, 5)
         algo.stop()
         algo = build(tmp_path / "parts", kind, **changes)
-        rest, parts = train(algo), weights(algo)
+        rest = train(algo)
+        parts = weights(algo)
         algo.stop()
         assert all(np.array_equal(whole[name], parts[name]) for name in whole)
         assert [told(line) for line in history[3:]] == [told(line) for line in rest]
@@ -320,7 +317,8 @@ class TestRuns:
         one = build(tmp_path / "one", "ppo", **changes)
         two = build(tmp_path / "two", "ppo", **changes, **{"algorithm.learners.count": 2})
         for _ in range(2):
-            alone, shared = one.train()[METRICS], two.train()[METRICS]
+            alone = one.train()[METRICS]
+            shared = two.train()[METRICS]
         assert alone[Metric.REPLAY_SHARE] == shared[Metric.REPLAY_SHARE] > 0.3
         for name in (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.GRADIENT_NORM, Metric.POLICY_IMPORTANCE):
             assert shared[name] == pytest.approx(alone[name], abs=1e-4), name

@@ -21,14 +21,10 @@ from loomrl.store.feedback import append_feedback
 from loomrl.store.policies import lineage
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Feedback
-from tests.algorithms.language_support import build, experiment, weights
+from tests.algorithms.language_support import RAY, build, experiment, weights
 from tests.feedback.served_support import as_foreign, as_served, asked, reward, serve, store, thumbs, url
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 COUNT = 64
 ON_POLICY = ("rloo", "grpo", "reinforce", "ppo")
 OFF_POLICY = ("kto", "dpo", "raft")
@@ -39,7 +35,7 @@ def production(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> P
     """A folder in which version r/0 was served, and people said what they thought of it."""
     folder = tmp_path_factory.mktemp("production")
     algo = build(folder)
-    algo.warm_up()
+    algo.begin()
     algo.stop()
     played = asked(folder, experiment(folder), "r/0", COUNT, group=4)
     share = {one.id: one.reward.total for one in played}
@@ -91,7 +87,7 @@ def train(algo: Any, updates: int | None = None) -> list[dict[str, float]]:
 def test_every_algorithm_learns_from_what_was_served_and_says_from_what(production: Path, kind: str) -> None:
     made = data(production)
     algo = opened(production, kind, made.id, run=f"once-{kind}")
-    algo.warm_up()
+    algo.begin()
     before = weights(algo)
     history = train(algo)
     assert algo.stopped == f"1 pass over data set {made.id} done"
@@ -117,7 +113,7 @@ def test_resumed_run_makes_each_update_once_and_equals_one_that_never_stopped(pr
 
     def finish(run: str, updates: int | None = None) -> tuple[dict[str, Any], list[float]]:
         algo = opened(production, kind, made, run=run, **changes)
-        algo.warm_up()
+        algo.begin()
         history = train(algo, updates)
         found = weights(algo)
         algo.stop()
@@ -145,7 +141,7 @@ def test_run_that_begins_with_a_later_version_knows_how_old_the_answers_are(prod
     model = str(folder_of(production, "first/4"))
     alien = opened(production, "rloo", made, run="alien", **{"parent": model})
     with pytest.raises(DataError, match=r"none of 64 trajectories was answered by .* or an ancestor, but by r/0"):
-        alien.warm_up()
+        alien.begin()
     alien.stop()
 
 
@@ -161,7 +157,7 @@ def test_promise_that_the_data_set_would_break_is_refused_before_anything_is_lea
     made = data(production).id
     algo = opened(production, "rloo", made, run="stale", **{"hub.max_staleness": 2})
     with pytest.raises(ConfigError, match=r"hub.max_staleness=2: the run makes 4 updates.*Set hub.max_staleness=3"):
-        algo.warm_up()
+        algo.begin()
     algo.stop()
 
 
@@ -184,7 +180,7 @@ def test_text_of_other_agents_is_followed_and_their_rewards_alone_teach_nothing(
     algo.stop()
     without = opened(production, "rloo", made, run="no-ids")
     with pytest.raises(DataError, match="token ids and a reward"):
-        without.warm_up()
+        without.begin()
     without.stop()
 
 
@@ -206,7 +202,8 @@ def test_corrections_are_preferred_to_what_they_correct(production: Path) -> Non
 
 
 def test_leash_keeps_the_policy_near_the_one_in_production(production: Path) -> None:
-    made, moved = data(production).id, []
+    made = data(production).id
+    moved = []
     for coefficient in (0.0, 10.0):
         more = {"data.epochs": 8, "train.updates": 32, "algorithm.optimizer.learning_rate": 1e-3}
         changes = {**more, "algorithm.best": 1.0, "algorithm.kl.coefficient": coefficient}

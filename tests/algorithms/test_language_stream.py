@@ -2,19 +2,20 @@
 
 import json
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomrl.algorithms.language.collector import Collector, open_collector
+from loomrl.algorithms.language.collector import Collector, TurnCollector
 from loomrl.algorithms.language.measure import staleness
-from loomrl.algorithms.language.stream import Stream
+from loomrl.algorithms.language.stream import StreamCollector
+from loomrl.algorithms.timing import Phases
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError, RunTaken
 from loomrl.gym.episode import Plan, failure_trajectory
@@ -27,7 +28,9 @@ from loomrl.telemetry.metric import Metric
 from loomrl.types import End, Failure, Group, Message, Reward, Task, Tokens, Trajectory, Turn
 from tests.algorithms.language_support import experiment
 
-GROUPS, SIBLINGS = 4, 2
+GROUPS = 4
+SIBLINGS = 2
+Play = Callable[[Sequence[Plan]], Iterable[Trajectory]]
 RAISED = Failure("environment", "RuntimeError", "no mood for this")
 
 
@@ -55,7 +58,7 @@ class Simulated:
         for id in ids:
             self.open.pop(id, None)
 
-    def finished(self) -> list[Trajectory]:
+    def take_finished(self) -> list[Trajectory]:
         for entry in self.open.values():
             entry[1] -= 1
             entry[2].append(self.version)
@@ -84,9 +87,12 @@ class Simulated:
         )
 
 
+S = TypeVar("S", bound=Collector)
+
+
 @contextmanager
-def collector(folder: Path, **changes: Any) -> Iterator[Collector]:
-    """A collector over a hub and a LoomDB in this folder; opened again, it is a process that comes after a crash."""
+def opened(folder: Path, kind: type[S], own: dict[str, Any], **changes: Any) -> Iterator[S]:
+    """A source over a hub and a LoomDB in this folder; opened again, it is a process that comes after a crash."""
     given: Experiment = experiment(
         folder,
         **{
@@ -101,15 +107,30 @@ def collector(folder: Path, **changes: Any) -> Iterator[Collector]:
         open_store(given.store_url) as db,
         open_hub(f"sqlite:///{folder}/hub.db", given.hub, groups_per_update=room) as hub,
     ):
-        yield open_collector(given, "r", hub, Notes(db), open_task_mixture(given, db))
+        yield kind.of(given, "r", hub, Notes(db), open_task_mixture(given, db), **own)
 
 
-def update(
-    one: Collector, stream: Stream, players: Simulated, *, learns_for: int = 0, checkpoint: bool = True
-) -> list[Group]:
+def streaming(folder: Path, players: Simulated, **changes: Any) -> AbstractContextManager[StreamCollector]:
+    """A source of groups that these players play in the background."""
+    return opened(folder, StreamCollector, {"players": players}, **changes)
+
+
+def in_turns(folder: Path, play: Play, **changes: Any) -> AbstractContextManager[TurnCollector]:
+    """A source of groups that `play` plays while the learner waits."""
+    return opened(folder, TurnCollector, {"play": play}, **changes)
+
+
+def play(plans: Sequence[Plan]) -> list[Trajectory]:
+    """All plans at once."""
+    players = Simulated(lambda plan: 1, version=plans[0].attempt.version if plans else 0)
+    players.start(plans)
+    return players.take_finished()
+
+
+def update(one: StreamCollector, players: Simulated, *, learns_for: int = 0, checkpoint: bool = True) -> list[Group]:
     """One update, during which the players go on, and a checkpoint."""
     policy = LanguagePolicy(path="", version=one.done)
-    groups, _ = stream.attempt(policy, lambda ask: ask())
+    groups, _ = one.collect(policy, Phases())
     for _ in range(learns_for):
         for entry in players.open.values():
             entry[1] -= 1
@@ -132,12 +153,11 @@ def test_no_token_is_older_than_promised_and_no_more_begins_than_can_be_trained(
     tmp_path_factory: pytest.TempPathFactory, bound: int, seed: int, longest: int
 ) -> None:
     rng = random.Random(seed)
-    with collector(tmp_path_factory.mktemp("collector"), **{"hub.max_staleness": bound}) as one:
-        players = Simulated(lambda plan: rng.randint(1, longest))
-        stream = Stream(one, players)
+    players = Simulated(lambda plan: rng.randint(1, longest))
+    with streaming(tmp_path_factory.mktemp("collector"), players, **{"hub.max_staleness": bound}) as one:
         trained: list[str] = []
         for _ in range(10):
-            groups = update(one, stream, players, learns_for=rng.randint(0, 10))
+            groups = update(one, players, learns_for=rng.randint(0, 10))
             assert staleness(groups, one.done - 1)[Metric.STALENESS_MAX] <= bound
             trained += ids(groups)
         assert len(trained) == len(set(trained)) == 10 * GROUPS * SIBLINGS
@@ -146,19 +166,17 @@ def test_no_token_is_older_than_promised_and_no_more_begins_than_can_be_trained(
 
 @pytest.mark.parametrize("bound", [1, 2, 3])
 def test_nothing_is_thrown_away_where_all_are_equally_slow(tmp_path: Path, bound: int) -> None:
-    with collector(tmp_path, **{"hub.max_staleness": bound}) as one:
-        players = Simulated(lambda plan: 6)
-        stream = Stream(one, players)
-        oldest = [staleness(update(one, stream, players, learns_for=3), one.done - 1) for _ in range(12)]
+    players = Simulated(lambda plan: 6)
+    with streaming(tmp_path, players, **{"hub.max_staleness": bound}) as one:
+        oldest = [staleness(update(one, players, learns_for=3), one.done - 1) for _ in range(12)]
         assert max(each[Metric.STALENESS_MAX] for each in oldest) == bound
         assert sum(one.causes().values()) == 0
 
 
 def test_slow_group_delays_only_itself_and_is_given_up_when_it_is_too_old(tmp_path: Path) -> None:
-    with collector(tmp_path) as one:
-        players = Simulated(lambda plan: 10_000 if plan.attempt.group == "r/1" else 1)
-        stream = Stream(one, players)
-        trained = [id for _ in range(6) for id in ids(update(one, stream, players))]
+    players = Simulated(lambda plan: 10_000 if plan.attempt.group == "r/1" else 1)
+    with streaming(tmp_path, players) as one:
+        trained = [id for _ in range(6) for id in ids(update(one, players))]
         assert len(trained) == 6 * GROUPS * SIBLINGS
         assert not any(id.startswith("r/1/") for id in trained)
         assert not any(id.startswith("r/1/") for id in players.open)
@@ -168,44 +186,42 @@ def test_slow_group_delays_only_itself_and_is_given_up_when_it_is_too_old(tmp_pa
 
 
 def test_failed_groups_are_replaced_by_others(tmp_path: Path) -> None:
-    with collector(tmp_path) as one:
-        players = Simulated(lambda plan: 1, fails=lambda plan: int(plan.attempt.group[2:]) % 3 == 0)
-        stream = Stream(one, players)
-        trained = [id for _ in range(6) for id in ids(update(one, stream, players))]
+    players = Simulated(lambda plan: 1, fails=lambda plan: int(plan.attempt.group[2:]) % 3 == 0)
+    with streaming(tmp_path, players) as one:
+        trained = [id for _ in range(6) for id in ids(update(one, players))]
         assert len(trained) == 6 * GROUPS * SIBLINGS
         assert not any(int(id.split("/")[1]) % 3 == 0 for id in trained)
 
 
 def test_where_everything_fails_the_run_says_so(tmp_path: Path) -> None:
-    with collector(tmp_path, **{"rollout.quarantine": {"window": 10_000}}) as one:
-        players = Simulated(lambda plan: 1, fails=lambda plan: True)
-        with pytest.raises(HubError, match=r"update 0: no group can be trained.*quorum"):
-            update(one, Stream(one, players), players)
+    players = Simulated(lambda plan: 1, fails=lambda plan: True)
+    endless = {"rollout.quarantine": {"window": 10_000}}
+    nothing = pytest.raises(HubError, match=r"update 0: no group can be trained.*quorum")
+    with streaming(tmp_path, players, **endless) as one, nothing:
+        update(one, players)
 
 
 def test_updates_after_the_checkpoint_are_made_again_from_the_same_groups_and_no_prompt_is_lost(tmp_path: Path) -> None:
     made: list[list[Group]] = []
-    with collector(tmp_path, **{"train.checkpoint_every": 10}) as one:
-        rng = random.Random(1)
-        players = Simulated(lambda plan: rng.randint(1, 9))
-        stream = Stream(one, players)
+    rng = random.Random(1)
+    players = Simulated(lambda plan: rng.randint(1, 9))
+    with streaming(tmp_path, players, **{"train.checkpoint_every": 10}) as one:
         for _ in range(3):
-            made.append(update(one, stream, players))
+            made.append(update(one, players))
         state = one.state_dict()
         for _ in range(3):
-            made.append(update(one, stream, players, checkpoint=False))
+            made.append(update(one, players, checkpoint=False))
         begun = {id.rpartition("/")[0] for id in players.started}
         one.hub.release([*one.leases][1])
-    with collector(tmp_path, **{"train.checkpoint_every": 10}) as one:
-        rng = random.Random(2)
-        again = Simulated(lambda plan: rng.randint(1, 9))
-        stream = Stream(one, again)
+    rng = random.Random(2)
+    again = Simulated(lambda plan: rng.randint(1, 9))
+    with streaming(tmp_path, again, **{"train.checkpoint_every": 10}) as one:
         one.load_state_dict(state)
         for number in range(3, 6):
             again.version = number
-            assert update(one, stream, again) == made[number]
+            assert update(one, again) == made[number]
         assert not again.started
-        made += [update(one, stream, again) for _ in range(6)]
+        made += [update(one, again) for _ in range(6)]
         trained = ids([group for groups in made for group in groups])
         assert len(trained) == len(set(trained)) == 12 * GROUPS * SIBLINGS
         begun |= {id.rpartition("/")[0] for id in again.started}
@@ -215,40 +231,39 @@ def test_updates_after_the_checkpoint_are_made_again_from_the_same_groups_and_no
 
 
 def test_what_began_before_a_crash_goes_on_with_the_memory_it_began_with(tmp_path: Path) -> None:
-    with collector(tmp_path, **{"train.checkpoint_every": 10}) as one:
-        players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3, leaves=True)
-        stream = Stream(one, players)
+    players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3, leaves=True)
+    with streaming(tmp_path, players, **{"train.checkpoint_every": 10}) as one:
         for _ in range(2):
-            update(one, stream, players)
+            update(one, players)
         state = json.loads(json.dumps(one.state_dict()))
-        made = [update(one, stream, players, checkpoint=False) for _ in range(2)]
+        made = [update(one, players, checkpoint=False) for _ in range(2)]
         begun = {plan.attempt.id: plan.attempt.task for plan, _, _ in players.open.values()}
-    with collector(tmp_path, **{"train.checkpoint_every": 10}) as one:
-        again = Simulated(lambda plan: 10_000, leaves=True)
-        stream = Stream(one, again)
+    again = Simulated(lambda plan: 10_000, leaves=True)
+    with streaming(tmp_path, again, **{"train.checkpoint_every": 10}) as one:
         one.load_state_dict(state)
-        assert [update(one, stream, again, checkpoint=False) for _ in range(2)] == made
+        assert [update(one, again, checkpoint=False) for _ in range(2)] == made
+        again.take_finished = give_up  # type: ignore[method-assign]
         with pytest.raises(TimeoutError):
-            stream.attempt(LanguagePolicy(path="", version=one.done), _give_up)
+            one.collect(LanguagePolicy(path="", version=one.done), Phases())
         going_on = {plan.attempt.id: plan.attempt.task for plan, _, _ in again.open.values()}
     assert begun
     assert {id: going_on[id] for id in begun} == begun
     assert any("memory" in task.parameters for task in begun.values())
 
 
-def _give_up(ask: Callable[[], list[Trajectory]]) -> list[Trajectory]:
+def give_up() -> list[Trajectory]:
     raise TimeoutError
 
 
 def test_tasks_follow_from_seed_and_number_alone(tmp_path: Path) -> None:
     def tasks(folder: Path, seed: int, rng: random.Random) -> dict[str, Any]:
-        with collector(folder, seed=seed) as one:
-            players = Simulated(lambda plan: rng.randint(1, 9))
-            stream = Stream(one, players)
-            groups = [group for _ in range(4) for group in update(one, stream, players)]
+        players = Simulated(lambda plan: rng.randint(1, 9))
+        with streaming(folder, players, seed=seed) as one:
+            groups = [group for _ in range(4) for group in update(one, players)]
             return {group.id: group.trajectories[0].task for group in groups}
 
-    first, again = tasks(tmp_path / "a", 1, random.Random(1)), tasks(tmp_path / "b", 1, random.Random(2))
+    first = tasks(tmp_path / "a", 1, random.Random(1))
+    again = tasks(tmp_path / "b", 1, random.Random(2))
     common = first.keys() & again.keys()
     assert len(common) > 8
     assert all(first[name] == again[name] for name in common)
@@ -262,20 +277,18 @@ PROMPTS = {"id": "Prompts", "settings": {"rows": ROWS, "reward": "tests.gym.prom
 
 def test_rows_of_a_file_are_drawn_once_an_epoch_also_across_a_crash(tmp_path: Path) -> None:
     changes = {"environments": [PROMPTS], "evaluation.levels": None, "train.checkpoint_every": 10}
-    with collector(tmp_path, **changes) as one:
-        players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3)
-        stream = Stream(one, players)
-        before = [update(one, stream, players) for _ in range(3)]
+    players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3)
+    with streaming(tmp_path, players, **changes) as one:
+        before = [update(one, players) for _ in range(3)]
         state = json.loads(json.dumps(one.state_dict()))
-        made = [update(one, stream, players, checkpoint=False) for _ in range(2)]
-    with collector(tmp_path, **changes) as one:
-        players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3, version=3)
-        stream = Stream(one, players)
+        made = [update(one, players, checkpoint=False) for _ in range(2)]
+    players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3, version=3)
+    with streaming(tmp_path, players, **changes) as one:
         one.load_state_dict(state)
-        again = [update(one, stream, players, checkpoint=False) for _ in range(2)]
+        again = [update(one, players, checkpoint=False) for _ in range(2)]
         assert again == made
-        after = [update(one, stream, players) for _ in range(3)]
-        begun = {f"r/{number}": flight[2] for number, flight in stream.state_dict()["flights"].items()}
+        after = [update(one, players) for _ in range(3)]
+        begun = {f"r/{number}": flight[2] for number, flight in one.state_dict()["stream"]["flights"].items()}
     seeds = {group.id: group.trajectories[0].task.seed for groups in (*before, *made, *after) for group in groups}
     numbered = {int(name[2:]): seed for name, seed in (seeds | begun).items()}  # without those that came too late
     for epoch in range(2):
@@ -284,20 +297,16 @@ def test_rows_of_a_file_are_drawn_once_an_epoch_also_across_a_crash(tmp_path: Pa
 
 
 def test_updates_that_wait_for_their_rollouts_draw_rows_once_an_epoch_too(tmp_path: Path) -> None:
-    def played(plans: Sequence[Plan]) -> list[Trajectory]:
-        (players := Simulated(lambda plan: 1, version=plans[0].attempt.version)).start(plans)
-        return players.finished()
-
     changes = {"environments": [PROMPTS], "evaluation.levels": None, "hub.max_staleness": 0}
 
     def updates(folder: Path, count: int, state: Any = None) -> tuple[list[int], Any]:
         """The rows of so many updates, and the state after them."""
-        with collector(folder, **changes) as one:
+        with in_turns(folder, play, **changes) as one:
             if state:
                 one.load_state_dict(state)
             drawn: list[int] = []
             for _ in range(count):
-                groups, _ = one.attempt(LanguagePolicy(path="", version=one.done), played)
+                groups, _ = one.collect(LanguagePolicy(path="", version=one.done), Phases())
                 one.advance(groups)
                 one.settle(one.state_dict())
                 drawn += [group.trajectories[0].task.seed for group in groups]
@@ -332,18 +341,12 @@ def other(attempts: Sequence[Trajectory]) -> list[Trajectory]:
 
 
 def test_where_two_processes_lead_a_run_by_mistake_an_attempt_is_whose_came_first(tmp_path: Path) -> None:
-    with collector(tmp_path) as one, collector(tmp_path) as two:
+    def play_while_the_other_does(plans: Sequence[Plan]) -> list[Trajectory]:
+        two.hub.append(other(play(plans)[:3]))
+        return play(plans)
 
-        def plays(plans: Sequence[Plan]) -> list[Trajectory]:
-            players = Simulated(lambda plan: 1)
-            players.start(plans)
-            return players.finished()
-
-        def plays_while_the_other_does(plans: Sequence[Plan]) -> list[Trajectory]:
-            two.hub.append(other(plays(plans)[:3]))
-            return plays(plans)
-
-        groups, _ = one.attempt(LanguagePolicy(path="", version=0), plays_while_the_other_does)
+    with in_turns(tmp_path, play_while_the_other_does) as one, in_turns(tmp_path, play) as two:
+        groups, _ = one.collect(LanguagePolicy(path="", version=0), Phases())
         said = [attempt.turns[0].action for group in groups for attempt in group.trajectories]
         stored = [attempt.id for _, attempt in one.hub.replay(selection=EVERYTHING)]
     assert sorted(said) == ["x"] * 5 + ["y"] * 3
@@ -351,17 +354,17 @@ def test_where_two_processes_lead_a_run_by_mistake_an_attempt_is_whose_came_firs
 
 
 def test_so_it_is_where_groups_begin_before_their_turn(tmp_path: Path) -> None:
-    with collector(tmp_path) as one, collector(tmp_path) as two:
-        players = Simulated(lambda plan: 1)
-        finished = players.finished
+    players = Simulated(lambda plan: 1)
+    with streaming(tmp_path, players) as one, in_turns(tmp_path, play) as two:
+        finished = players.take_finished
 
         def finished_in_two_places() -> list[Trajectory]:
             found = finished()
             two.hub.append(other(found[:1]))
             return found
 
-        players.finished = finished_in_two_places  # type: ignore[method-assign]
-        groups = update(one, Stream(one, players), players)
+        players.take_finished = finished_in_two_places  # type: ignore[method-assign]
+        groups = update(one, players)
         said = [attempt.turns[0].action for group in groups for attempt in group.trajectories]
     assert "y" in said
 
@@ -370,21 +373,19 @@ def test_so_it_is_where_groups_begin_before_their_turn(tmp_path: Path) -> None:
 def test_who_leads_the_run_no_more_begins_nothing_in_place_of_what_the_other_trained(
     tmp_path: Path, ahead: bool
 ) -> None:
-    def groups_of(one: Collector) -> list[Group]:
-        players = Simulated(lambda plan: 1)
+    def open_one() -> AbstractContextManager[Any]:
+        return streaming(tmp_path, Simulated(lambda plan: 1)) if ahead else in_turns(tmp_path, play)
+
+    def groups_of(one: Any) -> list[Group]:
         if ahead:
-            return update(one, Stream(one, players), players)
-
-        def play(plans: Sequence[Plan]) -> list[Trajectory]:
-            players.start(plans)
-            return players.finished()
-
-        groups, _ = one.attempt(LanguagePolicy(path="", version=0), play)
+            return update(one, one.players)
+        groups: list[Group]
+        groups, _ = one.collect(LanguagePolicy(path="", version=0), Phases())
         for lease in one.leases:
             one.hub.ack(lease, version=1)
         return groups
 
-    with collector(tmp_path) as frozen, collector(tmp_path) as leading, open_store(frozen.experiment.store_url) as db:
+    with open_one() as frozen, open_one() as leading, open_store(frozen.experiment.store_url) as db:
         for one in (frozen, leading):
             one.ledger(db, begin_run(db, one.experiment, {}, id="r", kind="train"))
         trained = ids(groups_of(leading))

@@ -77,7 +77,8 @@ def test_it_goes_on_to_the_last_bit_and_the_teacher_is_in_no_checkpoint(
     again = build(tmp_path / "parts", "reinforce", **changes)
     while again.stopped is None:
         again.train()
-    theirs, ours = weights(whole), weights(again)
+    theirs = weights(whole)
+    ours = weights(again)
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
     for algo in (whole, again):
         algo.stop()
@@ -91,7 +92,8 @@ def test_a_teacher_of_another_vocabulary_is_refused(tmp_path: Path, folders: tup
     from tests.inference.sample_models import tiny_tokenizer
 
     torch.manual_seed(0)
-    tokenizer, sizes = tiny_tokenizer(), {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    tokenizer = tiny_tokenizer()
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), num_attention_heads=2, **sizes))
     save_model(model, tokenizer, tmp_path / "stranger")
     algo = build(tmp_path, "reinforce", **taught(folders[0], tmp_path / "stranger"))

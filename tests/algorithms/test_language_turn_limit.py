@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loomrl.algorithms.language.algorithm import METRICS
-from loomrl.algorithms.language.stream import Stream
+from loomrl.algorithms.timing import Phases
 from loomrl.config import LanguagePolicy, TurnLimit
 from loomrl.errors import ConfigError
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
@@ -15,12 +15,10 @@ from loomrl.hub import EVERYTHING
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
 from loomrl.types import End
-from tests.algorithms.language_support import build, experiment
-from tests.algorithms.test_language_stream import Simulated, collector, update
+from tests.algorithms.language_support import QUIET, build, experiment
+from tests.algorithms.test_language_stream import Simulated, give_up, streaming, update
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = QUIET
 
 RISING = {
     "environments": [{"id": "tests.algorithms.language_envs:TalkativeEnvironment", "settings": {"max_steps": 4}}],
@@ -40,7 +38,7 @@ def test_attempts_get_longer_until_they_have_all_turns_of_the_environment(tmp_pa
     settings = {**RISING, "algorithm.model.context": 256, "rollout.groups_per_update": 2, "train.updates": 6}
     algo = build(tmp_path, **settings)
     assert [algo.train()[METRICS][Metric.LENGTH_TURNS] for _ in range(6)] == [1, 1, 3, 3, 4, 4]
-    ends = {attempt.end for _, attempt in algo._collector.hub.replay(selection=EVERYTHING)}
+    ends = {attempt.end for _, attempt in algo.source.hub.replay(selection=EVERYTHING)}
     assert ends == {End.TRUNCATED}
     algo.stop()
 
@@ -49,27 +47,22 @@ def test_what_began_before_a_crash_goes_on_with_the_limit_it_began_with(tmp_path
     def limits(players: Simulated) -> dict[str, Any]:
         return {plan.attempt.id: plan.settings["max_steps"] for plan, _, _ in players.open.values()}
 
-    with collector(tmp_path, **RISING, **{"train.checkpoint_every": 10}) as one:
-        players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3)
-        stream = Stream(one, players)
+    players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3)
+    with streaming(tmp_path, players, **RISING, **{"train.checkpoint_every": 10}) as one:
         for _ in range(2):
-            update(one, stream, players)
+            update(one, players)
         state = json.loads(json.dumps(one.state_dict()))
         begun = limits(players)
-    with collector(tmp_path, **RISING, **{"train.checkpoint_every": 10}) as one:
-        again = Simulated(lambda plan: 10_000)
-        stream = Stream(one, again)
+    again = Simulated(lambda plan: 10_000)
+    with streaming(tmp_path, again, **RISING, **{"train.checkpoint_every": 10}) as one:
         one.load_state_dict(state)
+        again.take_finished = give_up  # type: ignore[method-assign]
         with pytest.raises(TimeoutError):
-            stream.attempt(LanguagePolicy(path="", version=one.done), _give_up)
+            one.collect(LanguagePolicy(path="", version=one.done), Phases())
         going_on = limits(again)
     assert set(begun.values()) == {1}
     assert {id: going_on[id] for id in begun} == begun
     assert set(going_on.values()) == {1, 3}
-
-
-def _give_up(ask: Any) -> Any:
-    raise TimeoutError
 
 
 @pytest.mark.parametrize(

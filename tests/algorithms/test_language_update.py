@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from loomrl.algorithms.language.estimate import estimate
+from loomrl.algorithms.language.advantage import estimate
 from loomrl.algorithms.language.lesson import lesson_of
 from loomrl.algorithms.language.measure import measure
 from loomrl.algorithms.language.sample import ENGINE, REWARD, samples_of
 from loomrl.algorithms.learners import memory_errors_translated
-from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.timing import Phases
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
 from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import PHASES, Metric
@@ -68,7 +68,8 @@ def test_attempts_that_were_cut_off_are_compared_with_and_not_learnt_from() -> N
     samples, names = samples_of([GROUP], stop=whole)
     assert names == ["g", "g"]
     assert [sample.size.targets for sample in samples] == [3, 0]
-    rewards, masks = [s.columns[REWARD] for s in samples], [s.mask_T for s in samples]
+    rewards = [s.columns[REWARD] for s in samples]
+    masks = [s.mask_T for s in samples]
     made = estimate(GRPO(scale=False), rewards, masks, groups=names)
     np.testing.assert_allclose(made.advantages[0][masks[0]], 0.75)
     assert [sample.size.targets for sample in samples_of([GROUP], stop=cut)[0]] == [0, 0]
@@ -86,7 +87,8 @@ def test_attempts_that_were_cut_off_are_compared_with_and_not_learnt_from() -> N
 )
 def test_every_algorithm_weighs_the_first_action_as_it_says(algorithm: Any, expected: list[float]) -> None:
     samples, names = samples_of([GROUP])
-    rewards, masks = [s.columns[REWARD] for s in samples], [s.mask_T for s in samples]
+    rewards = [s.columns[REWARD] for s in samples]
+    masks = [s.mask_T for s in samples]
     values = [0.5 * mask_T.astype(np.float32) for mask_T in masks]
     made = estimate(algorithm, rewards, masks, groups=names, values=values)
     first = [advantages[mask_T][0] for advantages, mask_T in zip(made.advantages, masks, strict=True)]
@@ -114,7 +116,8 @@ def test_failures_are_counted_and_are_no_reward() -> None:
 
 
 def test_phases_sum_to_the_update_and_an_inner_one_is_not_counted_twice() -> None:
-    begun, clock = time.perf_counter(), Phases()
+    begun = time.perf_counter()
+    clock = Phases()
     with clock(Metric.TIME_HUB):
         clock.timed(Metric.TIME_ROLLOUT, time.sleep)(0.03)
         time.sleep(0.01)
@@ -176,7 +179,8 @@ def test_one_turn_has_the_credit_of_its_attempt(algorithm: type[GRPO | RLOO]) ->
 
 
 def test_an_attempt_that_is_only_compared_with_counts_by_its_total() -> None:
-    whole, skipped = paid(1.0, 0.0), (np.array([0, 0, 1.0]), np.zeros(3, bool))
+    whole = paid(1.0, 0.0)
+    skipped = (np.array([0, 0, 1.0]), np.zeros(3, bool))
     assert compared(RLOO(credit="turn"), whole, skipped)[0] == pytest.approx([0.0, 0.0])
 
 

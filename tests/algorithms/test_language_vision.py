@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from loomrl.algorithms.language.batch import Batch, inputs
+from loomrl.algorithms.language.build import build_seeing
 from loomrl.algorithms.language.corpus import demonstrations
-from loomrl.algorithms.language.model.build_vision import build_seeing
-from loomrl.algorithms.language.model.looking import looked_at
+from loomrl.algorithms.language.module import embed_pictures
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.publish import Probing
 from loomrl.algorithms.language.sample import ENGINE, sample_of
@@ -55,7 +55,7 @@ def played(count: int) -> list[Trajectory]:
 def scored(samples: list[Sample], rows: tuple[tuple[int, ...], ...]) -> tuple[Scores, Batch]:
     batch = Batch.of(samples, rows, torch.device("cpu"))
     given = inputs(batch.packed)
-    return score(MODEL, {**given, "embeds_BTH": looked_at(MODEL, VISION, given)}), batch
+    return score(MODEL, {**given, "embeds_BTH": embed_pictures(MODEL, VISION, given)}), batch
 
 
 def words(length: int, seed: int) -> Sample:
@@ -112,7 +112,8 @@ def test_demonstrations_show_their_pictures_and_teach_the_answer_only() -> None:
     draws = ((ENVIRONMENT, ENVIRONMENT.task("scene.vqa", 1, seed)) for seed in range(300))
     made = list(islice(demonstrations(draws, WarmStart(), TOKENIZER, seed=0, vision=VISION), 270))
     for demonstration in made[-3:]:
-        ids_T, mask_T = np.asarray(demonstration.ids), np.asarray(demonstration.mask)
+        ids_T = np.asarray(demonstration.ids)
+        mask_T = np.asarray(demonstration.mask)
         (picture,) = demonstration.pictures
         shown_T = VISION.seen(picture).ids_T
         assert np.array_equal(ids_T[1 : 1 + len(shown_T)], shown_T)

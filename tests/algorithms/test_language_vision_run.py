@@ -17,13 +17,9 @@ from loomrl.gym.episode import Attempt, run_episode
 from loomrl.inference.policy import open_policy
 from loomrl.telemetry.metric import Metric
 from loomrl.types import End
-from tests.algorithms.language_support import build
+from tests.algorithms.language_support import RAY, build
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = RAY
 
 SEEING = {
     "environments": [{"id": "loomrl.envs.multimodal:MultimodalEnvironment", "families": ["scene.vqa"]}],

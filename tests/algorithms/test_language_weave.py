@@ -17,7 +17,7 @@ from loomrl.algorithms.language.batch import Work
 from loomrl.algorithms.language.corpus import Flaws
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.steering import Steered, evenly
-from loomrl.algorithms.language.weave import compared
+from loomrl.algorithms.language.weave import compare_preferred
 from loomrl.config import Experiment, LanguageWeave, WarmStart
 from loomrl.errors import ConfigError
 from loomrl.experiments.policies import exported
@@ -67,7 +67,8 @@ def test_preferences_are_drawn_evenly_from_all_of_them() -> None:
 
 
 def test_a_preference_is_a_line_of_the_system_message() -> None:
-    system, user = Message("system", "Be kind."), Message("user", "Hello")
+    system = Message("system", "Be kind.")
+    user = Message("user", "Hello")
     preference = {"right": 0.7, "short": 0.3}
     assert add_preference((user,), preference) == (Message("system", "Preference: right 70, short 30."), user)
     assert add_preference((system, user), preference)[0].content == "Be kind.\nPreference: right 70, short 30."
@@ -141,16 +142,18 @@ def test_what_pleases_an_objective_is_shown_as_often_as_it_counts() -> None:
     ways = {"right": ["{work} {answer}"], "short": ["{answer}"]}
     flaws = Flaws(WarmStart(), random.Random(0), ways)
     said = (Message("user", "?"), Message("assistant", "work <answer>7</answer>"))
-    told = [flaws.put_into(said, family="f", preference={"right": 0.7, "short": 0.3})[-1].content for _ in range(1000)]
+    told = [
+        flaws.apply_format(said, family="f", preference={"right": 0.7, "short": 0.3})[-1].content for _ in range(1000)
+    ]
     assert set(told) == {"work 7", "7"}
     assert 650 < told.count("work 7") < 750
-    assert flaws.put_into(said, family="f")[-1].content == "work\n<answer>7</answer>"
+    assert flaws.apply_format(said, family="f")[-1].content == "work\n<answer>7</answer>"
 
 
 def test_actions_of_a_conversation_are_shown_by_preference_too() -> None:
     flaws = Flaws(WarmStart(), random.Random(0), {"right": ["{action}"], "kind": ["Please.\n{command}"]})
     said = (Message("user", "?"), Message("assistant", "ASK"), Message("user", "!"), Message("assistant", "GO"))
-    told = [flaws.put_into(said, family="f", preference={"right": 0.7, "kind": 0.3}) for _ in range(1000)]
+    told = [flaws.apply_format(said, family="f", preference={"right": 0.7, "kind": 0.3}) for _ in range(1000)]
     kinds = [tuple(message.content for message in one[1::2]) for one in told]
     assert set(kinds) == {("ASK", "GO"), ("Please.\nASK", "Please.\nGO")}
     assert 250 < kinds.count(("Please.\nASK", "Please.\nGO")) < 350
@@ -204,11 +207,13 @@ def test_a_folder_keeps_the_experts_and_vllm_refuses_them(mixed: LlamaForCausalL
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_cluster")
 def test_one_expert_one_critic_and_one_objective_are_ppo_to_the_last_bit(tmp_path: Path) -> None:
-    ppo, weave = build(tmp_path / "ppo", "ppo"), build(tmp_path / "weave", "weave")
+    ppo = build(tmp_path / "ppo", "ppo")
+    weave = build(tmp_path / "weave", "weave")
     for algo in (ppo, weave):
         algo.train()
         algo.train()
-    theirs, ours = weights(ppo), weights(weave)
+    theirs = weights(ppo)
+    ours = weights(weave)
     assert theirs.keys() == ours.keys()
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
     for algo in (ppo, weave):
@@ -232,7 +237,8 @@ def test_what_is_sampled_from_a_mixture_is_what_is_learnt_and_goes_on_to_the_las
     again = build(tmp_path / "parts", "weave", **ALL, **{"train.updates": 4})
     while again.stopped is None:
         again.train()
-    theirs, ours = weights(whole), weights(again)
+    theirs = weights(whole)
+    ours = weights(again)
     assert {"lm_head.narrow_KRH", "lm_head.gate.weight"} <= theirs.keys()
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
     for algo in (whole, again):
@@ -245,7 +251,8 @@ def test_what_is_sampled_from_a_mixture_is_what_is_learnt_and_goes_on_to_the_las
 def test_two_learners_learn_what_one_does(tmp_path: Path) -> None:
     one = build(tmp_path / "one", "weave", **ALL)
     two = build(tmp_path / "two", "weave", **ALL, **{"algorithm.learners.count": 2})
-    first, same = one.train()[METRICS], two.train()[METRICS]
+    first = one.train()[METRICS]
+    same = two.train()[METRICS]
     for name in (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.VALUE_DISAGREEMENT):
         assert same[name] == pytest.approx(first[name], abs=1e-5), name
     two.train()
@@ -262,10 +269,12 @@ def test_two_learners_learn_what_one_does(tmp_path: Path) -> None:
 
 def test_what_is_wrong_in_demonstrations_goes_by_preference_too() -> None:
     flaws = Flaws(WarmStart(wrong={"right": 0.1, "kind": 0.6}), random.Random(0))
-    assert flaws.wrong({"right": 0.8, "kind": 0.2}) == pytest.approx(0.2)
-    assert flaws.wrong() == pytest.approx(0.35)
+    assert flaws.wrong_share({"right": 0.8, "kind": 0.2}) == pytest.approx(0.2)
+    assert flaws.wrong_share() == pytest.approx(0.35)
     said = (Message("user", "?"), Message("assistant", "<answer>7</answer>"))
-    told = [flaws.put_into(said, family="f", preference={"right": 0.0, "kind": 1.0})[-1].content for _ in range(1000)]
+    told = [
+        flaws.apply_format(said, family="f", preference={"right": 0.0, "kind": 1.0})[-1].content for _ in range(1000)
+    ]
     assert 350 < told.count("<answer>7</answer>") < 450
 
 
@@ -280,7 +289,7 @@ def test_in_a_group_the_preference_decides_who_was_better_and_the_scale_of_rewar
         groups = ("g", "g", "h", "h")
         work = Work("reinforce", (one,) * 4, (), rate=1.0, groups=groups, multipliers=(0.0, 0.0))
         paid = [np.array([[0.0, 0.0], [0.0, 0.0], scale * one_H]) for one_H in paid_NH]
-        return [np.round(one_T, 9).tolist() for one_T in compared(work, paid, ((1, 0), (0, 1)))]
+        return [np.round(one_T, 9).tolist() for one_T in compare_preferred(work, paid, ((1, 0), (0, 1)))]
 
     assert made(0.8) == made(0.8, scale=100) == [[0, 1, 1], [0, -1, -1], [0, 1, 1], [0, -1, -1]]
     assert made(0.6) == [[0, -1, -1], [0, 1, 1], [0, 1, 1], [0, -1, -1]]
@@ -304,7 +313,7 @@ def test_a_policy_does_as_its_preference_says(
     algo = build(tmp_path, "weave", **TWO, **changes, **{"algorithm.precision": 0.5, "train.checkpoint_every": 80})
     for _ in range(80):
         algo.train()
-    attempts = [t for _, t in algo.collector.hub.replay(selection=EVERYTHING)][-512:]
+    attempts = [t for _, t in algo.source.hub.replay(selection=EVERYTHING)][-512:]
     algo.stop()
     for group in {attempt.group for attempt in attempts}:
         assert len({str(preference_of(t.task)) for t in attempts if t.group == group}) == 1
@@ -333,7 +342,7 @@ def dealt_anew(samples_of: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_cluster")
 def test_an_objective_that_nobody_pays_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nobody pays a part of the reward named beauty; known: b, y"):
+    with pytest.raises(ConfigError, match=r"no reward has a part named beauty; known: b, y"):
         build(tmp_path, "weave", **(TWO | {"algorithm.objectives": ["y", "beauty"]}))
 
 
@@ -361,5 +370,6 @@ def test_a_policy_leaves_with_a_preference_for_good(tmp_path: Path) -> None:
         told = free.opening(add_preference(said, {"y": 0.7, "b": 0.3})).ids
         np.testing.assert_array_equal(fixed.opening(said).ids, told)
     ids = torch.arange(5)[None]
-    model, transformers_own = open_model(tmp_path / "fixed"), AutoModelForCausalLM.from_pretrained(tmp_path / "fixed")
+    model = open_model(tmp_path / "fixed")
+    transformers_own = AutoModelForCausalLM.from_pretrained(tmp_path / "fixed")
     torch.testing.assert_close(model(ids).logits, transformers_own(ids).logits)

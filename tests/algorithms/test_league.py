@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from loomrl.algorithms.language.league import League, held, open_league
+from loomrl.algorithms.language.league import League, needed_versions, open_league
 from loomrl.config import Experiment
 from loomrl.errors import ConfigError
 from loomrl.experiments.evaluate import refuse_league
@@ -31,7 +31,8 @@ def past(version: int) -> dict[str, object]:
 
 def group(opponent: dict[str, object], points: list[float | None]) -> Group:
     """Attempts against this opponent; None is one that failed."""
-    task, made = with_opponent(TASK, opponent), []
+    task = with_opponent(TASK, opponent)
+    made = []
     for index, each in enumerate(points):
         failure = Failure("episode", "Gone", "the opponent's engine is gone") if each is None else None
         made.append(
@@ -101,10 +102,15 @@ def test_the_pool_is_bounded_and_the_one_that_is_beaten_most_often_leaves() -> N
     made.admit(30, "runs/r/000030")
     made.admit(30, "runs/r/000030.2")
     assert [member.version for member in made.members] == [10, 20, 30]
-    assert held({"league": made.state_dict()}) == {0, 10, 20, 30}  # a game that began before may still need it
+    assert needed_versions({"league": made.state_dict()}) == {
+        0,
+        10,
+        20,
+        30,
+    }  # a game that began before may still need it
     made.admit(40, "runs/r/000040")
     assert len(made.members) == 3
-    assert 0 not in held({"league": made.state_dict()})
+    assert 0 not in needed_versions({"league": made.state_dict()})
 
 
 def test_failed_attempts_are_no_games() -> None:
@@ -119,7 +125,8 @@ def test_failed_attempts_are_no_games() -> None:
 
 
 def test_a_league_resumes_from_json_and_draws_the_same() -> None:
-    made, again = full(), league(every=10, members=3)
+    made = full()
+    again = league(every=10, members=3)
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
     assert drawn(again) == drawn(made)
     assert again.ratings() == made.ratings()
@@ -141,7 +148,7 @@ def test_what_the_present_version_played_counts_for_the_version_that_joins_next(
 
 def test_metrics_tell_points_by_kind_of_opponent_and_illegal_moves() -> None:
     attempts = [*group(past(0), [1.0, 0.5]).usable, *group({"kind": "scripted"}, [0.0, 0.0]).usable]
-    found = full().measured(attempts)
+    found = full().metrics(attempts)
     assert found[Metric.LEAGUE_POINTS] == 0.375
     assert found[Metric.LEAGUE_POINTS.of("past")] == 0.75
     assert found[Metric.LEAGUE_POINTS.of("scripted")] == 0.0

@@ -11,7 +11,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 
 from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.control.sac import SACConfig
-from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.learners import share_of, training_data
 from loomrl.algorithms.resources import ensure_room, parts_of
@@ -108,7 +108,8 @@ class TestInOneRay:
     @pytest.mark.parametrize("kind", ["ppo", pytest.param("weave", marks=pytest.mark.slow)])
     def test_one_remote_learner_learns_what_one_in_this_process_does_and_its_death_is_told(self, kind: str) -> None:
         alone, apart = (KINDS[kind]().learners(num_learners=learners).build_algo() for learners in (0, 1))
-        theirs, ours = updated(alone), updated(apart)
+        theirs = updated(alone)
+        ours = updated(apart)
         assert all(torch.allclose(theirs[name], ours[name], atol=1e-5) for name in theirs)
         ray.kill(apart.learner_group._workers[0])
         with pytest.raises(LearnerError, match=r"a remote learner died, or its node: .*--resume"):

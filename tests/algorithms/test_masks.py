@@ -15,11 +15,11 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from loomrl.algorithms.control.bc import BCConfig
 from loomrl.algorithms.control.iql import IQLConfig
 from loomrl.algorithms.control.ppo import PPOConfig
+from loomrl.algorithms.control.rollout import Sequences
 from loomrl.algorithms.control.sac import SACConfig
-from loomrl.algorithms.control.sequence import Sequences
-from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.config import ControlExperiment
-from loomrl.control.minari import read_minari
+from loomrl.control.logged import read_minari
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.experiments.record import Recording, record
@@ -107,7 +107,8 @@ def test_sac_wants_no_more_entropy_than_the_mask_leaves() -> None:
 def test_the_critics_of_sac_expect_what_is_allowed_after_a_step() -> None:
     algo = trained(sac(), 3)
     learner = algo.learner_group._learner
-    own, drawn = learner.own, learner.ring.draw(32)
+    own = learner.own
+    drawn = learner.ring.draw(32)
     batch = {name: torch.from_numpy(column) for name, column in drawn.columns.items()}
     only = torch.arange(32) % 3
     batch["after"][:, :3] = torch.nn.functional.one_hot(only, 3)
@@ -291,7 +292,8 @@ def test_keys_are_found_with_mask_and_memory_and_never_without_a_memory() -> Non
     assert isinstance(shipped, ControlExperiment)
     best = []
     for experiment in (shipped, shipped.override({"algorithm.network.memory": None})):
-        algo, found = PPOConfig.of(experiment).build_algo(), 0.0
+        algo = PPOConfig.of(experiment).build_algo()
+        found = 0.0
         while algo.env_steps < experiment.train.steps and found < 0.98:
             algo.train()
             found = max(found, algo.window.success_of(100) or 0.0)

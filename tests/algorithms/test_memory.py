@@ -11,9 +11,9 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from loomrl.algorithms.control.ppo import PPOConfig
+from loomrl.algorithms.control.rollout import Sequences
 from loomrl.algorithms.control.sac import SACConfig
-from loomrl.algorithms.control.sequence import Sequences
-from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.config import ControlExperiment
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
@@ -159,7 +159,8 @@ def test_a_policy_leaves_with_its_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", [None, "lstm"])
 def test_a_checkpoint_of_another_memory_is_refused(other: str | None, tmp_path: Path) -> None:
-    one, two = recalling().build_algo(), recalling(memory=other).build_algo()
+    one = recalling().build_algo()
+    two = recalling(memory=other).build_algo()
     one.save_to_path(tmp_path)
     with pytest.raises(ArtifactError, match=r"network.memory is \{'kind': 'gru', 'size': 16\} there and"):
         two.restore_from_path(tmp_path)

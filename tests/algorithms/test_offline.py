@@ -159,7 +159,7 @@ def test_offline_goes_on_online_from_the_policy_and_with_the_data(tmp_path: Path
     assert told["learners"]["default_policy"]["num_module_steps_trained_lifetime"] == online.env_steps // 2 * 64
     assert not same(weights(offline), weights(online))
     assert greedy(online) > before - 0.1
-    batch = learner._mixed(learner.recent, 0.25)
+    batch = learner.mix_batch(learner.recent, 0.25)
     assert len(batch["rewards"]) == 64
     assert 0.25 < float(batch["rewards"].mean()) < 0.95  # random actions of the data are among them
     offline.stop()

@@ -5,20 +5,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from ray import tune
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import ValueFunctionAPI
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from ray.tune.registry import register_env
 from torch import nn
 
 from loomrl.algorithms.control.ppo import PPO, PPOConfig
+from loomrl.algorithms.control.probe import probe
 from loomrl.config import ControlExperiment
 from loomrl.control.policy import ControlPolicy
-from loomrl.errors import ArtifactError, ConfigError
+from loomrl.errors import ArtifactError, ConfigError, EpisodeError
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.control_support import MARKS, learn, ppo, same, weights
 
@@ -34,7 +38,8 @@ def trained_steps(algo: PPO) -> float:
 
 @pytest.mark.slow
 def test_a_batch_is_left_once_the_policy_has_moved_far_enough() -> None:
-    all_of_it, once = trained_steps(ppo().build_algo()), trained_steps(ppo(target_kl=1e-9).build_algo())
+    all_of_it = trained_steps(ppo().build_algo())
+    once = trained_steps(ppo(target_kl=1e-9).build_algo())
     assert all_of_it == 4 * once
 
 
@@ -77,7 +82,8 @@ class Theirs(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
 
     def setup(self) -> None:
         self.body = nn.Sequential(nn.Linear(3, 32), nn.Tanh())
-        self.head, self.worth = nn.Linear(32, 3), nn.Linear(32, 1)
+        self.head = nn.Linear(32, 3)
+        self.worth = nn.Linear(32, 1)
 
     def _forward(self, batch: Any, **_: Any) -> dict[str, torch.Tensor]:
         return {Columns.ACTION_DIST_INPUTS: self.head(self.body(batch[Columns.OBS]))}
@@ -120,7 +126,8 @@ def test_a_checkpoint_of_another_environment_is_refused(env: str, keywords: Any,
 
 def refuses(one: PPO, other: PPO, words: str, folder: Path) -> None:
     """A learnt state of one kind is refused by another in every form, and changes nothing there."""
-    before, state = weights(other), one.get_state()
+    before = weights(other)
+    state = one.get_state()
     one.save_to_path(folder)
     for take in (lambda: other.restore_from_path(folder), lambda: other.set_state(state)):
         with pytest.raises(ArtifactError, match=words):
@@ -198,12 +205,12 @@ def test_the_return_is_told_before_the_first_episode_ends_and_with_its_extremes_
     algo = ppo("Countdown", {"steps": 40}).build_algo()
     told = algo.train()
     assert np.isnan(told["env_runners"]["episode_return_mean"])
-    assert Metric.RETURN not in algo.measured(told)
+    assert Metric.RETURN not in algo.metrics_of(told)
     for _ in range(2):
         told = algo.train()
     found = [told["env_runners"][f"episode_return_{name}"] for name in ("min", "mean", "max")]
     assert found == [40.0, 40.0, 40.0]
-    assert algo.measured(told)[Metric.RETURN] == 40.0
+    assert algo.metrics_of(told)[Metric.RETURN] == 40.0
     algo.stop()
 
 
@@ -262,3 +269,51 @@ def test_minibatches_by_the_name_of_rllib_are_those_of_a_learner() -> None:
     config = PPOConfig().environment("CartPole-v1").learners(num_learners=2).training(minibatch_size=64)
     config.validate()
     assert (config.settings.minibatch_size, config.minibatch_size) == (128, 64)
+
+
+PARTS = spaces.Tuple((spaces.MultiDiscrete([2, 2]), spaces.Discrete(5), spaces.Box(0, 1, (3,))))
+
+
+class Shown(gymnasium.Env[Any, Any]):
+    """Shows what it is given."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space: Any, first: Any = None, after: Any = None, reward: Any = 1.0) -> None:
+        self.observation_space = space
+        self._first = first
+        self._after = after
+        self._reward = reward
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observation_space.sample() if self._first is None else self._first, {}
+
+    def step(self, action: Any) -> Any:
+        if isinstance(self._after, Exception):
+            raise self._after
+        return self.observation_space.sample() if self._after is None else self._after, self._reward, False, False, {}
+
+
+def look_at(*made: Any, **settings: Any) -> None:
+    register_env("shown", lambda _: Shown(*made, **settings))
+    probe("shown", {})
+
+
+@pytest.mark.parametrize("space", [PARTS, spaces.Dict({"a": PARTS, "b": spaces.Discrete(3)}), spaces.Discrete(4)])
+def test_observations_may_have_parts_of_any_shapes(space: Any) -> None:
+    look_at(space)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"first": np.zeros(3)}, r"reset returned an observation of shape \(3,\), its observation space is Box"),
+        ({"after": np.zeros((2, 2))}, r"step returned an observation of shape \(2, 2\)"),
+        ({"after": KeyError("pole")}, "raised KeyError at its first step: 'pole'"),
+        ({"reward": np.ones(2)}, r"the reward of its first step has shape \(2,\), and a number is needed"),
+        ({"reward": float("nan")}, "the reward of its first step is nan"),
+    ],
+)
+def test_a_first_step_that_nobody_can_learn_from_is_refused_by_name(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(EpisodeError, match=f"environment 'shown'.*{words}"):
+        look_at(spaces.Box(0, 1, (2,)), **settings)

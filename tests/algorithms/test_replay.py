@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.algorithms.control.nstep import NStep
-from loomrl.algorithms.control.replay import Ring, SumTree
 from loomrl.algorithms.control.rollout import Rollout
+from loomrl.algorithms.control.step_replay import NStep, Ring, SumTree
 from loomrl.config.control import Prioritized, Replay
 from loomrl.errors import ArtifactError, ConfigError
 
@@ -29,7 +28,8 @@ def steps(numbers: range) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("memory_gb", [1.0, 1e-9], ids=["memory", "file"])
 @given(sizes=st.lists(st.integers(1, 8), min_size=1, max_size=9))
 def test_what_is_kept_is_the_latest_and_whole(memory_gb: float, sizes: list[int]) -> None:
-    kept, told = ring(memory_gb=memory_gb), 0
+    kept = ring(memory_gb=memory_gb)
+    told = 0
     for size in sizes:
         kept.append(steps(range(told, told + size)))
         told += size
@@ -44,7 +44,7 @@ def test_what_is_kept_is_the_latest_and_whole(memory_gb: float, sizes: list[int]
 def test_a_restored_memory_draws_what_the_first_one_would_have(prioritized: Prioritized | None) -> None:
     one, other = ring(prioritized=prioritized), ring(prioritized=prioritized)
     one.append(steps(range(11)))
-    one.surprised(one.draw(4), np.array([3.0, 1.0, 2.0, 5.0]))
+    one.update_priorities(one.draw(4), np.array([3.0, 1.0, 2.0, 5.0]))
     other.load_state_dict(one.state_dict())
     for _ in range(3):
         first, second = one.draw(5), other.draw(5)
@@ -82,7 +82,8 @@ def test_the_state_of_another_memory_is_refused(settings: Any, words: str) -> No
 
 @given(st.lists(st.floats(0.01, 100), min_size=2, max_size=40))
 def test_steps_are_drawn_as_often_as_their_priority_says(errors: list[float]) -> None:
-    tree, count = SumTree(len(errors), Prioritized(alpha=1.0, beta=1.0)), len(errors)
+    tree = SumTree(len(errors), Prioritized(alpha=1.0, beta=1.0))
+    count = len(errors)
     places = np.arange(count)
     tree.welcome(places)
     tree.update(places, np.array(errors))
@@ -119,14 +120,16 @@ def played(
     cut=st.integers(1, 24),
 )
 def test_n_rewards_are_summed_up_to_the_end_of_the_episode(data: list[tuple[float, str]], n: int, cut: int) -> None:
-    rewards, fates = [reward for reward, _ in data], [fate for _, fate in data]
+    rewards = [reward for reward, _ in data]
+    fates = [fate for _, fate in data]
     ended = [fate != "goes on" for fate in fates]
     valid = [not (t and ended[t - 1]) for t in range(len(data))]
     ended = [e and v for e, v in zip(ended, valid, strict=True)]
     terminated = [e and fate == "ends" for e, fate in zip(ended, fates, strict=True)]
     rewards = [r if v else 0.0 for r, v in zip(rewards, valid, strict=True)]
     valid = [not (t and ended[t - 1]) for t in range(len(data))]
-    window, parts = NStep(n, 0.5), []
+    window = NStep(n, 0.5)
+    parts = []
     for start in range(0, len(data), cut):
         here = slice(start, start + cut)
         made = played(rewards[here], ended[here], terminated[here], valid[here], start)
@@ -136,7 +139,8 @@ def test_n_rewards_are_summed_up_to_the_end_of_the_episode(data: list[tuple[floa
     for t in range(len(data) - n + 1):
         if not valid[t]:
             continue
-        total, k = 0.0, 0
+        total = 0.0
+        k = 0
         while True:
             total += 0.5**k * rewards[t + k]
             if ended[t + k] or k == n - 1:
@@ -150,7 +154,8 @@ def test_n_rewards_are_summed_up_to_the_end_of_the_episode(data: list[tuple[floa
 
 
 def test_steps_of_one_runner_never_follow_those_of_another_or_of_its_former_life() -> None:
-    window, kept = NStep(2, 1.0), []
+    window = NStep(2, 1.0)
+    kept = []
     for first, route in ((0, (1, "a")), (10, (2, "b")), (2, (1, "a")), (20, (2, "c")), (4, (1, "a"))):
         made = played([1.0, 1.0], [False] * 2, [False] * 2, [True] * 2, first, route)
         columns = window(made, made.rewards)
@@ -162,7 +167,8 @@ def test_steps_of_one_runner_never_follow_those_of_another_or_of_its_former_life
 def test_steps_of_another_learners_environments_are_not_gone_on_with(
     saved: tuple[int, int], here: tuple[int, int]
 ) -> None:
-    theirs, ours = NStep(2, 1.0, share=saved), NStep(2, 1.0, share=here)
+    theirs = NStep(2, 1.0, share=saved)
+    ours = NStep(2, 1.0, share=here)
     first, then = (played([1.0, 1.0], [False] * 2, [False] * 2, [True] * 2, at, (1, "a")) for at in (0, 2))
     theirs(first, first.rewards)
     ours.load_state_dict(theirs.state_dict())

@@ -28,8 +28,11 @@ from tests.algorithms.control_support import MARKS
 
 pytestmark = MARKS
 DOCUMENT = Path(__file__).parents[2] / "docs/control.md"
-BEGIN, END = "<!-- features: written by tests/algorithms/test_rllib_features.py -->\n", "<!-- /features -->\n"
-FAST, SLOWLY, REFUSED = "fast", "slowly", "refused"
+BEGIN = "<!-- features: written by tests/algorithms/test_rllib_features.py -->\n"
+END = "<!-- /features -->\n"
+FAST = "fast"
+SLOWLY = "slowly"
+REFUSED = "refused"
 
 
 def ppo(env: Any = "CartPole-v1", **settings: Any) -> PPOConfig:

@@ -103,11 +103,12 @@ def test_runners_collect_while_the_learner_learns(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(SACLearner, "_improve", lambda learner: time.sleep(STEP_S))
     asked = config("Sleepy", {"kind": "box"}, warmup=32).env_runners(num_env_runners=1, rollout_fragment_length=32)
     algo = asked.reporting(min_sample_timesteps_per_iteration=28).build_algo()
-    at_once, in_turn = [], []
+    at_once = []
+    in_turn = []
     for _ in range(4):
         at_once.append(seconds(algo))
         with monkeypatch.context() as without:
-            without.setattr(SAC, "asked", ControlStep.asked)
+            without.setattr(SAC, "fetch_results", ControlStep.fetch_results)
             without.setattr(SAC, "_ask", lambda algo, *, random: None)
             in_turn.append(seconds(algo))
     assert min(at_once) < 0.8 * min(in_turn)
@@ -127,8 +128,10 @@ def test_what_runners_collect_is_counted_once_and_by_weights_of_the_last_update_
     asked = config(keywords={"kind": "discrete"}, batch=32, warmup=16)
     asked = asked.env_runners(num_env_runners=2, rollout_fragment_length=8)
     algo = asked.reporting(min_sample_timesteps_per_iteration=1).build_algo()
-    net, learner = algo.policy().net, algo.learner_group._learner
-    known, met = [weights(algo)], []
+    net = algo.policy().net
+    learner = algo.learner_group._learner
+    known = [weights(algo)]
+    met = []
     algo.work = lambda share: met.append(share) or Work(share)
     for _ in range(12):
         algo.train()
@@ -142,7 +145,8 @@ def test_what_runners_collect_is_counted_once_and_by_weights_of_the_last_update_
 
 def age(net: Any, rollout: Rollout, known: list[Weights]) -> int:
     """By how many updates the weights that a rollout was taken with are not the latest that are known."""
-    inputs, seen = torch.from_numpy(rollout.inputs), torch.from_numpy(rollout.seen[:-1])
+    inputs = torch.from_numpy(rollout.inputs)
+    seen = torch.from_numpy(rollout.seen[:-1])
     for updates, state in enumerate(reversed(known)):
         net.load_state_dict({name.removeprefix("net."): one for name, one in state.items() if name.startswith("net.")})
         if torch.allclose(net.decide(net.features(seen), seen), inputs, atol=1e-6):
@@ -180,7 +184,8 @@ def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_wor
 def test_what_runners_were_collecting_for_another_run_or_stage_is_not_learnt_from(tmp_path: Path) -> None:
     asked = config("Countdown", {"steps": 3}).env_runners(num_env_runners=1, rollout_fragment_length=8)
     algo = asked.build_algo()
-    learner, met = algo.learner_group._learner, []
+    learner = algo.learner_group._learner
+    met = []
     algo.work = lambda share: met.extend(share) or Work(share)
     algo.train()
     algo.save_to_path(tmp_path / "checkpoint")
@@ -239,7 +244,8 @@ def test_every_shape_of_critics_is_taught(network: Any) -> None:
 
 
 def test_a_checkpoint_of_another_memory_is_refused() -> None:
-    algo, other = config().build_algo(), config(replay={"capacity": 6000}).build_algo()
+    algo = config().build_algo()
+    other = config(replay={"capacity": 6000}).build_algo()
     with pytest.raises(ArtifactError, match=r"replay.capacity is 5000 in this checkpoint and 6000 here"):
         other.set_state(algo.get_state())
     algo.stop()

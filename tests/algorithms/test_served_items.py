@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.algorithms.language.served.age import Ancestry
+from loomrl.algorithms.language.served.collector import Ancestry
 from loomrl.algorithms.language.served.item import Answer, Item, batches, items_of
-from loomrl.algorithms.language.served.sample import answered, corrected, swapped, threads
+from loomrl.algorithms.language.served.lesson import sample_answer, sample_correction, sample_threads, swap_answers
 from loomrl.config import DPO, KTO, RAFT, RLOO
 from loomrl.errors import DataError
 from loomrl.inference.chat import Chat
@@ -191,8 +191,8 @@ def test_age_counts_versions_through_the_runs_behind_a_policy() -> None:
 
 def test_tokens_are_dated_as_the_training_counts() -> None:
     tokens = Tokens.of([1, 2, 3, 4], [False, True, True, True], [0, -1, -1, -1], [-1, 5, 4, 10])
-    assert LINE.dated(tokens, ["new/5"]).versions_T.tolist() == [-1, 0, -1, 0]
-    assert LINE.dated(tokens, ["new/5", "old/10"]).versions_T.tolist() == [-1, -10, -11, -5]
+    assert LINE.date_tokens(tokens, ["new/5"]).versions_T.tolist() == [-1, 0, -1, 0]
+    assert LINE.date_tokens(tokens, ["new/5", "old/10"]).versions_T.tolist() == [-1, -10, -11, -5]
 
 
 # -- samples -----------------------------------------------------------------------------------------------------------
@@ -237,8 +237,8 @@ def shown(chat: Chat, sample: Any) -> str:
 
 @pytest.mark.parametrize("lost", [None, 0, 1, 2])
 def test_lost_ids_are_made_again_from_the_text_by_the_template(chat: Chat, lost: int | None) -> None:
-    whole = answered(spoken(chat, *TALK), "", chat)
-    again = answered(spoken(chat, *TALK, lost=lost), "", chat)
+    whole = sample_answer(spoken(chat, *TALK), "", chat)
+    again = sample_answer(spoken(chat, *TALK, lost=lost), "", chat)
     assert whole is not None
     assert again is not None
     np.testing.assert_array_equal(whole.ids_T, again.ids_T)
@@ -247,49 +247,49 @@ def test_lost_ids_are_made_again_from_the_text_by_the_template(chat: Chat, lost:
 
 def test_answer_of_one_call_is_learnt_in_its_thread_up_to_there(chat: Chat) -> None:
     talk = spoken(chat, *TALK)
-    second = answered(talk, "c1", chat)
+    second = sample_answer(talk, "c1", chat)
     assert second is not None
     assert shown(chat, second) == "22"
     assert "three" not in chat.decode(second.ids_T)
-    assert answered(talk, "c1/0", chat) is not None
-    assert answered(talk, "c9", chat) is None
-    every = answered(talk, "", chat)
+    assert sample_answer(talk, "c1/0", chat) is not None
+    assert sample_answer(talk, "c9", chat) is None
+    every = sample_answer(talk, "", chat)
     assert every is not None
     assert every.mask_T.sum() == len("122333") + 3
 
 
 def test_correction_stands_in_the_place_of_the_answer(chat: Chat) -> None:
     for talk in (spoken(chat, *TALK), spoken(chat, *TALK, lost=0)):
-        made = corrected(talk, "c1", "two", chat)
+        made = sample_correction(talk, "c1", "two", chat)
         assert made is not None
         better, worse = made
         assert (shown(chat, better), shown(chat, worse)) == ("two", "22")
         asked = int(better.mask_T.argmax())
         np.testing.assert_array_equal(better.ids_T[:asked], worse.ids_T[:asked])
-        last = corrected(talk, "", "three", chat)
+        last = sample_correction(talk, "", "three", chat)
         assert last is not None
         assert shown(chat, last[0]) == "three"
-    assert corrected(spoken(chat, *TALK), "c9", "x", chat) is None
+    assert sample_correction(spoken(chat, *TALK), "c9", "x", chat) is None
 
 
 def test_what_a_rule_stopped_is_not_followed(chat: Chat) -> None:
-    (sample,) = threads(spoken(chat, *TALK, stopped={"c1/0": "secrets"}), chat)
+    (sample,) = sample_threads(spoken(chat, *TALK, stopped={"c1/0": "secrets"}), chat)
     assert sample.mask_T.sum() == len("1333") + 2
-    assert not threads(spoken(chat, TALK[0], stopped={"c0/0": "secrets"}), chat)
+    assert not sample_threads(spoken(chat, TALK[0], stopped={"c0/0": "secrets"}), chat)
 
 
 def test_further_threads_of_text_alone_are_followed_too(chat: Chat) -> None:
     bare = Turn((Message("user", "one?"), Message("assistant", "1"), Message("user", "other?")), "4")
     talk = replace(spoken(chat, TALK[0], lost=0), threads=((bare,),))
-    first, second = threads(talk, chat)
+    first, second = sample_threads(talk, chat)
     assert (shown(chat, first), shown(chat, second)) == ("1", "4")
 
 
 def test_mismatched_samples_have_the_prompt_of_one_and_the_answer_of_the_next(chat: Chat) -> None:
-    samples = [made for one in TALK if (made := answered(spoken(chat, one), "", chat)) is not None]
-    others = swapped(samples, context=100)
+    samples = [made for one in TALK if (made := sample_answer(spoken(chat, one), "", chat)) is not None]
+    others = swap_answers(samples, context=100)
     assert [shown(chat, other) for other in others] == ["22", "333", "1"]
     for sample, other in zip(samples, others, strict=True):
         asked = int(sample.mask_T.argmax())
         np.testing.assert_array_equal(sample.ids_T[:asked], other.ids_T[:asked])
-    assert all(len(other.ids_T) <= 8 for other in swapped(samples, context=8))
+    assert all(len(other.ids_T) <= 8 for other in swap_answers(samples, context=8))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loomrl.algorithms.moving import Moving, open_moving
 from loomrl.config.weave import Weave
-from loomrl.control.preference import Always, Leaning, Simplex, checked
+from loomrl.control.preference import Always, Leaning, Simplex, check_preference
 
 SPAN = {"best_G": np.array([1.0, 2.0]), "width_G": np.array([1.0, 4.0])}
 ADAPTIVE = {"kind": "adaptive", "momentum": 0.5, "episodes": 2}
@@ -29,7 +29,7 @@ def test_the_preference_moves_towards_who_is_furthest_behind_in_widths_of_the_fr
     assert lagging.weights_G.tolist() == [0.5, 0.5]  # one episode is not enough
     lagging.observe([[1.0, -2.0]], **SPAN)
     np.testing.assert_allclose(lagging.weights_G, 0.5 * np.array([0.5, 0.5]) + 0.5 * np.array([0.4, 0.6]))
-    assert lagging.measured() == {
+    assert lagging.metrics() == {
         "preference/left": pytest.approx(0.45),
         "preference/right": pytest.approx(0.55),
     }
@@ -56,7 +56,7 @@ def test_a_preference_that_moves_stays_one(rounds: list[list[tuple[float, float]
     lagging = moving(ADAPTIVE)
     for some in rounds:
         lagging.observe(np.reshape(some, (-1, 2)), **SPAN)
-        checked(lagging.weights_G, 2)
+        check_preference(lagging.weights_G, 2)
 
 
 @given(st.lists(returns, max_size=8))
@@ -71,7 +71,7 @@ def test_a_multiplier_is_never_negative_nor_above_its_ceiling(rounds: list[list[
 def test_a_multiplier_grows_by_what_is_missing_and_is_damped_by_what_is_missing_now() -> None:
     held = moving(CONSTRAINED)
     held.observe([[1.0, -2.0]] * 2, **SPAN)  # half a width is missing
-    assert held.measured() == {"constraint/right": pytest.approx(0.5 * 0.5 + 0.5)}
+    assert held.metrics() == {"constraint/right": pytest.approx(0.5 * 0.5 + 0.5)}
     held.observe([[1.0, 0.0]] * 2, **SPAN)  # nothing is: what has grown stays
     assert held.multipliers_G[1] == pytest.approx(0.25)
     held.observe([[1.0, 2.0]] * 2, **SPAN)  # half a width too much
@@ -93,7 +93,7 @@ def test_what_goes_on_from_its_state_moves_as_if_it_had_never_stopped(preference
     again.load_state_dict(json.loads(json.dumps(whole.state_dict())))
     for each in (whole, again):
         each.observe(np.reshape(rounds[-1], (-1, 2)), **SPAN)
-    assert whole.measured() == again.measured()
+    assert whole.metrics() == again.metrics()
     assert whole.state_dict() == again.state_dict()
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.config.control import Network
 from loomrl.control.space import acts, seen
 from loomrl.control.weave import Threads, WeaveNet, fit_doubt
@@ -29,7 +29,8 @@ def weave(env: str = "Identity", keywords: Any = None, *, fragment: int = 16, **
 
 def net_of(threads: Threads) -> WeaveNet:
     torch.manual_seed(3)
-    view, kind = seen(spaces.Box(-1, 1, (3,))), acts(spaces.Discrete(2))
+    view = seen(spaces.Box(-1, 1, (3,)))
+    kind = acts(spaces.Discrete(2))
     return WeaveNet(view, kind, Network(hidden=(32,)), threads, normalize=False)
 
 
@@ -56,7 +57,7 @@ def test_several_experts_and_critics_master_every_kind_of_action(kind: str) -> N
     algo = weave(keywords={"kind": kind}, experts=3, critics=3).build_algo()
     apart = 0.0
     for _ in range(100):
-        measured = algo.measured(algo.train())
+        measured = algo.metrics_of(algo.train())
         apart = max(apart, measured["value/disagreement"])
     assert success(algo) > (0.8 if kind == "box" else 0.95)
     assert sum(measured[f"expert/use/{k}"] for k in range(3)) == pytest.approx(1.0, abs=1e-4)
@@ -90,27 +91,27 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(tmp_path: Path) -> None:
 def test_a_critic_that_was_wrong_counts_for_less() -> None:
     net = net_of(Threads(critics=2))
     net.errors_MC.copy_(torch.tensor([[1.0], [3.0]]))
-    judged = net.judged(torch.zeros(1, 3))._replace(values_BMC=torch.tensor([[[4.0], [8.0]]]))
+    judged = net.judge(torch.zeros(1, 3))._replace(values_BMC=torch.tensor([[[4.0], [8.0]]]))
     assert net.woven(judged).tolist() == [5.0]
 
 
 def test_disagreement_lowers_the_estimate_of_pessimists() -> None:
     net = net_of(Threads(critics=2, pessimism=0.5))
-    judged = net.judged(torch.zeros(1, 3))._replace(values_BMC=torch.tensor([[[4.0], [8.0]]]))
+    judged = net.judge(torch.zeros(1, 3))._replace(values_BMC=torch.tensor([[[4.0], [8.0]]]))
     assert net.woven(judged).item() == pytest.approx(6.0 - 0.5 * 8**0.5)
 
 
 def test_a_critic_is_trusted_where_it_is_right() -> None:
     net = net_of(Threads(critics=2))
     seen = torch.rand(512, 3, generator=torch.Generator().manual_seed(1)) - 0.5
-    judged = net.judged(net.features(seen))
+    judged = net.judge(net.features(seen))
     noise = torch.randn(512, 2, 1, generator=torch.Generator().manual_seed(2))
     is_left = (seen[:, :1] < 0)[:, :, None]
     wrong = (noise * torch.where(is_left, torch.tensor([[[0.3], [1.0]]]), torch.tensor([[[1.0], [0.3]]]))).square()
     net.errors_MC.copy_(wrong.mean(0))
     for _ in range(300):
         fit_doubt(net, judged.body_BF, wrong, reduced=lambda numbers: numbers)
-    doubt = net.judged(net.features(seen)).doubt_BMC
+    doubt = net.judge(net.features(seen)).doubt_BMC
     trust = (-doubt).softmax(1)[:, 0, 0]
     assert float(trust[seen[:, 0] < -0.2].min()) > 0.6
     assert float(trust[seen[:, 0] > 0.2].max()) < 0.4
@@ -133,7 +134,8 @@ def test_experts_that_explore_in_their_own_ways_learn_repeat_and_resume(settings
     whole.save_to_path(tmp_path / "checkpoint")
     again.restore_from_path(tmp_path / "checkpoint")
     for _ in range(2):
-        told, _ = whole.measured(whole.train()), again.train()
+        told = whole.metrics_of(whole.train())
+        _ = again.train()
     assert same(weights(whole), weights(again))
     assert told["expert/imbalance"] < 0.3
     assert told["expert/diversity"] > -1e-6

@@ -13,8 +13,7 @@ from hypothesis.extra.numpy import arrays
 from onnx.reference import ReferenceEvaluator
 from ray import tune
 
-from loomrl.algorithms.control.weave.algorithm import Weave, WeaveConfig
-from loomrl.algorithms.control.weave.utility import chebyshev, gained
+from loomrl.algorithms.control.weave import Weave, WeaveConfig, chebyshev, utility_gain
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from tests.algorithms.control_support import MARKS, ppo, same, weights
@@ -112,7 +111,8 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(scalarisation: dict[str, s
     again = asked.copy(copy_frozen=False).build_algo()
     again.restore_from_path(tmp_path / "checkpoint")
     for _ in range(2):
-        told, retold = whole.measured(whole.train()), again.measured(again.train())
+        told = whole.metrics_of(whole.train())
+        retold = again.metrics_of(again.train())
     assert same(weights(whole), weights(again))
     assert told["return/objective/left"] == retold["return/objective/left"]
     assert whole.front.points.tolist() == again.front.points.tolist()
@@ -152,7 +152,7 @@ def test_tune_searches_settings_by_their_names(tmp_path: Path) -> None:
 def test_several_learners_learn_as_one() -> None:
     algo = weave(scalarisation=CHEBYSHEV).learners(num_learners=2).build_algo()
     for _ in range(2):
-        told = algo.measured(algo.train())
+        told = algo.metrics_of(algo.train())
     assert 0 < told["policy/entropy"] < 2
     algo.stop()
 
@@ -204,7 +204,7 @@ def test_what_cannot_be_trained_on_is_named_before_training(config: Any, error: 
 def test_what_steps_add_to_utility_sums_to_that_of_the_whole(earned: Any, left: float, width: float) -> None:
     preference = np.array([left, 1 - left])
     span = {"best_H": np.ones(2), "width_H": np.array([width, 1.0]), "slope": 0.05}
-    added = gained(earned, np.broadcast_to(preference, (5, 1, 2)), **span)
+    added = utility_gain(earned, np.broadcast_to(preference, (5, 1, 2)), **span)
     whole = chebyshev(earned[-1], preference, **span) - chebyshev(earned[0], preference, **span)
     np.testing.assert_allclose(added.sum(0), whole, atol=1e-3)
 

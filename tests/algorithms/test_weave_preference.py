@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.weave.algorithm import WeaveConfig
+from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.errors import EpisodeError
 from tests.algorithms.control_support import MARKS, Weights, same, weights
 from tests.algorithms.objective_envs import register
@@ -43,7 +43,7 @@ def road(*, steps: int = 1, **settings: Any) -> WeaveConfig:
 def trained(config: WeaveConfig, updates: int) -> tuple[Weights, list[dict[str, float]]]:
     """The trained algorithm, and the metrics of every update."""
     algo = config.build_algo()
-    told = [algo.measured(algo.train()) for _ in range(updates)]
+    told = [algo.metrics_of(algo.train()) for _ in range(updates)]
     algo.stop()
     return weights(algo), told
 
@@ -67,7 +67,7 @@ def test_every_leaf_has_a_column_of_value_and_a_return_and_the_front_the_axes_of
     objectives = {"task": {"progress": 0.2, "style": 0.8}, "harm": 1}
     algo = road(objectives=objectives, preference={"kind": "fixed", "weights": [1, 0]}).build_algo()
     for _ in range(40):
-        told = algo.measured(algo.train())
+        told = algo.metrics_of(algo.train())
     assert algo.get_module().net.threads.columns == 3
     # 0.2 · 0.6 + 0.8 · 0.5 of the careful way are more than the 0.2 of the fast one, who has more progress.
     assert told["return/objective/style"] > 0.45
@@ -144,7 +144,7 @@ def test_who_lags_is_lifted_and_the_policy_stays_steerable() -> None:
     names = ["one", "two", "three"]
     _, plain = trained(weave("Crowd", objectives=names), 60)
     algo = weave("Crowd", objectives=names, preference=ADAPTIVE).build_algo()
-    told = [algo.measured(algo.train()) for _ in range(60)]
+    told = [algo.metrics_of(algo.train()) for _ in range(60)]
     assert mean(told[-40:], "return/objective/three") > mean(plain[-40:], "return/objective/three") + 0.05
     assert told[-1]["preference/three"] > 0.45
     assert sum(told[-1][f"preference/{name}"] for name in names) == pytest.approx(1.0)
@@ -168,7 +168,8 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(preference: Any, tmp_path:
     assert len(whole.moving.state_dict()["waiting"]) > 0
     begun = whole.moving.state_dict()
     for _ in range(3):
-        told, retold = whole.measured(whole.train()), again.measured(again.train())
+        told = whole.metrics_of(whole.train())
+        retold = again.metrics_of(again.train())
     assert whole.moving.state_dict() != begun
     assert same(weights(whole), weights(again))
     for name in told:
@@ -182,7 +183,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(preference: Any, tmp_path:
 def test_two_learners_hold_a_threshold_as_one() -> None:
     algo = road(preference=CONSTRAINED | {"least": {"harm": 0.0}}).learners(num_learners=2).build_algo()
     for _ in range(3):
-        told = algo.measured(algo.train())
+        told = algo.metrics_of(algo.train())
     assert told["constraint/harm"] > 0
     assert np.isfinite(told["policy/loss"])
     algo.stop()
@@ -221,14 +222,16 @@ def covered(rollouts: Sequence[Rollout]) -> float:
 def test_regions_of_a_lost_runner_are_the_others_and_nothing_is_counted_twice() -> None:
     asked = weave().env_runners(num_env_runners=3)
     algo = asked.fault_tolerance(restart_failed_env_runners=False, ignore_env_runner_failures=True).build_algo()
-    told = algo.measured(algo.train())
+    told = algo.metrics_of(algo.train())
     assert [told[f"node/preference/{i}"] for i in (1, 2, 3)] == pytest.approx([1 / 6, 1 / 2, 5 / 6], abs=0.1)
     kill(algo, 2)
     updates_until(algo, lambda: algo.env_runner_group.num_healthy_remote_env_runners() == 2)
     algo.train()  # whose episodes are the first of the new regions
-    before, taken, rollouts = algo.env_steps, 0, []
+    before = algo.env_steps
+    taken = 0
+    rollouts = []
     for _ in range(3):
-        told = algo.measured(algo.train())
+        told = algo.metrics_of(algo.train())
         taken += sum(told[f"node/steps/{i}"] for i in (1, 3))
         assert "node/steps/2" not in told
     assert algo.env_steps - before == taken

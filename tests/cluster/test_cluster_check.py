@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from loomrl.cluster.check import check_file, documents, kinds
-from loomrl.cluster.crds import read_crds
-from loomrl.cluster.pod import matches
+from loomrl.cluster.manifest import matches, read_crds
 from loomrl.config import GpuResources, ProcessResources, ServingExperiment
 from loomrl.errors import ConfigError
 from loomrl.experiments.shipped import resolve

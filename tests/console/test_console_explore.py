@@ -91,7 +91,7 @@ def test_one_question_at_a_time(fed: World, monkeypatch: pytest.MonkeyPatch) -> 
 
     explorer = Explorer(fed.url, str(fed.place.folder))
     soon = replace(explore.SCREEN, wait_s=0.05)
-    with explorer._taken(soon), pytest.raises(AnalyticsError, match="another question is being answered"):
+    with explorer._lock(soon), pytest.raises(AnalyticsError, match="another question is being answered"):
         explorer.ask("SELECT 1", soon)
     assert explorer.ask("SELECT 1 AS one", soon).rows == [(1,)]
 
@@ -100,7 +100,7 @@ def test_charts_hold_what_is_strange() -> None:
     assert line_chart("nothing", [], {}) == ""
     assert line_chart("nothing", [1.0], {"a": [math.nan]}) == ""
     assert bar_chart("nothing", []) == ""
-    (one,) = charts_in(line_chart('"<a>\x1b', [1.0], {"<b>": [math.inf], "c": [2.0]}, is_time=True))
+    (one,) = charts_in(line_chart('"<a>\x1b', [1.0], {"<b>": [math.inf], "c": [2.0]}, x_form="clock"))
     assert one["title"] == '"<a>⟨U+001B⟩'
     assert [line["values"] for line in one["lines"]] == [[None], [2.0]]
     values = [0.0] * 50_000

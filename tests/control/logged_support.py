@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loomrl.control.minari import Recorded, write_minari
+from loomrl.control.logged import Recorded, write_minari
 from tests.algorithms.control_envs import Identity
 
 
@@ -22,11 +22,14 @@ def identity_data(
     id: str, kind: str = "discrete", *, episodes: int = 150, right: float = 0.0, shuffled: bool = False
 ) -> list[Recorded]:
     """Episodes of random actions, of which a share is what was seen; written as data set `id`."""
-    rng, env = np.random.default_rng(0), Identity(kind)
+    rng = np.random.default_rng(0)
+    env = Identity(kind)
     env.action_space.seed(0)
     made = []
     for seed in range(episodes):
-        seen, actions, rewards = [env.reset(seed=seed)[0]], [], []
+        seen = [env.reset(seed=seed)[0]]
+        actions = []
+        rewards = []
         is_over = False
         while not is_over:
             action = seen[-1] if rng.random() < right else env.action_space.sample()

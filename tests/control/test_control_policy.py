@@ -17,9 +17,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
 
 from loomrl.config.control import Network
-from loomrl.control.exported import MANIFEST, TENSORS
 from loomrl.control.network import Actor, ActorCritic
-from loomrl.control.policy import ControlPolicy
+from loomrl.control.policy import MANIFEST, TENSORS, ControlPolicy
 from loomrl.control.space import acts, flatten, seen, translator
 from loomrl.errors import ArtifactError, ConfigError
 
@@ -115,8 +114,10 @@ def bounds(space: Space) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("acted", ACTED)
 def test_actions_are_such_as_the_environment_takes(acted: str) -> None:
-    space, observed = ACTED[acted], OBSERVED["box"]
-    actor, observations = policy(observed, space), some(observed)
+    space = ACTED[acted]
+    observed = OBSERVED["box"]
+    actor = policy(observed, space)
+    observations = some(observed)
     for explore in (False, True):
         one_by_one = [actor.act(one, explore=explore, generator=seeded(1)) for one in observations]
         assert all(space.contains(action) and action.dtype == space.dtype for action in one_by_one)
@@ -135,7 +136,8 @@ def test_actions_are_such_as_the_environment_takes(acted: str) -> None:
 def test_every_network_comes_back(network: str, observed: str, tmp_path: Path) -> None:
     saved = policy(OBSERVED[observed], ACTED["box"], NETWORKS[network])
     saved.save(tmp_path)
-    loaded, (one, *_) = ControlPolicy.load(tmp_path), some(OBSERVED[observed])
+    loaded = ControlPolicy.load(tmp_path)
+    (one, *_) = some(OBSERVED[observed])
     np.testing.assert_array_equal(loaded.act(one), saved.act(one))
     assert loaded.value(one) == saved.value(one)
 
@@ -153,7 +155,8 @@ def test_the_statistics_of_the_normaliser_survive(tmp_path: Path) -> None:
 
 
 def test_exploring_with_the_same_seed_draws_the_same_and_with_another_another() -> None:
-    actor, observations = policy(OBSERVED["box"], ACTED["box"]), together(OBSERVED["box"], some(OBSERVED["box"]))
+    actor = policy(OBSERVED["box"], ACTED["box"])
+    observations = together(OBSERVED["box"], some(OBSERVED["box"]))
 
     def drawn(seed: int) -> Any:
         chance = seeded(seed)
@@ -210,11 +213,13 @@ def test_a_batch_that_is_none_is_named(given: Any) -> None:
 
 
 def test_plain_lists_and_views_that_cannot_be_written_will_do() -> None:
-    actor, numbers = policy(OBSERVED["box"], ACTED["box"]), np.arange(6, dtype=np.float32).reshape(2, 3)
+    actor = policy(OBSERVED["box"], ACTED["box"])
+    numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
     backwards = numbers[::-1]
     backwards.flags.writeable = False
     np.testing.assert_array_equal(actor.act(backwards), actor.act([[3, 4, 5], [0, 1, 2]]))
-    picture, view = policy(OBSERVED["picture"], ACTED["box"]), np.arange(56, dtype=np.uint8).reshape(7, 8, 1)
+    picture = policy(OBSERVED["picture"], ACTED["box"])
+    view = np.arange(56, dtype=np.uint8).reshape(7, 8, 1)
     np.testing.assert_array_equal(picture.act(view[::-1]), picture.act(view[::-1].tolist()))
 
 
@@ -227,7 +232,8 @@ def test_a_save_that_was_killed_leaves_what_was_there_or_what_is_refused(
     step: int, older: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = some(OBSERVED["box"])[0]
-    old, new = policy(OBSERVED["box"], ACTED["box"]), policy(OBSERVED["box"], ACTED["box"], NETWORKS["trunk"])
+    old = policy(OBSERVED["box"], ACTED["box"])
+    new = policy(OBSERVED["box"], ACTED["box"], NETWORKS["trunk"])
     if older:
         old.save(tmp_path)
     with monkeypatch.context() as patched:
@@ -386,11 +392,9 @@ def test_onnx_says_what_the_network_says(observed: str, acted: str, network: str
 
 
 def test_a_squashed_policy_is_stretched_to_the_bounds_and_has_no_value(tmp_path: Path) -> None:
-    observed, acted, network = (
-        OBSERVED["box"],
-        spaces.Box(np.array([-3, 10], np.float32), np.array([-1, 50], np.float32)),
-        Network(),
-    )
+    observed = OBSERVED["box"]
+    acted = spaces.Box(np.array([-3, 10], np.float32), np.array([-1, 50], np.float32))
+    network = Network()
     net = Actor(seen(observed), acts(acted), network, normalize=False, squashed=True)
     ControlPolicy(net, observed, acted, network).save(tmp_path)
     loaded = ControlPolicy.load(tmp_path)

@@ -51,8 +51,10 @@ def drawn(distribution: Distribution, inputs: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["discrete", "multi_binary", "box"], indirect=True)
 def test_numbers_are_those_of_torch(kind: str, distribution: Distribution) -> None:
-    inputs, others = some_inputs(distribution), some_inputs(distribution).flip(0)
-    actions, torch_one = drawn(distribution, inputs), reference(kind, inputs)
+    inputs = some_inputs(distribution)
+    others = some_inputs(distribution).flip(0)
+    actions = drawn(distribution, inputs)
+    torch_one = reference(kind, inputs)
     asked = actions.float() if kind == "multi_binary" else actions
     torch.testing.assert_close(distribution.logp(inputs, actions), torch_one.log_prob(asked))
     torch.testing.assert_close(distribution.entropy(inputs), torch_one.entropy())
@@ -63,7 +65,8 @@ def test_numbers_are_those_of_torch(kind: str, distribution: Distribution) -> No
 def test_several_choices_are_as_likely_as_all_of_them_together() -> None:
     distribution = open_distribution(acts(SPACES["multi_discrete"]))
     inputs = some_inputs(distribution)
-    actions, parts = drawn(distribution, inputs), inputs.split([2, 3], -1)
+    actions = drawn(distribution, inputs)
+    parts = inputs.split([2, 3], -1)
     each = [theirs.Categorical(logits=part) for part in parts]
     expected = sum(one.log_prob(actions[:, d]) for d, one in enumerate(each))
     torch.testing.assert_close(distribution.logp(inputs, actions), expected)

@@ -137,7 +137,8 @@ def test_a_mask_is_made_of_the_info_that_wrappers_tell() -> None:
 
 
 def test_wrappers_are_part_of_what_is_on_record() -> None:
-    bare, wrapped = COUNTDOWN, COUNTDOWN.model_copy(update={"wrappers": (clipped(2.0),)})
+    bare = COUNTDOWN
+    wrapped = COUNTDOWN.model_copy(update={"wrappers": (clipped(2.0),)})
     other = COUNTDOWN.model_copy(update={"wrappers": (clipped(3.0),)})
     (hashes,) = zip(*(snapshot(one).values() for one in (bare, wrapped, other)), strict=True)
     assert len(set(hashes)) == 3

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from loomrl.config import ControlExperiment, GymnasiumEnvironment
 from loomrl.control.environment import open_environments
-from loomrl.control.limit import MOST_STEPS, StepLimit
-from loomrl.control.play import Scripted, play
+from loomrl.control.play import MOST_STEPS, Scripted, StepLimit, play
 from loomrl.control.shared import SharedVector
 from loomrl.errors import EpisodeError
 from loomrl.experiments.evaluate_control import evaluate_control, render

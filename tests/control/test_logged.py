@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from loomrl.control.logged import Logged, deviation_of_returns, digest, steps_of, taken
-from loomrl.control.minari import Recorded, read_minari, refuse_name, write_minari
+from loomrl.control.logged import (
+    Logged,
+    Recorded,
+    action_reader,
+    deviation_of_returns,
+    digest,
+    read_minari,
+    refuse_name,
+    steps_of,
+    write_minari,
+)
 from loomrl.control.space import acts, translator
 from loomrl.errors import ConfigError, DataError
 from tests.algorithms.control_envs import ACTIONS
@@ -31,7 +40,7 @@ def test_actions_of_the_environment_are_those_that_a_policy_would_have_sampled(k
     space = ACTIONS[kind]
     space.seed(0)
     given = np.stack([np.asarray(space.sample()) for _ in range(20)])
-    assert np.array_equal(translator(acts(space))(taken(acts(space))(given)), given)
+    assert np.array_equal(translator(acts(space))(action_reader(acts(space))(given)), given)
 
 
 @pytest.mark.parametrize("kind", ACTIONS)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from loomrl.control.distribution import Distribution, SquashedGaussian, open_distribution
-from loomrl.control.mixture import Mixture, Ways, information, open_mixture
 from loomrl.control.space import acts
+from loomrl.control.weave import Mixture, Ways, information, open_mixture
 from loomrl.errors import ConfigError
 
 BASES: dict[str, Distribution] = {
@@ -38,8 +38,11 @@ def sampled(distribution: Distribution, inputs: Tensor, seed: int = 5) -> Tensor
 def test_one_expert_is_its_base_to_the_last_bit(kind: str, seed: int, scale: float) -> None:
     base = BASES[kind]
     mixture = Mixture(base, 1)
-    inputs, other = drawn(mixture, seed, scale=scale), drawn(mixture, seed + 1, scale=scale)
-    own, own_other, noise = inputs[:, 1:], other[:, 1:], mixture.noise(16)
+    inputs = drawn(mixture, seed, scale=scale)
+    other = drawn(mixture, seed + 1, scale=scale)
+    own = inputs[:, 1:]
+    own_other = other[:, 1:]
+    noise = mixture.noise(16)
     actions = base.sample(own, noise[:, 1:])
     assert torch.equal(mixture.sample(inputs, noise), actions)
     assert torch.equal(mixture.logp(inputs, actions), base.logp(own, actions))
@@ -51,8 +54,10 @@ def test_one_expert_is_its_base_to_the_last_bit(kind: str, seed: int, scale: flo
 
 @given(kinds, seeds, st.integers(2, 4))
 def test_experts_that_agree_are_one(kind: str, seed: int, experts: int) -> None:
-    base, mixture = BASES[kind], Mixture(BASES[kind], experts)
-    own, weights = drawn(base, seed), torch.randn(16, experts)
+    base = BASES[kind]
+    mixture = Mixture(BASES[kind], experts)
+    own = drawn(base, seed)
+    weights = torch.randn(16, experts)
     parts = own.unflatten(-1, (2 if kind in ("box", "squashed") else 1, 1, -1)).expand(-1, -1, experts, -1)
     inputs = torch.cat([weights, parts.flatten(1)], -1)
     actions = sampled(base, own)
@@ -76,7 +81,7 @@ def test_folded_it_says_the_same(kind: str, seed: int) -> None:
     mixture = Mixture(BASES[kind], 3)
     inputs = drawn(mixture, seed)
     actions = sampled(mixture, inputs)
-    folded, asked = mixture.folded(inputs)
+    folded, asked = mixture.fold(inputs)
     torch.testing.assert_close(folded.logp(asked, actions), mixture.logp(inputs, actions))
     torch.testing.assert_close(folded.entropy(asked), mixture.entropy(inputs))
 
@@ -94,7 +99,8 @@ def test_entropy_is_what_samples_say_or_below(kind: str) -> None:
     mixture = Mixture(BASES[kind], 3)
     inputs = drawn(mixture, 3, count=1).expand(COUNT, -1)
     logp = mixture.logp(inputs, sampled(mixture, inputs))
-    gap, error = float(-logp.mean() - mixture.entropy(inputs)[0]), 4 * float(logp.std()) / COUNT**0.5
+    gap = float(-logp.mean() - mixture.entropy(inputs)[0])
+    error = 4 * float(logp.std()) / COUNT**0.5
     if kind == "discrete":
         assert abs(gap) < error
     elif kind != "squashed":  # the base's own is an upper bound there
@@ -107,7 +113,8 @@ def test_divergence_is_what_samples_say_or_above(kind: str) -> None:
     inputs, other = (drawn(mixture, seed, count=1, scale=0.5).expand(COUNT, -1) for seed in (3, 4))
     actions = sampled(mixture, inputs)
     ratio = mixture.logp(inputs, actions) - mixture.logp(other, actions)
-    gap, error = float(mixture.kl(inputs, other)[0] - ratio.mean()), 4 * float(ratio.std()) / COUNT**0.5
+    gap = float(mixture.kl(inputs, other)[0] - ratio.mean())
+    error = 4 * float(ratio.std()) / COUNT**0.5
     assert abs(gap) < error if kind == "discrete" else gap > -error
 
 
@@ -129,7 +136,8 @@ def test_an_expert_strays_as_often_as_it_is_told(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", BASES)
 def test_heat_makes_an_expert_less_certain_and_leaves_the_others(kind: str) -> None:
-    cold, warm = Mixture(BASES[kind], 2), Mixture(BASES[kind], 2, Ways(temperatures=(1.0, 3.0)))
+    cold = Mixture(BASES[kind], 2)
+    warm = Mixture(BASES[kind], 2, Ways(temperatures=(1.0, 3.0)))
     inputs = drawn(cold, 5)
     before, after = cold.entropies(inputs), warm.entropies(inputs)
     torch.testing.assert_close(before[:, 0], after[:, 0])

@@ -28,7 +28,10 @@ class Echo:
         self, *, steps: int = 3, leaver: str | None = None, silent: bool = False, terminates: bool = False
     ) -> None:
         self.possible_agents = list(NAMES)
-        self.steps, self.leaver, self.silent, self.terminates = steps, leaver, silent, terminates
+        self.steps = steps
+        self.leaver = leaver
+        self.silent = silent
+        self.terminates = terminates
         self.chance = np.random.default_rng()
         self.heard: list[dict[str, Any]] = []
         self.is_closed = False
@@ -42,7 +45,8 @@ class Echo:
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         if seed is not None:
             self.chance = np.random.default_rng(seed)
-        self.agents, self.step_now = list(NAMES), 0
+        self.agents = list(NAMES)
+        self.step_now = 0
         return self._seen(), {name: {"begun": True} for name in NAMES}
 
     def step(self, actions: dict[str, Any]) -> Any:
@@ -113,7 +117,8 @@ def test_it_plays_what_worlds_play_that_are_stepped_by_hand() -> None:
     for actions in actions_for(20, 12):
         seen, rewards, terminated, truncated, info = env.step(actions)
         for w, world in enumerate(worlds):
-            names, mine = world.possible_agents, slice(4 * w, 4 * w + 4)
+            names = world.possible_agents
+            mine = slice(4 * w, 4 * w + 4)
             told = world.step(dict(zip(names, actions[mine], strict=True)))
             for ours, theirs in zip((seen, rewards, terminated, truncated), told, strict=False):
                 np.testing.assert_array_equal(ours[mine], [theirs[name] for name in names])

@@ -41,7 +41,8 @@ def _theirs_finds_no_gym_and_draws_alike(monkeypatch: pytest.MonkeyPatch) -> Non
 
 class Place(gymnasium.Env[Any, Any]):
     def __init__(self, action_space: Any, observation_space: Any = OBSERVED) -> None:
-        self.observation_space, self.action_space = observation_space, action_space
+        self.observation_space = observation_space
+        self.action_space = action_space
 
 
 def moved(model: Any) -> Any:
@@ -95,7 +96,8 @@ def test_sac_of_theirs_acts_as_before(tmp_path: Path, activation: str) -> None:
 @pytest.mark.parametrize("normalize", [False, True])
 def test_ours_acts_as_before_in_theirs(tmp_path: Path, kind: str, normalize: bool) -> None:
     squashed = kind == "squashed"
-    space, network = ACTED["box" if squashed else kind], Network(hidden=(16, 5), activation="relu")
+    space = ACTED["box" if squashed else kind]
+    network = Network(hidden=(16, 5), activation="relu")
     views = seen(OBSERVED), acts(space), network
     net = Actor(*views, normalize=normalize, squashed=True) if squashed else ActorCritic(*views, normalize=normalize)
     with torch.no_grad():
@@ -202,7 +204,8 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_pa
 
 def test_a_file_that_announces_less_than_it_unpacks_to_is_not_unpacked(tmp_path: Path) -> None:
     bomb = packed(tmp_path / "bomb.zip", data=b" " * (64 << 20))
-    size, lie = (64 << 20).to_bytes(4, "little"), (1000).to_bytes(4, "little")
+    size = (64 << 20).to_bytes(4, "little")
+    lie = (1000).to_bytes(4, "little")
     bomb.write_bytes(bomb.read_bytes().replace(size, lie))
     with pytest.raises(ArtifactError, match="cannot be read: Bad CRC"):
         read(bomb, OBSERVED, ACTED["box"])

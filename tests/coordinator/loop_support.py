@@ -32,7 +32,7 @@ GUARD = {"metric": "error", "better": "lower", "margin": 0.2, "waits": "always"}
 def production(folder: Path, *, count: int = 48) -> None:
     """Version r/0 of a tiny policy, served, with a thumb on each of its answers."""
     algo = build(folder)
-    algo.warm_up()
+    algo.begin()
     algo.stop()
     played = asked(folder, experiment(folder), "r/0", count, group=4)
     store(folder, ENDPOINT, [as_served(one, "r/0") for one in played])

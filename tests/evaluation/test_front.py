@@ -10,8 +10,16 @@ from hypothesis.extra.numpy import arrays
 
 from loomrl.config.weave import Objectives
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.evaluation.front import Archive, expected_utility, hypervolume, sparsity, undominated
-from loomrl.evaluation.front_report import Played, attempted, judge_front
+from loomrl.evaluation.front import (
+    Archive,
+    Played,
+    collect_returns,
+    expected_utility,
+    hypervolume,
+    judge_front,
+    pareto_front,
+    sparsity,
+)
 from loomrl.gym.preference import with_preference
 from loomrl.types import Reward, Trajectory
 from tests.hub.hub_samples import attempt
@@ -24,7 +32,7 @@ points = arrays(np.float64, st.tuples(st.integers(1, 12), st.just(3)), elements=
 
 @given(points)
 def test_the_front_is_what_nothing_dominates(every: np.ndarray) -> None:
-    front = undominated(every)
+    front = pareto_front(every)
     for point in every:
         dominated = any((other >= point).all() and (other > point).any() for other in every)
         assert dominated != any((point == kept).all() for kept in front)
@@ -41,11 +49,12 @@ def test_hypervolume_of_the_concave_treasures_is_the_known_one() -> None:
 
 @given(points)
 def test_an_archive_is_the_front_of_all_it_saw(every: np.ndarray) -> None:
-    archive, half = Archive(None), len(every) // 2
+    archive = Archive(None)
+    half = len(every) // 2
     archive.observe(every[:half])
     archive.observe(every[half:])
     assert archive.points is not None
-    assert archive.points.tolist() == undominated(every).tolist()
+    assert archive.points.tolist() == pareto_front(every).tolist()
     again = Archive(None)
     again.load_state_dict(archive.state_dict())
     assert again.span(3)[0].tolist() == every.max(0).tolist()
@@ -107,11 +116,11 @@ def test_attempts_of_a_language_policy_are_judged_by_preference_without_those_th
         attempted_by(one, sum=1, sign=1, short=0),
         attempted_by(other, failed=True, sum=9, sign=9, short=9),
     ]
-    played = attempted(attempts, objectives)
+    played = collect_returns(attempts, objectives)
     np.testing.assert_array_equal(played.preferences_PH, [[1, 0], [0, 1]])
     assert [returns_EH.tolist() for returns_EH in played.returns_PEH] == [[[0.5, 0.25], [1, 0]], [[0, 1]]]
     report = judge_front("p", played, objectives=objectives.names, reference=[0, 0], confidence=0.95)
     assert report.hypervolume == pytest.approx(0.75 * 0.125)
     with pytest.raises(EpisodeError, match=r"all attempts by preference \[0.0, 1.0\] failed"):
-        attempted(attempts[:1] + attempts[3:], objectives)
-    assert attempted([attempted_by(one)], objectives).returns_PEH[0].tolist() == [[0, 0]]
+        collect_returns(attempts[:1] + attempts[3:], objectives)
+    assert collect_returns([attempted_by(one)], objectives).returns_PEH[0].tolist() == [[0, 0]]

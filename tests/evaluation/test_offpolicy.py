@@ -11,7 +11,8 @@ from loomrl.control.logged import Logged
 from loomrl.errors import DataError
 from loomrl.evaluation.offpolicy import OffPolicy, judge_logged
 
-CHOICES, NUMBERS = 3, 2
+CHOICES = 3
+NUMBERS = 2
 Array = NDArray[Any]
 
 
@@ -29,7 +30,8 @@ class Softmax:
         return shares / shares.sum(1, keepdims=True)
 
 
-LOGGING, CANDIDATE = Softmax(1, 0.5), Softmax(2, 1.0)
+LOGGING = Softmax(1, 0.5)
+CANDIDATE = Softmax(2, 1.0)
 WORTH = np.random.default_rng(3).normal(size=(NUMBERS, CHOICES))
 
 
@@ -67,7 +69,8 @@ def judged(episodes: list[Logged], **settings: Any) -> OffPolicy:
 
 def covered(count: int, runs: int, *, greedy: bool) -> dict[str, float]:
     """Share of the 95 % intervals that hold the true value."""
-    value, names = truth(greedy=greedy), ("ips", "snips", "dr", "logged")
+    value = truth(greedy=greedy)
+    names = ("ips", "snips", "dr", "logged")
     found = [judged(bandit(count, seed), greedy=greedy) for seed in range(runs)]
     return {
         name: float(np.mean([getattr(one, name).low <= value <= getattr(one, name).high for one in found]))
@@ -104,7 +107,8 @@ def test_a_policy_that_logged_itself_is_worth_its_mean_return() -> None:
 
 def chain(count: int, seed: int, act: Callable[[Array], Array]) -> list[Logged]:
     """Three steps, each worth the number of its choice more than the one before, and what is seen is left to chance."""
-    rng, episodes = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    episodes = []
     for _ in range(count):
         seen = rng.normal(size=(4, NUMBERS)).astype(np.float32)
         chances = act(seen[:-1])

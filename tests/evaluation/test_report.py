@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.evaluation.report import judge
-from loomrl.evaluation.several import pass_at
+from loomrl.config.monitor import BlockedRule, SecretsRule
+from loomrl.evaluation.report import judge, pass_at
 from loomrl.evaluation.statistics import wilson, wilson_of_groups, wilson_of_shares
-from loomrl.types import End, Failure, Reward, Task, Trajectory, Turn
+from loomrl.safety.open import open_text_rules
+from loomrl.types import End, Failure, Message, Reward, Task, Trajectory, Turn
 
 _alone = itertools.count()
 
@@ -39,7 +40,8 @@ def attempt(
 @given(st.integers(1, 500), st.data())
 def test_interval_contains_the_mean_and_tightens_with_more_evidence(count: int, data: st.DataObject) -> None:
     total = data.draw(st.integers(0, count))
-    few, many = wilson(total, count), wilson(100 * total, 100 * count)
+    few = wilson(total, count)
+    many = wilson(100 * total, 100 * count)
     assert few.mean is not None
     assert 0 <= few.low <= few.mean <= few.high <= 1
     assert many.high - many.low < few.high - few.low
@@ -89,9 +91,11 @@ def test_report_tells_families_and_levels_apart_and_is_json() -> None:
 def test_attempts_at_one_task_are_worth_less_than_those_at_many() -> None:
     alike = [[1.0] * 8] * 20 + [[0.0] * 8] * 20
     chance = [[1.0, 0.0] * 4] * 40
-    single, lone = wilson(20, 40), wilson_of_groups([[1.0]] * 20 + [[0.0]] * 20)
+    single = wilson(20, 40)
+    lone = wilson_of_groups([[1.0]] * 20 + [[0.0]] * 20)
     assert lone == single
-    whole, free = wilson_of_groups(alike), wilson_of_groups(chance)
+    whole = wilson_of_groups(alike)
+    free = wilson_of_groups(chance)
     assert whole.count == free.count == 320
     assert whole.low == pytest.approx(single.low, abs=0.003)
     assert free.high - free.low == pytest.approx(single.high - single.low)  # nothing between tasks tells how they vary
@@ -161,3 +165,19 @@ def test_several_attempts_at_a_task_are_judged_together() -> None:
     assert silent is not None
     assert silent.majority is None
     json.dumps(judge("p", attempts).as_dict())
+
+
+def said(number: int, text: str) -> Trajectory:
+    turn = Turn((Message("user", "?"),), text)
+    task = Task("Math", "1", "sum", 1, number)
+    return Trajectory(id=str(number), task=task, turns=(turn,), end=End.TERMINATED, reward=Reward(), group="g")
+
+
+def test_a_report_has_the_share_of_attempts_that_break_each_rule() -> None:
+    rules = open_text_rules([BlockedRule(words=("darn",)), SecretsRule()])
+    attempts = [said(number, "darn" if number < 3 else "well") for number in range(10)]
+    report = judge("p", attempts, rules=rules)
+    assert report.violations["blocked"].mean == 0.3
+    assert report.violations["blocked"].low > 0.05
+    assert report.violations["secrets"].mean == 0.0
+    assert judge("p", attempts).violations == {}

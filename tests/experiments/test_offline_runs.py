@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loomrl.config import ControlExperiment
-from loomrl.control.minari import read_minari
+from loomrl.control.logged import read_minari
 from loomrl.errors import ConfigError
 from loomrl.experiments.cli import app
 from loomrl.experiments.gate.judge import judge_version

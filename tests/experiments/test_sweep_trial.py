@@ -36,7 +36,8 @@ def trial(sweep: Sweep, id: str, point: dict[str, Any]) -> Any:
 
 
 def algorithm(of: Any) -> Any:
-    return of._going._training.algo
+    training = of._going._training
+    return getattr(training, "algo", training)
 
 
 def weights(of: Any) -> dict[str, np.ndarray]:

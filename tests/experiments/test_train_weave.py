@@ -13,7 +13,7 @@ from loomrl.config import ControlExperiment, Weave
 from loomrl.control.play import RandomPolicy, Scripted
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.evaluation.front_report import FrontReport
+from loomrl.evaluation.front import FrontReport
 from loomrl.experiments import judge_front
 from loomrl.experiments.evaluate_control import as_result, evaluate_control, judged, render
 from loomrl.experiments.policies import exported

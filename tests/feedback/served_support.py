@@ -144,7 +144,7 @@ def thumbs(db: LoomDB, values: dict[str, float], *, call: Callable[[str], str] =
 def frozen_production(folder: Path, name: str) -> str:
     """A data set of this name, of what a tiny policy was asked and what people thought of it; its id."""
     algo = build(folder, run="served")
-    algo.warm_up()
+    algo.begin()
     algo.stop()
     played = asked(folder, experiment(folder), "served/0", 32, group=2)
     store(folder, ENDPOINT, [as_served(one, "served/0") for one in played])

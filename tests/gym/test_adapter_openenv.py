@@ -218,4 +218,4 @@ def test_a_built_model_trains_on_a_server_with_one_session(servers, tmp_path, mo
     rows = [algo.train() for _ in range(2)]
     algo.stop()
     assert len(rows) == 2
-    assert algo.collector.done == 2
+    assert algo.done == 2

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from loomrl.algorithms.language.model.build_vision import build_seeing_model, build_seeing_tokenizer, build_vision
+from loomrl.algorithms.language.build import build_seeing_model, build_seeing_tokenizer, build_vision
 from loomrl.config import Architecture, Sampling
 from loomrl.config.language import Eyes
 from loomrl.inference.engine import Completion, Request

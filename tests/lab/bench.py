@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from loomrl.algorithms.language.model.build import build_reading
+from loomrl.algorithms.language.build import build_reading
 from loomrl.config import Architecture
 from loomrl.experiments.bench.rounds import machine, say
 from loomrl.experiments.shipped import resolve

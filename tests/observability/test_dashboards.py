@@ -23,7 +23,7 @@ from loomrl.store import LoomDB, open_store
 from loomrl.store.replicas import ReplicaRole
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.record import record_routes
-from loomrl.telemetry.sink import Exposed, exposed_family, read_metrics
+from loomrl.telemetry.sink import Exposed, read_metrics, training_family
 from tests.needs import needs
 from tests.observability import record_samples
 from tests.observability.gateway_samples import metered, served
@@ -48,7 +48,7 @@ def test_dashboards_are_the_three_of_the_contract_and_one_of_trainings() -> None
 def test_every_query_names_metrics_that_there_are() -> None:
     rules = yaml.safe_load((SHIPPED / "recording.yaml").read_text())["groups"]
     known = {rule["record"] for group in rules for rule in group["rules"]}
-    known |= {exposed_family(metric).name for metric in Metric}
+    known |= {training_family(metric).name for metric in Metric}
     known |= {"loomrl_training_step", "process_resident_memory_bytes", "process_cpu_seconds_total"}
     for each in family.families():
         parts = ("_bucket", "_count", "_sum") if each.kind == "histogram" else ("",)

@@ -15,8 +15,7 @@ from loomrl.store.ab_tests import stop_test
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.releases import RELEASES
 from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
-from loomrl.telemetry.record import ENDED, RecordCollector
-from loomrl.telemetry.target import targets
+from loomrl.telemetry.record import ENDED, RecordCollector, targets
 from tests.observability import record_samples
 from tests.observability.record_samples import ENDPOINT
 

@@ -12,12 +12,12 @@ from loomrl.experiments.training import scraped
 from loomrl.observability.exposition import door_at
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
-from loomrl.telemetry.sink import Exposed, exposed_family, read_metrics, split
-from loomrl.telemetry.target import targets
+from loomrl.telemetry.record import targets
+from loomrl.telemetry.sink import Exposed, read_metrics, split, training_family
 
 
 def test_every_metric_has_a_name_of_its_own() -> None:
-    assert len({exposed_family(metric).name for metric in Metric}) == len(Metric)
+    assert len({training_family(metric).name for metric in Metric}) == len(Metric)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loomrl.experiments.bench.release import ERROR_RATE, SHIPPED, evidence, fine_now
-from loomrl.experiments.bench.release_rivals import first, peeking
-from loomrl.experiments.bench.release_traffic import Metric, against_the_day, assigned, day, steps
+from loomrl.experiments.bench.release import (
+    ERROR_RATE,
+    SHIPPED,
+    Metric,
+    against_the_day,
+    assigned,
+    day,
+    evidence,
+    fine_now,
+    first,
+    peeking,
+    steps,
+)
 from loomrl.release.betting import Floats
 from loomrl.release.comparison import ArmComparison, Mean, Mismatch, score
 from loomrl.release.guard import Better, Guard

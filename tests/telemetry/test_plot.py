@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from loomrl.evaluation.front_report import FrontReport, Played, judge_front
+from loomrl.evaluation.front import FrontReport, Played, judge_front
 from loomrl.telemetry.parallel import parallel_axes
-from loomrl.telemetry.plot import COLOURS, mixed, plot_fronts, plot_trials
+from loomrl.telemetry.plot import COLOURS, mix_colours, plot_fronts, plot_trials
 
 SVG = "{http://www.w3.org/2000/svg}"
 TRIALS: list[dict[str, Any]] = [
@@ -122,5 +122,5 @@ def test_several_policies_and_hostile_names_are_drawn(file: Path) -> None:
 
 
 def test_colours_are_the_objectives_own_at_the_corners() -> None:
-    assert [mixed(row) for row in np.eye(3).tolist()] == list(COLOURS[:3])
-    assert len(mixed(np.full(12, 1 / 12).tolist())) == 7
+    assert [mix_colours(row) for row in np.eye(3).tolist()] == list(COLOURS[:3])
+    assert len(mix_colours(np.full(12, 1 / 12).tolist())) == 7

@@ -6,18 +6,19 @@ next update from the same trajectories, and a pass trains none twice: how far it
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
-from loomrl.algorithms.language.measure import measure
+from loomrl.algorithms.language.measure import measure, staleness
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
-from loomrl.algorithms.language.served.age import Ancestry
 from loomrl.algorithms.language.served.item import Item, batches, items_of
 from loomrl.algorithms.language.served.lesson import Teacher
+from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import DPO, KTO, RAFT, DatasetConfig, LanguagePolicy
 from loomrl.errors import ConfigError, DataError
 from loomrl.feedback.content import Contents
@@ -26,9 +27,64 @@ from loomrl.run.ledger import VersionLedger
 from loomrl.store import LoomDB
 from loomrl.store.datasets import DatasetRow, find_dataset, read_rows
 from loomrl.store.feedback import feedback_of
+from loomrl.store.policies import lineage
 from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import Metric
-from loomrl.types import Failure, Feedback, Group, Reward, Trajectory, Turn
+from loomrl.types import NO_VERSION, Failure, Feedback, Group, Reward, Tokens, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestry:
+    """The runs behind a policy: `ages[run]` is the age of that run's version 0."""
+
+    ages: dict[str, int]
+    newest: dict[str, int]
+    """Run → its last version that is an ancestor."""
+
+    @staticmethod
+    def of(db: LoomDB, parent: str | None, path: str | None) -> "Ancestry":
+        """The ancestry of the version with this id, or of a model's folder."""
+        if parent is None:
+            name = Path(path or "").name
+            return Ancestry({name: 0}, {name: 0})
+        tree = lineage(db, parent)
+        ages: dict[str, int] = {}
+        newest: dict[str, int] = {}
+        behind = 0
+        for version in (tree, *tree["ancestors"]):
+            run = version["made_from"]["run"]["id"]
+            number = version["number"]
+            if run not in ages:
+                behind += number
+                ages[run] = behind
+                newest[run] = number
+        return Ancestry(ages, newest)
+
+    def age(self, versions: Iterable[str]) -> int | None:
+        """The age of the oldest of these policies; None if one is not an ancestor."""
+        ages = [self._age(*_split(version)) for version in versions]
+        return None if not ages or None in ages else max(age for age in ages if age is not None)
+
+    def date_tokens(self, tokens: Tokens, versions: Iterable[str]) -> Tokens:
+        """The tokens with versions as the training counts them: 0 is its first, older ones are negative.
+
+        `versions` are the policies that answered. Where their numbers leave a choice, a token counts as the older one.
+        """
+        runs = {_split(version)[0] for version in versions} & self.ages.keys()
+        versions_T = np.full(len(tokens), NO_VERSION, np.int32)
+        for number in np.unique(tokens.versions_T[tokens.mask_T]):
+            ages = [age for run in runs if (age := self._age(run, int(number))) is not None]
+            versions_T[tokens.mask_T & (tokens.versions_T == number)] = -max(ages, default=0)
+        return replace(tokens, versions_T=versions_T)
+
+    def _age(self, run: str, number: int) -> int | None:
+        return self.ages[run] - number if number <= self.newest.get(run, -1) else None
+
+
+def _split(version: str) -> tuple[str, int]:
+    run, _, number = version.rpartition("/")
+    return (run, int(number)) if run and number.isdecimal() else (version, 0)
+
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +105,7 @@ class ServedCollector:
         self.run = run
         self.mixture = mixture
         self.done = 0
+        self._ended: str | None = None
         self._settings: DatasetConfig = settings
         self._contents = contents
         self._teacher = Teacher(resolved)
@@ -63,9 +120,6 @@ class ServedCollector:
         self._plan = [batch for epoch in range(settings.epochs) for batch in self._pass(items, epoch)]
         self._refuse_stale()
 
-    def admit(self, url: str) -> None:
-        """No league: nothing is played."""
-
     @property
     def limit(self) -> int:
         """Updates in all."""
@@ -75,13 +129,29 @@ class ServedCollector:
     def over(self) -> str | None:
         """The reason why no update is left."""
         if self.done < self.limit:
-            return None
+            return self._ended
         passes = f"{self._settings.epochs} pass{'es' if self._settings.epochs > 1 else ''} over"
         ended = self.done < self.experiment.train.updates
         return f"{passes} data set {self._dataset.id} done" if ended else f"all {self.done} updates done"
 
-    def attempt(self, policy: LanguagePolicy, play: Callable[..., object]) -> tuple[list[Group], list[Failure]]:
-        """The trajectories of this update by domain, with their frozen rewards, and the failures to read them."""
+    def end(self, reason: str) -> None:
+        """Make no further update, unless one is asked for."""
+        self._ended = reason
+
+    def samples_with(self, version: int) -> bool:
+        """False: others have sampled all there is."""
+        return False
+
+    def timing(self, pace: Pace, clock: Phases) -> dict[str, float]:
+        """The engines' rate, which is 0."""
+        return pace.in_turns(clock.spent(Metric.TIME_ROLLOUT))
+
+    def collect(self, policy: LanguagePolicy, clock: Phases) -> tuple[list[Group], dict[str, float]]:
+        """The trajectories of this update by domain, with their frozen rewards, and their metrics.
+
+        Success is not among these: it is another policy's, and seldom known.
+        """
+        self._ended = None
         domains: dict[str, list[Trajectory]] = {}
         failures: list[Failure] = []
         for row in {row.trajectory: row for item in self._batch() for row in item.rows}.values():
@@ -90,8 +160,10 @@ class ServedCollector:
             elif (attempt := self._contents.read(row)) is None:
                 failures.append(GONE)
             else:
-                domains.setdefault(row.domain, []).append(self._judged(attempt, row))
-        return [Group(f"{self.run}/{self.done}/{name}", tuple(domains[name])) for name in sorted(domains)], failures
+                domains.setdefault(row.domain, []).append(self._reward_attempt(attempt, row))
+        groups = [Group(f"{self.run}/{self.done}/{name}", tuple(domains[name])) for name in sorted(domains)]
+        found = measure(groups, failures, family_of=lambda task: "") | staleness(groups, self.done)
+        return groups, {name: value for name, value in found.items() if not name.startswith(UNKNOWN)}
 
     def lesson(self, groups: Sequence[Group], algorithm: Algorithms) -> Lesson:
         """The samples of this update, from the trajectories of its groups."""
@@ -103,13 +175,8 @@ class ServedCollector:
         """Update `done + 1` was made from these groups."""
         self.done += 1
 
-    def measured(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:
-        """Metrics of this update's trajectories, without success: it is another policy's, and seldom known."""
-        found = measure(groups, failures, family_of=lambda task: "")
-        return {name: value for name, value in found.items() if not name.startswith(UNKNOWN)}
-
     def score(self, mean: float | None) -> float | None:
-        """None: what others' answers earned says nothing about the policy that learns from them."""
+        """None: what earlier answers earned says nothing about the policy that learns from them."""
         return None
 
     def ledger(self, db: LoomDB, claim: Claim) -> VersionLedger:
@@ -124,6 +191,10 @@ class ServedCollector:
             data=lambda state: {**about, "updates": state["done"]},
             parent=self.experiment.parent,
         )
+
+    def checkpoint_state(self, url: str) -> dict[str, Any]:
+        """The state needed to resume, wherever the checkpoint is."""
+        return self.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
         """The state needed to resume, as JSON."""
@@ -151,16 +222,16 @@ class ServedCollector:
         assert age is not None, "others were left out"
         return age
 
-    def _judged(self, attempt: Trajectory, row: DatasetRow) -> Trajectory:
+    def _reward_attempt(self, attempt: Trajectory, row: DatasetRow) -> Trajectory:
         """The trajectory with its frozen reward, on the last turn, and its tokens dated as this run counts."""
 
-        def dated(turns: Sequence[Turn]) -> list[Turn]:
-            tokens = [turn.tokens and self._ancestry.dated(turn.tokens, row.versions) for turn in turns]
+        def date_turns(turns: Sequence[Turn]) -> list[Turn]:
+            tokens = [turn.tokens and self._ancestry.date_tokens(turn.tokens, row.versions) for turn in turns]
             return [replace(turn, reward=Reward(), tokens=each) for turn, each in zip(turns, tokens, strict=True)]
 
         reward = Reward(row.reward or 0.0, {}, attempt.reward.success)
-        *before, last = dated(attempt.turns)
-        further = tuple(tuple(dated(turns)) for turns in attempt.threads)
+        *before, last = date_turns(attempt.turns)
+        further = tuple(tuple(date_turns(turns)) for turns in attempt.threads)
         return replace(attempt, reward=reward, turns=(*before, replace(last, reward=reward)), threads=further)
 
     def _refuse_stale(self) -> None:
@@ -187,7 +258,7 @@ def _said(db: LoomDB, rows: Sequence[DatasetRow]) -> dict[str, list[Feedback]]:
 
 
 def _of_ancestors(items: Sequence[Item], ancestry: Ancestry, parent: str | None) -> list[Item]:
-    """The items that the policy or its ancestors answered: of others nobody knows how old they are."""
+    """The items that the policy or its ancestors answered: the age of others is unknown."""
     kept = [item for item in items if ancestry.age(item.answers[0].row.versions) is not None]
     if not kept:
         found = sorted({version for item in items for version in item.answers[0].row.versions})

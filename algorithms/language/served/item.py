@@ -1,4 +1,4 @@
-"""What an algorithm learns from a data set: judged answers, pairs of answers, and the best ones.
+"""The items that an algorithm learns from in a data set: judged answers, pairs of answers, and the best ones.
 
 Items follow from the frozen rows and their feedback alone; trajectories are read when their turn comes.
 """
@@ -42,7 +42,7 @@ class Item:
     label: float = 0.0
     """Weight of a judged answer, negative if it is undesirable."""
     text: str | None = None
-    """What a person would have answered, in the place of the first answer."""
+    """A person's correction, in the place of the first answer."""
 
     @property
     def domain(self) -> str:
@@ -59,13 +59,13 @@ def items_of(algorithm: Algorithms, rows: Sequence[DatasetRow], said: Said) -> l
     """The items of a data set's training part; a DataError says what is missing if there are none."""
     match algorithm:
         case KTO():
-            items = weighed(algorithm, rows, said)
+            items = weigh(algorithm, rows, said)
             needed = f"feedback of kind {', '.join(algorithm.feedback)}"
         case DPO():
-            items = [*chosen(rows, said), *corrected(rows, said), *ranked(algorithm, rows)]
+            items = [*pair_choices(rows, said), *pair_corrections(rows, said), *pair_by_reward(algorithm, rows)]
             needed = "a choice, a correction, or rewards of several answers to one prompt"
         case RAFT():
-            items = followed(algorithm, rows)
+            items = select_best(algorithm, rows)
             needed = "a reward"
         case _:
             items = [Item(answers=(Answer(row),)) for row in rows if row.tokens and row.reward is not None]
@@ -81,7 +81,7 @@ def items_of(algorithm: Algorithms, rows: Sequence[DatasetRow], said: Said) -> l
 # -- kto ------------------------------------------------------------------------------------------------------------
 
 
-def weighed(algorithm: KTO, rows: Iterable[DatasetRow], said: Said) -> list[Item]:
+def weigh(algorithm: KTO, rows: Iterable[DatasetRow], said: Said) -> list[Item]:
     """Answers that are desirable or not by the mean of their feedback; both sides count alike with `balance`."""
     judged = [
         (Answer(row, call), value > NEUTRAL)
@@ -114,16 +114,16 @@ def _values(algorithm: KTO, said: Iterable[Feedback]) -> dict[str, float]:
 # -- dpo ------------------------------------------------------------------------------------------------------------
 
 
-def chosen(rows: Sequence[DatasetRow], said: Said) -> list[Item]:
-    """Of every choice: the chosen answer, and the one that it was chosen over."""
+def pair_choices(rows: Sequence[DatasetRow], said: Said) -> list[Item]:
+    """Every chosen answer, with the one that it was chosen over."""
     choices = [(row, one) for row in rows for one in said.get(row.trajectory, ()) if one.kind == CHOICE]
     rejected = {one.call or one.trajectory: Answer(row, one.call) for row, one in choices if "under" in one.data}
     pairs = [(Answer(row, one.call), rejected.get(str(one.data.get("over", "")))) for row, one in choices]
     return [Item(answers=(better, worse)) for better, worse in pairs if worse is not None and better != worse]
 
 
-def corrected(rows: Iterable[DatasetRow], said: Said) -> list[Item]:
-    """Of every correction: its text, and the answer that it corrects."""
+def pair_corrections(rows: Iterable[DatasetRow], said: Said) -> list[Item]:
+    """Every correction's text, with the answer that it corrects."""
     return [
         Item(answers=(Answer(row, one.call), Answer(row, one.call)), text=str(one.data["text"]))
         for row in rows
@@ -132,8 +132,8 @@ def corrected(rows: Iterable[DatasetRow], said: Said) -> list[Item]:
     ]
 
 
-def ranked(algorithm: DPO, rows: Iterable[DatasetRow]) -> Iterator[Item]:
-    """Of answers to the same prompt: the better ones, and the worse ones."""
+def pair_by_reward(algorithm: DPO, rows: Iterable[DatasetRow]) -> Iterator[Item]:
+    """Better and worse answers to the same prompt, by reward."""
     alike: dict[str, list[DatasetRow]] = {}
     for row in rows:
         if row.reward is not None:
@@ -147,7 +147,7 @@ def ranked(algorithm: DPO, rows: Iterable[DatasetRow]) -> Iterator[Item]:
 # -- raft -----------------------------------------------------------------------------------------------------------
 
 
-def followed(algorithm: RAFT, rows: Iterable[DatasetRow]) -> list[Item]:
+def select_best(algorithm: RAFT, rows: Iterable[DatasetRow]) -> list[Item]:
     """The best of each domain by reward."""
     domains: dict[str, list[DatasetRow]] = {}
     for row in rows:

@@ -22,7 +22,7 @@ EPISODES = 100
 def ours_cartpole(seed: int) -> dict[str, float]:
     """`experiments/control/cartpole.yaml` until it is solved."""
     algo, experiment = _ours("control/cartpole", seed)
-    told = _timed(lambda: _train(algo, experiment.train.steps, target=SOLVED))
+    told = _time_call(lambda: _train(algo, experiment.train.steps, target=SOLVED))
     return told | {"steps": algo.env_steps, "return": algo.window.mean_of(100) or 0.0}
 
 
@@ -57,7 +57,7 @@ def sb3_cartpole(seed: int) -> dict[str, float]:
         device="cpu",
     )
     until = Until()
-    told = _timed(lambda: model.learn(100_000, callback=until))
+    told = _time_call(lambda: model.learn(100_000, callback=until))
     return told | {"steps": model.num_timesteps, "return": until.mean}
 
 
@@ -66,7 +66,7 @@ def ours_pendulum(seed: int) -> dict[str, float]:
     from loomrl.experiments.evaluate_control import judged
 
     algo, experiment = _ours("control/pendulum", seed)
-    told = _timed(lambda: _train(algo, 10_000))
+    told = _time_call(lambda: _train(algo, 10_000))
     report = judged(algo.policy(), experiment.override({"evaluation.episodes": EPISODES}), name="")
     return told | {"steps": algo.env_steps, "return": report.overall.reward.mean or 0.0}
 
@@ -90,7 +90,7 @@ def _train(algo: Any, steps: int, *, target: float = math.inf) -> None:
         taken = algo.env_steps - before
 
 
-def _timed(work: Callable[[], Any]) -> dict[str, float]:
+def _time_call(work: Callable[[], Any]) -> dict[str, float]:
     cpu = cpu_s()
     wall = time.perf_counter()
     work()

@@ -66,7 +66,7 @@ const axis = (more = {}) => ({stroke: css('--faint'), font: FONT, grid: {stroke:
 
 // `lines`: [{name, values, soft, dash, fill, colour, isQuiet}] over the same `x`; `soft` is drawn thick above the thin values.
 function drawLines(chart, spec) {
-  const {x, lines, form = 'number', xForm = 'number', span, isFixed} = spec
+  const {x, lines, form = 'number', xForm = 'number', span, isFixed, marks = [], shades = []} = spec
   const series = [{}], data = [x], bands = []
   for (const line of lines) {
     const stroke = line.colour, count = line.values.filter(value => value != null).length
@@ -84,10 +84,36 @@ function drawLines(chart, spec) {
     return span && (isFixed || least >= span[0] && most <= span[1]) ? span : uPlot.rangeNum(lines.some(line => line.fill) ? 0 : least, most, .1, true)
   }}
   return open(chart, {
-    scales: {x: {time: xForm === 'clock'}, y}, series, bands,
+    scales: {x: {time: xForm === 'clock'}, y}, series, bands, hooks: marks.length || shades.length ? {drawClear: [plot => annotate(plot, marks, shades)]} : {},
+    padding: [marks.length ? 18 : null, null, null, null],
     axes: [axis({grid: {show: false}, size: 28, space: 60, values: (plot, marks) => marks.map(mark => xForm === 'clock' ? clockMark(mark, x) : FORMS[xForm](mark))}),
       axis({size: 52, values: (plot, marks) => marks.map(mark => FORMS[form](mark))})],
   }, data)
+}
+
+// Vertical lines with a word above them, and shaded times with a word inside.
+function annotate(plot, marks, shades) {
+  const {ctx, bbox} = plot, size = devicePixelRatio, across = at => plot.valToPos(at, 'x', true)
+  ctx.save()
+  Object.assign(ctx, {font: `${11 * size}px system-ui, sans-serif`, strokeStyle: css('--faint'), lineWidth: size})
+  for (const {from, to, label} of shades) {
+    ctx.fillStyle = css('--wash')
+    ctx.fillRect(across(from), bbox.top, across(to) - across(from), bbox.height)
+    ctx.fillStyle = css('--faint')
+    ctx.fillText(label, across(from) + 6 * size, bbox.top + bbox.height - 6 * size)
+  }
+  ctx.setLineDash([3 * size, 3 * size])
+  ctx.fillStyle = css('--ink')
+  for (const {at, label} of marks) {
+    ctx.beginPath()
+    ctx.moveTo(across(at), bbox.top)
+    ctx.lineTo(across(at), bbox.top + bbox.height)
+    ctx.stroke()
+    const isLate = across(at) > bbox.left + .85 * bbox.width
+    ctx.textAlign = isLate ? 'right' : 'left'
+    ctx.fillText(label, across(at) + (isLate ? 0 : -2 * size), bbox.top - 6 * size)
+  }
+  ctx.restore()
 }
 
 // The hour where all is within two days, else the day.

@@ -12,12 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from loomrl.algorithms.control.algorithm import Brought, collected
-from loomrl.algorithms.control.probe import made
+from loomrl.algorithms.control.algorithm import Brought, collect_fragment
+from loomrl.algorithms.control.probe import make_environment
 from loomrl.algorithms.control.rollout import Episode, Rollout
 from loomrl.algorithms.control.runner import ArrayRunner
 from loomrl.config.weave import Chebyshev, Weave
-from loomrl.control.preference import Preferred, Source, Steering, VectorRewards, begun, grouped, preference_in
+from loomrl.control.preference import (
+    Preferred,
+    Source,
+    Steering,
+    VectorRewards,
+    group_returns,
+    open_preferences,
+    preference_in,
+)
 from loomrl.telemetry.metric import Metric
 
 
@@ -26,7 +34,7 @@ class WeaveRunner(ArrayRunner):
 
     @override
     def make_env(self) -> None:
-        """As in ArrayRunner; with objectives, environments with vector rewards."""
+        """Environments; with objectives, those with vector rewards."""
         settings = self.config.settings
         config = self.config
         if not settings.objectives:
@@ -39,8 +47,8 @@ class WeaveRunner(ArrayRunner):
         self.objectives = (len(self.pays),)
         part = max(0, (self.worker_index or 0) - 1)
         parts = max(1, config.num_env_runners)
-        steering = Steering.of(settings, source=begun(settings, part=part, parts=parts))
-        make = partial(_preferred, config.env, dict(config.env_config), steering)
+        steering = Steering.of(settings, source=open_preferences(settings, part=part, parts=parts))
+        make = partial(_make_preferred, config.env, dict(config.env_config), steering)
         self.env = VectorRewards([make] * config.num_envs_per_env_runner)
         self.num_envs = self.env.num_envs
         self._needs_initial_reset = True
@@ -49,16 +57,17 @@ class WeaveRunner(ArrayRunner):
         """Draw the preferences of new episodes from this source."""
         self.env.steer(source)
 
-    def _told(self, seen_T: NDArray[Any], *columns: Any) -> Rollout:
+    def _make_rollout(self, seen_T: NDArray[Any], *columns: Any) -> Rollout:
         """The rollout with every episode's return weighted by its preference."""
-        rollout = super()._told(seen_T, *columns)
+        rollout = super()._make_rollout(seen_T, *columns)
         settings = self.config.settings
         if not settings.objectives:
             return rollout
         shown = preference_in(seen_T[:-1][rollout.ended], len(settings.objectives), earns=earns(settings))
         episodes = [
             episode._replace(
-                reward=float(np.dot(weights, grouped(episode.parts, self._tree))), preference=tuple(weights.tolist())
+                reward=float(np.dot(weights, group_returns(episode.parts, self._tree))),
+                preference=tuple(weights.tolist()),
             )
             for episode, weights in zip(rollout.episodes, shown, strict=True)
         ]
@@ -83,10 +92,10 @@ class WeaveRunner(ArrayRunner):
         return shares_TN
 
 
-def steered(runner: WeaveRunner, *, random: bool, sources: Mapping[int, Source]) -> Brought:
+def collect_steered(runner: WeaveRunner, *, random: bool, sources: Mapping[int, Source]) -> Brought:
     """A fragment whose new episodes have preferences from this runner's source, and the counters."""
     runner.steer(sources[runner.worker_index or 0])
-    return collected(runner, random=random)
+    return collect_fragment(runner, random=random)
 
 
 def nodes(rollouts: Sequence[Rollout], settings: Weave) -> dict[str, float]:
@@ -109,5 +118,5 @@ def earns(settings: Weave) -> bool:
     return isinstance(settings.scalarisation, Chebyshev)
 
 
-def _preferred(env: Any, settings: dict[str, Any], steering: Steering) -> Preferred:
-    return Preferred(made(env, settings), steering)
+def _make_preferred(env: Any, settings: dict[str, Any], steering: Steering) -> Preferred:
+    return Preferred(make_environment(env, settings), steering)

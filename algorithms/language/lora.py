@@ -39,7 +39,7 @@ def attach(lm: PreTrainedModel, lora: Lora) -> None:
     inject_adapter_in_model(settings, lm)
 
 
-def merged(lm: PreTrainedModel) -> dict[str, Tensor]:
+def merge_adapter(lm: PreTrainedModel) -> dict[str, Tensor]:
     """The weights with the low-rank additions merged, under their original names."""
     from peft.tuners.lora import LoraLayer
 

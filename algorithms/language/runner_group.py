@@ -4,17 +4,21 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
+from loomrl.algorithms.language.resolved import Resolved, origin_of
+from loomrl.config import VllmEngineConfig
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import Plan, failure_trajectory
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.open import Opening
 from loomrl.inference.torch.engine import Statistics
-from loomrl.inference.vllm.fleet import Fleet, answered
+from loomrl.inference.vllm.fleet import Fleet, answered, open_fleet
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
@@ -42,7 +46,7 @@ class RunnerGroup:
             self._fleet.load(sealed)
             return
         far = self._group.num_remote_env_runners() > 0
-        self._given = _Given(sealed.version, ray.put(sealed) if far else sealed)  # pickled once, whoever gets it
+        self._given = _Given(sealed.version, ray.put(sealed) if far else sealed)  # pickled once for all runners
         self._everyone(self._given.hand_over)
         if far and not self._group.healthy_env_runner_ids():
             self._able()
@@ -114,19 +118,19 @@ class RunnerGroup:
         if self._given is not None:
             self.actors[id].apply.remote(_Asked(self._given))
 
-    def worked(self) -> Callable[[], tuple[int, float]]:
+    def request_work(self) -> Callable[[], tuple[int, float]]:
         """Request the engines' sampled tokens since their start, and their mean seconds of computation.
 
         The returned function waits for the answers; the request itself does not interrupt the runners.
         """
         if self._fleet is not None:
             engines = self._fleet.asked()
-            return lambda: _worked([engines()])
+            return lambda: _sum_work([engines()])
         if self._group.num_remote_env_runners() == 0:
             local = [self._group.local_env_runner.engine.statistics]
-            return lambda: _worked(local)
+            return lambda: _sum_work(local)
         asked = [self.actors[id].apply.remote(_statistics) for id in self._group.healthy_env_runner_ids()]
-        return lambda: _worked(answered(asked))
+        return lambda: _sum_work(answered(asked))
 
     def _deal(self, plans: Sequence[Plan]) -> dict[str, Trajectory] | None:
         """Trajectories by id of the plans, dealt to all living runners; None if none lives."""
@@ -134,7 +138,7 @@ class RunnerGroup:
         if not ids:
             return None
         shares = [_Share(id, plans[i :: len(ids)]) for i, id in enumerate(ids)]
-        answers: dict[int, list[Trajectory] | str] = dict(self._asked(dict(zip(ids, shares, strict=True))))
+        answers: dict[int, list[Trajectory] | str] = dict(self._call_each(dict(zip(ids, shares, strict=True))))
         for id in set(self._group.healthy_env_runner_ids()).intersection(ids).difference(answers):
             self.replace(id)
         found: dict[str, Trajectory] = {}
@@ -162,13 +166,13 @@ class RunnerGroup:
             answers = [asked(self._group.local_env_runner)]
         else:
             once = ray.put(asked)  # pickled for all of them
-            answers = self._asked(dict.fromkeys(self._group.healthy_env_runner_ids(), once))
+            answers = self._call_each(dict.fromkeys(self._group.healthy_env_runner_ids(), once))
         for number, _, cause in answers:
             if cause is not None:
                 raise PolicyError(f"Engine of runner {number}: {cause}")
         return [answer for _, answer, _ in answers]
 
-    def _asked(self, calls: Mapping[int, Any]) -> list[Any]:
+    def _call_each(self, calls: Mapping[int, Any]) -> list[Any]:
         """The answers of runners to calls that they apply; who died is marked, and who is late left out.
 
         As RLlib's manager does, which looks for every answer among all calls: seconds for thousands of runners.
@@ -252,7 +256,7 @@ def _statistics(runner: Any) -> Statistics:
     return runner.engine.statistics  # type: ignore[no-any-return]
 
 
-def _worked(engines: Sequence[Statistics]) -> tuple[int, float]:
+def _sum_work(engines: Sequence[Statistics]) -> tuple[int, float]:
     return sum(each.sampled_tokens for each in engines), sum(each.busy_s for each in engines) / max(1, len(engines))
 
 
@@ -262,3 +266,20 @@ def _refuse(runner: Any) -> None:
 
 def _nothing(runner: Any) -> None:
     """Does nothing: shared engines refuse by themselves."""
+
+
+def open_shared_engines(resolved: Resolved) -> Fleet | None:
+    """The shared engines, ready to answer; None if every runner opens its own."""
+    experiment = resolved.experiment
+    algorithm = resolved.algorithm
+    if not isinstance(experiment.engine, VllmEngineConfig):
+        return None
+    opening = Opening(
+        origin=resolved.origin,
+        context=algorithm.model.context,
+        slots=experiment.rollout.concurrency * max(1, experiment.rollout.runners),
+        dtype=algorithm.model.dtype,
+        trust_remote_code=algorithm.model.trust_remote_code,
+    )
+    model = partial(origin_of, algorithm.model, artifact_url=experiment.artifact_url, built=resolved.built_name)
+    return open_fleet(experiment.engine, opening, model=model, **experiment.placement.engine.options())

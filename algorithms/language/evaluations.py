@@ -23,10 +23,10 @@ class Evaluations:
 
     settings: EvaluationConfig
     sampling: Sampling
-    """As in training."""
+    """The sampling of training."""
     trial: Trial
     _attempts: dict[tuple[int, Way], list[Trajectory]] = field(default_factory=dict)
-    """Of the latest version alone."""
+    """Attempts by version and way; only the latest version's are kept."""
     _success: tuple[int, float | None] = (-1, None)
     """The version judged last, and its success."""
 

@@ -62,7 +62,7 @@ class Replay:
         self._learnt = {name: (oldest, ids) for name, (oldest, ids) in state.items()}
 
 
-def measured(fresh: Iterable[Group], replayed: Iterable[Group], version: int) -> dict[str, float]:
+def replay_metrics(fresh: Iterable[Group], replayed: Iterable[Group], version: int) -> dict[str, float]:
     """The part of what policy `version` learns from that is replayed, and its age."""
     ages_K = ages(replayed, version)
     fresh_K = ages(fresh, version)

@@ -1,9 +1,11 @@
-"""Several experts side by side: none is abandoned, they may differ, each explores in its own way.
+"""Several experts and critics side by side: which expert explores how, and which critic to trust where.
 
 Axes: `_B` steps of a minibatch, `_S` of the table, `_K` experts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +13,8 @@ from torch import Tensor
 from loomrl.algorithms.control.learner import ArrayLearner
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.config.weave import Weave
-from loomrl.control.mixture import Mixture, information
+from loomrl.control.network import Normalizer
+from loomrl.control.weave import CriticValues, Mixture, fit_doubt, information
 from loomrl.telemetry.metric import Metric
 
 
@@ -25,7 +28,7 @@ class Experts:
         self._eager_K = torch.tensor([way.entropy - 1 for way in settings.exploration])
         self._curious_K = torch.tensor([way.curiosity for way in settings.exploration] or [1.0] * settings.experts)
 
-    def lost(self, inputs: Tensor, actions: Tensor, entropy: float) -> Tensor:
+    def loss(self, inputs: Tensor, actions: Tensor, entropy: float) -> Tensor:
         """Losses for abandoned experts, for similar experts, and for low entropy of those that should explore more.
 
         The less an expert acts, the weaker the gradient of its weight; the loss for abandoned experts does not fade
@@ -69,3 +72,65 @@ class Experts:
             return torch.full((len(inputs),), weight * float(self._curious_K[0]))
         curious_S: Tensor = self._mixture.joint(inputs, actions).softmax(-1) @ self._curious_K
         return weight * curious_S
+
+
+def learn_trust(
+    learner: ArrayLearner,
+    rollouts: Sequence[Rollout],
+    judged: Sequence[CriticValues],
+    returns: Tensor,
+    *,
+    memory: float,
+) -> None:
+    """Learn every critic's error on steps that none was trained on, and where it is larger than usual."""
+    net = learner.own.net
+    if net.doubt is None:
+        return
+    values_SMC, body_SF, doubt_SMC = (
+        torch.cat([_rows_with_action(rollout, numbers) for rollout, numbers in zip(rollouts, column, strict=True)])
+        for column in zip(*judged, strict=True)
+    )
+    wrong_SMC = (values_SMC - returns.view(len(returns), 1, -1)).square()
+    learner.log(Metric.VALUE_DISAGREEMENT, values_SMC.std(1).mean())
+    learner.log(Metric.VALUE_CALIBRATION, (wrong_SMC / doubt_SMC.exp()).mean())
+    usual_MC = learner.reduce(wrong_SMC.mean(0)) / learner.ranks
+    net.errors_MC.copy_(memory * net.errors_MC + (1 - memory) * usual_MC.to(net.errors_MC.device))
+    device = net.errors_MC.device
+    fit_doubt(net, body_SF.to(device), wrong_SMC.to(device), reduced=learner.reduce)
+
+
+class Wonder:
+    """A reward for disagreement among the critics about the observation that a step led to."""
+
+    def __init__(self, learner: ArrayLearner, worth: float, *, columns: int) -> None:
+        self._learner = learner
+        self._worth = worth
+        self._columns = columns
+        self._scale = Normalizer(1)
+        """Scale of the disagreement."""
+
+    def reward(self, rollouts: Sequence[Rollout], judged: Sequence[CriticValues]) -> list[Tensor]:
+        """The reward of every step `[T, N]`, in standard deviations."""
+        apart = [
+            one.values_BMC[..., : self._columns].std(1).mean(-1).unflatten(0, rollout.seen.shape[:2])[1:]
+            * torch.from_numpy(rollout.valid)
+            for rollout, one in zip(rollouts, judged, strict=True)
+        ]
+        made_S = torch.cat([one[torch.from_numpy(r.valid)] for one, r in zip(apart, rollouts, strict=True)])
+        self._learner.gather(self._scale, made_S[:, None])
+        worth = self._worth / float(self._scale.variance.sqrt() + 1e-8)
+        return [worth * one for one in apart]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state needed to resume."""
+        return deepcopy(self._scale.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`."""
+        self._scale.load_state_dict(state)
+
+
+def _rows_with_action(rollout: Rollout, numbers: Tensor) -> Tensor:
+    """The rows of observations that were followed by an action."""
+    acted_S: Tensor = numbers.unflatten(0, rollout.seen.shape[:2])[:-1][torch.from_numpy(rollout.valid)]
+    return acted_S

@@ -17,8 +17,8 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from loomrl.algorithms.language.rollout.playing import Life
-from loomrl.algorithms.language.rollout.runner_group import LOST, NOBODY, RunnerGroup
+from loomrl.algorithms.language.runner import Life
+from loomrl.algorithms.language.runner_group import LOST, NOBODY, RunnerGroup
 from loomrl.errors import PolicyError
 from loomrl.gym.episode import Plan, failure_trajectory, hang
 from loomrl.gym.host.actor import RETRIES
@@ -128,7 +128,7 @@ class Underway:
         for runner, theirs in desks.items():
             self._runners.actors[runner].apply.remote(_Drop(theirs))
 
-    def finished(self) -> list[Trajectory]:
+    def take_finished(self) -> list[Trajectory]:
         """The results since the last call, after a short wait if there are none yet."""
         self._deal()
         self._visit()

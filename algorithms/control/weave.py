@@ -2,7 +2,7 @@
 
 π(a|s) = Σ wₖ(s) πₖ(a|s)   weighted experts: `Mixture`, `WeaveNet.policy`
 V(s) = Σ αⱼ Vⱼ(s) / Z      critics by their trust: `WeaveNet.woven`
-R(s, a) = Σ βₕ Rₕ(s, a)    objectives by the episode's preference: `WeaveLearner._taught`
+R(s, a) = Σ βₕ Rₕ(s, a)    objectives by the episode's preference: `WeaveLearner._combine_advantages`
 
 Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` of a minibatch, `_K` experts, `_M` critics, `_G`
 objectives that a preference weighs, `_H` those that are paid, `_C` columns of value: those, then the utility.
@@ -28,22 +28,45 @@ from loomrl.algorithms.control.learner import OURS, Work
 from loomrl.algorithms.control.module import WeaveModule
 from loomrl.algorithms.control.ppo import PPO, PPOConfig, PPOLearner
 from loomrl.algorithms.control.probe import probe
-from loomrl.algorithms.control.rollout import WINDOW, Rollout
-from loomrl.algorithms.control.sequence import Table, observed
-from loomrl.algorithms.control.weave.critics import Wonder, learn_trust
-from loomrl.algorithms.control.weave.experts import Experts
-from loomrl.algorithms.control.weave.runner import WeaveRunner, earns, nodes, steered
-from loomrl.algorithms.control.weave.utility import gained
+from loomrl.algorithms.control.rollout import WINDOW, Rollout, Table, flatten_observations
+from loomrl.algorithms.control.weave_runner import WeaveRunner, collect_steered, earns, nodes
+from loomrl.algorithms.control.weave_threads import Experts, Wonder, learn_trust
 from loomrl.algorithms.losses import value_loss
 from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config.weave import Weave as Settings
-from loomrl.control.mixture import Mixture
 from loomrl.control.network import Normalizer
-from loomrl.control.preference import Preferred, Steering, earned_in, grouped, preference_in
-from loomrl.control.weave import CriticValues, Threads
+from loomrl.control.preference import Preferred, Steering, group_returns, preference_in, returns_in
+from loomrl.control.weave import CriticValues, Mixture, Threads
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import Archive
 from loomrl.telemetry.metric import Metric
+
+Floats = NDArray[np.floating[Any]]
+
+
+def chebyshev(returns_H: Floats, preference_H: Floats, *, best_H: Floats, width_H: Floats, slope: float) -> Floats:
+    """Minus the greatest weighted distance from the best known returns, and a small share of their sum.
+
+    Distances are in widths of the front. Leading axes may be any.
+    """
+    behind_H = preference_H * (best_H - returns_H) / width_H
+    utility: Floats = -(behind_H.max(-1) + slope * behind_H.sum(-1))
+    return utility
+
+
+def utility_gain(
+    earned_TNH: Floats, preference_TNH: Floats, *, best_H: Floats, width_H: Floats, slope: float
+) -> NDArray[np.float32]:
+    """Each step's change in the utility of the returns so far, `[T, N]`; `earned` has one step more.
+
+    Over an episode it sums to the utility of its return, up to the initial constant.
+    """
+    before, after = (
+        chebyshev(earned, preference_TNH, best_H=best_H, width_H=width_H, slope=slope)
+        for earned in (earned_TNH[:-1], earned_TNH[1:])
+    )
+    return (after - before).astype(np.float32)
+
 
 Array = NDArray[np.float64]
 
@@ -77,9 +100,9 @@ class WeaveLearner(PPOLearner):
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
         inputs, values_BMC = self.forward(batch)
         mixture = self.distribution
-        distribution, folded = mixture.folded(inputs) if isinstance(mixture, Mixture) else (mixture, inputs)
+        distribution, folded = mixture.fold(inputs) if isinstance(mixture, Mixture) else (mixture, inputs)
         loss, kl = self._whole_loss(distribution, folded, self._value_loss(values_BMC, batch), batch, work)
-        return loss + self._experts.lost(inputs, batch["actions"], work.entropy), kl
+        return loss + self._experts.loss(inputs, batch["actions"], work.entropy), kl
 
     def _value_loss(self, values_BMC: Tensor, batch: Table) -> Tensor:
         """The loss of every critic over its share of the steps."""
@@ -93,12 +116,12 @@ class WeaveLearner(PPOLearner):
         """Every step with an action, with all data that must be computed before the policy changes."""
         settings = self.config.settings
         rollouts = work.rollouts
-        rewards = self.scaled(rollouts)
+        rewards = self.scale_rewards(rollouts)
         if self._curiosity is not None and not settings.pays_novelty:
-            rewards = self._curiosity.paid(rollouts, rewards)
+            rewards = self._curiosity.add_reward(rollouts, rewards)
         if earns(settings):
             rewards = [self._with_utility(*pair, work) for pair in zip(rollouts, rewards, strict=True)]
-        judged = [self._judged(rollout) for rollout in rollouts]
+        judged = [self._judge_observations(rollout) for rollout in rollouts]
         if settings.pays_novelty:
             rewards = self._with_novelty(rollouts, rewards, judged)
         parts = [self._rows(*each) for each in zip(rollouts, rewards, judged, strict=True)]
@@ -110,22 +133,22 @@ class WeaveLearner(PPOLearner):
         self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(float(np.mean(explained))))
         learn_trust(self, rollouts, judged, table["returns"], memory=settings.trust_memory)
         self._experts.tell(rollouts)
-        table["advantages"] = self._taught(table, work)
+        table["advantages"] = self._combine_advantages(table, work)
         if settings.critics > 1 and settings.critic_share < 1:
             drawn_SM = torch.rand(len(table["logp"]), settings.critics, generator=self._chance)
             table["share"] = (drawn_SM < settings.critic_share) / settings.critic_share
         return {name: column.to(self._device) for name, column in table.items()}
 
-    def _judged(self, rollout: Rollout) -> CriticValues:
+    def _judge_observations(self, rollout: Rollout) -> CriticValues:
         """Every critic's judgement of all observations, by step and environment."""
         net = self.own.net
         with torch.no_grad():
-            features_KF = net.features(*observed(rollout, self._device))
-            return CriticValues(*(numbers.cpu() for numbers in net.judged(features_KF)))
+            features_KF = net.features(*flatten_observations(rollout, self._device))
+            return CriticValues(*(numbers.cpu() for numbers in net.judge(features_KF)))
 
     def _rows(self, rollout: Rollout, rewards_TN: Tensor, judged: CriticValues) -> Table:
         values_TN = self.own.net.woven(judged).unflatten(0, rollout.seen.shape[:2])
-        rows = self._acted(rollout, values_TN, self._advantages(rollout, rewards_TN, values_TN))
+        rows = self._select_rows(rollout, values_TN, self._advantages(rollout, rewards_TN, values_TN))
         if self.config.settings.pays_novelty:
             inputs = torch.from_numpy(rollout.inputs)[torch.from_numpy(rollout.valid)]
             rows["curious"] = self._experts.curious(inputs, rows["actions"])
@@ -154,10 +177,10 @@ class WeaveLearner(PPOLearner):
 
     # -- objectives -------------------------------------------------------------------------------------------------
 
-    def scaled(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
+    def scale_rewards(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """Scaled rewards; with objectives, each is divided by its own standard deviation."""
         if not self.config.settings.objectives:
-            return super().scaled(rollouts)
+            return super().scale_rewards(rollouts)
         rewards = [torch.from_numpy(rollout.rewards) for rollout in rollouts]
         if not self.config.settings.normalize_rewards:
             return rewards
@@ -169,8 +192,8 @@ class WeaveLearner(PPOLearner):
         """Rewards with one more column: the change of the episode's utility at each step."""
         count = len(self.config.settings.objectives)
         scalarisation = self.config.settings.scalarisation
-        utility_TN = gained(
-            earned_in(rollout.seen, count),
+        utility_TN = utility_gain(
+            returns_in(rollout.seen, count),
             preference_in(rollout.seen[:-1], count, earns=True),
             best_H=work.best_G,
             width_H=work.width_G,
@@ -179,7 +202,7 @@ class WeaveLearner(PPOLearner):
         utility_TN[~rollout.valid] = 0
         return torch.cat([rewards_TNH, torch.from_numpy(utility_TN)[..., None]], -1)
 
-    def _taught(self, table: Table, work: Any) -> Tensor:
+    def _combine_advantages(self, table: Table, work: Any) -> Tensor:
         """Â = (Σ βₕ Âₕ + Σ λₕ Âₕ) / (1 + Σ λₕ), each normalised separately; the first sum may be the utility's.
 
         Novelty is added for the experts that it trains.
@@ -208,9 +231,9 @@ class WeaveLearner(PPOLearner):
         """Normalised if configured; a constant column has no signal and becomes zero."""
         if not self.config.settings.normalize_advantages:
             return advantages_S
-        if self._is_vector and not self.reduced(torch.tensor(has_signal(advantages_S.numpy()), dtype=torch.float)):
+        if self._is_vector and not self.reduce(torch.tensor(has_signal(advantages_S.numpy()), dtype=torch.float)):
             return torch.zeros_like(advantages_S)
-        return self.whitened(advantages_S)
+        return self.whiten(advantages_S)
 
     # -- critics and novelty ----------------------------------------------------------------------------------------
 
@@ -220,9 +243,9 @@ class WeaveLearner(PPOLearner):
         """Rewards with one more column for novelty: curiosity, and the critics' disagreement."""
         paid = [torch.zeros(rollout.valid.shape) for rollout in rollouts]
         if self._curiosity is not None:
-            paid = self._curiosity.paid(rollouts, paid)
+            paid = self._curiosity.add_reward(rollouts, paid)
         if self._wonder is not None:
-            paid = [one + more for one, more in zip(paid, self._wonder.paid(rollouts, judged), strict=True)]
+            paid = [one + more for one, more in zip(paid, self._wonder.reward(rollouts, judged), strict=True)]
         wide = rewards if self.config.settings.objectives else [reward[..., None] for reward in rewards]
         return [torch.cat([reward, one[..., None]], -1) for reward, one in zip(wide, paid, strict=True)]
 
@@ -301,23 +324,23 @@ class Weave(PPO):
         self.moving = open_moving(settings)
         self._nodes: dict[str, float] = {}
 
-    def errand(self, random: bool) -> Callable[[Any], Brought]:
+    def make_request(self, random: bool) -> Callable[[Any], Brought]:
         """Sampling with the current regions of preferences; those of lost nodes go to the others."""
         if not self.config.settings.objectives:
-            return super().errand(random)
+            return super().make_request(random)
         alive = sorted(self.env_runner_group.healthy_env_runner_ids()) if self.config.num_env_runners else [0]
         sources = {index: self.moving.source(part, len(alive)) for part, index in enumerate(alive)}
-        return partial(steered, random=random, sources=sources)
+        return partial(collect_steered, random=random, sources=sources)
 
-    def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
-        """As in PPO; episodes may also extend the front, and move preferences and multipliers."""
-        super().brought(rollouts, counted)
+    def record_rollouts(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
+        """Count results as PPO does; episodes may also extend the front, and move preferences and multipliers."""
+        super().record_rollouts(rollouts, counted)
         settings = self.config.settings
         self._nodes = nodes(rollouts, settings) if self.config.num_env_runners else {}
         parts = [episode.parts for rollout in rollouts for episode in rollout.episodes]
         if not settings.objectives or not parts:
             return
-        returns_PG = grouped(parts, settings.tree)
+        returns_PG = group_returns(parts, settings.tree)
         self.front.observe(returns_PG)
         warn_of_constants(settings.tree.leaves, [episode.parts for episode in self.window.latest], enough=WINDOW)
         best_G, width_G = self.front.span(len(settings.objectives))
@@ -329,18 +352,18 @@ class Weave(PPO):
         best_G, width_G = self.front.span(len(self.config.settings.objectives))
         return WeaveWork(work.rollouts, work.rate, work.entropy, best_G, width_G, self.moving.multipliers_G)
 
-    def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
+    def metrics_of(self, result: Mapping[str, Any]) -> dict[str, float]:
         """Includes the use of every expert, returns and weights of every objective, and figures of every node."""
-        found = super().measured(result)
+        found = super().metrics_of(result)
         learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
         found |= {name: float(learnt[name]) for name in learnt if name.startswith(Metric.EXPERT_USE.of(""))}
         parts = [episode.parts for episode in self.window.latest if episode.parts]
         tree = self.config.settings.tree
         if parts:
             leaves = np.mean(parts, axis=0)
-            names = grouped(np.mean(parts, axis=0), tree)
+            names = group_returns(np.mean(parts, axis=0), tree)
             found |= by(Metric.RETURN_OBJECTIVE, tree.names, names) | by(Metric.RETURN_OBJECTIVE, tree.leaves, leaves)
-        return found | self.moving.measured() | self._nodes
+        return found | self.moving.metrics() | self._nodes
 
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:

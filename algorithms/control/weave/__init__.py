@@ -1,1 +1,0 @@
-"""WEAVE: several experts, critics and objectives."""

@@ -1,1 +1,0 @@
-"""Language models: construction, low-rank adaptation, vision."""

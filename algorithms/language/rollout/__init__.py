@@ -1,1 +1,0 @@
-"""Runners that play episodes with a token policy."""
