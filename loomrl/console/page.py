@@ -50,9 +50,15 @@ MENU: Mapping[str, Sequence[MenuLink]] = {
     "Serve": (
         MenuLink("/endpoints", "Endpoints"),
         MenuLink("/releases", "Releases"),
+        MenuLink("/verdicts", "Verdicts"),
         MenuLink("/ab", "A/B tests"),
         MenuLink("/monitor", "Monitor"),
+    ),
+    "Learn": (
         MenuLink("/feedback", "Feedback"),
+        MenuLink("/rewards", "Rewards"),
+        MenuLink("/datasets", "Data sets"),
+        MenuLink("/trainings", "Trainings"),
     ),
     "Record": (MenuLink("/explore", "Explore"), MenuLink("/audit", "Audit"), MenuLink("/keys", "Keys")),
 }
