@@ -20,8 +20,8 @@ from loomrl.console.transcript import part_of, series_of, tokens_of
 from loomrl.errors import StoreError
 from loomrl.gym.base import INFO
 from loomrl.gym.catalogue import names
-from loomrl.http.refusal import Refused
-from loomrl.hub.look import glimpses, places_with, siblings_of
+from loomrl.http.site import Refused
+from loomrl.hub.query import glimpses, places_with, siblings_of
 from loomrl.record import word
 from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of
@@ -33,7 +33,7 @@ from loomrl.store.view.trajectory_index import (
     choices,
     count_indexed,
     drop_indexed,
-    indexed_at,
+    find_indexed_at,
     page_of,
 )
 from loomrl.types import End, Trajectory
@@ -220,7 +220,7 @@ def advantage_of(source: Source, found: TrajectoryPlace) -> dict[str, float] | N
     if db is None or found.trajectory.group_size < 2:
         return None
     places = [each.place for each in siblings_of(db, found.place, limit=MOST_SIBLINGS)]
-    attempts = indexed_at(source.index, found.hub, places)
+    attempts = find_indexed_at(source.index, found.hub, places)
     rewards = [attempt.reward for attempt in attempts if attempt.ending != End.FAILED]
     if len(rewards) < 2:
         return None

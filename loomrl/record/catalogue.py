@@ -143,9 +143,9 @@ def _run_as_json(row: RunRow) -> Mapping[str, Any]:
 
 
 def _kinds_of_runs(db: "LoomDB") -> list[str]:
-    from loomrl.store.view.run_list import kinds_of_runs
+    from loomrl.store.view.run_list import list_run_kinds
 
-    return kinds_of_runs(db)
+    return list_run_kinds(db)
 
 
 def _statuses(_: "LoomDB") -> list[str]:
@@ -634,9 +634,9 @@ HIT_RECORDS = Record[HitRow](
 
 
 def _read_quarantine(db: "LoomDB", query: Query) -> "Page[Quarantine]":
-    from loomrl.store.sessions import quarantined
+    from loomrl.store.sessions import list_quarantined
 
-    return Page(quarantined(db, endpoint=query.get("endpoint") or "")[: query.limit])
+    return Page(list_quarantined(db, endpoint=query.get("endpoint") or "")[: query.limit])
 
 
 QUARANTINE_RECORDS = Record["Quarantine"](
