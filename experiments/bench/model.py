@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from loomrl.algorithms.language.batch import Batch, inputs
+from loomrl.algorithms.language.batch import TokenBatch, inputs
 from loomrl.algorithms.language.packing import Sample, UpdateStep, plan_update
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.losses import policy_loss
@@ -120,7 +120,7 @@ def engine_rate(engine: TorchEngine, size: ModelSize, concurrent: int) -> float:
     return size.requests * size.answer / (time.perf_counter() - begun)
 
 
-class Lesson:
+class BenchLesson:
     """Random attempts for one optimizer step, with the ways to learn from them."""
 
     def __init__(self, size: ModelSize) -> None:
@@ -137,7 +137,7 @@ class Lesson:
         """Accumulate the gradients of the step; returns the mean log-probability of its targets."""
         total = 0.0
         for micro_batch in self._step.micro_batches:
-            batch = Batch.of(self._samples, micro_batch, device)
+            batch = TokenBatch.of(self._samples, micro_batch, device)
             logp_K = forward(inputs(batch.packed))["logp_K"]
             clip: Any = SimpleNamespace(low=0.2, high=0.2, dual=None)
             loss_K, _ = policy_loss(logp_K, logp_K.detach(), batch.packed.columns["advantage"], clip=clip)
@@ -156,7 +156,7 @@ class Lesson:
 
 def learner_rate(model: PreTrainedModel, size: ModelSize) -> dict[str, Any]:
     """Tokens per second of whole optimizer steps; on a GPU also the share of its peak, and the peak memory."""
-    lesson = Lesson(size)
+    lesson = BenchLesson(size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     model.train()
 

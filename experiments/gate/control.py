@@ -15,7 +15,7 @@ from loomrl.config.suite import ControlBenchmark, ControlSuite, LoggedReturn, Sm
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
 from loomrl.control.mask import refuse_stuck
 from loomrl.control.memory import MemoryState
-from loomrl.control.play import Acts
+from loomrl.control.play import ActingPolicy
 from loomrl.errors import ConfigError
 from loomrl.experiments.evaluate_control import find_acts
 from loomrl.experiments.gate.cost import memory_of, turns
@@ -82,7 +82,7 @@ def play_control(
     return SuiteResult(tuple(scores), tuple(safety), tuple(costs), snapshots)
 
 
-def _check_logged(rule: LoggedReturn, policy: Acts, db: LoomDB, *, error_rate: float) -> GateCheck:
+def _check_logged(rule: LoggedReturn, policy: ActingPolicy, db: LoomDB, *, error_rate: float) -> GateCheck:
     confidence = 1 - 2 * error_rate  # of both bounds, of which one counts
     found = judge_policy(
         policy, rule.data, db.location, gamma=rule.gamma, greedy=not rule.sampled, confidence=confidence
@@ -90,7 +90,7 @@ def _check_logged(rule: LoggedReturn, policy: Acts, db: LoomDB, *, error_rate: f
     return check_logged(rule, found)
 
 
-def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> PlayedEpisodes:
+def play_once(policy: ActingPolicy, benchmark: ControlBenchmark, *, seed: int) -> PlayedEpisodes:
     """Play each episode of the benchmark once; an environment's exception fails its episodes."""
     played = PlayedEpisodes()
     choice = benchmark.environment
@@ -111,7 +111,7 @@ def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> Played
 
 
 def _wave(
-    policy: Acts, environments: VectorEnv[Any, Any, Any], played: PlayedEpisodes, *, seed: int
+    policy: ActingPolicy, environments: VectorEnv[Any, Any, Any], played: PlayedEpisodes, *, seed: int
 ) -> NDArray[np.float64]:
     """The return of every place's first episode."""
     space = environments.single_observation_space
@@ -139,7 +139,7 @@ def _wave(
     return returns
 
 
-def _begin(policy: Acts, state: MemoryState | None, observations: Any) -> Any:
+def _begin(policy: ActingPolicy, state: MemoryState | None, observations: Any) -> Any:
     """Actions in episodes that begin, by a policy with a state like this one."""
     if state is None:
         return policy.act_batch(observations)
@@ -173,7 +173,7 @@ def _scores(benchmark: ControlBenchmark, played: dict[str, PlayedEpisodes]) -> B
 
 
 def _safety(
-    suite: ControlSuite, benchmark: ControlBenchmark, policy: Acts, played: PlayedEpisodes, seed: int
+    suite: ControlSuite, benchmark: ControlBenchmark, policy: ActingPolicy, played: PlayedEpisodes, seed: int
 ) -> list[GateCheck]:
     rules = suite.safety
     checks = []
@@ -226,7 +226,12 @@ def _forbidden_example(
 
 
 def _smooth(
-    rule: Smoothness, policy: Acts, played: PlayedEpisodes, seen: spaces.Space[Any], acted: spaces.Space[Any], seed: int
+    rule: Smoothness,
+    policy: ActingPolicy,
+    played: PlayedEpisodes,
+    seen: spaces.Space[Any],
+    acted: spaces.Space[Any],
+    seed: int,
 ) -> GateCheck:
     """Repeat observations with noise, after the episodes, and compare the actions."""
     is_bounded = isinstance(acted, spaces.Box) and bool(np.isfinite([acted.low, acted.high]).all())

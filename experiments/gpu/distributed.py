@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.language.sharding import full, shard, whole
-from loomrl.experiments.bench.model import Lesson, ModelSize, build_model, settle, timed
+from loomrl.experiments.bench.model import BenchLesson, ModelSize, build_model, settle, timed
 from loomrl.experiments.gpu.compute import model_size
 
 
@@ -100,7 +100,7 @@ def _steps(size: ModelSize, *, wrap: bool) -> dict[str, Any]:
     module: Any = Sharded(build_model(size).train())
     if wrap:
         shard(module)
-    lesson = Lesson(size)
+    lesson = BenchLesson(size)
     mean_logp = lesson.gradients(module, size.device)
     norm = float(full(torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)))
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-5)

@@ -8,13 +8,14 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from loomrl.console.chart import line_chart
 from loomrl.console.feedback import KINDS, give
-from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.session import Role
-from loomrl.console.source import Source, TrajectoryPlace
+from loomrl.console.page import PAGE, PageRequest, Pages
+from loomrl.console.session import ConsoleRole
+from loomrl.console.source import FoundTrajectory, RecordSource
 from loomrl.console.token import Vocabularies
 from loomrl.console.transcript import part_of, series_of, tokens_of
 from loomrl.errors import StoreError
@@ -23,6 +24,7 @@ from loomrl.gym.catalogue import names
 from loomrl.http.site import Refused
 from loomrl.hub.query import glimpses, places_with, siblings_of
 from loomrl.record import word
+from loomrl.record.catalogue import TRAJECTORY_RECORDS
 from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of
 from loomrl.store.rewards import rewards_of
@@ -53,13 +55,13 @@ def add_to(pages: Pages) -> None:
     """The pages of trajectories."""
     pages.get("/trajectories", _list)
     pages.get("/trajectories/{id:path}", _show)
-    pages.post("/trajectories/{id:path}", _judge, role=Role.RATER)
+    pages.post("/trajectories/{id:path}", _judge, role=ConsoleRole.RATER)
     pages.get("/part", _part)
     pages.get("/tokens.json", _tokens)
     pages.get("/siblings", _siblings)
 
 
-def filter_of(visit: Visit) -> TrajectoryFilter:
+def filter_of(visit: PageRequest) -> TrajectoryFilter:
     """The filter in the address; Refused 400 for a malformed one."""
     equal = {name: visit.query(name)[:500] for name in EQUAL if visit.query(name)}
     visit.choice("source", [each.value for each in Origin])
@@ -76,18 +78,22 @@ def filter_of(visit: Visit) -> TrajectoryFilter:
     return TrajectoryFilter(equal=equal, bounds=bounds)
 
 
-def _list(visit: Visit) -> Response:
+def _list(visit: PageRequest) -> Response:
     source = visit.source
     wanted = filter_of(visit)
     text = visit.query("text")[:500]
     before = visit.whole("before", 0, high=2**62) or None
     keep = (lambda rows: list(_with_text(source, rows, text))) if text else None
     page = page_of(source.index, wanted, before=before, limit=PAGE, keep=keep)
-    rows = _with_first_words(source, page.rows)
+    words = _with_first_words(source, page.rows)
+    first = {(row.hub, row.place): said for row, said in words}
     total = count_indexed(source.index)
     return visit.page(
         "trajectories.html",
-        rows=rows,
+        record=TRAJECTORY_RECORDS,
+        rows=[row for row, _ in words],
+        cells={"success": _success, "begins": lambda _, row: Markup("<bdi>{}</bdi>").format(first[row.hub, row.place])},
+        extra=["begins"],
         next=page.next,
         is_short=len(page.rows) < PAGE and page.next is not None,
         looked=page.looked,
@@ -103,7 +109,13 @@ def _list(visit: Visit) -> Response:
     )
 
 
-def _with_text(source: Source, rows: list[tuple[int, Indexed]], text: str) -> Iterator[tuple[int, Indexed]]:
+def _success(visit: PageRequest, row: Indexed) -> Any:
+    """A mark, a share, or a dash where the attempt is not judged yet."""
+    parts: Any = visit.templates.get_template("parts.html").module
+    return parts.success(row)
+
+
+def _with_text(source: RecordSource, rows: list[tuple[int, Indexed]], text: str) -> Iterator[tuple[int, Indexed]]:
     there: dict[str, set[int]] = {}
     for name in {row.hub for _, row in rows}:
         db = source.hub(name)
@@ -112,7 +124,7 @@ def _with_text(source: Source, rows: list[tuple[int, Indexed]], text: str) -> It
     return ((position, row) for position, row in rows if row.place in there[row.hub])
 
 
-def _with_first_words(source: Source, rows: Sequence[tuple[int, Indexed]]) -> list[tuple[Indexed, str]]:
+def _with_first_words(source: RecordSource, rows: Sequence[tuple[int, Indexed]]) -> list[tuple[Indexed, str]]:
     """The rows whose trajectories are still there, with their first words; the others leave the index."""
     found: dict[tuple[str, int], Trajectory | None] = {}
     for name in {row.hub for _, row in rows}:
@@ -135,7 +147,7 @@ def first_words(trajectory: Trajectory | None) -> str:
     return word.short(said, 110)
 
 
-def place_of(visit: Visit) -> TrajectoryPlace:
+def place_of(visit: PageRequest) -> FoundTrajectory:
     """The trajectory in the path; Refused 404."""
     id = visit.segment("id")
     found = visit.source.find(id)
@@ -144,7 +156,7 @@ def place_of(visit: Visit) -> TrajectoryPlace:
     return found
 
 
-def at_place(visit: Visit) -> TrajectoryPlace:
+def at_place(visit: PageRequest) -> FoundTrajectory:
     """The trajectory at the place in the parameters; Refused 404."""
     hub = visit.query("hub")
     place = visit.whole("place", 0)
@@ -154,7 +166,7 @@ def at_place(visit: Visit) -> TrajectoryPlace:
     return found
 
 
-def _show(visit: Visit) -> Response:
+def _show(visit: PageRequest) -> Response:
     found = place_of(visit)
     db = visit.source.db
     t = found.trajectory
@@ -214,7 +226,7 @@ def _extra(t: Trajectory) -> str:
     return json.dumps(rest, ensure_ascii=False, default=lambda value: f"{type(value).__name__}", indent=1)[:20_000]
 
 
-def advantage_of(source: Source, found: TrajectoryPlace) -> dict[str, float] | None:
+def advantage_of(source: RecordSource, found: FoundTrajectory) -> dict[str, float] | None:
     """The reward against its group: mean, deviation and the advantage that follows; None without siblings."""
     db = source.hub(found.hub)
     if db is None or found.trajectory.group_size < 2:
@@ -229,13 +241,13 @@ def advantage_of(source: Source, found: TrajectoryPlace) -> dict[str, float] | N
     return {"mean": mean, "deviation": deviation, "advantage": found.trajectory.reward.total - mean}
 
 
-def _part(visit: Visit) -> Response:
+def _part(visit: PageRequest) -> Response:
     found = at_place(visit)
     pieces, after = part_of(found.trajectory, visit.whole("from", 0))
     return HTMLResponse(visit.render("pieces.html", found=found, t=found.trajectory, pieces=pieces, after=after))
 
 
-def _tokens(visit: Visit) -> Response:
+def _tokens(visit: PageRequest) -> Response:
     found = at_place(visit)
     begin = visit.whole("from", 0)
     count = visit.whole("count", TOKENS, low=1, high=TOKENS)
@@ -258,7 +270,7 @@ def _tokens(visit: Visit) -> Response:
     )
 
 
-def _siblings(visit: Visit) -> Response:
+def _siblings(visit: PageRequest) -> Response:
     """Two attempts of a group side by side."""
     mine = at_place(visit)
     other = visit.source.at(visit.query("hub"), visit.whole("other", 0))
@@ -302,7 +314,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\s+|\w+|[^\w\s]", text)
 
 
-def _judge(visit: Visit) -> Response:
+def _judge(visit: PageRequest) -> Response:
     """Store feedback on a trajectory under the name of the session's user."""
     found = place_of(visit)
     give(visit, found, visit.form)
