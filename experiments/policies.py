@@ -67,14 +67,14 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
     """The factory that `choice` names, for agents too; torch is imported only for policies with weights."""
     if isinstance(choice, LanguagePolicy):
         from loomrl.inference import policy as inference
-        from loomrl.serving.speech import Speech
+        from loomrl.serving.speech import LanguageServedPolicy
 
         voice = inference.open_voice(choice)
-        return AgentGateway().serving(inference.speakers(voice), Speech(voice), sampling=choice.sampling)
+        return AgentGateway().serving(inference.speakers(voice), LanguageServedPolicy(voice), sampling=choice.sampling)
     if isinstance(choice, OpenAIPolicy):
-        from loomrl.inference.remote.policy import served_policies
+        from loomrl.inference.remote.policy import speakers_on_server
 
-        return AgentGateway().serving(served_policies(choice))
+        return AgentGateway().serving(speakers_on_server(choice))
     return AgentGateway().serving(policy.open_policy(choice))
 
 

@@ -84,7 +84,7 @@ OPENED_IN = {
         "envs/multimodal/canvas.py",
         "envs/multimodal/plot.py",
         "loomrl/inference/vision.py",
-        "loomrl/serving/dialect/image.py",
+        "loomrl/serving/dialect/conversation.py",
     },
     "sympy": set(),
     "matplotlib": {"loomrl/telemetry/plot.py", "experiments/release_picture.py", "experiments/notebook/pipeline.py"},

@@ -29,7 +29,7 @@ from loomrl.gym.guard import act, begin
 from loomrl.gym.preference import Preference, add_preference, preference_of
 from loomrl.inference.chat import as_template, pictures_of
 from loomrl.inference.vision import Vision
-from loomrl.serving.agents import AgentGateway, AgentSessions, Scripted, Speak
+from loomrl.serving.agents import AgentGateway, AgentSessions, ScriptedServedPolicy, Speak
 from loomrl.types import End, Message, Source, Task
 
 AT_ONCE = 8
@@ -85,7 +85,7 @@ class _Oracle:
 
 
 async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Speak) -> tuple[Conversation, ...]:
-    scripted = Scripted(says)
+    scripted = ScriptedServedPolicy(says)
     sessions = AgentSessions(gateway, lambda attempt: scripted)
     attempt = Attempt(id="demonstration", task=task, group="demonstration", source=Source.DEMONSTRATION)
     played = await harness.player(sessions, attempt)

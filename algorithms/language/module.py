@@ -21,7 +21,7 @@ from loomrl.algorithms.language.score import Scores, score
 from loomrl.config import LanguageModel
 from loomrl.errors import ConfigError
 from loomrl.inference.model import open_model, open_tokenizer
-from loomrl.inference.vision import Vision, embedded, features, open_vision
+from loomrl.inference.vision import Vision, embed_with_pictures, features, open_vision
 
 
 class LanguageModule(TorchRLModule):
@@ -162,6 +162,6 @@ def embed_pictures(lm: PreTrainedModel, vision: Vision, batch: Mapping[str, Any]
     pictures = batch["pictures"]
     if pictures:
         row_M, column_M = torch.nonzero((ids_BT == vision.image_token) & batch["shown_BT"], as_tuple=True)
-        return embedded(lm, ids_BT, (row_M, column_M), [vision.seen(picture) for picture in pictures])
+        return embed_with_pictures(lm, ids_BT, (row_M, column_M), [vision.seen(picture) for picture in pictures])
     words_BTH: Tensor = lm.get_input_embeddings()(ids_BT)
     return words_BTH + 0 * features(lm, [vision.nothing]).sum() if torch.is_grad_enabled() else words_BTH

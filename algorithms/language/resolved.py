@@ -10,7 +10,7 @@ from loomrl.artifacts import open_artifacts
 from loomrl.canonical import content_hash
 from loomrl.config import DPO, GRPO, KTO, PPO, RAFT, RLOO, Experiment, LanguageModel, LanguageWeave, Reinforce
 from loomrl.files import scratch
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.model import open_tokenizer
 
 
@@ -24,7 +24,7 @@ def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
 @cache
 def stops_of(origin: Path, *, trust_remote_code: bool) -> frozenset[int]:
     """The tokens that end a turn of this model's."""
-    return Chat(open_tokenizer(origin, trust_remote_code=trust_remote_code)).stop
+    return ChatTemplate(open_tokenizer(origin, trust_remote_code=trust_remote_code)).stop
 
 
 @cache

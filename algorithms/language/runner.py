@@ -24,7 +24,7 @@ from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
 from loomrl.gym.synchronous import PrivateLoop
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import open_tokenizer
 from loomrl.inference.open import Opening, open_engine
@@ -33,7 +33,7 @@ from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.serving.agents import AgentGateway
-from loomrl.serving.speech import Speech
+from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.types import Trajectory
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
         algorithm = self.config.algorithm
         origin = self.config.origin
         trusts = algorithm.model.trust_remote_code
-        self._chat = Chat(
+        self._chat = ChatTemplate(
             open_tokenizer(origin, trust_remote_code=trusts), open_vision(origin, trust_remote_code=trusts)
         )
         self._context = algorithm.model.context
@@ -227,7 +227,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
         if choice.path:
             return self._past(choice)
         voice = Voice(self._hold, self._chat, choice.sampling, self._context)
-        return self._agents.serving(speakers(voice), Speech(voice), sampling=choice.sampling)
+        return self._agents.serving(speakers(voice), LanguageServedPolicy(voice), sampling=choice.sampling)
 
     def _past(self, choice: LanguagePolicy) -> PolicyFactory:
         """The version whose checkpoint has this path below `artifact_url`, on an engine of its own."""

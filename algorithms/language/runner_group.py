@@ -15,10 +15,9 @@ from loomrl.algorithms.language.resolved import Resolved, origin_of
 from loomrl.config import VllmEngineConfig
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import Plan, failure_trajectory
-from loomrl.inference.engine import Completion, Request
+from loomrl.inference.engine import Completion, Request, Statistics
 from loomrl.inference.open import Opening
-from loomrl.inference.torch.engine import Statistics
-from loomrl.inference.vllm.fleet import Fleet, answered, open_fleet
+from loomrl.inference.vllm.fleet import VllmFleet, collect_answers, open_fleet
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
@@ -33,7 +32,7 @@ class RunnerGroup:
     `fleet`: engines that runners share.
     """
 
-    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: Fleet | None = None) -> None:
+    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: VllmFleet | None = None) -> None:
         self._group = group
         self._fleet = fleet
         self._timeout_s = timeout_s
@@ -124,13 +123,13 @@ class RunnerGroup:
         The returned function waits for the answers; the request itself does not interrupt the runners.
         """
         if self._fleet is not None:
-            engines = self._fleet.asked()
+            engines = self._fleet.request_statistics()
             return lambda: _sum_work([engines()])
         if self._group.num_remote_env_runners() == 0:
             local = [self._group.local_env_runner.engine.statistics]
             return lambda: _sum_work(local)
         asked = [self.actors[id].apply.remote(_statistics) for id in self._group.healthy_env_runner_ids()]
-        return lambda: _sum_work(answered(asked))
+        return lambda: _sum_work(collect_answers(asked))
 
     def _deal(self, plans: Sequence[Plan]) -> dict[str, Trajectory] | None:
         """Trajectories by id of the plans, dealt to all living runners; None if none lives."""
@@ -268,7 +267,7 @@ def _nothing(runner: Any) -> None:
     """Does nothing: shared engines refuse by themselves."""
 
 
-def open_shared_engines(resolved: Resolved) -> Fleet | None:
+def open_shared_engines(resolved: Resolved) -> VllmFleet | None:
     """The shared engines, ready to answer; None if every runner opens its own."""
     experiment = resolved.experiment
     algorithm = resolved.algorithm

@@ -177,7 +177,7 @@ def _open_factory(choice: str) -> PolicyFactory:
 
         return open_language(policy)
     if isinstance(policy, OpenAIPolicy):
-        from loomrl.inference.remote.policy import served_policies
+        from loomrl.inference.remote.policy import speakers_on_server
 
-        return served_policies(policy)
+        return speakers_on_server(policy)
     return open_policy(policy)

@@ -276,10 +276,10 @@ def _is_child(pid: int, ancestor: int) -> bool:
 
 
 async def _engine_alone(folder: Path, count: int, tokens: int) -> tuple[float, float]:
-    from loomrl.inference.chat import Chat
+    from loomrl.inference.chat import ChatTemplate
     from loomrl.types import Message
 
-    chat = Chat(open_tokenizer(folder))
+    chat = ChatTemplate(open_tokenizer(folder))
     engine = TorchEngine(open_model(folder), slots=64, context=1024)
     firsts: list[float] = []
 

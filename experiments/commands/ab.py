@@ -11,7 +11,7 @@ from loomrl.errors import ConfigError
 from loomrl.experiments.commands.face import nouns, open_face_store, without
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit, table
-from loomrl.record.catalogue import AB_TESTS, ab_as_json, ab_state
+from loomrl.record.catalogue import AB_TEST_RECORDS, ab_as_json, ab_state
 
 if TYPE_CHECKING:
     from loomrl.release.ab import Result
@@ -86,7 +86,7 @@ def _show(
     emit({**ab_as_json(test), **as_data(result)}, show=lambda console: _render(test, result, console))
 
 
-add_list(app, AB_TESTS, show=_show)
+add_list(app, AB_TEST_RECORDS, show=_show)
 
 
 @app.command()

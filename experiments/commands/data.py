@@ -15,7 +15,7 @@ from loomrl.experiments.commands.face import Limit, face, nouns, open_face_store
 from loomrl.experiments.commands.listing import add_list, read_list, render_list
 from loomrl.experiments.commands.output import emit, table
 from loomrl.record import word
-from loomrl.record.catalogue import ARCHIVES, DATASETS, dataset_as_json
+from loomrl.record.catalogue import ARCHIVE_RECORDS, DATASET_RECORDS, dataset_as_json
 
 if TYPE_CHECKING:
     from loomrl.store.datasets import Dataset
@@ -143,7 +143,7 @@ def _show(
     emit(whole, show=render)
 
 
-add_list(data, DATASETS, show=_show)
+add_list(data, DATASET_RECORDS, show=_show)
 
 
 @data.command()
@@ -152,16 +152,16 @@ def archives(
     read: Annotated[bool, typer.Option("--read", help="Print the conversations in them, oldest first.")] = False,
     since: Day = None,
     until: Day = None,
-    limit: Limit = ARCHIVES.limit,
+    limit: Limit = ARCHIVE_RECORDS.limit,
 ) -> None:
     """List the archived files of an endpoint, whose trajectories have left its hub; or read them."""
     if not read:
         if since or until:
             raise ConfigError("--since and --until choose conversations: add --read.")
-        listing = read_list(ARCHIVES, {"endpoint": endpoint}, limit=limit)
-        emit(listing.as_json, show=lambda console: render_list(ARCHIVES, listing, console))
+        listing = read_list(ARCHIVE_RECORDS, {"endpoint": endpoint}, limit=limit)
+        emit(listing.as_json, show=lambda console: render_list(ARCHIVE_RECORDS, listing, console))
         return
-    from loomrl.serving.retention.file import conversation, read_archive
+    from loomrl.serving.retention.archive import conversation, read_archive
 
     bounds = {
         name: day.replace(tzinfo=UTC).timestamp()

@@ -13,7 +13,7 @@ from loomrl.experiments.commands.face import Who, nouns, open_face_store
 from loomrl.experiments.commands.listing import add_list, read_list, render_list
 from loomrl.experiments.commands.output import emit, table
 from loomrl.record import word
-from loomrl.record.catalogue import ENDPOINTS, HITS, QUARANTINE, arms_text
+from loomrl.record.catalogue import ENDPOINT_RECORDS, HIT_RECORDS, QUARANTINE_RECORDS, arms_text
 
 if TYPE_CHECKING:
     from loomrl.store.endpoints import Endpoint
@@ -55,7 +55,7 @@ def _show_endpoint(
     emit(result, show=render)
 
 
-add_list(endpoints, ENDPOINTS, show=_show_endpoint)
+add_list(endpoints, ENDPOINT_RECORDS, show=_show_endpoint)
 
 
 @endpoints.command("set")
@@ -143,12 +143,12 @@ def monitor(
 ) -> None:
     """Count the hits of the monitor's rules by arm and version, and list the sessions in quarantine."""
     filters = {"endpoint": endpoint}
-    hits = read_list(HITS, filters, limit=HITS.limit)
-    held = read_list(QUARANTINE, filters, limit=QUARANTINE.limit)
+    hits = read_list(HIT_RECORDS, filters, limit=HIT_RECORDS.limit)
+    held = read_list(QUARANTINE_RECORDS, filters, limit=QUARANTINE_RECORDS.limit)
 
     def render(console: Console) -> None:
-        render_list(HITS, hits, console)
-        render_list(QUARANTINE, held, console)
+        render_list(HIT_RECORDS, hits, console)
+        render_list(QUARANTINE_RECORDS, held, console)
 
     emit({**hits.as_json, **held.as_json}, show=render)
 

@@ -17,18 +17,18 @@ from rich.console import Console
 from loomrl.experiments.commands.face import Limit, Who, face, nouns, open_face_store
 from loomrl.experiments.commands.listing import add_list, read_list, render_list
 from loomrl.experiments.commands.output import emit
-from loomrl.record.catalogue import FEEDBACK, QUESTIONS
+from loomrl.record.catalogue import FEEDBACK_RECORDS, QUESTION_RECORDS
 
 app = nouns("Feedback on served answers, and questions that wait for a person.")
-add_list(app, FEEDBACK)
+add_list(app, FEEDBACK_RECORDS)
 Trajectory = Annotated[str, typer.Argument(help="Id of a session, which is its trajectory's too.")]
 
 
 @app.command()
-def questions(limit: Limit = QUESTIONS.limit) -> None:
+def questions(limit: Limit = QUESTION_RECORDS.limit) -> None:
     """List the questions that wait for a person's answer, oldest first."""
-    listing = read_list(QUESTIONS, {}, limit=limit)
-    emit(listing.as_json, show=lambda console: render_list(QUESTIONS, listing, console))
+    listing = read_list(QUESTION_RECORDS, {}, limit=limit)
+    emit(listing.as_json, show=lambda console: render_list(QUESTION_RECORDS, listing, console))
 
 
 @app.command()
@@ -117,16 +117,15 @@ def _store_feedback(body: dict[str, Any]) -> dict[str, Any]:
     """Store it as an administrator's, with the gateway's own checks."""
     from loomrl.errors import StoreError
     from loomrl.serving.dialect.openai import message_of
-    from loomrl.serving.door import Caller
-    from loomrl.serving.feedback.intake import Hubs, Intake
-    from loomrl.serving.feedback.told import read_told
+    from loomrl.serving.feedback.intake import EndpointHubs, FeedbackIntake, read_feedback_body
     from loomrl.serving.refusal import Refusal
+    from loomrl.serving.request import Caller
     from loomrl.store.endpoints import list_endpoints
 
     with open_face_store() as db:
-        intake = Intake(db, Hubs(face().store, [each.name for each in list_endpoints(db)]))
+        intake = FeedbackIntake(db, EndpointHubs(face().store, [each.name for each in list_endpoints(db)]))
         try:
-            return asdict(intake.take(read_told(body), caller=Caller(key="", is_admin=True)))
+            return asdict(intake.take(read_feedback_body(body), caller=Caller(key="", is_admin=True)))
         except Refusal as refusal:
             raise StoreError(message_of(refusal)) from None
         finally:

@@ -10,7 +10,7 @@ from rich.console import Console
 from loomrl.experiments.commands.face import RUN, open_face_store, verb
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import beginning, emit, table
-from loomrl.record.catalogue import VERDICTS, verdict_as_json
+from loomrl.record.catalogue import VERDICT_RECORDS, verdict_as_json
 
 if TYPE_CHECKING:
     from loomrl.store.verdicts import StoredVerdict
@@ -71,7 +71,7 @@ def _show(
     _print_verdict(verdict)
 
 
-add_list(app, VERDICTS, show=_show)
+add_list(app, VERDICT_RECORDS, show=_show)
 
 
 @app.command()

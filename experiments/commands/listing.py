@@ -11,7 +11,7 @@ from rich.console import Console
 from loomrl.errors import ConfigError
 from loomrl.experiments.commands.face import LIST, face, open_face_store
 from loomrl.experiments.commands.output import emit, table
-from loomrl.record.declaration import RIGHT, Query, Record
+from loomrl.record.declaration import Query, Record
 
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
@@ -64,7 +64,7 @@ def read_list(record: Record[Any], filters: Mapping[str, str], *, limit: int) ->
 
 def render_list(record: Record[Any], listing: Listing, console: Console) -> None:
     """A table, or what to do where there is nothing."""
-    columns = [f"{each.name}>" if each.form in RIGHT else each.name for each in record.columns]
+    columns = [f"{each.name}>" if each.is_right else each.name for each in record.columns]
     console.print(table("", columns, listing.cells) if listing.cells else f"{record.none} (store: {face().store})")
 
 

@@ -13,7 +13,7 @@ from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit, table
 from loomrl.observability.log import teller
 from loomrl.record import word
-from loomrl.record.catalogue import TRAININGS, training_as_json
+from loomrl.record.catalogue import TRAINING_RECORDS, training_as_json
 
 if TYPE_CHECKING:
     from loomrl.config.loop import LoopExperiment
@@ -134,7 +134,7 @@ def _show(
     emit({"job": training_as_json(rows[-1]), "log": [training_as_json(job) for job in rows]}, show=render)
 
 
-add_list(app, TRAININGS, show=_show)
+add_list(app, TRAINING_RECORDS, show=_show)
 
 
 @app.command()

@@ -9,12 +9,12 @@ from rich.console import Console
 from loomrl.experiments.commands.face import face, nouns, open_face_store
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit
-from loomrl.record.catalogue import KEYS, PEOPLE
+from loomrl.record.catalogue import KEY_RECORDS, PEOPLE_RECORDS
 
 keys = nouns("Create, list and revoke the keys of callers and of people.")
 people = nouns("Keep people's calls off the record, or delete what is on record of a person.")
-add_list(keys, KEYS)
-add_list(people, PEOPLE)
+add_list(keys, KEY_RECORDS)
+add_list(people, PEOPLE_RECORDS)
 DAY_S = 86_400.0
 OfEndpoint = Annotated[str, typer.Option("--endpoint", help="The endpoint's name.")]
 
@@ -87,7 +87,7 @@ def forget(
     """
     from loomrl.config import HubConfig
     from loomrl.errors import ConfigError, unknown
-    from loomrl.serving.archive import open_endpoint_hub
+    from loomrl.hub.open import open_endpoint_hub
     from loomrl.serving.retention import erasure
     from loomrl.store.endpoints import list_endpoints
     from loomrl.store.sessions import opt_out

@@ -12,7 +12,7 @@ from rich.console import Console
 from loomrl.experiments.commands.face import RUN, Who, Why, face, open_face_store, verb, without
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit, print_json
-from loomrl.record.catalogue import RELEASES, release_as_json
+from loomrl.record.catalogue import RELEASE_RECORDS, release_as_json
 
 if TYPE_CHECKING:
     from loomrl.release.ledger import Release
@@ -95,7 +95,7 @@ def _show(
     emit(look_as_json(look, rows), show=lambda console: console.print(render(look, rows)))
 
 
-add_list(app, RELEASES, show=_show)
+add_list(app, RELEASE_RECORDS, show=_show)
 
 
 WORDS = {

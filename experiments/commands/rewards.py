@@ -16,7 +16,7 @@ from rich.console import Console
 from loomrl.experiments.commands.face import face, nouns, open_face_store
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit, table
-from loomrl.record.catalogue import REWARDS
+from loomrl.record.catalogue import REWARD_RECORDS
 
 if TYPE_CHECKING:
     from loomrl.config import RewardPipeline
@@ -96,7 +96,7 @@ def _show(
     emit({"trajectory": trajectory, "rewards": [asdict(one) for one in found]}, show=render)
 
 
-add_list(app, REWARDS, show=_show)
+add_list(app, REWARD_RECORDS, show=_show)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from loomrl.experiments.commands.face import Who, Why, nouns, open_face_store, w
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit, table
 from loomrl.record import word
-from loomrl.record.catalogue import POLICIES, RUNS, headlines_of
+from loomrl.record.catalogue import POLICY_RECORDS, RUN_RECORDS, headlines_of
 
 runs = nouns("List, show and stop runs: trainings, evaluations, sweeps.")
 policies = nouns("List and show policy versions, copy them out, delete old ones.")
@@ -54,7 +54,7 @@ def _show_run(
     emit(asdict(found), show=lambda console: console.print(table("", ("", ""), about.items())))
 
 
-add_list(runs, RUNS, show=_show_run)
+add_list(runs, RUN_RECORDS, show=_show_run)
 
 
 @runs.command()
@@ -97,7 +97,7 @@ def _show_policy(
     emit(found, show=render)
 
 
-add_list(policies, POLICIES, show=_show_policy)
+add_list(policies, POLICY_RECORDS, show=_show_policy)
 
 
 def _render_lineage(found: Mapping[str, Any], console: Console) -> None:

@@ -15,7 +15,7 @@ from loomrl.errors import ConfigError
 from loomrl.experiments.commands.face import Limit, open_face_store, without
 from loomrl.experiments.commands.listing import read_list, render_list
 from loomrl.experiments.commands.output import emit, table
-from loomrl.record.catalogue import EVENTS, EventRow, event_as_json
+from loomrl.record.catalogue import EVENT_RECORDS, EventRow, event_as_json
 
 PACE_S = 1.0
 MONITORING = "monitoring"
@@ -113,9 +113,9 @@ def _check_cluster_files(files: Sequence[Path], crds: Sequence[Path]) -> None:
 
 
 def events(
-    kind: Annotated[str | None, typer.Option(help=EVENTS.filters[0].about)] = None,
-    subject: Annotated[str | None, typer.Option(help=EVENTS.filters[1].about)] = None,
-    limit: Limit = EVENTS.limit,
+    kind: Annotated[str | None, typer.Option(help=EVENT_RECORDS.filters[0].about)] = None,
+    subject: Annotated[str | None, typer.Option(help=EVENT_RECORDS.filters[1].about)] = None,
+    limit: Limit = EVENT_RECORDS.limit,
     after: Annotated[
         int | None, typer.Option(min=0, help="Print all events behind this position as lines of JSON, oldest first.")
     ] = None,
@@ -130,8 +130,8 @@ def events(
         return
     if follow:
         raise ConfigError("--follow: say from where, such as --after 0.")
-    listing = read_list(EVENTS, {"kind": kind or "", "subject": subject or ""}, limit=limit)
-    emit(listing.as_json, show=lambda console: render_list(EVENTS, listing, console))
+    listing = read_list(EVENT_RECORDS, {"kind": kind or "", "subject": subject or ""}, limit=limit)
+    emit(listing.as_json, show=lambda console: render_list(EVENT_RECORDS, listing, console))
 
 
 def _follow_events(after: int, kind: str | None, subject: str | None, *, follow: bool) -> None:

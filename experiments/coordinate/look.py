@@ -26,8 +26,8 @@ from loomrl.experiments.gate.party import Parties, Party, party_of, standing_ver
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.feedback.content import Contents
 from loomrl.hub.hub import Hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.release.controller import Clock
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import read_rows

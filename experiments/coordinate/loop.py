@@ -36,10 +36,9 @@ from loomrl.experiments.data import frozen
 from loomrl.experiments.data import settled as with_parent
 from loomrl.feedback.reward.judging import Judging, open_judging
 from loomrl.hub.hub import Hub
-from loomrl.hub.open import open_hub
+from loomrl.hub.open import open_endpoint_hub, open_hub
 from loomrl.load import dump
 from loomrl.release.ledger import COORDINATOR, draft_of, first_row
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.retention.checkpoint import age_checkpoints
 from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there

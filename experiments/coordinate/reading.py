@@ -11,7 +11,7 @@ from loomrl.coordinator.ledger import find_job
 from loomrl.coordinator.report import MADE, daily, find_report
 from loomrl.errors import ConfigError, did_you_mean, there_are
 from loomrl.experiments.coordinate.look import Observer
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.events import EVENTS

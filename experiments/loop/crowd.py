@@ -18,7 +18,7 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI, NotFoundErro
 from loomrl.feedback.client import FeedbackClient, FeedbackError
 from loomrl.gym.curriculum import HELD_OUT_SEEDS, TaskDraw
 from loomrl.gym.task_mixture import TaskMixture
-from loomrl.serving.door import SESSION_HEADER
+from loomrl.serving.request import SESSION_HEADER
 
 Honesty = Literal["honest", "shuffled", "flipped"]
 """What is said of an answer: as it is judged; what was judged of another answer; the opposite."""

@@ -7,7 +7,7 @@ from typing import Any
 from loomrl.bus.agent import hub_name, known_agents
 from loomrl.hub.beside import run_hubs
 from loomrl.hub.glance import Glance, glance, read_glances, trajectory_ids
-from loomrl.serving.retention.file import exists, ids_in, read_payloads
+from loomrl.serving.retention.archive import exists, ids_in, read_payloads
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import ArchiveFile, list_files
 from loomrl.store.db import is_there, neighbours

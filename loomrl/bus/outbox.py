@@ -19,7 +19,7 @@ from loomrl.config import HubConfig
 from loomrl.errors import EventError
 from loomrl.feedback.reward.pipeline import as_event
 from loomrl.hub.hub import Hub, Selection
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import list_endpoints
 from loomrl.store.events import EVENTS, Event

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loomrl.canonical import as_uuid
-from loomrl.serving.wording import Reader
+from loomrl.serving.wording import CallReader
 from loomrl.types import End, Message, Trajectory, Turn
 
 Data = Mapping[str, Any]
@@ -129,7 +129,7 @@ def _observation(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def _action(turn: Turn) -> dict[str, Any]:
-    reader = Reader()
+    reader = CallReader()
     reader.add(turn.action)
     reader.end()
     if not reader.calls:

@@ -2,49 +2,40 @@
 
 import time
 
+from markupsafe import Markup
 from starlette.responses import Response
 
+from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
-from loomrl.store.events import EVENTS
-from loomrl.store.keys import KEYS, SCOPES, create_key, revoke_key
-from loomrl.store.log import to_json
+from loomrl.record.catalogue import EVENT_RECORDS, KEY_RECORDS, EventRow
+from loomrl.store.keys import KEYS, SCOPES, Key, create_key, revoke_key
 
-PAGE = 50
 DAY_S = 86_400.0
+AUDIT = ListPage[EventRow](path="/audit", title="Audit", record=EVENT_RECORDS, live="")
+
+
+def _revocation(visit: Visit, key: Key) -> Markup:
+    """The button that revokes a key."""
+    return Markup(visit.render("revoke.html", key=key)) if key.holds(time.time()) else Markup("")
+
+
+KEY_LIST = ListPage[Key](
+    path="/keys", title="Keys", record=KEY_RECORDS, cells={"revoke": _revocation}, template="keys.html", role=Role.ADMIN
+)
 
 
 def add_to(pages: Pages) -> None:
     """The pages of the record."""
-    pages.get("/audit", _audit)
+    AUDIT.add_to(pages)
     pages.get("/keys", _keys, role=Role.ADMIN)
     pages.post("/keys", _create, role=Role.ADMIN)
     pages.post("/keys/revoke", _revoke, role=Role.ADMIN)
 
 
-def _audit(visit: Visit) -> Response:
-    db = visit.source.db
-    kind = visit.query("kind")[:100]
-    subject = visit.query("subject")[:500]
-    before = visit.whole("before", 0) or None
-    found = EVENTS.recent(db, before=before, limit=PAGE, kind=kind or None, subject=subject or None)
-    kinds = EVENTS.kinds(db)
-    return visit.page(
-        "audit.html",
-        events=[(position, event, to_json(dict(event.data), what="event")) for position, event in found],
-        next=found[-1][0] if len(found) == PAGE else None,
-        kind=kind,
-        subject=subject,
-        kinds=sorted({*kinds, *(name.partition(".")[0] for name in kinds)}),
-        position=EVENTS.last(db),
-    )
-
-
 def _keys(visit: Visit, fresh: str = "") -> Response:
-    db = visit.source.db
-    keys = KEYS.latest(db, limit=200)
-    return visit.page("keys.html", keys=keys, scopes=SCOPES, fresh=fresh, now=time.time(), position=EVENTS.last(db))
+    return KEY_LIST.show(visit, fresh=fresh, scopes=SCOPES)
 
 
 def _create(visit: Visit) -> Response:

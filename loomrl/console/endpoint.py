@@ -9,12 +9,14 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from loomrl.console.chart import line_chart, share_bar
+from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
+from loomrl.record.catalogue import AB_TEST_RECORDS, ENDPOINT_RECORDS, EndpointRow, ab_state
 from loomrl.release.ab import Reading
 from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
-from loomrl.store.endpoints import ENDPOINTS, Arm, list_endpoints
+from loomrl.store.endpoints import ENDPOINTS, Arm
 from loomrl.store.endpoints import Role as ArmRole
 from loomrl.store.events import EVENTS
 from loomrl.store.observations import Observation, latest_observations, read_observations
@@ -29,28 +31,29 @@ HITS = 1000
 MOST_ROWS = 20_000
 
 
+def shares_of(arms: Iterable[Arm]) -> Any:
+    """The arms' shares as a bar."""
+    return share_bar([(f"k-{arm.role.value}", arm.share) for arm in arms if arm.role is not ArmRole.SHADOW])
+
+
+ENDPOINT_LIST = ListPage[EndpointRow](
+    path="/endpoints",
+    title="Endpoints",
+    record=ENDPOINT_RECORDS,
+    live="endpoint,release,ab",
+    cells={"traffic": lambda _, row: shares_of(row.endpoint.arms)},
+)
+
+
 def add_to(pages: Pages) -> None:
     """The pages of endpoints."""
-    pages.get("/endpoints", _list)
+    ENDPOINT_LIST.add_to(pages)
     pages.get("/endpoints/{name}", _show)
-    pages.get("/ab", _tests)
+    ListPage(path="/ab", title="A/B tests", record=AB_TEST_RECORDS, live="ab").add_to(pages)
     pages.get("/ab/{name}", _test)
     pages.post("/ab/{name}", _stop, role=Role.OPERATOR)
     pages.get("/monitor", _monitor)
     pages.post("/monitor/free", _free, role=Role.OPERATOR)
-
-
-def _list(visit: Visit) -> Response:
-    db = visit.source.db
-    live = Counter((row.endpoint, str(row.role)) for row in live_replicas(db))
-    found = list_endpoints(db)
-    rows = [(each, shares_of(each.arms), live[each.name, "policy"], live[each.name, "gateway"]) for each in found]
-    return visit.page("endpoints.html", rows=rows, position=EVENTS.last(db))
-
-
-def shares_of(arms: Iterable[Arm]) -> Any:
-    """The arms' shares as a bar."""
-    return share_bar([(f"k-{arm.role.value}", arm.share) for arm in arms if arm.role is not ArmRole.SHADOW])
 
 
 def _show(visit: Visit) -> Response:
@@ -110,16 +113,6 @@ def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[
     ]
 
 
-def _tests(visit: Visit) -> Response:
-    now = time.time()
-    tests = [(each, _phase(each, now)) for each in list_tests(visit.source.db)]
-    return visit.page("tests.html", tests=tests, position=EVENTS.last(visit.source.db))
-
-
-def _phase(test: AbTest, now: float) -> str:
-    return "open" if test.is_running(now) else "stopped"
-
-
 def _find_test(visit: Visit) -> AbTest:
     name = visit.segment("name")
     if name not in {each.name for each in list_tests(visit.source.db)}:
@@ -137,11 +130,10 @@ def _test(visit: Visit) -> Response:
         reading.observe(each for _, each in batch if test.until is None or each.at <= test.until)
         after = batch[-1][0]
         rows += len({position for position, _ in batch})
-    now = time.time()
     return visit.page(
         "test.html",
         test=test,
-        phase=_phase(test, now),
+        phase=ab_state(test),
         result=reading.result(),
         is_whole=rows < MOST_ROWS,
         can_stop=test.phase is not Phase.STOPPED,

@@ -7,25 +7,24 @@ from typing import Any
 
 from starlette.responses import Response
 
+from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.console.source import Place
 from loomrl.errors import StoreError
 from loomrl.http.refusal import Refused
+from loomrl.record.catalogue import DATASET_RECORDS, FEEDBACK_RECORDS, REWARD_RECORDS, TRAINING_RECORDS
 from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.serving.dialect.openai import message_of
-from loomrl.serving.door import Caller
-from loomrl.serving.feedback.intake import Hubs, Intake
-from loomrl.serving.feedback.told import MOST_STARS, Told, read_told
+from loomrl.serving.feedback.intake import MOST_STARS, EndpointHubs, FeedbackEntry, FeedbackIntake, read_feedback_body
 from loomrl.serving.refusal import Refusal
+from loomrl.serving.request import Caller
 from loomrl.store.endpoints import list_endpoints
-from loomrl.store.events import EVENTS
-from loomrl.store.feedback import FEEDBACK, append_feedback, feedback_of
+from loomrl.store.feedback import append_feedback, feedback_of
 from loomrl.store.judgements import answer, waiting
 from loomrl.store.view.trajectory_index import TrajectoryFilter, page_of
 from loomrl.types import Feedback
 
-PAGE = 30
 TO_RATE = 8
 LOOKED_AT = 200
 STARS = tuple(f"stars {count}" for count in range(1, MOST_STARS + 1))
@@ -34,24 +33,37 @@ SERVED = "endpoint-"
 
 
 def add_to(pages: Pages) -> None:
-    """The inbox."""
+    """The inbox, and what comes of feedback."""
     pages.get("/feedback", _inbox)
+    ListPage(path="/rewards", title="Rewards", record=REWARD_RECORDS, live="reward").add_to(pages)
+    ListPage(path="/datasets", title="Data sets", record=DATASET_RECORDS, live="dataset").add_to(pages)
+    ListPage(path="/trainings", title="Trainings of the loop", record=TRAINING_RECORDS, live="job").add_to(pages)
     pages.post("/feedback/answer", _answer, role=Role.RATER)
     pages.post("/feedback/choose", _choose, role=Role.RATER)
 
 
 def _inbox(visit: Visit) -> Response:
     db = visit.source.db
-    before = visit.whole("before", 0) or None
-    given = FEEDBACK.recent(db, before=before, limit=PAGE)
+    page = GIVEN.read(visit)
     return visit.page(
         "feedback.html",
         questions=waiting(db, now=time.time(), limit=20),
         to_rate=_to_rate(visit),
-        given=[one for _, one in given],
-        next=given[-1][0] if len(given) == PAGE else None,
-        position=EVENTS.last(db),
+        rows=page.rows,
+        next=page.next,
+        **GIVEN.context(visit),
     )
+
+
+def _opinion(visit: Visit, row: Feedback) -> Any:
+    """A thumb, stars, or a number."""
+    parts: Any = visit.templates.get_template("parts.html").module
+    return parts.opinion(row.kind, row.value)
+
+
+GIVEN = ListPage[Feedback](
+    path="/feedback", title="Feedback", record=FEEDBACK_RECORDS, live="feedback,judgement", cells={"value": _opinion}
+)
 
 
 def _to_rate(visit: Visit) -> list[tuple[Place, list[tuple[str, str]]]]:
@@ -97,7 +109,7 @@ def give(visit: Visit, place: Place, form: Any) -> None:
     if place.hub.startswith(SERVED):
         take(visit, body)
         return
-    append_feedback(visit.source.db, [_said(visit, read_told(body))])
+    append_feedback(visit.source.db, [_said(visit, read_feedback_body(body))])
 
 
 def opinion(kind: str, text: str = "") -> dict[str, Any]:
@@ -114,14 +126,18 @@ def opinion(kind: str, text: str = "") -> dict[str, Any]:
 def take(visit: Visit, body: dict[str, Any]) -> None:
     """Feedback on a served session, in the form that the gateway takes."""
     db = visit.source.db
-    with closing(Intake(db, Hubs(visit.source.url, [each.name for each in list_endpoints(db)]))) as intake:
+    with closing(
+        FeedbackIntake(db, EndpointHubs(visit.source.url, [each.name for each in list_endpoints(db)]))
+    ) as intake:
         try:
-            intake.take(read_told(body, key=f"{visit.who}-{uuid.uuid4().hex}"), caller=Caller(key="", is_admin=True))
+            intake.take(
+                read_feedback_body(body, key=f"{visit.who}-{uuid.uuid4().hex}"), caller=Caller(key="", is_admin=True)
+            )
         except Refusal as refusal:
             raise Refused(400, message_of(refusal)) from None
 
 
-def _said(visit: Visit, told: Told) -> Feedback:
+def _said(visit: Visit, told: FeedbackEntry) -> Feedback:
     redaction = Redaction(PatternRedactor())
     return Feedback(
         id=f"fb-{uuid.uuid4().hex}",

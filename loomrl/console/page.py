@@ -50,9 +50,15 @@ MENU: Mapping[str, Sequence[Link]] = {
     "Serve": (
         Link("/endpoints", "Endpoints"),
         Link("/releases", "Releases"),
+        Link("/verdicts", "Verdicts"),
         Link("/ab", "A/B tests"),
         Link("/monitor", "Monitor"),
+    ),
+    "Learn": (
         Link("/feedback", "Feedback"),
+        Link("/rewards", "Rewards"),
+        Link("/datasets", "Data sets"),
+        Link("/trainings", "Trainings"),
     ),
     "Record": (Link("/explore", "Explore"), Link("/audit", "Audit"), Link("/keys", "Keys")),
 }

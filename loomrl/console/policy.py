@@ -10,18 +10,20 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import Response
 
-from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.run import changed, evaluation_row, place_as, place_in
+from loomrl.console.listing import ListPage
+from loomrl.console.page import Pages, Visit
+from loomrl.console.run import changed, evaluation_row
 from loomrl.http.refusal import Refused
 from loomrl.record import word
+from loomrl.record.catalogue import POLICY_RECORDS, PolicyRow
 from loomrl.store import LoomDB
 from loomrl.store.deployments import DEPLOYMENTS
 from loomrl.store.events import EVENTS
 from loomrl.store.policies import EVALUATIONS, Evaluation
 from loomrl.store.runs import POLICIES, RUNS
 from loomrl.store.verdicts import VERDICTS
-from loomrl.store.view.policy_list import ancestors_of, children_of, evaluations_of, page_of_policies
-from loomrl.types import PolicyVersion, Stage
+from loomrl.store.view.policy_list import ancestors_of, children_of, evaluations_of
+from loomrl.types import PolicyVersion
 
 ABOVE = 5
 BELOW = 12
@@ -34,30 +36,24 @@ MARGIN = 12.0
 
 def add_to(pages: Pages) -> None:
     """The pages of policies."""
-    pages.get("/policies", _list)
+    POLICY_LIST.add_to(pages)
     pages.get("/policies/{id:path}", _show)
     pages.get("/compare", _compare)
 
 
-def _list(visit: Visit) -> Response:
-    db = visit.source.db
-    run = visit.query("run")[:300]
-    stage = visit.choice("stage", [stage.value for stage in Stage])
-    after = place_in(visit.query("after"))
-    if after is not None and not isinstance(after[0], int | float):
-        raise Refused(400, "after= is no place in this list. Begin with the first page.")
-    page = page_of_policies(db, run=run, stage=stage, after=after, limit=PAGE)
-    judged = evaluations_of(db, [each.id for each in page.policies])
-    rows = [(each, evaluation_row(judged[each.id]) if each.id in judged else None) for each in page.policies]
-    return visit.page(
-        "policies.html",
-        rows=rows,
-        run=run,
-        stage=stage,
-        stages=[stage.value for stage in Stage],
-        next=None if page.next is None else place_as(page.next),
-        position=EVENTS.last(db),
-    )
+def _interval(_: Visit, row: PolicyRow) -> Any:
+    """The latest evaluation as a picture."""
+    return "" if row.evaluation is None else evaluation_row(row.evaluation)["picture"]
+
+
+POLICY_LIST = ListPage[PolicyRow](
+    path="/policies",
+    title="Policies",
+    record=POLICY_RECORDS,
+    live="policy,evaluation",
+    cells={"interval": _interval},
+    template="policies.html",
+)
 
 
 def policy_at(visit: Visit, id: str) -> PolicyVersion:

@@ -12,17 +12,19 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from loomrl.console.chart import figure
+from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.http.refusal import Refused
 from loomrl.record import word
+from loomrl.record.catalogue import RELEASE_RECORDS, VERDICT_RECORDS
 from loomrl.release.controller import Look, Moment, Observer, past
 from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, evidence_as_json, tell
 from loomrl.release.passage import Word, parse_word, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
-from loomrl.store.releases import RELEASES, ReleaseRow, list_releases, read_release
+from loomrl.store.releases import RELEASES, ReleaseRow, read_release
 from loomrl.store.verdicts import VERDICTS, StoredVerdict, approve_verdict
 
 LIMIT = 100
@@ -64,22 +66,13 @@ _watch = Watch()
 
 def add_to(pages: Pages) -> None:
     """The pages of releases, and of the gate's verdicts."""
-    pages.get("/releases", _list)
+    ListPage(path="/releases", title="Releases", record=RELEASE_RECORDS, live="release,verdict").add_to(pages)
+    ListPage(path="/verdicts", title="Verdicts of the gate", record=VERDICT_RECORDS, live="verdict").add_to(pages)
     pages.get("/releases/{release}", _show)
     pages.get("/releases/{release}/evidence", _evidence)
     pages.post("/releases/{release}", _say, role=Role.OPERATOR)
     pages.get("/verdicts/{verdict}", _verdict)
     pages.post("/verdicts/{verdict}", _approve, role=Role.OPERATOR)
-
-
-def _list(visit: Visit) -> Response:
-    db = visit.source.db
-    return visit.page(
-        "releases.html",
-        releases=list_releases(db, limit=LIMIT),
-        verdicts=VERDICTS.latest(db, limit=20),
-        position=EVENTS.last(db),
-    )
 
 
 def _rows(visit: Visit) -> list[ReleaseRow]:

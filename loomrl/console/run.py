@@ -1,7 +1,5 @@
 """A run: its curves, findings, evaluations, and its report."""
 
-import base64
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -38,24 +36,6 @@ def add_to(pages: Pages) -> None:
     """The pages of runs."""
     pages.get("/runs/{run}", _show)
     pages.get("/runs/{run}/metrics.json", _metrics)
-
-
-def place_as(place: tuple[Any, str]) -> str:
-    """A place in a sorted list as a parameter."""
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
-
-
-def place_in(text: str) -> tuple[Any, str] | None:
-    """The place in a parameter; Refused 400 for one that we did not make."""
-    if not text:
-        return None
-    try:
-        value, id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (ValueError, TypeError):
-        raise Refused(400, "after= is no place in this list. Begin with the first page.") from None
-    if not isinstance(id, str) or not isinstance(value, str | int | float):
-        raise Refused(400, "after= is no place in this list. Begin with the first page.")
-    return value, id
 
 
 def run_of(visit: Visit, name: str = "run") -> Run:

@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
 from typing import Any
@@ -13,21 +13,21 @@ from typing import Any
 from starlette.responses import Response
 
 from loomrl.console.chart import sparkline
+from loomrl.console.listing import ListPage
 from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.run import MOST_TOGETHER, evaluation_row, place_as, place_in, unit_in
+from loomrl.console.run import MOST_TOGETHER, evaluation_row, unit_in
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.load import parse_yaml
 from loomrl.record import word
+from loomrl.record.catalogue import RUN_RECORDS, Headline, RunRow, headlines_of
 from loomrl.schema import leaves
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.policies import EVALUATIONS
-from loomrl.store.runs import RUNS, Run, RunStatus
-from loomrl.store.view.metrics import headlines, last_headlined, last_numbers, read_metrics
-from loomrl.store.view.run_list import SORTS, ListedRun, RunFilter, RunPage, kinds_of_runs, page_of_runs
-from loomrl.telemetry.panel import SHARES, TITLES
-from loomrl.telemetry.sink import headline_in
+from loomrl.store.runs import RUNS, Run
+from loomrl.store.view.metrics import headlines, last_numbers, read_metrics
+from loomrl.store.view.run_list import ListedRun
 
 SPARKS = 48
 MOST_GROUPED = 200
@@ -37,49 +37,13 @@ GROUPINGS = ("experiment", "kind", "status", "environment")
 _NUMBER = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The latest value of the metric that stands for a run."""
-
-    title: str
-    """`Success`, `Return` and the like."""
-    value: float
-    is_share: bool
-
-    @property
-    def text(self) -> str:
-        """The value with its unit: `78.6 %` of a share, else a number."""
-        return word.percent(self.value) if self.is_share else word.number(self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A run on a line."""
-
-    run: ListedRun
-    curve: Any
-    result: Result | None
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Runs that have something in common."""
-
-    name: str
-    rows: Sequence[Row]
-
-    @property
-    def means(self) -> str:
-        """Mean results, by metric: `Success 74.5 %, mean of 3`."""
-        found: dict[str, list[Result]] = {}
-        for row in self.rows:
-            if row.result is not None:
-                found.setdefault(row.result.title, []).append(row.result)
-        return "; ".join(
-            f"{title} {Result(title, fmean(each.value for each in results), results[0].is_share).text}"
-            + (f", mean of {len(results)}" if len(results) > 1 else "")
-            for title, results in found.items()
-        )
+RUN_LIST = ListPage[RunRow](
+    path="/runs",
+    title="Runs",
+    record=RUN_RECORDS,
+    live="run,metrics,evaluation",
+    template="runs.html",
+)
 
 
 def add_to(pages: Pages) -> None:
@@ -90,60 +54,45 @@ def add_to(pages: Pages) -> None:
     pages.get("/compare/runs", _compare)
 
 
-def _filter(visit: Visit) -> RunFilter:
-    return RunFilter(
-        kind=visit.query("kind")[:100],
-        status=visit.choice("status", [status.value for status in RunStatus]),
-        text=visit.query("text")[:200],
-        sort=visit.choice("sort", SORTS, "started"),
-        down=visit.choice("order", ("down", "up"), "down") == "down",
-    )
-
-
 def _list(visit: Visit) -> Response:
-    db = visit.source.db
-    wanted = _filter(visit)
     by = visit.query("group")[:200].strip()
-    page = page_of_runs(db, wanted, after=place_in(visit.query("after")), limit=MOST_GROUPED if by else PAGE)
-    rows = rows_of(db, page)
+    page = RUN_LIST.read(visit, limit=MOST_GROUPED if by else PAGE)
+    groups = group_rows(visit.source.db, page.rows, by) if by else [("", "", page.rows)] if page.rows else []
+    db = visit.source.db
+    curves = headlines(db, last_numbers(db, [row.run.id for row in page.rows]), most=SPARKS)
+    listing = replace(RUN_LIST, cells={"curve": lambda _, row: sparkline(curves.get(row.run.id, ()))})
     return visit.page(
-        "runs.html",
-        groups=group_rows(db, rows, by) if by else [Group("", rows)] if rows else [],
+        listing.template,
+        rows=page.rows,
+        next=page.next,
+        groups=groups,
         by=by,
         groupings=GROUPINGS,
         most=MOST_GROUPED,
-        wanted=wanted,
-        kinds=kinds_of_runs(db),
-        statuses=[status.value for status in RunStatus],
-        next=None if page.next is None else place_as(page.next),
-        position=EVENTS.last(db),
+        **listing.context(visit),
     )
 
 
-def rows_of(db: LoomDB, page: RunPage) -> list[Row]:
-    """The lines of a page."""
-    ids = [each.id for each in page.runs]
-    curves = headlines(db, last_numbers(db, ids), most=SPARKS)
-    results = results_of(db, ids)
-    return [Row(each, sparkline(curves.get(each.id, ())), results.get(each.id)) for each in page.runs]
-
-
-def results_of(db: LoomDB, ids: Sequence[str]) -> dict[str, Result]:
-    """The results of runs; those without metrics have none."""
-    found = {}
-    for id, row in last_headlined(db, ids).items():
-        metric = headline_in(row.values)
-        if metric is not None:
-            found[id] = Result(TITLES[metric], float(row.values[metric] or 0.0), metric in SHARES)
-    return found
-
-
-def group_rows(db: LoomDB, rows: Sequence[Row], by: str) -> list[Group]:
-    """The rows by what they have in common, in the order of their first ones."""
-    found: dict[str, list[Row]] = {}
+def group_rows(db: LoomDB, rows: Sequence[RunRow], by: str) -> list[tuple[str, str, Sequence[RunRow]]]:
+    """The rows by what they have in common, in the order of their first ones: name, number and means, rows."""
+    found: dict[str, list[RunRow]] = {}
     for row in rows:
         found.setdefault(_common(db, row.run, by), []).append(row)
-    return [Group(name, those) for name, those in found.items()]
+    return [(name, " – ".join([str(len(those)), *_means(those)]), those) for name, those in found.items()]
+
+
+def _means(rows: Sequence[RunRow]) -> list[str]:
+    """Mean headlines, by metric: `Success 74.5 %, mean of 3`."""
+    found: dict[str, list[Headline]] = {}
+    for row in rows:
+        if row.headline is not None:
+            found.setdefault(row.headline.title, []).append(row.headline)
+    means = [
+        f"{Headline(title, fmean(each.value for each in headlines), headlines[0].is_share)}"
+        + (f", mean of {len(headlines)}" if len(headlines) > 1 else "")
+        for title, headlines in found.items()
+    ]
+    return ["; ".join(means)] if means else []
 
 
 def _common(db: LoomDB, listed: ListedRun, by: str) -> str:
@@ -199,7 +148,7 @@ def _compare(visit: Visit) -> Response:
     runs = _selected_runs(visit, most=MOST_TOGETHER)
     if len(runs) < 2:
         raise Refused(400, "A comparison needs two runs. Tick them in the list of runs.")
-    results = results_of(db, [run.id for run in runs])
+    results = headlines_of(db, [run.id for run in runs])
     evaluations = {run.id: EVALUATIONS.latest(db, run=run.id, limit=1) for run in runs}
     return visit.page(
         "compare_runs.html",
@@ -221,16 +170,16 @@ def _runs_to_export(visit: Visit) -> list[Run]:
     """The runs that are ticked, or all that the filter leaves; Refused 400 for more than fit."""
     if visit.queries("run"):
         return _selected_runs(visit, most=MOST_EXPORTED)
-    page = page_of_runs(visit.source.db, _filter(visit), after=None, limit=MOST_EXPORTED)
+    page = RUN_LIST.read(visit, limit=MOST_EXPORTED)
     if page.next is not None:
         raise Refused(400, f"More than {MOST_EXPORTED:,} runs are like that. Filter further, or tick some.")
-    found = (RUNS.find(visit.source.db, each.id) for each in page.runs)
+    found = (RUNS.find(visit.source.db, row.run.id) for row in page.rows)
     return [run for run in found if run is not None]
 
 
 def _records(db: LoomDB, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """Exported columns besides the settings."""
-    results = results_of(db, [run.id for run in runs])
+    results = headlines_of(db, [run.id for run in runs])
     for run in runs:
         result = results.get(run.id)
         judged = [evaluation_row(each) for each in EVALUATIONS.latest(db, run=run.id, limit=1)]

@@ -3,20 +3,22 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 from starlette.responses import Response
 
 from loomrl.console.chart import figure
-from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.run import place_as, place_in
+from loomrl.console.listing import ListPage
+from loomrl.console.page import Pages, Visit
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
+from loomrl.record.catalogue import RUN_RECORDS, path_to
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.runs import RUNS, Run, recorded_sweep
-from loomrl.store.view.run_list import RunFilter, page_of_runs, trials_of
+from loomrl.store.view.run_list import trials_of
 from loomrl.telemetry.parallel import parallel_axes
 
 MOST_TRIALS = 500
@@ -25,16 +27,22 @@ GROUPS = 4
 """Into which the trials fall by a setting that is a number."""
 
 
+SWEEPS = replace(
+    RUN_RECORDS,
+    name="sweep",
+    columns=(
+        replace(RUN_RECORDS.columns[0], name="sweep", to=lambda row: path_to("sweeps", row.run.id)),
+        *(column for column in RUN_RECORDS.columns if column.name in ("status", "started", "took")),
+    ),
+    none="No sweeps. `loomrl sweep` begins one.",
+)
+"""Runs of kind sweep."""
+
+
 def add_to(pages: Pages) -> None:
     """The pages of sweeps."""
-    pages.get("/sweeps", _list)
+    ListPage(path="/sweeps", title="Sweeps", record=SWEEPS, live="run", fixed={"kind": "sweep"}).add_to(pages)
     pages.get("/sweeps/{sweep}", _show)
-
-
-def _list(visit: Visit) -> Response:
-    page = page_of_runs(visit.source.db, RunFilter(kind="sweep"), after=place_in(visit.query("after")), limit=PAGE)
-    following = None if page.next is None else place_as(page.next)
-    return visit.page("sweeps.html", runs=page.runs, next=following, position=EVENTS.last(visit.source.db))
 
 
 def _show(visit: Visit) -> Response:

@@ -29,6 +29,11 @@ def open_hub(
     return hub
 
 
+def open_endpoint_hub(url: str, endpoint: str, settings: HubConfig) -> Hub:
+    """The hub of what an endpoint served: a LoomDB beside the one behind `url`."""
+    return open_hub(beside(url, f"endpoint-{endpoint}"), settings)
+
+
 def set_shares(shards: Sequence[Shard], environments: Sequence[EnvironmentConfig]) -> None:
     """Give the environments their shares of leased groups, from now on; others keep theirs."""
     for shard in shards:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,9 @@ from transformers import PreTrainedTokenizerBase
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Sight
+from loomrl.inference.model import open_tokenizer
 from loomrl.inference.preferred import objectives_of
-from loomrl.inference.vision import Vision
+from loomrl.inference.vision import Vision, open_vision
 from loomrl.types import Message
 
 SPACE = "▁"
@@ -34,14 +36,14 @@ class Spelling:
     def __getitem__(self, id: int) -> bytes:
         found = self._known.get(id)
         if found is None:
-            found = self._known[id] = self._spelled(id)
+            found = self._known[id] = self._spell(id)
         return found
 
     def __len__(self) -> int:
         """The number of ids that have a token."""
         return len(self._tokenizer)
 
-    def _spelled(self, id: int) -> bytes:
+    def _spell(self, id: int) -> bytes:
         tokenizer: Any = self._tokenizer
         token = tokenizer.convert_ids_to_tokens(id) if 0 <= id < len(tokenizer) else None
         if token is None:
@@ -84,14 +86,14 @@ SEEN = 256
 """Size of the cache for models that see pictures, which are kept with the rendering."""
 
 
-class Prompt(NamedTuple):
+class PromptIds(NamedTuple):
     """New ids, and the pictures' positions in them."""
 
     ids: Ids
     sights: tuple[Sight, ...] = ()
 
 
-class Chat:
+class ChatTemplate:
     """A tokenizer's chat template, split so that every message is rendered and tokenised once.
 
     Its construction proves that the tokenizer round-trips its own template and that a longer conversation begins with
@@ -161,12 +163,12 @@ class Chat:
         """An assistant's turn as if it had been sampled: the ids of its text, then the end of the turn."""
         return np.asarray([*self._encode(self._literal(text)), self.end], np.int32)
 
-    def _opening(self, messages: tuple[Message, ...]) -> Prompt:
+    def _opening(self, messages: tuple[Message, ...]) -> PromptIds:
         """The ids of a whole conversation up to the assistant's turn."""
         escaped = [m._replace(content=self._literal(m.content)) for m in messages]
         return self._prompt(self._encode(self._render(escaped)), messages)
 
-    def _following(self, messages: tuple[Message, ...]) -> Prompt:
+    def _following(self, messages: tuple[Message, ...]) -> PromptIds:
         """The ids between two texts of the assistant: the end of its turn, then these messages."""
         escaped = [m._replace(content=self._literal(m.content)) for m in messages]
         rendered = self._render([Message("user", "-"), Message("assistant", ANSWER), *escaped])
@@ -175,10 +177,10 @@ class Chat:
             raise PolicyError(f"tokenizer {self._name!r}: its template ends this turn in another way than others.")
         return self._prompt(ids, messages)
 
-    def _prompt(self, ids: list[int], messages: Sequence[Message]) -> Prompt:
+    def _prompt(self, ids: list[int], messages: Sequence[Message]) -> PromptIds:
         ids_T = np.asarray(ids, np.int32)
         pictures = pictures_of(messages)
-        return Prompt(ids_T) if self._vision is None else Prompt(*self._vision.expand(ids_T, pictures))
+        return PromptIds(ids_T) if self._vision is None else PromptIds(*self._vision.expand(ids_T, pictures))
 
     def _literal(self, text: str) -> str:
         return self._special.sub(lambda found: f"\ue000{self._specials.index(found[0])}\ue001", text)
@@ -238,6 +240,12 @@ class Chat:
         )
 
 
+def open_chat(folder: str | Path, *, trust_remote_code: bool = False) -> ChatTemplate:
+    """The chat of the model in a folder."""
+    vision = open_vision(folder, trust_remote_code=trust_remote_code)
+    return ChatTemplate(open_tokenizer(folder, trust_remote_code=trust_remote_code), vision)
+
+
 def pictures_of(messages: Iterable[Message]) -> list[bytes]:
     """All pictures in order."""
     return [picture for message in messages for picture in message.images]
@@ -262,7 +270,7 @@ def _parts(message: Message) -> list[dict[str, str]]:
 class Transcript:
     """The token ids of one episode, in the order in which the policy sees them; only ever appended to."""
 
-    def __init__(self, chat: Chat) -> None:
+    def __init__(self, chat: ChatTemplate) -> None:
         self._chat = chat
         self._spans: list[Ids] = []
         self.sights: tuple[Sight, ...] = ()
@@ -290,6 +298,6 @@ class Transcript:
         self.sights += tuple(Sight(sight.picture, sight.start + start) for sight in sights)
         return new
 
-    def sampled(self, ids: Sequence[int] | Ids) -> None:
+    def append_sampled(self, ids: Sequence[int] | Ids) -> None:
         """Append the tokens that the policy sampled."""
         self._spans.append(np.asarray(ids, np.int32))

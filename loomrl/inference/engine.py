@@ -3,8 +3,10 @@
 Axes: T tokens, K likeliest tokens at a position.
 """
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +24,7 @@ class Unsupported(PolicyError):
     """The engine cannot do this at all: asking again, or another replica of it, does not help."""
 
 
-class Finish(StrEnum):
+class FinishReason(StrEnum):
     """The reason why a completion ended."""
 
     STOP = "stop"
@@ -39,7 +41,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A prompt to continue. Equal requests to equal weights get equal answers, whatever else the engine is doing."""
+    """A prompt to continue. Equal requests to equal weights get equal answers, independent of other requests."""
 
     prompt_T: NDArray[np.int32]
     sampling: "Sampling"
@@ -63,7 +65,7 @@ class Completion:
     ids_T: NDArray[np.int32]
     logprobs_T: NDArray[np.float32]
     versions_T: NDArray[np.int32]
-    finish: Finish
+    finish: FinishReason
     entropies_T: NDArray[np.float32] | None = None
     """In nats, of the distributions that `logprobs_T` are of; None unless the sampling asks for them."""
 
@@ -77,19 +79,82 @@ class Top:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class CompletionPiece:
     """The tokens of a completion that are new since its last piece; fields as in `Completion`."""
 
     ids_T: NDArray[np.int32]
     logprobs_T: NDArray[np.float32]
     versions_T: NDArray[np.int32]
-    finish: Finish | None = None
+    finish: FinishReason | None = None
     """None before the last piece."""
     top: Top | None = None
     """None unless the request asks for it."""
 
 
-Pieces = AsyncGenerator[Piece, None]
+Pieces = AsyncGenerator[CompletionPiece, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """An engine's counts since its start."""
+
+    sampled_tokens: int = 0
+    prompt_tokens: int = 0
+    steps: int = 0
+    busy_s: float = 0.0
+    """Seconds spent in steps; in an engine whose steps are not reported, seconds with an open request."""
+
+
+class RequestTally:
+    """Counts for an engine whose steps are not reported: busy means that a request is open."""
+
+    def __init__(self) -> None:
+        self._counted = Statistics()
+        self._open = 0
+        self._busy_since = 0.0
+
+    @property
+    def statistics(self) -> Statistics:
+        """The counts so far."""
+        now_s = time.perf_counter() - self._busy_since if self._open else 0.0
+        return replace(self._counted, busy_s=self._counted.busy_s + now_s)
+
+    @contextmanager
+    def open(self, request: Request) -> Iterator[None]:
+        """Count an open request until the block ends."""
+        if not self._open:
+            self._busy_since = time.perf_counter()
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+            now_s = 0.0 if self._open else time.perf_counter() - self._busy_since
+            self.add(busy_s=now_s, prompt_tokens=len(request.prompt_T))
+
+    def add(self, *, sampled_tokens: int = 0, prompt_tokens: int = 0, busy_s: float = 0.0) -> None:
+        """Add to the counts."""
+        was = self._counted
+        self._counted = Statistics(
+            sampled_tokens=was.sampled_tokens + sampled_tokens,
+            prompt_tokens=was.prompt_tokens + prompt_tokens,
+            busy_s=was.busy_s + busy_s,
+        )
+
+
+def check_prompt(request: Request, *, context: int, vocabulary: int) -> None:
+    """A PolicyError for a prompt that leaves no room in the context, or has other ids than the model's."""
+    length = len(request.prompt_T)
+    if not 0 < length < context:
+        raise PolicyError(f"a prompt of {length} tokens in context={context}: 1 to {context - 1} fit.")
+    check_ids(request.prompt_T, vocabulary, "prompt ids")
+
+
+def check_ids(ids_T: NDArray[np.int32], vocabulary: int, what: str) -> None:
+    """A PolicyError for ids that the model does not have."""
+    low, high = int(ids_T.min()), int(ids_T.max())
+    if low < 0 or high >= vocabulary:
+        raise PolicyError(f"{what} from {low} to {high}: the model's vocabulary has 0 to {vocabulary - 1}.")
 
 
 class Engine(Protocol):

@@ -28,7 +28,7 @@ def open_model(
     """The causal language model in a folder, with all its weights, in evaluation mode.
 
     `trust_remote_code`: Python files in the folder may run, if transformers does not know the model. They can do
-    whatever this process can.
+    all that this process can.
     """
     if dtype not in DTYPES:
         raise ConfigError(unknown("dtype", dtype, DTYPES))
@@ -44,7 +44,7 @@ def open_model(
                 output_loading_info=True,
             )
     except Exception as error:  # the boundary
-        raise _refused(path, "model", error) from error
+        raise _refusal(path, "model", error) from error
     model, found = opened
     wrong = sorted({*found["missing_keys"], *(str(key) for key in found["mismatched_keys"])})
     if wrong:
@@ -81,7 +81,7 @@ def config_of(path: str | Path, *, trust_remote_code: bool = False) -> Any:
     try:
         return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=trust_remote_code)
     except Exception as error:  # the boundary
-        raise _refused(path, "model", error) from error
+        raise _refusal(path, "model", error) from error
 
 
 def skeleton_of(config: Any, *, trust_remote_code: bool = False) -> Any:
@@ -108,7 +108,7 @@ def open_tokenizer(path: str | Path, *, trust_remote_code: bool = False) -> PreT
             path, local_files_only=True, trust_remote_code=trust_remote_code
         )
     except Exception as error:  # the boundary
-        raise _refused(path, "tokenizer", error) from error
+        raise _refusal(path, "tokenizer", error) from error
     if rows is not None:
         _refuse_strange_ids(path, tokenizer, rows)
     return tokenizer
@@ -162,11 +162,11 @@ def _require(path: str | Path, file: str, what: str) -> None:
         )
 
 
-def _refused(path: str | Path, what: str, error: Exception) -> ConfigError:
+def _refusal(path: str | Path, what: str, error: Exception) -> ConfigError:
     if "trust_remote_code" in str(error):
         files = ", ".join(sorted(file.name for file in Path(path).glob("*.py"))) or "of another repository"
         return ConfigError(
-            f"{what} path={str(path)!r} needs Python code of its own ({files}), which could do whatever you can. "
+            f"{what} path={str(path)!r} needs Python code of its own ({files}), which could do all that you can. "
             "LoomRL runs none unless the settings say so: read that code, then set trust_remote_code=true: "
             "algorithm.model.trust_remote_code to train or evaluate, engine.trust_remote_code to serve, and "
             "trust_remote_code in a gate's suite. Or convert the model to an architecture that transformers knows."

@@ -2,21 +2,24 @@
 
 import random
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from loomrl.config import LanguagePolicy, PolicyChoice, Sampling
+from loomrl.config.engine import TorchEngineConfig
 from loomrl.errors import PolicyError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.policy import Action, PolicyFactory
 from loomrl.gym.policy import open_policy as open_other_policy
-from loomrl.inference.chat import Chat, Ids, Transcript
+from loomrl.inference.chat import ChatTemplate, Ids, Transcript, open_chat
 from loomrl.inference.engine import Completion, Engine, Request
-from loomrl.inference.model import open_model, open_tokenizer
-from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.vision import open_vision
+from loomrl.inference.open import Opening, open_engine
 from loomrl.types import NO_VERSION, Message, Tokens
+
+SLOTS = 256
+"""Open requests of a policy that plays beside others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Voice:
     """The settings shared by all speakers of an engine. `context` is the limit of tokens per episode."""
 
     engine: Engine
-    chat: Chat
+    chat: ChatTemplate
     sampling: Sampling
     context: int
 
@@ -42,7 +45,7 @@ class Speaker:
         """The next action; its tokens are the ids that are new in this turn."""
         prompt = self._transcript.observe(conversation[self._heard :])
         completion = await self._voice.engine.generate(self._request())
-        self._transcript.sampled(completion.ids_T)
+        self._transcript.append_sampled(completion.ids_T)
         self._heard = len(conversation) + 1
         return Action(self._voice.chat.decode(completion.ids_T), _tokens(prompt, completion))
 
@@ -74,11 +77,6 @@ def _tokens(prompt: Ids, completion: Completion) -> Tokens:
     )
 
 
-def language_policies(engine: Engine, chat: Chat, *, sampling: Sampling, context: int) -> PolicyFactory:
-    """The factory of speakers on one engine."""
-    return speakers(Voice(engine, chat, sampling, context))
-
-
 def speakers(voice: Voice) -> PolicyFactory:
     """The factory of speakers with these settings."""
 
@@ -97,10 +95,14 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
 
 def open_voice(choice: LanguagePolicy) -> Voice:
     """A language policy's model on a torch engine."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     trusts = choice.trust_remote_code
-    vision = open_vision(choice.path, trust_remote_code=trusts)
-    chat = Chat(open_tokenizer(choice.path, trust_remote_code=trusts), vision)
-    model = open_model(choice.path, device=device, trust_remote_code=trusts)
-    engine = TorchEngine(model, context=choice.context, version=choice.version, vision=vision)
-    return Voice(engine, chat, choice.sampling, choice.context)
+    opening = Opening(
+        origin=Path(choice.path),
+        context=choice.context,
+        slots=SLOTS,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+        trust_remote_code=trusts,
+        version=choice.version,
+    )
+    chat = open_chat(choice.path, trust_remote_code=trusts)
+    return Voice(open_engine(TorchEngineConfig(), opening), chat, choice.sampling, choice.context)

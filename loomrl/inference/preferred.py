@@ -1,4 +1,4 @@
-"""What a model's folder says of preferences: which objectives it weighs, or that it always has the same preference."""
+"""Preferences in a model's folder: the objectives that it weighs, or one preference that always holds."""
 
 import json
 from collections.abc import Sequence

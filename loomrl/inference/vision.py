@@ -30,7 +30,7 @@ REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class PicturePixels:
     """A picture as a model takes it: its tokens and its tiles."""
 
     ids_T: Ids
@@ -45,11 +45,11 @@ class Vision:
         self._processor = processor
         self.image_token = image_token
         """The token whose embeddings are replaced by pictures."""
-        self.seen = lru_cache(REMEMBERED)(self._seen)
+        self.seen = lru_cache(REMEMBERED)(self._process)
         self._shown = lru_cache(REMEMBERED)(self._tokens)
 
     @cached_property
-    def nothing(self) -> Seen:
+    def nothing(self) -> PicturePixels:
         """A black picture."""
         return self.seen(drawn(np.zeros((1, 1, 3), np.uint8)))
 
@@ -78,7 +78,7 @@ class Vision:
         """Write the processor so that `AutoProcessor` and vLLM can load it."""
         self._processor.save_pretrained(folder)
 
-    def _seen(self, picture: bytes) -> Seen:
+    def _process(self, picture: bytes) -> PicturePixels:
         from PIL import Image
 
         try:
@@ -87,7 +87,7 @@ class Vision:
             ids_T = self._shown(image.size)
         except Exception as error:  # the boundary: files come from environments
             raise PolicyError(f"a picture of {len(picture)} bytes cannot be read: {error}") from error
-        return Seen(ids_T, made["pixel_values"][0], made["pixel_attention_mask"][0].bool())
+        return PicturePixels(ids_T, made["pixel_values"][0], made["pixel_attention_mask"][0].bool())
 
     def _tokens(self, size: tuple[int, int]) -> Ids:
         """The tokens of a picture of this size. Cached, because the processor takes longer for text than for pixels."""
@@ -131,7 +131,9 @@ def check_sights(request: Request, vision: Vision | None) -> None:
             raise PolicyError(f"at token {sight.start} of the prompt is not what stands for its picture.")
 
 
-def embedded(model: PreTrainedModel, ids_BT: Tensor, places_2M: tuple[Tensor, Tensor], seen: Sequence[Seen]) -> Tensor:
+def embed_with_pictures(
+    model: PreTrainedModel, ids_BT: Tensor, places_2M: tuple[Tensor, Tensor], seen: Sequence[PicturePixels]
+) -> Tensor:
     """Embeddings [B, T, H] of the ids, with the pictures' embeddings at these rows and columns.
 
     By position, not by id: an image token that a policy sampled is an ordinary token.
@@ -144,7 +146,7 @@ def embedded(model: PreTrainedModel, ids_BT: Tensor, places_2M: tuple[Tensor, Te
     return embedded_BTH.index_put((row_M, column_M), features_MH.to(embedded_BTH.dtype))
 
 
-def features(model: Any, seen: Sequence[Seen]) -> Tensor:
+def features(model: Any, seen: Sequence[PicturePixels]) -> Tensor:
     """The embeddings of pictures: one per image token, in order."""
     pixels_1ICHW = torch.cat([one.pixels_ICHW for one in seen])[None].to(model.device)
     mask_1IHW = torch.cat([one.mask_IHW for one in seen])[None].to(model.device)

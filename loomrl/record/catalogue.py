@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from loomrl.errors import ConfigError
 from loomrl.record import word
@@ -19,7 +19,7 @@ from loomrl.types import Feedback, PolicyVersion, Stage
 
 if TYPE_CHECKING:
     from loomrl.coordinator.job import Job
-    from loomrl.serving.monitor.ledger import Hit
+    from loomrl.serving.monitor.ledger import MonitorHit
     from loomrl.store import LoomDB
     from loomrl.store.ab_tests import AbTest
     from loomrl.store.archives import ArchiveFile
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from loomrl.store.events import Event
     from loomrl.store.judgements import Judgement
     from loomrl.store.keys import Key
+    from loomrl.store.policies import Evaluation
     from loomrl.store.releases import ReleaseRow
     from loomrl.store.rewards import StoredReward
     from loomrl.store.sessions import OptOut, Quarantine
@@ -153,7 +154,7 @@ def _statuses(_: "LoomDB") -> list[str]:
     return [status.value for status in RunStatus]
 
 
-RUNS = Record[RunRow](
+RUN_RECORDS = Record[RunRow](
     name="run",
     plural="runs",
     about="List runs, with what they measured last.",
@@ -179,19 +180,20 @@ RUNS = Record[RunRow](
     read=_read_runs,
     as_json=_run_as_json,
     none="No runs. `loomrl train` makes one.",
+    sort="started",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """A policy version with the mean of its latest evaluation."""
+    """A policy version with its latest evaluation."""
 
     version: PolicyVersion
-    evaluated: str
+    evaluation: "Evaluation | None"
 
 
 def _read_policies(db: "LoomDB", query: Query) -> Page[PolicyRow]:
-    from loomrl.store.view.policy_list import page_of_policies
+    from loomrl.store.view.policy_list import evaluations_of, page_of_policies
 
     after = decode_place(query.after)
     if after is not None and not isinstance(after[0], int | float):
@@ -199,24 +201,21 @@ def _read_policies(db: "LoomDB", query: Query) -> Page[PolicyRow]:
     page = page_of_policies(
         db, run=query.get("run") or "", stage=query.get("stage") or "", after=after, limit=query.limit
     )
-    rows = [PolicyRow(version, _evaluated(db, version.id)) for version in page.policies]
+    evaluations = evaluations_of(db, [version.id for version in page.policies])
+    rows = [PolicyRow(version, evaluations.get(version.id)) for version in page.policies]
     return Page(rows, None if page.next is None else encode_place(page.next))
 
 
-def _evaluated(db: "LoomDB", policy: str) -> str:
-    """The mean of the latest evaluation, with its metric."""
-    from loomrl.store.policies import EVALUATIONS
-
-    for evaluation in EVALUATIONS.latest(db, policy=policy, limit=1):
-        overall = evaluation.report.get("overall", {})
-        for name in ("success", "reward"):
-            score = overall.get(name)
-            if score is not None and score.get("mean") is not None:
-                return f"{name} {word.percent(score['mean']) if name == 'success' else word.number(score['mean'])}"
+def evaluation_text(row: PolicyRow) -> str:
+    """The mean of the latest evaluation: success of a language policy, the return of a control policy."""
+    overall: Mapping[str, Any] = {} if row.evaluation is None else row.evaluation.report.get("overall", {})
+    for name, title, show in (("success", "success", word.percent), ("reward", "return", word.number)):
+        if isinstance(overall.get(name), dict):
+            return f"{title} {show(overall[name].get('mean'))}"
     return ""
 
 
-POLICIES = Record[PolicyRow](
+POLICY_RECORDS = Record[PolicyRow](
     name="policy",
     plural="policies",
     about="List policy versions, newest first.",
@@ -225,7 +224,7 @@ POLICIES = Record[PolicyRow](
         Column(name="stage", value=lambda row: row.version.stage.value, form=Form.STATUS),
         Column(name="algorithm", value=lambda row: row.version.algorithm),
         Column(name="made from", value=lambda row: row.version.parent),
-        Column(name="evaluation", value=lambda row: row.evaluated),
+        Column(name="evaluation", value=evaluation_text),
         Column(name="made", value=lambda row: row.version.created_at, form=Form.TIME),
     ),
     filters=(
@@ -266,7 +265,7 @@ def _read_endpoints(db: "LoomDB", query: Query) -> Page[EndpointRow]:
     return Page([EndpointRow(each, live[each.name, "policy"], live[each.name, "gateway"]) for each in found])
 
 
-ENDPOINTS = Record[EndpointRow](
+ENDPOINT_RECORDS = Record[EndpointRow](
     name="endpoint",
     plural="endpoints",
     about="List endpoints, with their arms and the number of replicas that answer.",
@@ -319,7 +318,7 @@ def _read_releases(db: "LoomDB", query: Query) -> "Page[ReleaseRow]":
     return Page(list_releases(db, limit=query.limit, endpoint=query.get("endpoint")))
 
 
-RELEASES = Record["ReleaseRow"](
+RELEASE_RECORDS = Record["ReleaseRow"](
     name="release",
     plural="releases",
     about="List releases, latest first.",
@@ -360,7 +359,7 @@ def _read_verdicts(db: "LoomDB", query: Query) -> "Page[StoredVerdict]":
     return Page(VERDICTS.latest(db, limit=query.limit, policy=query.get("policy")))
 
 
-VERDICTS = Record["StoredVerdict"](
+VERDICT_RECORDS = Record["StoredVerdict"](
     name="verdict",
     plural="verdicts",
     about="List the gate's verdicts, latest first.",
@@ -402,7 +401,7 @@ def _read_ab_tests(db: "LoomDB", query: Query) -> "Page[AbTest]":
     return Page(list_tests(db)[: query.limit])
 
 
-AB_TESTS = Record["AbTest"](
+AB_TEST_RECORDS = Record["AbTest"](
     name="A/B test",
     plural="tests",
     about="List A/B tests.",
@@ -433,7 +432,7 @@ def _read_datasets(db: "LoomDB", query: Query) -> "Page[Dataset]":
     return Page(list_datasets(db, limit=query.limit, trajectory=query.get("trajectory")))
 
 
-DATASETS = Record["Dataset"](
+DATASET_RECORDS = Record["Dataset"](
     name="data set",
     plural="datasets",
     about="List data sets, latest first.",
@@ -464,7 +463,7 @@ def _read_rewards(db: "LoomDB", query: Query) -> "Page[StoredReward]":
     return Page(REWARDS.latest(db, limit=query.limit, endpoint=query.get("endpoint")))
 
 
-REWARDS = Record["StoredReward"](
+REWARD_RECORDS = Record["StoredReward"](
     name="reward",
     plural="rewards",
     about="List rewards of served trajectories, newest first.",
@@ -491,7 +490,7 @@ def _read_feedback(db: "LoomDB", query: Query) -> Page[Feedback]:
     return Page([each for _, each in found], str(found[-1][0]) if len(found) == query.limit else None)
 
 
-FEEDBACK = Record[Feedback](
+FEEDBACK_RECORDS = Record[Feedback](
     name="feedback",
     plural="feedback",
     about="List feedback on served answers, newest first.",
@@ -518,7 +517,7 @@ def _read_questions(db: "LoomDB", query: Query) -> "Page[Judgement]":
     return Page(waiting(db, now=time.time(), limit=query.limit))
 
 
-QUESTIONS = Record["Judgement"](
+QUESTION_RECORDS = Record["Judgement"](
     name="question",
     plural="questions",
     about="List the questions that wait for a person's answer, oldest first.",
@@ -553,7 +552,7 @@ def _read_trainings(db: "LoomDB", query: Query) -> "Page[Job]":
     return Page([Job.of(row) for row in found])
 
 
-TRAININGS = Record["Job"](
+TRAINING_RECORDS = Record["Job"](
     name="training",
     plural="jobs",
     about="List the loop's trainings, latest change first.",
@@ -579,7 +578,7 @@ def _read_archives(db: "LoomDB", query: Query) -> "Page[ArchiveFile]":
     return Page(list_files(db, query.filters["endpoint"])[: query.limit])
 
 
-ARCHIVES = Record["ArchiveFile"](
+ARCHIVE_RECORDS = Record["ArchiveFile"](
     name="archived file",
     plural="files",
     about="List the archived files of an endpoint, oldest first.",
@@ -602,7 +601,7 @@ ARCHIVES = Record["ArchiveFile"](
 class HitRow:
     """A finding of the monitor, and how often it was made."""
 
-    hit: "Hit"
+    hit: "MonitorHit"
     count: int
 
 
@@ -613,7 +612,7 @@ def _read_hits(db: "LoomDB", query: Query) -> Page[HitRow]:
     return Page([HitRow(hit, count) for hit, count in found.most_common(query.limit)])
 
 
-HITS = Record[HitRow](
+HIT_RECORDS = Record[HitRow](
     name="hit",
     plural="hits",
     about="Count the hits of the monitor's rules by arm and version.",
@@ -640,7 +639,7 @@ def _read_quarantine(db: "LoomDB", query: Query) -> "Page[Quarantine]":
     return Page(quarantined(db, endpoint=query.get("endpoint") or "")[: query.limit])
 
 
-QUARANTINE = Record["Quarantine"](
+QUARANTINE_RECORDS = Record["Quarantine"](
     name="session in quarantine",
     plural="quarantined",
     about="List the sessions whose calls are refused, oldest first.",
@@ -670,7 +669,7 @@ def _read_keys(db: "LoomDB", query: Query) -> "Page[Key]":
     return Page(KEYS.latest(db, limit=query.limit))
 
 
-KEYS = Record["Key"](
+KEY_RECORDS = Record["Key"](
     name="key",
     plural="keys",
     about="List keys, newest first; the keys themselves cannot be shown again.",
@@ -696,7 +695,7 @@ def _read_people(db: "LoomDB", query: Query) -> "Page[OptOut]":
     return Page(list_opt_outs(db, query.filters["endpoint"])[: query.limit])
 
 
-PEOPLE = Record["OptOut"](
+PEOPLE_RECORDS = Record["OptOut"](
     name="person who opted out",
     plural="people",
     about="List who opted out, by a hash: LoomDB does not have their names.",
@@ -748,13 +747,25 @@ def _kinds_of_events(db: "LoomDB") -> list[str]:
     return sorted({*kinds, *(name.partition(".")[0] for name in kinds)})
 
 
-EVENTS = Record[EventRow](
+def _audit(**filters: str) -> str:
+    return f"/audit?{urlencode(filters)}"
+
+
+EVENT_RECORDS = Record[EventRow](
     name="event",
     plural="events",
     about="List what happened, newest first: runs, releases, verdicts, keys, feedback.",
     columns=(
-        Column(name="kind", value=lambda row: row.event.kind),
-        Column(name="subject", value=lambda row: row.event.subject),
+        Column(
+            name="kind",
+            value=lambda row: row.event.kind,
+            to=lambda row: _audit(kind=row.event.kind),
+        ),
+        Column(
+            name="subject",
+            value=lambda row: row.event.subject,
+            to=lambda row: _audit(subject=row.event.subject),
+        ),
         Column(
             name="data",
             value=lambda row: json.dumps(dict(row.event.data), ensure_ascii=False) if row.event.data else "",

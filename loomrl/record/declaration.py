@@ -47,6 +47,11 @@ class Column(Generic[R]):
     sort: str = ""
     """The name of the order by this column, if the list can be sorted by it."""
 
+    @property
+    def is_right(self) -> bool:
+        """True of a column whose cells are flush right."""
+        return self.form in RIGHT
+
     def text(self, row: R) -> str:
         """The cell in a terminal."""
         value = self.value(row)
@@ -124,6 +129,8 @@ class Record(Generic[R]):
     as_json: Callable[[R], Mapping[str, Any]] = row_as_json
     none: str
     """What to say where there is none, with the command that makes one."""
+    sort: str = ""
+    """The order of a list unless another one is asked for."""
     limit: int = 20
     """Rows of a list unless another number is asked for."""
 

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from typing_extensions import override
 
 from loomrl.config import Sampling
 from loomrl.errors import PolicyError
@@ -22,14 +21,14 @@ from loomrl.gym.episode import Attempt
 from loomrl.gym.policy import Action, OraclePolicy, Policy, PolicyFactory
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
-from loomrl.serving.call import Ask, Closed, Drawn, Event, Opened
-from loomrl.serving.converse import Conversation, Exchange, Visit
-from loomrl.serving.door import Caller
+from loomrl.serving.asgi import GatewayApp
+from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, TokensDrawn
 from loomrl.serving.gateway import Gateway, GatewaySettings
-from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
-from loomrl.serving.recorder import Memory
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.wording import Reader, worded
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
+from loomrl.serving.recorder import MemoryRecorder
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.request import Caller
+from loomrl.serving.wording import CallReader, to_messages
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm, Endpoint
 from loomrl.types import NO_VERSION, Failure, Message, Task, Turn
@@ -43,7 +42,7 @@ def endpoint_of(*arms: Arm) -> Endpoint:
 
 
 @dataclass(slots=True, eq=False)
-class Ledger:
+class AttemptLedger:
     """The account of one attempt: its identity, its budget, its use so far."""
 
     session: str
@@ -61,20 +60,20 @@ class Ledger:
     def admit(self) -> None:
         """Count a call; a Refusal if the budget is used up."""
         if self.is_over:
-            raise Refusal(Cause.CONFLICT, "The attempt is over.")
+            raise Refusal(RefusalCause.CONFLICT, "The attempt is over.")
         left = {"calls": self.budget.calls - self.calls, "tokens": self.budget.tokens - self.tokens}
         for name, count in left.items():
             if count <= 0:
                 self.overrun = self.overrun or name
                 most = getattr(self.budget, name)
-                raise Refusal(Cause.BUDGET, f"The attempt has used up its budget of {most} {name}.")
+                raise Refusal(RefusalCause.BUDGET, f"The attempt has used up its budget of {most} {name}.")
         self.calls += 1
 
 
-class Metered:
+class BudgetedPolicy:
     """The policy of one attempt: sampled as training wants it, counted, and its failures noted."""
 
-    def __init__(self, ledger: Ledger, *, sampling: Sampling | None, rng: random.Random) -> None:
+    def __init__(self, ledger: AttemptLedger, *, sampling: Sampling | None, rng: random.Random) -> None:
         self._ledger = ledger
         self._sampling = sampling
         self._rng = rng
@@ -84,8 +83,8 @@ class Metered:
         """The policy's own."""
         return self._ledger.policy.about
 
-    async def act(self, act: Act) -> Acted:
-        """As the policy does."""
+    async def act(self, act: ActRequest) -> ActResult:
+        """The policy's actions."""
         return await self._ledger.policy.act(act)
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
@@ -96,9 +95,9 @@ class Metered:
         ledger.idle.clear()
         ledger.tokens += len(continuation.known_T)
         try:
-            async with aclosing(ledger.policy.answer(self._asked(continuation))) as events:  # type: ignore[type-var]
+            async with aclosing(ledger.policy.answer(self._constrain(continuation))) as events:  # type: ignore[type-var]
                 async for event in events:
-                    if isinstance(event, Closed):
+                    if isinstance(event, ChoiceClosed):
                         ledger.failure = None  # one that failed and was tried again
                     else:
                         ledger.tokens += len(event.ids_T)
@@ -111,7 +110,7 @@ class Metered:
             if not ledger.open:
                 ledger.idle.set()
 
-    def _asked(self, continuation: Continuation) -> Continuation:
+    def _constrain(self, continuation: Continuation) -> Continuation:
         """Temperature and top-p are the experiment's: the learner recomputes with these."""
         if self._sampling is None:
             return continuation
@@ -123,20 +122,20 @@ class Metered:
         return replace(continuation, drawing=asked)
 
     def _note(self, refusal: Refusal) -> None:
-        if refusal.cause is Cause.TOO_LONG:
+        if refusal.cause is RefusalCause.TOO_LONG:
             self._ledger.overrun = self._ledger.overrun or CONTEXT
         elif refusal.status >= 500 and self._ledger.failure is None:
             self._ledger.failure = Failure(PolicyError.boundary, refusal.cause.name.title(), str(refusal))
 
 
-class Ledgers:
+class AttemptLedgers:
     """The open attempts, as keys and as a view: any model name means the attempt's own policy."""
 
     def __init__(self) -> None:
-        self.by_key: dict[str, Ledger] = {}
-        self.by_session: dict[str, tuple[Ledger, ServedPolicy]] = {}
+        self.by_key: dict[str, AttemptLedger] = {}
+        self.by_session: dict[str, tuple[AttemptLedger, ServedPolicy]] = {}
 
-    def add(self, ledger: Ledger, policy: ServedPolicy) -> None:
+    def add(self, ledger: AttemptLedger, policy: ServedPolicy) -> None:
         """Add an attempt."""
         self.by_key[ledger.key] = ledger
         self.by_session[ledger.session] = ledger, policy
@@ -150,8 +149,9 @@ class Ledgers:
         """The attempt of a key."""
         ledger = self.by_key.get(token or "")
         if ledger is None:
-            raise Refusal(Cause.KEY, "This key belongs to no open attempt.")
-        return Caller(key=ledger.session, session=ledger.session)
+            raise Refusal(RefusalCause.KEY, "This key belongs to no open attempt.")
+        arm = Arm(name="stable", policy=ledger.session)  # every attempt has a policy of its own
+        return Caller(key=ledger.session, session=ledger.session, endpoint=endpoint_of(arm))
 
     def spent(self, caller: Caller, tokens: int) -> None:
         """Does nothing: the policies count tokens."""
@@ -181,7 +181,7 @@ class Speak(Protocol):
         """The text, with calls as a policy writes them."""
 
 
-class Scripted:
+class ScriptedServedPolicy:
     """A ServedPolicy without a model: an oracle, a program, another server. Its ids are the bytes of its messages."""
 
     def __init__(self, says: Speak, *, tool_role: bool = True) -> None:
@@ -195,33 +195,35 @@ class Scripted:
         """It has no version."""
         return About(kind="language", version="scripted", number=NO_VERSION, context=2**31)
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         """Always a Refusal."""
-        raise Refusal(Cause.INVALID, "this policy answers in words.")
+        raise Refusal(RefusalCause.INVALID, "this policy answers in words.")
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         """The text, at once."""
         known_T = continuation.known_T
         tools = () if len(known_T) else continuation.tools
-        new = worded(continuation.messages, tools, tool_role=self._tool_role)
+        new = to_messages(continuation.messages, tools, tool_role=self._tool_role)
         conversation = (*_read(known_T), *new)
         try:
             text = await self._says(conversation)
-        except Exception as error:  # the boundary: whoever speaks here
-            raise Refusal(Cause.UNAVAILABLE, f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # the boundary to oracles and programs
+            raise Refusal(RefusalCause.UNAVAILABLE, f"{type(error).__name__}: {error}") from error
         said = Message("assistant", text)
         self.conversations.append((*conversation, said))
-        reader = Reader()
+        reader = CallReader()
         shown = reader.add(text) + reader.end()
-        yield Opened(ids_T=_written(new))
-        ids_T = _written([said])
+        yield PromptOpened(ids_T=_encode_messages(new))
+        ids_T = _encode_messages([said])
         nothing = np.zeros(len(ids_T), np.float32)
-        yield Drawn(ids_T=ids_T, logprobs_T=nothing, versions_T=np.full(len(ids_T), NO_VERSION, np.int32), text=shown)
+        yield TokensDrawn(
+            ids_T=ids_T, logprobs_T=nothing, versions_T=np.full(len(ids_T), NO_VERSION, np.int32), text=shown
+        )
         calls = tuple(reader.calls)
-        yield Closed(text=shown, calls=calls, finish="tool_calls" if calls else "stop")
+        yield ChoiceClosed(text=shown, calls=calls, finish="tool_calls" if calls else "stop")
 
 
-def _written(messages: Sequence[Message]) -> Any:
+def _encode_messages(messages: Sequence[Message]) -> Any:
     lines = "".join(f"{json.dumps([message.role, message.content])}\n" for message in messages)
     return np.frombuffer(lines.encode(), np.uint8).astype(np.int32)
 
@@ -235,25 +237,16 @@ CLOSING_S = 5.0
 """Time limit of calls that are open when their attempt ends."""
 
 
-class _Exchange(Exchange):
-    """Every session has an arm of its own, since every attempt has a policy of its own."""
-
-    @override
-    async def open(self, ask: Ask, visit: Visit) -> Conversation:
-        arm = Arm(name="stable", policy=visit.session)
-        return await super().open(ask, replace(visit, endpoint=endpoint_of(arm)))
-
-
 class _LoopServer:
     """The server of one event loop, running while attempts are open."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self.ledgers = Ledgers()
-        self.recorder = Memory()
+        self.ledgers = AttemptLedgers()
+        self.recorder = MemoryRecorder()
         self._lock = asyncio.Lock()
         self._server: Embedded | None = None
-        self._exchange: _Exchange | None = None
+        self._gateway: Gateway | None = None
         self._users = 0
         self.url = ""
 
@@ -262,9 +255,10 @@ class _LoopServer:
         async with self._lock:
             if self._server is None:
                 door = open_door("127.0.0.1", 0)
-                self._exchange = _Exchange(self.ledgers, self.recorder)
-                gateway = Gateway(self._exchange, keys=self.ledgers, settings=self._settings)
-                self._server = Embedded(gateway, door.listeners)
+                self._gateway = Gateway(
+                    view=self.ledgers, recorder=self.recorder, keys=self.ledgers, settings=self._settings
+                )
+                self._server = Embedded(GatewayApp(self._gateway), door.listeners)
                 await self._server.start()
                 self.url = door.url
             self._users += 1
@@ -273,11 +267,11 @@ class _LoopServer:
         """Stop using it; the last one closes it."""
         self._users -= 1
         async with self._lock:
-            if not self._users and self._server is not None and self._exchange is not None:
+            if not self._users and self._server is not None and self._gateway is not None:
                 server = self._server
                 self._server = None
                 await server.close()
-                await self._exchange.close()
+                await self._gateway.close()
 
 
 class AgentGateway:
@@ -290,7 +284,7 @@ class AgentGateway:
     def serving(
         self, others: PolicyFactory, policy: ServedPolicy | None = None, *, sampling: Sampling | None = None
     ) -> PolicyFactory:
-        """The factory, extended to agents: `policy` answers them with this `sampling`, whatever they ask for.
+        """The factory, extended to agents: `policy` answers them with this `sampling`, not theirs.
 
         Without a served policy the factory's own texts answer them; an oracle is that of their tasks.
         """
@@ -301,7 +295,9 @@ class AgentGateway:
             if policy is not None:
                 return AgentSessions(self, lambda attempt: policy, sampling=sampling, rng=rng)
             own = others(environment, rng)
-            return AgentSessions(self, lambda attempt: Scripted(_texts(environment, own, attempt.task)), rng=rng)
+            return AgentSessions(
+                self, lambda attempt: ScriptedServedPolicy(_texts(environment, own, attempt.task)), rng=rng
+            )
 
         return player
 
@@ -337,8 +333,8 @@ class AgentSessions:
         """A session, with a key of its own."""
         place = self._gateway.place()
         await place.enter()
-        ledger = Ledger(secrets.token_hex(12), f"sk-{secrets.token_hex(20)}", budget, self._policy(attempt))
-        place.ledgers.add(ledger, Metered(ledger, sampling=self._sampling, rng=self._rng))
+        ledger = AttemptLedger(secrets.token_hex(12), f"sk-{secrets.token_hex(20)}", budget, self._policy(attempt))
+        place.ledgers.add(ledger, BudgetedPolicy(ledger, sampling=self._sampling, rng=self._rng))
         base = f"{place.url}/sessions/{ledger.session}"
         return Access(session=ledger.session, openai_base_url=f"{base}/v1", anthropic_base_url=base, api_key=ledger.key)
 
@@ -355,7 +351,7 @@ class AgentSessions:
             ledger.failure = ledger.failure or Failure(PolicyError.boundary, "Hang", "a call did not end")
         finally:
             place.ledgers.remove(access.session)
-            sequences = await _recorded(place.recorder, access.session)
+            sequences = await _read_sequences(place.recorder, access.session)
             await place.leave()
         if ledger.policy.about.number == NO_VERSION:
             sequences = tuple(tuple(replace(turn, tokens=None) for turn in turns) for turns in sequences)
@@ -363,12 +359,12 @@ class AgentSessions:
         return AgentTranscript(turns=turns, threads=tuple(threads), overrun=ledger.overrun, failure=ledger.failure)
 
 
-async def _recorded(recorder: Memory, session: str) -> tuple[tuple[Turn, ...], ...]:
+async def _read_sequences(recorder: MemoryRecorder, session: str) -> tuple[tuple[Turn, ...], ...]:
     """The session's sequences of turns; none if the agent never got an answer."""
     try:
         trajectory = await recorder.complete(session)
     except Refusal as refusal:
-        if refusal.cause is Cause.UNKNOWN:
+        if refusal.cause is RefusalCause.UNKNOWN:
             return ()
         raise
     return trajectory.sequences

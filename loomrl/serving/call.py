@@ -18,7 +18,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ChatMessage:
     """One message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -26,13 +26,13 @@ class Said:
     images: tuple[bytes, ...] = ()
     """PNG files."""
     calls: tuple[ToolCall, ...] = ()
-    """Of an assistant."""
+    """Calls that an assistant made."""
     answers: str = ""
-    """Of a tool: the id of the call."""
+    """The id of the call that a tool answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class ToolSpec:
     """A function that the caller offers. `parameters` is a JSON schema."""
 
     name: str
@@ -57,14 +57,14 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class ChatRequest:
     """A conversation to continue; or, with `prompt`, a text or token ids."""
 
     model: str
-    """As the caller wrote it: the endpoint's name."""
-    messages: tuple[Said, ...] = ()
+    """The endpoint's name, with an arm after `@` if the caller named one."""
+    messages: tuple[ChatMessage, ...] = ()
     prompt: str | tuple[int, ...] | None = None
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or a tool's name after `tool:`."""
     parallel_tool_calls: bool = True
@@ -72,7 +72,7 @@ class Ask:
     stream: bool = False
     stream_usage: bool = False
     echo: bool = False
-    """Of completions: the prompt is repeated before the answer."""
+    """The prompt is repeated before the answer (completions only)."""
     store: bool = True
     """False: the caller opts out of being recorded."""
     user: str = ""
@@ -95,7 +95,7 @@ Finish = Literal["stop", "length", "tool_calls", "filtered"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class TokenCandidate:
     """A token that could have been drawn. `token` is its text as bytes; `logprob` is natural."""
 
     id: int
@@ -107,12 +107,12 @@ class Candidate:
 class Token:
     """A drawn token and the likeliest alternatives, in the answer of a caller who asked for log-probabilities."""
 
-    drawn: Candidate
-    top: tuple[Candidate, ...] = ()
+    drawn: TokenCandidate
+    top: tuple[TokenCandidate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Opened:
+class PromptOpened:
     """The ids that are new in the prompt: everything since the known ids."""
 
     index: int = 0
@@ -122,7 +122,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Drawn:
+class TokensDrawn:
     """Sampled tokens, and the text that is certain so far: less where a stop string or a call may begin."""
 
     index: int = 0
@@ -134,11 +134,11 @@ class Drawn:
     """Empty unless asked for."""
 
 
-def joined(drawn: Sequence[Drawn]) -> Drawn:
+def join_tokens(drawn: Sequence[TokensDrawn]) -> TokensDrawn:
     """Several of one choice as one."""
     if len(drawn) == 1:
         return drawn[0]
-    return Drawn(
+    return TokensDrawn(
         index=drawn[0].index,
         ids_T=np.concatenate([each.ids_T for each in drawn]),
         logprobs_T=np.concatenate([each.logprobs_T for each in drawn]),
@@ -149,7 +149,7 @@ def joined(drawn: Sequence[Drawn]) -> Drawn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closed:
+class ChoiceClosed:
     """The end of a choice: its whole text without calls and stop string, its calls, and the reason of its end."""
 
     index: int = 0
@@ -160,7 +160,7 @@ class Closed:
     """The stop string that ended it."""
 
 
-Event = Opened | Drawn | Closed
+Event = PromptOpened | TokensDrawn | ChoiceClosed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,24 +187,24 @@ class Usage:
     prompt: int
     """The whole conversation before the answer."""
     cached: int = 0
-    """Of these, continued from an earlier call."""
+    """Prompt tokens that were continued from an earlier call."""
     completion: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class AnswerChoice:
     """One whole answer."""
 
-    closed: Closed
+    closed: ChoiceClosed
     tokens: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ChatAnswer:
     """A finished call."""
 
     heading: Heading
-    choices: tuple[Choice, ...]
+    choices: tuple[AnswerChoice, ...]
     usage: Usage
 
 
@@ -214,15 +214,15 @@ class Gathered:
 
     opened: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     sights: tuple[int, ...] = ()
-    drawn: list[Drawn] = field(default_factory=list)
-    closed: Closed | None = None
+    drawn: list[TokensDrawn] = field(default_factory=list)
+    closed: ChoiceClosed | None = None
 
     def add(self, event: Event) -> None:
         """Take the next event."""
-        if isinstance(event, Opened):
+        if isinstance(event, PromptOpened):
             self.opened = event.ids_T
             self.sights = event.sights
-        elif isinstance(event, Drawn):
+        elif isinstance(event, TokensDrawn):
             self.drawn.append(event)
         else:
             self.closed = event
@@ -247,7 +247,7 @@ class Gathered:
         """All tokens, if asked for."""
         return tuple(token for each in self.drawn for token in each.tokens)
 
-    def choice(self) -> Choice:
+    def choice(self) -> AnswerChoice:
         """The whole answer, once closed."""
         assert self.closed is not None, "the choice is not closed yet"
-        return Choice(closed=self.closed, tokens=self.tokens)
+        return AnswerChoice(closed=self.closed, tokens=self.tokens)

@@ -1,7 +1,7 @@
 """Dispatch of a call: the chosen arm first, then another replica, then the stable arm, within a deadline."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -10,16 +10,15 @@ from loomrl.errors import ConfigError
 from loomrl.gym.preference import line, parse_weights
 from loomrl.observability.trace import NOTHING, Span, below, ending
 from loomrl.observability.trace import begin as begin_span
-from loomrl.serving.act import refuse_control
-from loomrl.serving.call import Ask, Event, Opened, Said
-from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.split import assigned, stable
+from loomrl.serving.call import ChatMessage, ChatRequest, Event, PromptOpened
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.split import assign_arm, stable
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm, Endpoint, Role
 
 
-class View(Protocol):
+class EndpointView(Protocol):
     """The endpoints and policies that are served now."""
 
     def endpoint(self, name: str) -> Endpoint | None:
@@ -60,33 +59,33 @@ class FixedView:
         return self.policies.get(policy, ())
 
 
-MOVABLE = frozenset({Cause.UNAVAILABLE, Cause.TIMEOUT, Cause.FULL, Cause.INTERNAL})
+MOVABLE = frozenset({RefusalCause.UNAVAILABLE, RefusalCause.TIMEOUT, RefusalCause.FULL, RefusalCause.INTERNAL})
 """Causes for which another replica or arm may answer."""
 PATIENCE = 0.5
 """Share of the remaining time that an arm gets for its first event if another arm could still answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ArmReplica:
     """A replica that could answer, and its arm."""
 
     arm: Arm
     policy: ServedPolicy
 
 
-def candidates(view: View, endpoint: Endpoint, unit: str) -> Iterator[Candidate]:
+def candidates(view: EndpointView, endpoint: Endpoint, unit: str) -> Iterator[ArmReplica]:
     """The replicas to try, in order: at most two of the unit's arm, then two of the stable one."""
-    first, last = assigned(endpoint, view.tests(endpoint.name), unit), stable(endpoint.arms)
+    first, last = assign_arm(endpoint, view.tests(endpoint.name), unit), stable(endpoint.arms)
     arms = [arm for arm in (None if first is None else first.arm, last) if arm is not None]
     for arm in dict.fromkeys(arms):
         for policy in view.replicas(arm.policy)[:2]:
-            yield Candidate(arm, policy)
+            yield ArmReplica(arm, policy)
 
 
-def nobody(endpoint: Endpoint) -> Refusal:
+def none_up(endpoint: Endpoint) -> Refusal:
     """The refusal where no replica is up."""
     message = f"No replica of endpoint {endpoint.name!r} is up."
-    return Refusal(Cause.UNAVAILABLE, message, retry_after_s=1.0)
+    return Refusal(RefusalCause.UNAVAILABLE, message, retry_after_s=1.0)
 
 
 def only_arm(endpoint: Endpoint, name: str) -> Endpoint:
@@ -95,7 +94,7 @@ def only_arm(endpoint: Endpoint, name: str) -> Endpoint:
     if name not in heard:
         known = ", ".join(f"{endpoint.name}@{each}" for each in heard)
         message = f"Endpoint {endpoint.name!r} has no arm {name!r:.100} that answers. Known: {known}."
-        raise Refusal(Cause.UNKNOWN, message, where="model")
+        raise Refusal(RefusalCause.UNKNOWN, message, where="model")
     return replace(endpoint, arms=(replace(heard[name], share=1.0, role=Role.STABLE),))
 
 
@@ -103,16 +102,16 @@ def only_arm(endpoint: Endpoint, name: str) -> Endpoint:
 class Begun:
     """An answer that has begun: from now on no other replica can give it."""
 
-    candidate: Candidate
+    candidate: ArmReplica
     first: list[Event]
     rest: AsyncIterator[Event]
     span: Span = NOTHING
-    """Of the arm, until the answer is over."""
+    """The arm's span, open until the answer is over."""
 
 
 async def begin(
-    options: Sequence[Candidate],
-    continuation: Callable[[Candidate], Continuation],
+    options: Sequence[ArmReplica],
+    continuation: Continuation,
     *,
     endpoint: Endpoint,
     deadline: float,
@@ -121,7 +120,7 @@ async def begin(
     failure: Refusal | None = None
     for place, option in enumerate(options):
         span = _span(option, endpoint)
-        events = option.policy.answer(_below(continuation(option), span))
+        events = option.policy.answer(_below(continuation, span))
         try:
             first = await _first(events, _until(deadline, is_last=place == len(options) - 1))
         except BaseException as error:
@@ -131,13 +130,13 @@ async def begin(
             failure = error
             continue
         return Begun(option, first, events, span)
-    raise failure or nobody(endpoint)
+    raise failure or none_up(endpoint)
 
 
 async def _first(events: AsyncIterator[Event], deadline: float) -> list[Event]:
     """The events up to the first that is more than a prompt."""
     first = [await next_event(events, deadline)]
-    while isinstance(first[-1], Opened):
+    while isinstance(first[-1], PromptOpened):
         first.append(await next_event(events, deadline))
     return first
 
@@ -149,7 +148,9 @@ async def next_event(events: AsyncIterator[Event], deadline: float) -> Event:
             return await anext(events)
     except TimeoutError:
         await close(events)
-        raise Refusal(Cause.TIMEOUT, "The policy did not answer before the deadline.", retry_after_s=1.0) from None
+        raise Refusal(
+            RefusalCause.TIMEOUT, "The policy did not answer before the deadline.", retry_after_s=1.0
+        ) from None
 
 
 async def close(events: AsyncIterator[Event]) -> None:
@@ -159,8 +160,8 @@ async def close(events: AsyncIterator[Event]) -> None:
 
 
 async def act(
-    options: Sequence[Candidate], wish: Act, *, endpoint: Endpoint, deadline: float
-) -> tuple[Candidate, Acted]:
+    options: Sequence[ArmReplica], wish: ActRequest, *, endpoint: Endpoint, deadline: float
+) -> tuple[ArmReplica, ActResult]:
     """The actions of the first replica that answers in time."""
     failure: Refusal | None = None
     for place, option in enumerate(options):
@@ -170,12 +171,12 @@ async def act(
                 async with asyncio.timeout_at(_until(deadline, is_last=place == len(options) - 1)):
                     return option, await option.policy.act(wish)
         except TimeoutError:
-            failure = Refusal(Cause.TIMEOUT, "The policy did not act before the deadline.", retry_after_s=1.0)
+            failure = Refusal(RefusalCause.TIMEOUT, "The policy did not act before the deadline.", retry_after_s=1.0)
         except Refusal as refusal:
             if refusal.cause not in MOVABLE:
                 raise
             failure = refusal
-    raise failure or nobody(endpoint)
+    raise failure or none_up(endpoint)
 
 
 def _until(deadline: float, *, is_last: bool) -> float:
@@ -183,7 +184,7 @@ def _until(deadline: float, *, is_last: bool) -> float:
     return deadline if is_last else now + PATIENCE * (deadline - now)
 
 
-def _span(option: Candidate, endpoint: Endpoint) -> Span:
+def _span(option: ArmReplica, endpoint: Endpoint) -> Span:
     """The span of an arm that a call is given to."""
     arm = option.arm
     if not (above := below()):
@@ -203,24 +204,26 @@ def _below(continuation: Continuation, span: Span) -> Continuation:
     return replace(continuation, traceparent=span.traceparent) if span.traceparent else continuation
 
 
-def suited(ask: Ask, about: About, endpoint: str) -> Ask:
+def apply_preference(ask: ChatRequest, about: About, endpoint: str) -> ChatRequest:
     """The conversation with its preference, as in training; without one all objectives count alike.
 
     A Refusal if the policy holds no conversations, or does not read such a preference.
     """
-    refuse_control(about, endpoint)
+    if about.kind == "control":
+        message = f"Endpoint {endpoint!r} has a control policy, which cannot chat: ask /v1/act."
+        raise Refusal(RefusalCause.INVALID, message, where="model")
     if not about.weighs:
         if ask.preference is not None:
-            raise Refusal(Cause.INVALID, "This policy reads no preference: leave it out.", where="preference")
+            raise Refusal(RefusalCause.INVALID, "This policy reads no preference: leave it out.", where="preference")
         return ask
     if ask.prompt is not None:
-        return ask  # whoever gives a bare prompt says all that the policy reads
+        return ask  # a bare prompt is all that the policy reads
     even = dict.fromkeys(about.weighs, 1 / len(about.weighs))
     try:
         told = line(even if ask.preference is None else parse_weights(ask.preference, about.weighs))
     except ConfigError as error:
-        raise Refusal(Cause.INVALID, str(error), where="preference") from None
+        raise Refusal(RefusalCause.INVALID, str(error), where="preference") from None
     first = ask.messages[0]
     if first.role != "system":
-        return replace(ask, messages=(Said(role="system", text=told), *ask.messages))
+        return replace(ask, messages=(ChatMessage(role="system", text=told), *ask.messages))
     return replace(ask, messages=(replace(first, text=f"{first.text}\n{told}"), *ask.messages[1:]))

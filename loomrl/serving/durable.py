@@ -4,26 +4,27 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from secrets import token_bytes
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from loomrl.errors import StoreError
 from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.act import ActAsk
-from loomrl.serving.archive import ending_of, trajectory_on_record
-from loomrl.serving.call import Ask
-from loomrl.serving.recorder import check_id, check_owner, ended_otherwise, has_ended, no_session
-from loomrl.serving.recording.acts import NewActs, are_acts
-from loomrl.serving.recording.commit import Commit, Finish, Keeping, Writer, unavailable
-from loomrl.serving.recording.forms import Forms
+from loomrl.serving.call import ChatRequest
+from loomrl.serving.policy import ActAsk
+from loomrl.serving.recorder import OpenSession, Recorder, check_id, check_same
+from loomrl.serving.recording.acts import Form, NewActs, are_acts, check_form, decode_acts, form_of
+from loomrl.serving.recording.commit import Commit, FinishJob, Writer, unavailable
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.recording.payload import decode
-from loomrl.serving.recording.record import Call, kept, spoken, told
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.thread import Known, Spoken, Threads, answer_marks
+from loomrl.serving.recording.record import CallToRecord, make_ending
+from loomrl.serving.recording.trajectory import ending_of, trajectory_on_record
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.thread import KnownBeginning, RecordedAnswer, answer_marks
 from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import SESSIONS, StoredSession, find_session, opted_out, person_of, read_calls
 from loomrl.types import Trajectory
@@ -47,17 +48,11 @@ class StoreSettings:
     """The age at which the list of people who opted out is read again."""
 
 
-@dataclass(slots=True)
-class _Recent:
-    """A session in memory."""
-
-    key: str
-    endpoint: str
-    threads: Threads = field(default_factory=Threads)
+@dataclass(slots=True, eq=False)
+class _Recent(OpenSession):
     after: int = 0
     """Calls of other processes are known up to here."""
     checked_at: float = 0.0
-    ended: bool = False
 
 
 def open_recorder(
@@ -67,16 +62,16 @@ def open_recorder(
     settings: StoreSettings | None = None,
     clock: Callable[[], float] = time.time,
     secret: bytes | None = None,
-) -> "Store":
+) -> "StoreRecorder":
     """The recorder in the LoomDB behind a URL; `redactor` None is `PatternRedactor`, `secret` None is this process's.
 
     Recorders with the same secret give a value of a session the same placeholder.
     """
     naming = Naming(db := open_store(url), redactor or Remembering(PatternRedactor()), secret=secret or token_bytes(32))
-    return Store(db, naming=naming, settings=settings, clock=clock)
+    return StoreRecorder(db, naming=naming, settings=settings, clock=clock)
 
 
-class Store:
+class StoreRecorder(Recorder):
     """A Recorder in LoomDB. Any number of processes may share the database; one event loop uses one Store."""
 
     def __init__(
@@ -91,15 +86,16 @@ class Store:
         self._clock = clock
         self._settings = settings or StoreSettings()
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
-        self._forms = Forms(partial(self._read, read_calls, db), most=self._settings.most_sessions)
+        self._forms: OrderedDict[tuple[str, str, str], Form] = OrderedDict()
+        """Forms of the first steps of the sessions that were used last."""
         self._marks: dict[tuple[str, bytes], str] = {}
         self._size = 0
         self._out: frozenset[str] = frozenset()
         self._out_at = float("-inf")
         self._writer = Writer(Commit(db, naming, clock=clock), most=self._settings.most_waiting)
 
-    async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
-        """As of `Recorder`."""
+    @override
+    async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
         if not ask.store:
             return False
         if not ask.user:
@@ -109,33 +105,32 @@ class Store:
             self._out = await self._read(opted_out, self._db)
         return person_of(endpoint, ask.user) not in self._out
 
-    async def session_of(self, key: str, ask: Ask) -> str | None:
-        """As of `Recorder`."""
+    @override
+    async def session_of(self, key: str, ask: ChatRequest) -> str | None:
         marks = answer_marks(ask)
         if not marks:
             return None
         name = self._marks.get((key, marks[0]))
-        if name is not None and (recent := await self._session(name)) is not None and not recent.ended:
+        if name is not None and (recent := await self._session(name)) is not None and not recent.has_ended:
             return name
         return await self._read(find_session, self._db, key, marks)
 
-    async def known(self, session: str, ask: Ask, *, key: str | None = None) -> Known | None:
-        """As of `Recorder`."""
+    @override
+    async def find_beginning(self, session: str, ask: ChatRequest, *, key: str | None = None) -> KnownBeginning | None:
         check_id(session)
         recent = await self._session(session)
         if recent is None:
             return None
-        check_owner(session, recent.key, key)
-        if recent.ended:
-            raise has_ended(session)
+        recent.check_owner(key)
+        recent.check_open()
         found = recent.threads.longest(ask)
         if not recent.threads.is_newest(ask, found):
             recent = await self._load(session) or recent
             found = recent.threads.longest(ask)
-        return None if found is None else found.known()
+        return None if found is None else found.beginning()
 
-    async def keep(self, call: Call) -> None:
-        """As of `Recorder`."""
+    @override
+    async def keep(self, call: CallToRecord) -> None:
         name = call.session
         check_id(name)
         if not await self.takes(call.endpoint, call.ask):
@@ -143,21 +138,19 @@ class Store:
         recent = self._recent.get(name)
         if call.parent and (recent is None or call.parent not in recent.threads.named):
             recent = await self._load(name)
-        recent = recent or self._remember(name, _Recent(call.key, call.endpoint))
-        if (recent.key, recent.endpoint) != (call.key, call.endpoint):
-            raise no_session(name)
-        parent = recent.threads.named.get(call.parent)
-        record = kept(call, parent)
-        new = [one for one in spoken(record, parent) if one.name not in recent.threads.named]
-        self._add(name, recent, new)
-        await self._writer.do(Keeping(call, record, parent, new), failed=partial(self._failed, name, recent, new))
+        recent = recent or self._remember(_Recent(name, call.key, call.endpoint))
+        recent.check_owner(call.key, call.endpoint)
+        keeping = recent.extend(call)
+        self._add(recent, keeping.new)
+        await self._writer.do(keeping, failed=partial(self._forget_unwritten, recent, keeping.new))
 
+    @override
     async def keep_acts(self, new: NewActs) -> None:
-        """As of `Recorder`."""
         check_id(new.session)
-        await self._forms.check(new)
+        await self._check_form(new)
         await self._writer.do(new)
 
+    @override
     async def complete(
         self,
         session: str,
@@ -167,27 +160,39 @@ class Store:
         success: float | None = None,
         outcome: Mapping[str, Any] | None = None,
     ) -> Trajectory:
-        """As of `Recorder`."""
         check_id(session)
-        new = told(reward, success, outcome, at=self._clock())
+        new = make_ending(reward, success, outcome, at=self._clock())
         if (recent := self._recent.get(session)) is not None:
-            check_owner(session, recent.key, key)
+            recent.check_owner(key)
         stored: StoredSession
-        stored, ending = await self._writer.do(Finish(session, key, new))
+        stored, ending = await self._writer.do(FinishJob(session, key, new))
         if recent is not None:
-            recent.ended = True
-        if not ending.agrees(ending_of(stored)):
-            raise ended_otherwise(session)
+            recent.has_ended = True
+        check_same(session, ending_of(stored), ending)
         try:
             return await self._read(trajectory_on_record, self._db, stored)
         except ValueError as error:  # steps of two forms that were kept at once by two gateways
             message = f"session {session!r:.100} has ended, and becomes no trajectory: {error}."
-            raise Refusal(Cause.CONFLICT, message) from None
+            raise Refusal(RefusalCause.CONFLICT, message) from None
 
+    @override
     async def close(self) -> None:
-        """As of `Recorder`; closes the database too."""
         await asyncio.to_thread(self._writer.close)
         self._db.close()
+
+    async def _check_form(self, new: NewActs) -> None:
+        """A Refusal INVALID for acts of another form than the session's first."""
+        place = (new.session, new.key, new.endpoint)
+        if place not in self._forms:
+            stored, rows = await self._read(read_calls, self._db, new.session)
+            if stored is not None and (stored.key, stored.endpoint) != place[1:]:
+                return  # it is another's: the commit refuses it
+            first = next((row.payload for row in rows if are_acts(row.payload)), None)
+            self._forms.setdefault(place, form_of(new.acts.steps if first is None else decode_acts(first).steps))
+        self._forms.move_to_end(place)
+        check_form(new.session, self._forms[place], new.acts.steps)
+        if len(self._forms) > self._settings.most_sessions:
+            self._forms.popitem(last=False)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -214,7 +219,7 @@ class Store:
         if recent is None and there is not None:
             return await self._load(session)
         if recent is None:
-            recent = self._remember(session, _Recent(stored.key, stored.endpoint))
+            recent = self._remember(_Recent(session, stored.key, stored.endpoint))
         self._update(recent, stored)
         for row in rows:
             recent.after = max(recent.after, row.position)
@@ -222,32 +227,32 @@ class Store:
                 continue
             record = decode(row.payload, row.columns)
             parent = recent.threads.named.get(record.record.parent)
-            self._add(session, recent, [one for one in spoken(record, parent) if one.name not in recent.threads.named])
+            self._add(recent, recent.new_answers(record, parent))
         return recent
 
     def _update(self, recent: _Recent, stored: StoredSession) -> None:
         recent.key = stored.key
         recent.endpoint = stored.endpoint
-        recent.ended = stored.state != "open"
+        recent.has_ended = stored.state != "open"
         recent.checked_at = self._clock()
 
-    def _remember(self, session: str, recent: _Recent) -> _Recent:
-        self._recent[session] = recent
+    def _remember(self, recent: _Recent) -> _Recent:
+        self._recent[recent.id] = recent
         recent.checked_at = self._clock()
         return recent
 
-    def _add(self, session: str, recent: _Recent, new: Sequence[Spoken]) -> None:
+    def _add(self, recent: _Recent, new: Sequence[RecordedAnswer]) -> None:
         """Remember answers; the sessions that were used least recently make room."""
         before = recent.threads.size
         for one in new:
             recent.threads.add(one)
             if one.mark:
-                self._marks[recent.key, one.mark] = session
+                self._marks[recent.key, one.mark] = recent.id
         self._size += recent.threads.size - before
         while len(self._recent) > 1 and (
             self._size > self._settings.most_bytes or len(self._recent) > self._settings.most_sessions
         ):
-            self._forget(next(name for name in self._recent if name != session))
+            self._forget(next(name for name in self._recent if name != recent.id))
 
     def _forget(self, session: str) -> None:
         recent = self._recent.pop(session)
@@ -256,12 +261,12 @@ class Store:
             if self._marks.get((recent.key, mark)) == session:
                 del self._marks[recent.key, mark]
 
-    def _failed(self, session: str, recent: _Recent, new: Sequence[Spoken], error: BaseException) -> None:
+    def _forget_unwritten(self, recent: _Recent, new: Sequence[RecordedAnswer], error: BaseException) -> None:
         """Forget answers that are not on record; a session that is not ours, or has ended, is read again."""
-        if self._recent.get(session) is not recent:
+        if self._recent.get(recent.id) is not recent:
             return
-        if isinstance(error, Refusal) and error.cause in (Cause.UNKNOWN, Cause.CONFLICT):
-            self._forget(session)
+        if isinstance(error, Refusal) and error.cause in (RefusalCause.UNKNOWN, RefusalCause.CONFLICT):
+            self._forget(recent.id)
             return
         before = recent.threads.size
         for one in new:

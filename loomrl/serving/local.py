@@ -6,13 +6,13 @@ from typing import Self
 
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
-from loomrl.serving.converse import Exchange, Mode
-from loomrl.serving.dispatch import FixedView, View
-from loomrl.serving.door import Keys, NoKeys
-from loomrl.serving.gateway import Gateway, GatewaySettings
+from loomrl.serving.asgi import GatewayApp
+from loomrl.serving.dispatch import EndpointView, FixedView
+from loomrl.serving.gateway import Gateway, GatewaySettings, Mode
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recorder import Recorder
+from loomrl.serving.request import CallerKeys, NoKeys
 from loomrl.store.endpoints import Arm, Endpoint
 
 
@@ -28,10 +28,10 @@ class LocalGateway:
 
     def __init__(
         self,
-        view: View | Mapping[str, ServedPolicy],
+        view: EndpointView | Mapping[str, ServedPolicy],
         recorder: Recorder | None,
         *,
-        keys: Keys | None = None,
+        keys: CallerKeys | None = None,
         mode: Mode = "before",
         monitor: Monitor | None = None,
         settings: GatewaySettings | None = None,
@@ -41,9 +41,15 @@ class LocalGateway:
             known = {name: endpoint for each in views for name, endpoint in each.known.items()}
             view = FixedView(known, {version: p for each in views for version, p in each.policies.items()})
         self._door = open_door("127.0.0.1", 0)
-        self.exchange = Exchange(view, recorder, mode=mode, monitor=monitor)
-        self.gateway = Gateway(self.exchange, keys=keys or NoKeys(), settings=settings)
-        self._server = Embedded(self.gateway, self._door.listeners)
+        self.gateway = Gateway(
+            view=view,
+            recorder=recorder,
+            keys=keys or NoKeys(),
+            mode=mode,
+            monitor=monitor,
+            settings=settings or GatewaySettings(),
+        )
+        self._server = Embedded(GatewayApp(self.gateway), self._door.listeners)
 
     @property
     def url(self) -> str:
@@ -51,8 +57,8 @@ class LocalGateway:
         return self._door.url
 
     async def __aenter__(self) -> Self:
-        if self.exchange.monitor is not None:
-            await self.exchange.monitor.start()
+        if self.gateway.monitor is not None:
+            await self.gateway.monitor.start()
         await self._server.start()
         return self
 
@@ -60,8 +66,8 @@ class LocalGateway:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._server.close()
-        await self.exchange.close()
-        if self.exchange.recorder is not None:
-            await self.exchange.recorder.close()
-        if self.exchange.monitor is not None:
-            await self.exchange.monitor.close()
+        await self.gateway.close()
+        if self.gateway.recorder is not None:
+            await self.gateway.recorder.close()
+        if self.gateway.monitor is not None:
+            await self.gateway.monitor.close()

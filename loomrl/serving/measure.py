@@ -18,9 +18,9 @@ from loomrl.errors import StoreError
 from loomrl.safety.phrase import refuses
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import Gathered
-from loomrl.serving.dispatch import MOVABLE, View
+from loomrl.serving.dispatch import MOVABLE, EndpointView
 from loomrl.serving.refusal import Refusal
-from loomrl.serving.split import assigned
+from loomrl.serving.split import assign_arm
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint, Role
 from loomrl.store.feedback import FEEDBACK
@@ -76,14 +76,14 @@ class _Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class _MeasuredSession:
     """A session's key, and its unit if that is measured."""
 
     key: str
     unit: _Unit | None
 
 
-class Measured:
+class MeasuredCall:
     """One call that is measured, from when it is given to an arm."""
 
     __slots__ = ("_begun", "_is_alone", "_measures", "_unit")
@@ -98,22 +98,22 @@ class Measured:
         """The first token is here."""
         self._measures.note(self._unit, "first_token_s", time.perf_counter() - self._begun)
 
-    def answered(self, arm: str) -> None:
+    def note_answer(self, arm: str) -> None:
         """The answer is complete. That of another arm is an error of the assigned one."""
         self._measures.note(self._unit, "latency_s", time.perf_counter() - self._begun)
         self._measures.note(self._unit, "error", float(arm != self._unit.arm))
         if self._is_alone:
             self._measures.over(self._unit)
         else:
-            self._measures.ended(self._unit)
+            self._measures.end_call(self._unit)
 
-    def failed(self, refusal: Refusal) -> None:
+    def note_failure(self, refusal: Refusal) -> None:
         """The call has no answer: an error of the arm, unless the request itself was wrong."""
         if refusal.cause in MOVABLE:
             self._measures.note(self._unit, "error", 1.0)
-            self._measures.ended(self._unit)
+            self._measures.end_call(self._unit)
 
-    def spoke(self, arm: str, choices: Sequence[Gathered], *, prompt_chars: int) -> None:
+    def note_choices(self, arm: str, choices: Sequence[Gathered], *, prompt_chars: int) -> None:
         """The choices as they were drawn. Those of another arm say nothing about the assigned one."""
         if arm != self._unit.arm:
             return
@@ -128,7 +128,7 @@ class Measured:
             self._measures.note(self._unit, "empty", empty / len(whole))
             self._measures.note(self._unit, "refusal", sum(refuses(closed.text) for closed in whole) / len(whole))
 
-    def judged(self, *, violation: bool) -> None:
+    def note_verdict(self, *, violation: bool) -> None:
         """The monitor has seen the answer."""
         self._measures.note(self._unit, "violation", float(violation))
 
@@ -136,13 +136,13 @@ class Measured:
 class Measures:
     """The outcomes that one gateway sees, in LoomDB every `FLUSH_S`."""
 
-    def __init__(self, db: LoomDB, view: View, *, source: str, settle_s: float = SETTLE_S) -> None:
+    def __init__(self, db: LoomDB, view: EndpointView, *, source: str, settle_s: float = SETTLE_S) -> None:
         self._db = db
         self._view = view
         self._source = source
         self._settle_s = settle_s
         self._units: OrderedDict[tuple[str, int, str, str], _Unit] = OrderedDict()
-        self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, str], _MeasuredSession] = OrderedDict()
         self._due: deque[tuple[float, _Unit]] = deque()
         self._waiting: dict[str, list[Observation]] = {}
         self._feedback = 0
@@ -168,15 +168,15 @@ class Measures:
 
     def begin(
         self, endpoint: Endpoint, unit: str, *, session: str = "", key: str = "", is_alone: bool = False
-    ) -> Measured | None:
+    ) -> MeasuredCall | None:
         """Begin to measure a call; None where nothing is compared.
 
         `is_alone`: no other call has this unit, so its answer settles it.
         """
         there = self._unit(endpoint, unit)
         if session and (name := (endpoint.name, session)) not in self._sessions:
-            _put(self._sessions, name, _Session(key, there))
-        return None if there is None else Measured(self, there, is_alone=is_alone)
+            _put_bounded(self._sessions, name, _MeasuredSession(key, there))
+        return None if there is None else MeasuredCall(self, there, is_alone=is_alone)
 
     def complete(self, session: str, *, key: str | None, **told: float | None) -> bool:
         """End a session: its reward counts for the arm that it was first assigned to.
@@ -200,7 +200,7 @@ class Measures:
         tests = self._view.tests(endpoint.name)
         if not tests and sum(arm.role is not Role.SHADOW for arm in endpoint.arms) < 2:
             return None
-        assignment = assigned(endpoint, tests, unit)
+        assignment = assign_arm(endpoint, tests, unit)
         if assignment is None:
             return None
         key = (endpoint.name, endpoint.revision, assignment.test, unit)
@@ -208,7 +208,7 @@ class Measures:
         if there is None:
             hashed = unit_hash(unit)
             there = _Unit(endpoint.name, endpoint.revision, assignment.arm.name, assignment.test, hashed)
-            _put(self._units, key, there)
+            _put_bounded(self._units, key, there)
         return there
 
     def note(self, unit: _Unit, metric: str, value: float) -> None:
@@ -249,7 +249,7 @@ class Measures:
             unit.settled.add(metric)
             self._waiting.setdefault(unit.endpoint, []).append(unit.observation(metric, value, time.time()))
 
-    def ended(self, unit: _Unit) -> None:
+    def end_call(self, unit: _Unit) -> None:
         """A call of the unit has ended, however long it took."""
         if not unit.has_ended:
             unit.has_ended = True
@@ -302,10 +302,10 @@ class Measures:
         """Feedback of sessions that were measured here."""
         for position, judgement in await asyncio.to_thread(FEEDBACK.read, self._db, after=self._feedback):
             self._feedback = position
-            self.complete(judgement.trajectory, key=None, **observed(judgement))
+            self.complete(judgement.trajectory, key=None, **metrics_of_feedback(judgement))
 
 
-def observed(judgement: Feedback) -> dict[str, float]:
+def metrics_of_feedback(judgement: Feedback) -> dict[str, float]:
     """The metrics that feedback says something about, and their values.
 
     A comment judges nothing. Of a choice between two answers of one session, neither says anything about its arm.
@@ -317,7 +317,7 @@ def observed(judgement: Feedback) -> dict[str, float]:
     return {"negative": float(judgement.value < NEGATIVE)}
 
 
-def _put(held: OrderedDict[K, V], name: K, value: V) -> None:
+def _put_bounded(held: OrderedDict[K, V], name: K, value: V) -> None:
     held[name] = value
     if len(held) > MOST_UNITS:
         held.popitem(last=False)

@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 from loomrl.observability import family
 from loomrl.observability.exposition import process_registry, text_of
 from loomrl.serving.call import Usage
-from loomrl.serving.dispatch import MOVABLE, Candidate
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.dispatch import MOVABLE, ArmReplica
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.room import Room
 
 WINDOW_S = 300.0
@@ -22,7 +22,7 @@ SLICE_S = 10.0
 
 
 @dataclass(slots=True)
-class _Arm:
+class _ArmMetrics:
     """The metrics of one arm, looked up once."""
 
     version: str
@@ -35,12 +35,12 @@ class _Arm:
     violating: Counter
 
 
-class Metered:
+class MeteredCall:
     """One call that is metered, from when it is given to an arm. It ends once."""
 
     __slots__ = ("_assigned", "_begun", "_endpoint", "_first", "_is_over", "_meter")
 
-    def __init__(self, meter: "Meter", endpoint: str, assigned: Candidate) -> None:
+    def __init__(self, meter: "GatewayMeter", endpoint: str, assigned: ArmReplica) -> None:
         self._meter = meter
         self._endpoint = endpoint
         self._assigned = meter.arm(endpoint, assigned)
@@ -48,12 +48,12 @@ class Metered:
         self._first = 0.0
         self._is_over = False
 
-    def first(self, candidate: Candidate) -> None:
+    def first(self, candidate: ArmReplica) -> None:
         """The first token is here, from this one."""
         self._first = time.perf_counter()
         self._meter.arm(self._endpoint, candidate).first.observe(self._first - self._begun)
 
-    def answered(self, candidate: Candidate, usage: Usage | None = None) -> None:
+    def note_answer(self, candidate: ArmReplica, usage: Usage | None = None) -> None:
         """The answer of this one is complete."""
         now = time.perf_counter()
         arm = self._meter.arm(self._endpoint, candidate)
@@ -66,11 +66,11 @@ class Metered:
                 arm.rate.observe((usage.completion - 1) / (now - self._first))
         self._end("answered" if arm is self._assigned else "moved")
 
-    def violated(self) -> None:
+    def note_violation(self) -> None:
         """A rule of the monitor found something in the answer."""
         self._assigned.violating.inc()
 
-    def failed(self, error: BaseException) -> None:
+    def note_failure(self, error: BaseException) -> None:
         """The call has no answer. That is the arm's fault, unless the request was wrong or a rule stopped it."""
         if isinstance(error, Refusal):
             self._end("failed" if error.cause in MOVABLE else "refused")
@@ -88,14 +88,14 @@ class Metered:
         self._meter.rates.note(self._assigned.version, is_error=is_error)
 
 
-class Meter:
+class GatewayMeter:
     """Counts what one gateway does."""
 
     def __init__(self) -> None:
         self.registry = process_registry()
         self.rates = ErrorRates()
         self._rooms: Mapping[str, Room] = {}
-        self._arms: dict[tuple[str, str, str], _Arm] = {}
+        self._arms: dict[tuple[str, str, str], _ArmMetrics] = {}
         self._calls = family.CALLS.counter(self.registry)
         self._errors = family.ERRORS.counter(self.registry)
         self._refusals = family.REFUSALS.counter(self.registry)
@@ -104,7 +104,7 @@ class Meter:
         self._rate = family.TOKEN_RATE.histogram(self.registry)
         self._tokens = family.TOKENS.counter(self.registry)
         self._violating = family.VIOLATING.counter(self.registry)
-        self._by_cause = {cause: self._refusals.labels(cause.value) for cause in Cause}
+        self._by_cause = {cause: self._refusals.labels(cause.value) for cause in RefusalCause}
         self.registry.register(self.rates)
         self.registry.register(Rooms(lambda: self._rooms))
 
@@ -112,11 +112,11 @@ class Meter:
         """Show these rooms, by endpoint."""
         self._rooms = rooms
 
-    def begin(self, endpoint: str, options: Sequence[Candidate]) -> Metered | None:
+    def begin(self, endpoint: str, options: Sequence[ArmReplica]) -> MeteredCall | None:
         """Begin a call that is given to the first of these; None without any."""
-        return Metered(self, endpoint, options[0]) if options else None
+        return MeteredCall(self, endpoint, options[0]) if options else None
 
-    def refused(self, cause: Cause) -> None:
+    def count_refusal(self, cause: RefusalCause) -> None:
         """A request was refused."""
         self._by_cause[cause].inc()
 
@@ -124,7 +124,7 @@ class Meter:
         """All of it, in Prometheus' text format."""
         return text_of(self.registry)
 
-    def arm(self, endpoint: str, candidate: Candidate) -> _Arm:
+    def arm(self, endpoint: str, candidate: ArmReplica) -> _ArmMetrics:
         """The metrics of an arm."""
         version = candidate.policy.about.version
         key = (endpoint, candidate.arm.name, version)
@@ -133,9 +133,9 @@ class Meter:
             found = self._arms[key] = self._open(*key)
         return found
 
-    def _open(self, endpoint: str, arm: str, version: str) -> _Arm:
+    def _open(self, endpoint: str, arm: str, version: str) -> _ArmMetrics:
         outcomes = ("answered", "moved", "failed", "refused", "gone")
-        return _Arm(
+        return _ArmMetrics(
             version=version,
             outcomes={each: self._calls.labels(endpoint, arm, version, each) for each in outcomes},
             errors=self._errors.labels(version),

@@ -1,15 +1,13 @@
 """One call as others watch it: measured for comparisons of arms, and metered for operators."""
 
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from loomrl.observability import trace
 from loomrl.serving.call import Gathered, Usage
-from loomrl.serving.dispatch import Candidate
-from loomrl.serving.measure import Measured, Measures
-from loomrl.serving.meter import Meter, Metered
+from loomrl.serving.dispatch import ArmReplica
+from loomrl.serving.measure import MeasuredCall
+from loomrl.serving.meter import MeteredCall
 from loomrl.serving.refusal import Refusal
 
 
@@ -17,52 +15,44 @@ from loomrl.serving.refusal import Refusal
 class Observed:
     """A call from when it is given to an arm. Without watchers nothing happens."""
 
-    measured: Measured | None = None
-    metered: Metered | None = None
+    measured: MeasuredCall | None = None
+    metered: MeteredCall | None = None
 
-    def first(self, candidate: Candidate) -> None:
+    def first(self, candidate: ArmReplica) -> None:
         """The first token is here, from this one."""
         if self.measured is not None:
             self.measured.first()
         if self.metered is not None:
             self.metered.first(candidate)
 
-    def answered(self, candidate: Candidate, usage: Usage | None = None) -> None:
+    def note_answer(self, candidate: ArmReplica, usage: Usage | None = None) -> None:
         """The answer of this one is complete."""
         if self.measured is not None:
-            self.measured.answered(candidate.arm.name)
+            self.measured.note_answer(candidate.arm.name)
         if self.metered is not None:
-            self.metered.answered(candidate, usage)
+            self.metered.note_answer(candidate, usage)
 
-    def spoke(self, arm: str, choices: Sequence[Gathered], *, prompt_chars: int) -> None:
+    def note_choices(self, arm: str, choices: Sequence[Gathered], *, prompt_chars: int) -> None:
         """The choices as they were drawn."""
         if self.measured is not None:
-            self.measured.spoke(arm, choices, prompt_chars=prompt_chars)
+            self.measured.note_choices(arm, choices, prompt_chars=prompt_chars)
 
-    def judged(self, *, violation: bool) -> None:
+    def note_verdict(self, *, violation: bool) -> None:
         """The monitor has seen the answer."""
         if self.measured is not None:
-            self.measured.judged(violation=violation)
+            self.measured.note_verdict(violation=violation)
         if self.metered is not None and violation:
-            self.metered.violated()
+            self.metered.note_violation()
 
-    def failed(self, error: BaseException) -> None:
+    def note_failure(self, error: BaseException) -> None:
         """The call has no answer."""
         if self.measured is not None and isinstance(error, Refusal):
-            self.measured.failed(error)
+            self.measured.note_failure(error)
         if self.metered is not None:
-            self.metered.failed(error)
+            self.metered.note_failure(error)
 
 
 UNSEEN = Observed()
-
-
-@dataclass(frozen=True, slots=True)
-class Watchers:
-    """Who watches the calls of a gateway."""
-
-    measures: Measures | None = None
-    meter: Meter | None = None
 
 
 @contextmanager
@@ -71,12 +61,5 @@ def observing(observed: Observed) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        observed.failed(error)
+        observed.note_failure(error)
         raise
-
-
-async def recorded(work: Coroutine[Any, Any, None]) -> None:
-    """The work of recording, in a span of its own where the call is traced."""
-    above = trace.below()
-    with trace.ending(trace.begin("record", below=above) if above else trace.NOTHING):
-        await work

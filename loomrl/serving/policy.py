@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.serving.call import Drawing, Event, Said, Tool
+from loomrl.serving.call import ChatMessage, Drawing, Event, ToolSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +28,16 @@ class Continuation:
     known_T: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     pictures: tuple[Picture, ...] = ()
     """Those among the known ids."""
-    messages: tuple[Said, ...] = ()
+    messages: tuple[ChatMessage, ...] = ()
     """The new ones."""
     prompt: str | tuple[int, ...] | None = None
     """In the place of messages: plain text, or ids."""
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = "auto"
     parallel_tool_calls: bool = True
     drawing: Drawing = field(default_factory=Drawing)
     traceparent: str = ""
-    """Of the span that the engine's is below; empty if nothing is traced."""
+    """Parent of the engine's span; empty if nothing is traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +54,18 @@ class About:
     sees: bool = False
     """Pictures are understood."""
     objectives: int = 0
-    """Of a control policy that takes a preference."""
+    """Number of objectives of a control policy that takes a preference."""
     weighs: tuple[str, ...] = ()
-    """Names of objectives, of a language policy that reads a preference."""
+    """Names of the objectives of a language policy that reads a preference."""
     spaces: Mapping[str, Any] = field(default_factory=dict)
-    """Of a control policy: `observation` and `action`, as JSON (`loomrl.control.space`)."""
+    """A control policy's `observation` and `action` spaces, as JSON (`loomrl.control.space_json`)."""
     state: int = 0
     """Numbers in the state of a control policy with a memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Act:
-    """Observations for a control policy: a batch, flat as the environment gives it (`loomrl.serving.act`)."""
+class ActRequest:
+    """Observations for a control policy: a batch, flat as the environment gives it (`loomrl.serving.routes.act`)."""
 
     observations: Any
     """An array with the batch first, or for spaces of parts a mapping or list of such."""
@@ -79,14 +79,29 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Acted:
+class ActResult:
     """Actions, batch first, the number of the version that chose them, and their log-probabilities if it explored."""
 
     actions: Any
     version: int
     logprobs: NDArray[np.float32] | None = None
     states: NDArray[np.float32] | None = None
-    """Of a policy with a memory, for the next call."""
+    """States of a policy with a memory, for the next call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActAsk:
+    """A request to act. `is_one`: a single observation, answered with a single action."""
+
+    model: str
+    act: ActRequest
+    is_one: bool
+    kind: str
+    """The content type, in which it is answered too."""
+    store: bool = True
+    """False keeps the call off the record."""
+    user: str = ""
+    """The person behind the call, by the caller's name for them."""
 
 
 class ServedPolicy(Protocol):
@@ -99,5 +114,5 @@ class ServedPolicy(Protocol):
     def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         """The events of all choices; a Refusal (INVALID, TOO_LONG) before the first one if it cannot be answered."""
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         """The actions for a batch; a Refusal if the observations are not of the space."""

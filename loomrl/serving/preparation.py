@@ -10,14 +10,14 @@ from pydantic import ValidationError
 
 from loomrl.config import Sampling
 from loomrl.errors import PolicyError
-from loomrl.inference.chat import Prompt
+from loomrl.inference.chat import PromptIds
 from loomrl.inference.engine import Request, Sight
 from loomrl.inference.policy import Voice
 from loomrl.picture import fault
 from loomrl.serving.call import Drawing
 from loomrl.serving.policy import Continuation
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.wording import opening, worded
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.wording import opening, to_messages
 from loomrl.types import Message
 
 Ids = NDArray[np.int32]
@@ -27,7 +27,7 @@ MOST_TOP = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class PreparedRequest:
     """A continuation, ready to be sampled."""
 
     continuation: Continuation
@@ -45,14 +45,14 @@ class Preparation:
         self._chat = voice.chat
         self._tool_role = voice.chat.takes("tool")
 
-    def task(self, continuation: Continuation) -> Task:
+    def task(self, continuation: Continuation) -> PreparedRequest:
         """The prompt and the settings; a Refusal if something is wrong with them."""
         drawing = continuation.drawing
         if not 1 <= drawing.n <= MOST_CHOICES:
-            raise Refusal(Cause.INVALID, f"n={drawing.n}: 1 to {MOST_CHOICES} choices are possible.", where="n")
+            raise Refusal(RefusalCause.INVALID, f"n={drawing.n}: 1 to {MOST_CHOICES} choices are possible.", where="n")
         if not all(drawing.stop):
-            raise Refusal(Cause.INVALID, "a stop string is empty.", where="stop")
-        forced = self._forced(continuation)
+            raise Refusal(RefusalCause.INVALID, "a stop string is empty.", where="stop")
+        forced = self._force_beginning(continuation)
         known_T = continuation.known_T
         new = self._new(continuation)
         opened_T = np.concatenate([new.ids, self._chat.encode(forced)[:-1]]) if forced else new.ids
@@ -62,59 +62,61 @@ class Preparation:
         sampling = self._sampling(drawing, len(prompt_T))
         seed = random.getrandbits(63) if drawing.seed is None else drawing.seed % 2**63
         request = Request(prompt_T, sampling, self._chat.stop, seed, sights, _top(drawing))
-        return Task(continuation, opened_T.astype(np.int32), request, forced)
+        return PreparedRequest(continuation, opened_T.astype(np.int32), request, forced)
 
-    def _forced(self, continuation: Continuation) -> str:
+    def _force_beginning(self, continuation: Continuation) -> str:
         """The beginning of an answer that has to call a tool."""
         choice = continuation.tool_choice
         names = [tool.name for tool in continuation.tools]
         named = choice.removeprefix("tool:") if choice.startswith("tool:") else None
         if (choice == "required" and not names) or (named is not None and named not in names):
             known = ", ".join(names) or "none"
-            raise Refusal(Cause.INVALID, f"tool_choice={choice!r}: the tools are {known}.", where="tool_choice")
+            raise Refusal(RefusalCause.INVALID, f"tool_choice={choice!r}: the tools are {known}.", where="tool_choice")
         return opening(choice, continuation.tools)
 
-    def _new(self, continuation: Continuation) -> Prompt:
+    def _new(self, continuation: Continuation) -> PromptIds:
         """The ids after the known ones; positions of pictures count from the first of them."""
         known_T = continuation.known_T
         prompt = continuation.prompt
         if isinstance(prompt, str):
             self._check_room(len(known_T), [prompt])
-            return self._checked(Prompt(self._chat.plain(prompt, first=not len(known_T))), known_T)
+            return self._check_tokens(PromptIds(self._chat.plain(prompt, first=not len(known_T))), known_T)
         if prompt is not None:
-            return self._checked(Prompt(self._ids(prompt)), known_T)
+            return self._check_tokens(PromptIds(self._ids(prompt)), known_T)
         tools = () if len(known_T) else continuation.tools
-        messages = worded(continuation.messages, tools, tool_role=self._tool_role)
+        messages = to_messages(continuation.messages, tools, tool_role=self._tool_role)
         self._check_messages(messages, len(known_T))
         try:
             # without the cache, which keeps what the members of a group share: callers share little
             if not len(known_T):
-                return self._checked(self._chat.opening.__wrapped__(messages), known_T)
+                return self._check_tokens(self._chat.opening.__wrapped__(messages), known_T)
             new = self._chat.following.__wrapped__(messages)
         except PolicyError as error:
-            raise Refusal(Cause.INVALID, str(error), where="messages") from None
+            raise Refusal(RefusalCause.INVALID, str(error), where="messages") from None
         if int(known_T[-1]) != self._chat.end:
             return new
-        return Prompt(new.ids[1:], tuple(Sight(sight.picture, sight.start - 1) for sight in new.sights))
+        return PromptIds(new.ids[1:], tuple(Sight(sight.picture, sight.start - 1) for sight in new.sights))
 
-    def _checked(self, prompt: Prompt, known_T: Ids) -> Prompt:
+    def _check_tokens(self, prompt: PromptIds, known_T: Ids) -> PromptIds:
         if not len(prompt.ids) and not len(known_T):
-            raise Refusal(Cause.INVALID, "the prompt has no tokens: give at least one.", where="prompt")
+            raise Refusal(RefusalCause.INVALID, "the prompt has no tokens: give at least one.", where="prompt")
         return prompt
 
     def _ids(self, prompt: Sequence[int]) -> Ids:
         last = len(self._chat.spelling) - 1
         wrong = next((id for id in prompt if not 0 <= id <= last), None)
         if wrong is not None:
-            raise Refusal(Cause.INVALID, f"the prompt has token id {wrong}: ids are 0 to {last}.", where="prompt")
+            raise Refusal(
+                RefusalCause.INVALID, f"the prompt has token id {wrong}: ids are 0 to {last}.", where="prompt"
+            )
         return np.array(prompt, np.int32)
 
     def _check_messages(self, messages: Sequence[Message], known: int) -> None:
         for png in (png for message in messages for png in message.images):
             if wrong := fault(png):
-                raise Refusal(Cause.INVALID, f"a picture cannot be read: {wrong}.", where="messages")
+                raise Refusal(RefusalCause.INVALID, f"a picture cannot be read: {wrong}.", where="messages")
             if not self._chat.sees:
-                raise Refusal(Cause.INVALID, "this policy reads no pictures: send text only.", where="messages")
+                raise Refusal(RefusalCause.INVALID, "this policy reads no pictures: send text only.", where="messages")
         self._check_room(known, [message.content for message in messages])
 
     def _check_room(self, known: int, texts: Sequence[str]) -> None:
@@ -125,7 +127,7 @@ class Preparation:
 
     def _too_long(self, tokens: str) -> Refusal:
         return Refusal(
-            Cause.TOO_LONG,
+            RefusalCause.TOO_LONG,
             f"the conversation has {tokens} tokens, and the policy's context is {self._voice.context} tokens with the "
             "answer. Shorten it, or begin another one.",
             where="messages",
@@ -145,13 +147,15 @@ class Preparation:
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][-1])
-            raise Refusal(Cause.INVALID, f"{name}={given.get(name)!r}: {first['msg']}.", where=name) from None
+            raise Refusal(RefusalCause.INVALID, f"{name}={given.get(name)!r}: {first['msg']}.", where=name) from None
         return sampling.model_copy(update={"max_tokens": min(sampling.max_tokens, room)})
 
 
 def _top(drawing: Drawing) -> int:
     if not 0 <= drawing.top_logprobs <= MOST_TOP:
         raise Refusal(
-            Cause.INVALID, f"top_logprobs={drawing.top_logprobs}: it must be 0 to {MOST_TOP}.", where="top_logprobs"
+            RefusalCause.INVALID,
+            f"top_logprobs={drawing.top_logprobs}: it must be 0 to {MOST_TOP}.",
+            where="top_logprobs",
         )
     return drawing.top_logprobs if drawing.logprobs else 0

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Cause(StrEnum):
+class RefusalCause(StrEnum):
     """The cause of a refusal. Its HTTP status is `STATUS[cause]`."""
 
     INVALID = "invalid"
@@ -24,25 +24,27 @@ class Cause(StrEnum):
 
 
 STATUS = {
-    Cause.INVALID: 400,
-    Cause.TOO_LONG: 400,
-    Cause.TOO_LARGE: 413,
-    Cause.KEY: 401,
-    Cause.FORBIDDEN: 403,
-    Cause.UNKNOWN: 404,
-    Cause.CONFLICT: 409,
-    Cause.FULL: 429,
-    Cause.BUDGET: 429,
-    Cause.UNAVAILABLE: 503,
-    Cause.TIMEOUT: 503,
-    Cause.INTERNAL: 500,
+    RefusalCause.INVALID: 400,
+    RefusalCause.TOO_LONG: 400,
+    RefusalCause.TOO_LARGE: 413,
+    RefusalCause.KEY: 401,
+    RefusalCause.FORBIDDEN: 403,
+    RefusalCause.UNKNOWN: 404,
+    RefusalCause.CONFLICT: 409,
+    RefusalCause.FULL: 429,
+    RefusalCause.BUDGET: 429,
+    RefusalCause.UNAVAILABLE: 503,
+    RefusalCause.TIMEOUT: 503,
+    RefusalCause.INTERNAL: 500,
 }
 
 
 class Refusal(Exception):
     """A refused request. `where` is the path of the wrong part, as `messages.0.role`."""
 
-    def __init__(self, cause: Cause, message: str, *, where: str = "", retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, cause: RefusalCause, message: str, *, where: str = "", retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message)
         self.cause = cause
         self.where = where

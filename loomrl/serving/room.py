@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
 
 RETRY_S = 1.0
 
@@ -46,7 +46,7 @@ class Room:
     async def _wait(self, key: str, deadline: float) -> None:
         if self._count >= self.queue:
             message = f"{self._slots} calls are being answered and {self._count} wait: try again."
-            raise Refusal(Cause.FULL, message, retry_after_s=RETRY_S)
+            raise Refusal(RefusalCause.FULL, message, retry_after_s=RETRY_S)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, deque()).append(turn)
         self._count += 1
@@ -57,7 +57,7 @@ class Room:
             self._withdraw(key, turn)
             if isinstance(error, TimeoutError):
                 raise Refusal(
-                    Cause.TIMEOUT, "The gateway is busy: the call waited until its deadline.", retry_after_s=1
+                    RefusalCause.TIMEOUT, "The gateway is busy: the call waited until its deadline.", retry_after_s=1
                 ) from None
             raise
 

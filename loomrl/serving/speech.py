@@ -5,25 +5,27 @@ import codecs
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
-import torch
-
-from loomrl.config import Sampling
 from loomrl.errors import PolicyError
-from loomrl.inference.chat import Chat, Spelling
-from loomrl.inference.engine import Finish, Piece, Unsupported
-from loomrl.inference.model import open_model, open_tokenizer
+from loomrl.inference.chat import Spelling
+from loomrl.inference.engine import CompletionPiece, FinishReason, Unsupported
 from loomrl.inference.policy import Voice
-from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Sealed
-from loomrl.serving.call import Candidate, Closed, Drawn, Event, Opened, Token, ToolCall, joined
-from loomrl.serving.policy import About, Act, Acted, Continuation
-from loomrl.serving.preparation import Preparation, Task
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.wording import Reader, overlap
+from loomrl.serving.call import (
+    ChoiceClosed,
+    Event,
+    PromptOpened,
+    Token,
+    TokenCandidate,
+    TokensDrawn,
+    ToolCall,
+    join_tokens,
+)
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
+from loomrl.serving.preparation import Preparation, PreparedRequest
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.wording import CallReader, overlap
 
 
 class Writing:
@@ -33,7 +35,7 @@ class Writing:
     """
 
     def __init__(
-        self, spelling: Spelling, *, stop: Sequence[str] = (), reader: Reader | None = None, forced: str = ""
+        self, spelling: Spelling, *, stop: Sequence[str] = (), reader: CallReader | None = None, forced: str = ""
     ) -> None:
         self.stopped_by = ""
         """The stop string that came."""
@@ -99,7 +101,7 @@ gateway and network. The first piece and the last one wait for nothing.
 """
 
 
-class Speech:
+class LanguageServedPolicy:
     """A ServedPolicy: samples from an engine, in the words of a chat template."""
 
     def __init__(self, voice: Voice, *, version: str = "") -> None:
@@ -129,23 +131,23 @@ class Speech:
         """Close the engine. Open answers end with a Refusal."""
         await self._voice.engine.close()
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         """Not supported: a Refusal."""
-        raise Refusal(Cause.INVALID, "this policy answers in words. Ask it through a chat or completions API.")
+        raise Refusal(RefusalCause.INVALID, "this policy answers in words. Ask it through a chat or completions API.")
 
     async def answer(self, continuation: Continuation) -> AsyncGenerator[Event, None]:
         """The events of all choices, each choice's in order; a Refusal before the first one if it cannot be answered.
 
         A Refusal (UNAVAILABLE) later if the engine fails. Closing it ends the sampling.
         """
-        task = await self._prepared(continuation)
+        task = await self._prepare(continuation)
         count = continuation.drawing.n
         choices = [self._choice(task, index) for index in range(count)]
-        async with aclosing(choices[0] if count == 1 else _merged(choices)) as events:
+        async with aclosing(choices[0] if count == 1 else _merge(choices)) as events:
             async for event in events:
                 yield event
 
-    async def _prepared(self, continuation: Continuation) -> Task:
+    async def _prepare(self, continuation: Continuation) -> PreparedRequest:
         """The task; long text is tokenised in a thread, so that others do not wait for it."""
         prompt = continuation.prompt
         texts = [prompt] if isinstance(prompt, str) else [said.text for said in continuation.messages]
@@ -154,17 +156,17 @@ class Speech:
         async with self._long:
             return await asyncio.to_thread(self._preparation.task, continuation)
 
-    async def _choice(self, task: Task, index: int) -> AsyncGenerator[Event, None]:
+    async def _choice(self, task: PreparedRequest, index: int) -> AsyncGenerator[Event, None]:
         """The events of one choice."""
         asked = task.continuation
         reads = bool(asked.tools) and asked.tool_choice != "none"
         writing = Writing(
-            self._chat.spelling, stop=asked.drawing.stop, reader=Reader() if reads else None, forced=task.forced
+            self._chat.spelling, stop=asked.drawing.stop, reader=CallReader() if reads else None, forced=task.forced
         )
         sights = tuple(sight.start for sight in task.request.sights[len(asked.pictures) :])
-        opened: Opened | None = Opened(index=index, ids_T=task.opened_T, sights=sights)
+        opened: PromptOpened | None = PromptOpened(index=index, ids_T=task.opened_T, sights=sights)
         request = replace(task.request, seed=(task.request.seed + index) % 2**63)
-        waiting = list[Drawn]()
+        waiting = list[TokensDrawn]()
         next_at = 0.0
         try:
             async with aclosing(self._voice.engine.stream(request)) as pieces:
@@ -172,31 +174,33 @@ class Speech:
                     if opened is not None:  # now the engine has accepted the request
                         yield opened
                         opened = None
-                    drawn, finish = self._drawn(piece, writing, asked, index)
+                    drawn, finish = self._draw_event(piece, writing, asked, index)
                     if len(drawn.ids_T) or drawn.text:
                         waiting.append(drawn)
                     if waiting and (finish is not None or time.perf_counter() >= next_at):
-                        yield joined(waiting)
+                        yield join_tokens(waiting)
                         waiting = []
                         next_at = time.perf_counter() + PACE_S
                     if finish is not None:
                         break
         except Unsupported as error:
-            raise Refusal(Cause.INVALID, str(error)) from error
+            raise Refusal(RefusalCause.INVALID, str(error)) from error
         except PolicyError as error:
             if waiting:
-                yield joined(waiting)
-            raise Refusal(Cause.UNAVAILABLE, str(error), retry_after_s=RETRY_S) from error
+                yield join_tokens(waiting)
+            raise Refusal(RefusalCause.UNAVAILABLE, str(error), retry_after_s=RETRY_S) from error
         assert finish is not None, "an engine's last piece says why it ended"
-        yield Closed(
+        yield ChoiceClosed(
             index=index,
             text=writing.text,
             calls=writing.calls,
-            finish="length" if finish is Finish.LENGTH else "tool_calls" if writing.calls else "stop",
+            finish="length" if finish is FinishReason.LENGTH else "tool_calls" if writing.calls else "stop",
             stopped_by=writing.stopped_by,
         )
 
-    def _drawn(self, piece: Piece, writing: Writing, asked: Continuation, index: int) -> tuple[Drawn, Finish | None]:
+    def _draw_event(
+        self, piece: CompletionPiece, writing: Writing, asked: Continuation, index: int
+    ) -> tuple[TokensDrawn, FinishReason | None]:
         """The event of a piece up to the token that ends the answer, and the reason if there is one."""
         text = ""
         count = 0
@@ -207,11 +211,11 @@ class Speech:
                 break
             text += writing.add(id)
             if writing.stopped_by or (writing.calls and not asked.parallel_tool_calls):
-                finish = Finish.STOP
+                finish = FinishReason.STOP
                 break
         if finish is not None:
             text += writing.end()
-        drawn = Drawn(
+        drawn = TokensDrawn(
             index=index,
             ids_T=piece.ids_T[:count],
             logprobs_T=piece.logprobs_T[:count],
@@ -221,7 +225,7 @@ class Speech:
         )
         return drawn, finish
 
-    def _tokens(self, piece: Piece, count: int) -> tuple[Token, ...]:
+    def _tokens(self, piece: CompletionPiece, count: int) -> tuple[Token, ...]:
         """The tokens with their bytes, without the end of the turn, which is no part of the text."""
         pairs = list(zip(piece.ids_T[:count].tolist(), piece.logprobs_T[:count].tolist(), strict=True))
         if pairs and pairs[-1][0] in self._chat.stop:
@@ -236,11 +240,11 @@ class Speech:
         )
         return tuple(Token(drawn=self._candidate(*pair), top=best) for pair, best in zip(pairs, top, strict=False))
 
-    def _candidate(self, id: int, logprob: float) -> Candidate:
-        return Candidate(id=id, token=self._chat.spelling[id], logprob=logprob)
+    def _candidate(self, id: int, logprob: float) -> TokenCandidate:
+        return TokenCandidate(id=id, token=self._chat.spelling[id], logprob=logprob)
 
 
-async def _merged(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[Event, None]:
+async def _merge(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[Event, None]:
     """The events of all streams as they come. The first error ends all of them."""
     events: asyncio.Queue[Event | BaseException | None] = asyncio.Queue(maxsize=len(streams))
 
@@ -268,37 +272,3 @@ async def _merged(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenera
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """The engine of a policy from a folder, and how it samples unless a caller says otherwise."""
-
-    slots: int = 64
-    """Maximum number of answers at once; further ones wait."""
-    context: int = 4096
-    """Maximum tokens of a conversation; less if the model has less."""
-    dtype: str = "float32"
-    trust_remote_code: bool = False
-    """Python files in the folder may run."""
-    device: str = ""
-    """Empty: the GPU if there is one."""
-    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=512))
-
-
-def open_speech(folder: str | Path, setting: Setting | None = None, *, version: str = "", number: int = 0) -> Speech:
-    """The language policy in a folder, on a torch engine; a ConfigError if it cannot be opened.
-
-    `number` is the policy version that its tokens record.
-    """
-    setting = setting or Setting()
-    device = setting.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    trusts = setting.trust_remote_code
-    vision = open_vision(folder, trust_remote_code=trusts)
-    chat = Chat(open_tokenizer(folder, trust_remote_code=trusts), vision)
-    model = open_model(folder, dtype=setting.dtype, device=device, trust_remote_code=trusts)
-    known = int(getattr(model.config.get_text_config(), "max_position_embeddings", setting.context))
-    context = min(setting.context, known)
-    engine = TorchEngine(model, slots=setting.slots, context=context, version=number, vision=vision)
-    voice = Voice(engine, chat, setting.sampling, context)
-    return Speech(voice, version=version or Path(folder).name)

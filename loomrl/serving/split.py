@@ -14,7 +14,7 @@ from loomrl.store.endpoints import Arm, Endpoint, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class ArmAssignment:
     """The arm that a unit fell to, and the A/B test that it did so in; outside of tests the test is empty."""
 
     arm: Arm
@@ -27,7 +27,7 @@ def uniform(*parts: str) -> float:
     return (int.from_bytes(digest) + 0.5) / 2**64
 
 
-def chosen(endpoint: str, arms: Sequence[Arm], session: str) -> Arm | None:
+def choose_arm(endpoint: str, arms: Sequence[Arm], session: str) -> Arm | None:
     """The arm that answers a session; None if no arm has a share."""
     heard = [arm for arm in arms if arm.role is not Role.SHADOW and arm.share > 0]
     if len(heard) < 2:
@@ -35,19 +35,19 @@ def chosen(endpoint: str, arms: Sequence[Arm], session: str) -> Arm | None:
     return max(heard, key=lambda arm: -arm.share / math.log(uniform(endpoint, arm.name, session)))
 
 
-def assigned(endpoint: Endpoint, tests: Iterable[AbTest], unit: str) -> Assignment | None:
+def assign_arm(endpoint: Endpoint, tests: Iterable[AbTest], unit: str) -> ArmAssignment | None:
     """A unit's arm: by the running test that has its slot, else by the endpoint's shares; None if no arm has any.
 
-    A test whose arm was removed from the endpoint assigns nobody: the rest would not be the planned test.
+    A test whose arm was removed from the endpoint assigns no unit: the rest would not be the planned test.
     """
     for test in tests:
         if test.start <= uniform("layer", test.layer, unit) < test.end:
             arms = [replace(arm, share=test.shares[arm.name]) for arm in endpoint.arms if arm.name in test.shares]
-            arm = chosen(f"test {test.name}", arms, unit) if len(arms) == len(test.shares) else None
+            arm = choose_arm(f"test {test.name}", arms, unit) if len(arms) == len(test.shares) else None
             if arm is not None:
-                return Assignment(next(each for each in endpoint.arms if each.name == arm.name), test.name)
-    arm = chosen(endpoint.name, endpoint.arms, unit)
-    return None if arm is None else Assignment(arm)
+                return ArmAssignment(next(each for each in endpoint.arms if each.name == arm.name), test.name)
+    arm = choose_arm(endpoint.name, endpoint.arms, unit)
+    return None if arm is None else ArmAssignment(arm)
 
 
 def shadows(endpoint: str, arms: Sequence[Arm], session: str) -> list[Arm]:

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.serving.call import Ask, Said, ToolCall
+from loomrl.serving.call import ChatMessage, ChatRequest, ToolCall
 from loomrl.serving.policy import Continuation, Picture
 
 Ids = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Known:
+class KnownBeginning:
     """The longest beginning of a conversation that ends with an answer on record."""
 
     call: str
@@ -39,7 +39,7 @@ class Known:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Spoken:
+class RecordedAnswer:
     """An answer on record and the way to it. Its ids are only what is new since its parent."""
 
     call: str
@@ -52,14 +52,14 @@ class Spoken:
     ids_T: Ids
     pictures: tuple[Picture, ...] = ()
     """The new ones."""
-    parent: "Spoken | None" = None
+    parent: "RecordedAnswer | None" = None
     continued: bool = False
     redacted: bool = False
     """Its ids, or those before it, may not be stored."""
 
     @property
     def name(self) -> str:
-        """As calls refer to it."""
+        """The name by which calls refer to it."""
         return f"{self.call}/{self.index}"
 
     @property
@@ -67,14 +67,14 @@ class Spoken:
         """About its bytes in memory."""
         return 500 + self.opened_T.nbytes + self.ids_T.nbytes + sum(len(picture.png) for picture in self.pictures)
 
-    def known(self) -> Known:
+    def beginning(self) -> KnownBeginning:
         """With all ids since the beginning of the thread."""
         way = self._way()
         ids_T = np.concatenate([part_T for one in way for part_T in (one.opened_T, one.ids_T)]).astype(np.int32)
         pictures = tuple(picture for one in way for picture in one.pictures)
-        return Known(call=self.call, index=self.index, ids_T=ids_T, pictures=pictures, messages=self.messages)
+        return KnownBeginning(call=self.call, index=self.index, ids_T=ids_T, pictures=pictures, messages=self.messages)
 
-    def _way(self) -> "list[Spoken]":
+    def _way(self) -> "list[RecordedAnswer]":
         way = [self]
         while (earlier := way[-1].parent) is not None:
             way.append(earlier)
@@ -82,15 +82,15 @@ class Spoken:
 
 
 @dataclass(slots=True)
-class Threads:
+class SessionThreads:
     """The answers of one session, by name and by mark."""
 
-    named: dict[str, Spoken] = field(default_factory=dict)
-    marked: dict[bytes, list[Spoken]] = field(default_factory=dict)
+    named: dict[str, RecordedAnswer] = field(default_factory=dict)
+    marked: dict[bytes, list[RecordedAnswer]] = field(default_factory=dict)
     size: int = 0
     """About its bytes in memory."""
 
-    def add(self, spoken: Spoken) -> None:
+    def add(self, spoken: RecordedAnswer) -> None:
         """Take an answer; its parent counts as continued from now on."""
         if spoken.name in self.named:
             return
@@ -110,21 +110,21 @@ class Threads:
         if spoken.mark:
             self.marked[spoken.mark].remove(spoken)
 
-    def longest(self, ask: Ask) -> Spoken | None:
-        """The answer that ends the longest known beginning; among equal ones the latest that nobody continued."""
+    def longest(self, ask: ChatRequest) -> RecordedAnswer | None:
+        """The answer that ends the longest known beginning; among equal ones the latest that was not continued."""
         found = marks(ask)
         for count in _answers(ask):
             if same := self.marked.get(found[count]):
                 return next((one for one in reversed(same) if not one.continued), same[-1])
         return None
 
-    def is_newest(self, ask: Ask, spoken: Spoken | None) -> bool:
+    def is_newest(self, ask: ChatRequest, spoken: RecordedAnswer | None) -> bool:
         """True if no answer still to be stored could continue more of the conversation."""
         latest = next(iter(_answers(ask)), 0)
         return latest == (0 if spoken is None else spoken.messages)
 
 
-def continuation(ask: Ask, known: Known | None) -> Continuation:
+def continuation(ask: ChatRequest, known: KnownBeginning | None) -> Continuation:
     """The question to a policy: the known ids, and the messages after them."""
     return Continuation(
         known_T=np.zeros(0, np.int32) if known is None else known.ids_T,
@@ -138,7 +138,7 @@ def continuation(ask: Ask, known: Known | None) -> Continuation:
     )
 
 
-def marks(ask: Ask) -> tuple[bytes, ...]:
+def marks(ask: ChatRequest) -> tuple[bytes, ...]:
     """The mark before the first message, then the one after each message."""
     tools = [[tool.name, tool.description, tool.parameters] for tool in ask.tools]
     found = [_mark(b"", _json(tools))]
@@ -152,7 +152,7 @@ def marks(ask: Ask) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def answer_marks(ask: Ask) -> list[bytes]:
+def answer_marks(ask: ChatRequest) -> list[bytes]:
     """The marks of the beginnings that end with an answer, the longest first."""
     found = marks(ask)
     return [found[count] for count in _answers(ask)]
@@ -160,15 +160,15 @@ def answer_marks(ask: Ask) -> list[bytes]:
 
 def answer_mark(before: bytes, text: str, calls: Sequence[ToolCall]) -> bytes:
     """The mark after an answer, given the one of the conversation that it answers."""
-    return _mark(before, *_parts(Said(role="assistant", text=text, calls=tuple(calls)), {}))
+    return _mark(before, *_parts(ChatMessage(role="assistant", text=text, calls=tuple(calls)), {}))
 
 
-def _answers(ask: Ask) -> list[int]:
+def _answers(ask: ChatRequest) -> list[int]:
     """Lengths of the beginnings that end with the assistant and are not everything, longest first."""
     return [count for count in range(len(ask.messages) - 1, 0, -1) if ask.messages[count - 1].role == "assistant"]
 
 
-def _parts(said: Said, calls: Mapping[str, int]) -> list[bytes]:
+def _parts(said: ChatMessage, calls: Mapping[str, int]) -> list[bytes]:
     """A message as what counts of it; a tool's answer names its call by position."""
     answers = str(calls.get(said.answers, "")) if said.answers else ""
     text = said.text.strip() if said.role == "assistant" else said.text

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from loomrl.serving.call import Said, Tool, ToolCall
+from loomrl.serving.call import ChatMessage, ToolCall, ToolSpec
 from loomrl.types import Message
 
 OPENING = "<tool_call>"
@@ -13,7 +13,7 @@ CLOSING = "</tool_call>"
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
-class Reader:
+class CallReader:
     """Splits an answer into text to show and calls. Text that may become a call is held back.
 
     A malformed call stays text. Space around calls belongs to them.
@@ -23,7 +23,7 @@ class Reader:
         self.calls: list[ToolCall] = []
         self._held = ""
         self._searched = 0
-        """Of the text after an opening tag: beginning of the search for its closing tag."""
+        """Offset after an opening tag from which its closing tag is searched for."""
         self._shown = False
         self._after_call = False
         """Only space has come since the last call."""
@@ -111,11 +111,11 @@ def read_call(text: str) -> ToolCall:
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         raise ValueError("a call's name is text, and its arguments are an object")
     name.encode()  # a ValueError if half a surrogate pair is in it
-    return ToolCall(id=f"call_{secrets.token_hex(12)}", name=name, arguments=_written(arguments))
+    return ToolCall(id=f"call_{secrets.token_hex(12)}", name=name, arguments=_to_json(arguments))
 
 
 def write_call(call: ToolCall) -> str:
-    """A call as a policy would write it; equal calls become equal text, whatever their ids."""
+    """A call as a policy would write it; equal calls become equal text, also if their ids differ."""
     arguments: Any
     try:
         arguments = json.loads(call.arguments)
@@ -126,10 +126,10 @@ def write_call(call: ToolCall) -> str:
 
 def write_use(name: str, arguments: Any) -> str:
     """`write_call` of what is no JSON text yet."""
-    return f"{OPENING}\n{_written({'name': name, 'arguments': arguments})}\n{CLOSING}"
+    return f"{OPENING}\n{_to_json({'name': name, 'arguments': arguments})}\n{CLOSING}"
 
 
-def _written(value: Any) -> str:
+def _to_json(value: Any) -> str:
     text = _ENCODER.encode(value)
     try:
         text.encode()
@@ -158,7 +158,7 @@ For each function call, return a json object with function name and arguments wi
 """The words that Hermes and Qwen were trained with."""
 
 
-def worded(said: Sequence[Said], tools: Sequence[Tool] = (), *, tool_role: bool) -> tuple[Message, ...]:
+def to_messages(said: Sequence[ChatMessage], tools: Sequence[ToolSpec] = (), *, tool_role: bool) -> tuple[Message, ...]:
     """The messages for the template; the tools come at the end of the first system message.
 
     `tool_role`: the template takes messages of tools; without it, results that follow each other are one of the user.
@@ -184,12 +184,12 @@ def worded(said: Sequence[Said], tools: Sequence[Tool] = (), *, tool_role: bool)
     return (Message("system", described, first.images), *messages)
 
 
-def describe(tools: Sequence[Tool]) -> str:
+def describe(tools: Sequence[ToolSpec]) -> str:
     """The description of tools, with the form of a call."""
     return TOOLS.format(tools="\n".join(map(_signature, tools)))
 
 
-def opening(choice: str, tools: Sequence[Tool]) -> str:
+def opening(choice: str, tools: Sequence[ToolSpec]) -> str:
     """The beginning of an answer that must call a tool; else empty."""
     if choice in ("auto", "none"):
         return ""
@@ -198,11 +198,11 @@ def opening(choice: str, tools: Sequence[Tool]) -> str:
     return f'{begun}{json.dumps(names[0], ensure_ascii=False)[1:]}, "arguments":' if len(names) == 1 else begun
 
 
-def _text(said: Said) -> str:
+def _text(said: ChatMessage) -> str:
     """A message's text, with its calls written out."""
     return "\n".join([*([said.text] if said.text or not said.calls else []), *map(write_call, said.calls)])
 
 
-def _signature(tool: Tool) -> str:
+def _signature(tool: ToolSpec) -> str:
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return json.dumps({"type": "function", "function": function}, ensure_ascii=False)

@@ -78,7 +78,7 @@ class StoredSession:
 
 
 SESSIONS = Records("sessions", StoredSession, Index("sessions_by_time", "endpoint", "state", "last_at"))
-"""`open → ended → archived`."""
+"""`open → ended → stored`."""
 CALLS = Log(
     "calls",
     NewCall,
@@ -268,7 +268,7 @@ def ended_sessions(db: LoomDB, endpoint: str, *, limit: int) -> list[StoredSessi
     return SESSIONS.fetch(db, ended.order_by(SESSIONS.c.last_at).limit(limit))
 
 
-def archive_sessions(db: LoomDB, trajectories: Mapping[str, str]) -> None:
+def mark_stored(db: LoomDB, trajectories: Mapping[str, str]) -> None:
     """Say of ended sessions, by id, which trajectory each became."""
     if trajectories:
         with db.write() as connection:
@@ -277,14 +277,14 @@ def archive_sessions(db: LoomDB, trajectories: Mapping[str, str]) -> None:
 
 def count_lost(db: LoomDB, endpoint: str, *, since: float) -> int:
     """The sessions with a call since then that ended and became no trajectory."""
-    mine = (SESSIONS.c.endpoint == endpoint, SESSIONS.c.state == "archived", SESSIONS.c.last_at >= since)
+    mine = (SESSIONS.c.endpoint == endpoint, SESSIONS.c.state == "stored", SESSIONS.c.last_at >= since)
     query = select(func.count()).select_from(SESSIONS.table).where(*mine, SESSIONS.c.trajectory == "")
     return int(scalar(db, query))
 
 
 def forget(db: LoomDB, endpoint: str, *, before: float) -> int:
     """Delete the sessions whose last call was before then, with all their calls; how many."""
-    old = (SESSIONS.c.endpoint == endpoint) & (SESSIONS.c.state == "archived") & (SESSIONS.c.last_at < before)
+    old = (SESSIONS.c.endpoint == endpoint) & (SESSIONS.c.state == "stored") & (SESSIONS.c.last_at < before)
     deleted = 0
     while True:
         with db.write() as connection:
@@ -417,5 +417,5 @@ _SEEN = update(SESSIONS.table).where(SESSIONS.c.id == bindparam("at")).values(la
 _ARCHIVED = (
     update(SESSIONS.table)
     .where(SESSIONS.c.id == bindparam("at"), SESSIONS.c.state == "ended")
-    .values(state="archived", trajectory=bindparam("made"))
+    .values(state="stored", trajectory=bindparam("made"))
 )

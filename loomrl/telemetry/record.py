@@ -20,10 +20,10 @@ from loomrl.coordinator.alarm import BusWatch, open_alarms
 from loomrl.coordinator.contract import ALERT
 from loomrl.coordinator.job import Job, Phase
 from loomrl.hub.hub import Hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.observability import family
 from loomrl.observability.exposition import Route, metrics_route, targets_route
 from loomrl.release.ab import ArmResult, Reading
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.monitor.ledger import KIND as HIT
 from loomrl.store import LoomDB, beside
 from loomrl.store.ab_tests import AbTest, list_tests

@@ -12,9 +12,9 @@ from loomrl.algorithms.language.build import build_tokenizer
 from loomrl.algorithms.language.corpus import conversations, demonstrations, play_agents, whole
 from loomrl.config import WarmStart
 from loomrl.gym.adapters.harness import Harness
-from loomrl.inference.chat import Chat
-from loomrl.serving.call import Said, Tool
-from loomrl.serving.wording import worded
+from loomrl.inference.chat import ChatTemplate
+from loomrl.serving.call import ChatMessage, ToolSpec
+from loomrl.serving.wording import to_messages
 from loomrl.types import Message
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="agents need Linux")]
@@ -53,7 +53,7 @@ def test_demonstrations_are_tokenised_as_the_gateway_renders_conversations() -> 
     settings = WarmStart(tasks=3)
     told = list(islice(conversations(draws(3), settings, seed=0), 3))
     tokenizer = build_tokenizer([message.content for said in told for message in said], vocabulary=400)
-    chat = Chat(tokenizer)
+    chat = ChatTemplate(tokenizer)
     for said, shown in zip(told, demonstrations(draws(3), settings, tokenizer, seed=0), strict=False):
         ids: list[int] = []
         heard = 0
@@ -81,6 +81,6 @@ def test_whole_conversations_are_those_that_none_continues() -> None:
 
 
 def test_the_words_of_tools_are_one_for_demonstrations_and_policies() -> None:
-    tool = Tool(name="price", description="A price.", parameters={"type": "object"})
-    said = [Said(role="system", text="Rules."), Said(role="user", text="?")]
-    assert worded(said, [tool], tool_role=True)[0].content.startswith("Rules.\n\n# Tools")
+    tool = ToolSpec(name="price", description="A price.", parameters={"type": "object"})
+    said = [ChatMessage(role="system", text="Rules."), ChatMessage(role="user", text="?")]
+    assert to_messages(said, [tool], tool_role=True)[0].content.startswith("Rules.\n\n# Tools")

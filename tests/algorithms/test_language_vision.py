@@ -25,8 +25,8 @@ from loomrl.config.language import Eyes
 from loomrl.envs.multimodal import MultimodalEnvironment
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.gym.episode import Attempt, run_episode
-from loomrl.inference.chat import Chat
-from loomrl.inference.policy import language_policies
+from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.types import Trajectory
 
@@ -38,7 +38,7 @@ ENVIRONMENT = MultimodalEnvironment({"max_steps": 2})
 
 def played(count: int) -> list[Trajectory]:
     engine = TorchEngine(MODEL.eval(), slots=8, context=256, vision=VISION)
-    speaker = language_policies(engine, Chat(TOKENIZER, VISION), sampling=Sampling(max_tokens=5), context=256)
+    speaker = speakers(Voice(engine, ChatTemplate(TOKENIZER, VISION), Sampling(max_tokens=5), 256))
 
     async def play() -> list[Trajectory]:
         made = []

@@ -9,7 +9,7 @@ import pytest
 
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import build
-from tests.inference.engine_support import processes
+from tests.inference.sample_models import processes
 from tests.needs import need
 
 pytestmark = [

@@ -23,7 +23,7 @@ from loomrl.errors import ConfigError
 from loomrl.experiments.policies import exported
 from loomrl.gym.preference import add_preference, parse_weights, percents, preference_of
 from loomrl.hub import EVERYTHING
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.experts import ExpertHead, attach, refuse_experts
 from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.store import open_store
@@ -364,7 +364,7 @@ def test_a_policy_leaves_with_a_preference_for_good(tmp_path: Path) -> None:
         exported("r", db, tmp_path / "fixed", preference={"y": 0.7, "b": 0.3})
         with pytest.raises(ConfigError, match="no objective is named beauty"):
             exported("r", db, tmp_path / "wrong", preference={"beauty": 1.0})
-    free, fixed = (Chat(open_tokenizer(tmp_path / name)) for name in ("free", "fixed"))
+    free, fixed = (ChatTemplate(open_tokenizer(tmp_path / name)) for name in ("free", "fixed"))
     assert (free.objectives, fixed.objectives) == (("y", "b"), ())
     for said in ((Message("user", "Hi"),), (Message("system", "Be kind."), Message("user", "Hi"))):
         told = free.opening(add_preference(said, {"y": 0.7, "b": 0.3})).ids

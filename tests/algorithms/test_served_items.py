@@ -14,7 +14,7 @@ from loomrl.algorithms.language.served.item import Answer, Item, batches, items_
 from loomrl.algorithms.language.served.lesson import sample_answer, sample_correction, sample_threads, swap_answers
 from loomrl.config import DPO, KTO, RAFT, RLOO
 from loomrl.errors import DataError
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import ChatTemplate
 from loomrl.store.datasets import DatasetRow
 from loomrl.types import End, Feedback, Message, Reward, Task, Tokens, Trajectory, Turn
 from tests.inference.sample_models import tiny_tokenizer
@@ -199,11 +199,11 @@ def test_tokens_are_dated_as_the_training_counts() -> None:
 
 
 @pytest.fixture(scope="module")
-def chat() -> Chat:
-    return Chat(tiny_tokenizer())
+def chat() -> ChatTemplate:
+    return ChatTemplate(tiny_tokenizer())
 
 
-def spoken(chat: Chat, *said: tuple[str, str], lost: int | None = None, **extra: Any) -> Trajectory:
+def spoken(chat: ChatTemplate, *said: tuple[str, str], lost: int | None = None, **extra: Any) -> Trajectory:
     """A session of questions and answers, of which the ids are lost from a turn on."""
     turns: list[Turn] = []
     for number, (question, answer) in enumerate(said):
@@ -230,13 +230,13 @@ def spoken(chat: Chat, *said: tuple[str, str], lost: int | None = None, **extra:
 TALK = (("one?", "1"), ("two?", "22"), ("three?", "333"))
 
 
-def shown(chat: Chat, sample: Any) -> str:
+def shown(chat: ChatTemplate, sample: Any) -> str:
     """What is learnt of a sample, as text."""
     return chat.decode(sample.ids_T[sample.mask_T])
 
 
 @pytest.mark.parametrize("lost", [None, 0, 1, 2])
-def test_lost_ids_are_made_again_from_the_text_by_the_template(chat: Chat, lost: int | None) -> None:
+def test_lost_ids_are_made_again_from_the_text_by_the_template(chat: ChatTemplate, lost: int | None) -> None:
     whole = sample_answer(spoken(chat, *TALK), "", chat)
     again = sample_answer(spoken(chat, *TALK, lost=lost), "", chat)
     assert whole is not None
@@ -245,7 +245,7 @@ def test_lost_ids_are_made_again_from_the_text_by_the_template(chat: Chat, lost:
     np.testing.assert_array_equal(whole.mask_T, again.mask_T)
 
 
-def test_answer_of_one_call_is_learnt_in_its_thread_up_to_there(chat: Chat) -> None:
+def test_answer_of_one_call_is_learnt_in_its_thread_up_to_there(chat: ChatTemplate) -> None:
     talk = spoken(chat, *TALK)
     second = sample_answer(talk, "c1", chat)
     assert second is not None
@@ -258,7 +258,7 @@ def test_answer_of_one_call_is_learnt_in_its_thread_up_to_there(chat: Chat) -> N
     assert every.mask_T.sum() == len("122333") + 3
 
 
-def test_correction_stands_in_the_place_of_the_answer(chat: Chat) -> None:
+def test_correction_stands_in_the_place_of_the_answer(chat: ChatTemplate) -> None:
     for talk in (spoken(chat, *TALK), spoken(chat, *TALK, lost=0)):
         made = sample_correction(talk, "c1", "two", chat)
         assert made is not None
@@ -272,20 +272,20 @@ def test_correction_stands_in_the_place_of_the_answer(chat: Chat) -> None:
     assert sample_correction(spoken(chat, *TALK), "c9", "x", chat) is None
 
 
-def test_what_a_rule_stopped_is_not_followed(chat: Chat) -> None:
+def test_what_a_rule_stopped_is_not_followed(chat: ChatTemplate) -> None:
     (sample,) = sample_threads(spoken(chat, *TALK, stopped={"c1/0": "secrets"}), chat)
     assert sample.mask_T.sum() == len("1333") + 2
     assert not sample_threads(spoken(chat, TALK[0], stopped={"c0/0": "secrets"}), chat)
 
 
-def test_further_threads_of_text_alone_are_followed_too(chat: Chat) -> None:
+def test_further_threads_of_text_alone_are_followed_too(chat: ChatTemplate) -> None:
     bare = Turn((Message("user", "one?"), Message("assistant", "1"), Message("user", "other?")), "4")
     talk = replace(spoken(chat, TALK[0], lost=0), threads=((bare,),))
     first, second = sample_threads(talk, chat)
     assert (shown(chat, first), shown(chat, second)) == ("1", "4")
 
 
-def test_mismatched_samples_have_the_prompt_of_one_and_the_answer_of_the_next(chat: Chat) -> None:
+def test_mismatched_samples_have_the_prompt_of_one_and_the_answer_of_the_next(chat: ChatTemplate) -> None:
     samples = [made for one in TALK if (made := sample_answer(spoken(chat, one), "", chat)) is not None]
     others = swap_answers(samples, context=100)
     assert [shown(chat, other) for other in others] == ["22", "333", "1"]

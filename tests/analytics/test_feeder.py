@@ -16,10 +16,9 @@ from loomrl.analytics.warehouse import open_warehouse
 from loomrl.bus.origin import origin_of
 from loomrl.config import HubConfig
 from loomrl.errors import AnalyticsError
-from loomrl.hub.open import open_hub
-from loomrl.serving.archive import open_endpoint_hub
-from loomrl.serving.retention.ageing import Ages, Retention
+from loomrl.hub.open import open_endpoint_hub, open_hub
 from loomrl.serving.retention.erasure import carry_out
+from loomrl.serving.retention.sweep import Sweeper, SweepTerms
 from loomrl.store import beside, open_store
 from loomrl.store.erasures import Erasure, begin_erasure
 from loomrl.store.hub_tables import trajectories
@@ -141,13 +140,13 @@ class Midway:
 
 
 def test_archived_trajectories_stay_until_their_files_go(fed: World, tmp_path: Path) -> None:
-    ages, later = Ages(hot_days=1, archive_days=1), time.time() + 5 * DAY
+    terms, later = SweepTerms(days=1, archive_days=1), time.time() + 5 * DAY
     with open_hub(beside(fed.url, "endpoint-talk"), HubConfig()) as hub:
-        retention = Retention(fed.db, hub, "talk", artifact_url=str(tmp_path / "artifacts"), ages=ages)
-        assert retention._move(later) == 10
+        sweeper = Sweeper(fed.db, hub, "talk", artifact_url=str(tmp_path / "artifacts"), terms=terms)
+        assert sweeper._move(later) == 10
         assert fed.feed().deleted == {}
         assert fed.feed(anew=True).loaded["trajectories"] == 19, "those in files are found there"
-        assert retention._delete(AT + 9 * DAY) == 10
+        assert sweeper._delete(AT + 9 * DAY) == 10
     assert fed.feed().deleted == {"trajectories": 10, "rewards": 13, "feedback": 4}
 
 

@@ -11,8 +11,7 @@ from loomrl.analytics.place import Place
 from loomrl.analytics.question import Limits, open_asking
 from loomrl.bus.agent import open_agent_hub, record_agent
 from loomrl.config import HubConfig
-from loomrl.hub.open import open_hub
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub, open_hub
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.feedback import append_feedback

@@ -13,8 +13,8 @@ from loomrl.bus.outbox import SKIPPED, Outbox
 from loomrl.bus.outgoing import deployed_event, is_told, request_event, status_event
 from loomrl.bus.stored import StoredBus
 from loomrl.config import ControlExperiment, HubConfig
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.load import dump
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.deployments import Deployment, deploy
 from loomrl.store.endpoints import Arm, set_endpoint

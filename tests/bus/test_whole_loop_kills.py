@@ -23,7 +23,7 @@ from loomrl.experiments.loop.crowd import Crowd, Manner
 from loomrl.experiments.loop.production import Production
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.load import dump, to_yaml
-from loomrl.serving.feedback.told import PREFIXES
+from loomrl.serving.feedback.intake import PREFIXES
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import read_rows
 from loomrl.store.releases import list_releases

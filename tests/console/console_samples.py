@@ -23,11 +23,11 @@ from loomrl.gym.catalogue import make
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import ConstantPolicy, OraclePolicy, PolicyFactory
 from loomrl.hub import open_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.load import dump
 from loomrl.picture import drawn
 from loomrl.release.ledger import ReleaseDraft, begin_release
-from loomrl.serving.archive import open_endpoint_hub
-from loomrl.serving.split import chosen
+from loomrl.serving.split import choose_arm
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import AbTest, start_test
 from loomrl.store.endpoints import Arm, Role, set_endpoint, show_endpoint
@@ -545,7 +545,7 @@ def traffic(db: LoomDB, units: int) -> None:
     endpoint, rng, rows = show_endpoint(db, ENDPOINT), random.Random(5), []
     for number in range(units):
         name = f"unit-{number}"
-        arm = chosen(ENDPOINT, endpoint.arms, name)
+        arm = choose_arm(ENDPOINT, endpoint.arms, name)
         assert arm is not None
         at = NOW - HOUR + number * HOUR / units
         better = arm.role is not Role.STABLE

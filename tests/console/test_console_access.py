@@ -13,7 +13,7 @@ from loomrl.console.serve import open_console
 from loomrl.console.session import IDLE_S, TRIES
 from loomrl.console.source import Source, open_source
 from loomrl.errors import ServeError
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of

@@ -8,30 +8,30 @@ from typing import Any
 
 import pytest
 
-from loomrl.serving.act import ActAsk
-from loomrl.serving.call import Ask
+from loomrl.serving.call import ChatRequest
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.local import LocalGateway
-from loomrl.serving.recorder import Memory, Recorder
+from loomrl.serving.policy import ActAsk
+from loomrl.serving.recorder import MemoryRecorder, Recorder
 from loomrl.store import open_store
 from loomrl.store.feedback import FEEDBACK
 from loomrl.store.keys import KEYS
 from loomrl.store.replicas import Replica, ReplicaRole, beat
 from tests.console.console_support import Browser, console, key
-from tests.serving.adder import Adder, Weigher
+from tests.serving.scripted import Adder, Weigher
 
 PAGE = "/endpoints/steered/chat"
 
 
-class Watched(Memory):
+class Watched(MemoryRecorder):
     """Knows which calls it took."""
 
     def __init__(self) -> None:
         super().__init__()
         self.took: list[bool] = []
 
-    async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
+    async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
         self.took.append(await super().takes(endpoint, ask))
         return self.took[-1]
 

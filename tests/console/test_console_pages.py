@@ -51,7 +51,11 @@ PAGES = (
     "/releases",
     "/releases/support-1",
     "/releases/support-1/evidence",
+    "/verdicts",
     "/verdicts/verdict-1",
+    "/rewards",
+    "/datasets",
+    "/trainings",
     "/ab",
     "/ab/tone",
     "/monitor",
@@ -106,7 +110,7 @@ MALFORMED = (
     "/trajectories?source=nope",
     "/trajectories?before=-1",
     "/trajectories?before=1x",
-    "/audit?before=99999999999999999999999",
+    "/audit?after=99999999999999999999999",
     "/tokens.json?hub=&place=1&from=-1",
     "/tokens.json?hub=&place=1&count=1000000",
 )
@@ -211,7 +215,7 @@ def test_trajectories_are_filtered_by_columns_bounds_and_text(browser: Browser) 
 
 
 def test_a_deleted_trajectory_leaves_the_list_and_its_page(shown: tuple[Source, Browser]) -> None:
-    from loomrl.serving.archive import open_endpoint_hub
+    from loomrl.hub.open import open_endpoint_hub
 
     source, browser = shown
     assert browser.get("/trajectories/session-11").status_code == 200
@@ -330,7 +334,7 @@ def test_the_audit_pages_back_to_the_first_event(browser: Browser) -> None:
     path = "/audit"
     while path:
         text = browser.get(path).text
-        positions += map(int, re.findall(r'<td class="num">(\d+)</td></tr>', text))
+        positions += (int(each.replace(",", "")) for each in re.findall(r'<td class="num">([\d,]+)</td>\s*</tr>', text))
         following = re.search(r'rel="next" href="([^"]+)"', text)
         path = following[1].replace("&amp;", "&") if following else ""
     assert positions == sorted(positions, reverse=True)

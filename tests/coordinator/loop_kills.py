@@ -14,9 +14,9 @@ from loomrl.coordinator.job import Job
 from loomrl.errors import StoreError
 from loomrl.experiments.coordinate.loop import Coordinator
 from loomrl.experiments.gate.suite import resolve_suite
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.load import dump
 from loomrl.release.controller import Controller
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import open_store
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.policies import record_policy

@@ -17,8 +17,8 @@ from loomrl.coordinator.ledger import jobs_of
 from loomrl.coordinator.report import MADE
 from loomrl.experiments.coordinate.loop import Coordinator
 from loomrl.hub.hub import Hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.release.ledger import latest
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import list_datasets
 from loomrl.store.endpoints import Arm, Role, set_endpoint, show_endpoint

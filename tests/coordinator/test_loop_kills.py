@@ -16,8 +16,8 @@ from loomrl.config import HubConfig
 from loomrl.coordinator.job import LEGAL, Job, Phase
 from loomrl.coordinator.ledger import jobs_of
 from loomrl.coordinator.report import MADE
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.release.ledger import latest
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import EVENTS

@@ -4,12 +4,12 @@ import time
 
 from loomrl.config import DataSelection, HubConfig
 from loomrl.feedback.dataset import freeze
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.rewards import reward_before, rewards_since, store_rewards
-from loomrl.store.sessions import NewCall, archive_sessions, count_lost, end_session, keep_calls
+from loomrl.store.sessions import NewCall, count_lost, end_session, keep_calls, mark_stored
 from loomrl.types import Source
 from tests.coordinator.loop_kills import ENDPOINT
 from tests.coordinator.test_degradation import made
@@ -42,7 +42,7 @@ def test_sessions_that_became_no_trajectory_are_lost(store: LoomDB) -> None:
     keep_calls(store, calls)
     for number in range(4):
         end_session(store, f"s{number}", {}, at=9.0)
-    archive_sessions(store, {"s0": "", "s1": "s1", "s2": ""})
+    mark_stored(store, {"s0": "", "s1": "s1", "s2": ""})
     assert count_lost(store, "e", since=0.0) == 2
     assert count_lost(store, "e", since=1.0) == 1
     assert count_lost(store, "other", since=0.0) == 0

@@ -17,7 +17,7 @@ from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import TrainResult, train
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import shuffled
-from tests.inference.engine_support import core_below
+from tests.inference.sample_models import core_below
 
 pytestmark = [
     pytest.mark.slow,

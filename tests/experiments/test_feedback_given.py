@@ -16,8 +16,8 @@ from loomrl.errors import LoomError
 from loomrl.experiments.cli import app
 from loomrl.feedback import client
 from loomrl.feedback.client import FeedbackClient, FeedbackError
-from loomrl.serving.archive import open_endpoint_hub
-from loomrl.serving.retention.ageing import Retention
+from loomrl.hub.open import open_endpoint_hub
+from loomrl.serving.retention.sweep import Sweeper
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.sessions import list_opt_outs
 from tests.serving.feedback_support import DAY_S, Served
@@ -120,8 +120,8 @@ async def test_a_person_is_forgotten_and_archives_are_read(served: Served, tmp_p
     await served.chat("old", "old words")
     served.archive()
     with open_endpoint_hub(served.url, "m", HubConfig()) as hub:
-        retention = Retention(served.db, hub, "m", artifact_url=str(tmp_path / "artifacts"))
-        retention.round(now=served.now() + 40 * DAY_S)
+        sweeper = Sweeper(served.db, hub, "m", artifact_url=str(tmp_path / "artifacts"))
+        sweeper.sweep_trajectories(now=served.now() + 40 * DAY_S)
     read = run("data", "archives", "--read", "--endpoint", "m", store=served.url)["trajectories"]
     assert sorted(one["id"] for one in read) == ["hers", "old"]
     assert [one["threads"][0][0]["content"] for one in read if one["id"] == "old"] == ["old words"]

@@ -11,7 +11,7 @@ from loomrl.bus.agent import open_agent_hub, record_agent
 from loomrl.config import HubConfig
 from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.cli import app
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import EVENTS, Event

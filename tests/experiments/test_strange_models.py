@@ -19,8 +19,7 @@ from loomrl.inference.model import save_model
 from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.store import LoomDB, open_store
-from tests.inference.sample_models import VOCABULARY, tiny_model, tiny_tokenizer
-from tests.inference.sample_planted import planted
+from tests.inference.sample_models import VOCABULARY, planted, tiny_model, tiny_tokenizer
 from tests.release.gate_support import suite
 
 REFUSED = r"needs Python code of its own \(planted_model\.py, planted_tokenizer\.py\)"

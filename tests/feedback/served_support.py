@@ -13,7 +13,7 @@ from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.task_mixture import open_task_mixture
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.recording.trajectory import FAMILY
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint

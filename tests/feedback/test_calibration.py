@@ -28,7 +28,7 @@ from loomrl.feedback.calibrate import (
 from loomrl.feedback.rating import Rated, Ratings, ask_people, from_feedback, from_inbox
 from loomrl.gym.rubric import Calibration
 from loomrl.hub.hub import Hub
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.retention.erasure import forget
 from loomrl.store import LoomDB, open_store
 from loomrl.store.feedback import append_feedback

@@ -17,8 +17,8 @@ from loomrl.errors import ConfigError, DataError, StoreError
 from loomrl.feedback.content import Contents, fingerprint
 from loomrl.feedback.dataset import evenly, freeze
 from loomrl.hub import open_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.run.record import begin_run
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.datasets import Dataset, find_dataset, list_datasets, read_rows, trained_from
 from loomrl.store.endpoints import Arm, set_endpoint

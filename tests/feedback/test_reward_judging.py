@@ -19,7 +19,7 @@ from loomrl.feedback.reward import judging as step
 from loomrl.feedback.reward.judging import Judged, Judging
 from loomrl.feedback.reward.pipeline import Pipeline
 from loomrl.hub.hub import Hub
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.retention.erasure import forget
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import EVENTS
@@ -248,7 +248,7 @@ import sys
 from loomrl.config import HubConfig, RewardPipeline
 from loomrl.feedback.reward import judging as step
 from loomrl.feedback.reward.pipeline import Pipeline
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.retention.erasure import forget
 from loomrl.store import open_store
 step.PAGE = 7

@@ -12,12 +12,13 @@ from loomrl.errors import ConfigError, DataError
 from loomrl.evaluation.offpolicy import judge_logged
 from loomrl.feedback.dataset import freeze
 from loomrl.feedback.logged import read_logged
-from loomrl.serving.archive import Archive, open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
+from loomrl.serving.retention.sweep import Sweeper
 from loomrl.store import open_store
 from loomrl.store.datasets import Dataset, read_rows
 from loomrl.store.rewards import StoredReward, store_rewards
 from tests.serving.control_support import CARTPOLE, TWO, control_policy
-from tests.serving.test_acts_record import Pole
+from tests.serving.test_act import Pole
 
 SESSIONS = 30
 SEEN = np.random.default_rng(5).normal(size=(SESSIONS, 4)).round(3)
@@ -43,7 +44,7 @@ async def served(tmp_path: Path) -> Pole:
         await pole.act("fleet", {"observations": SEEN[:3].tolist(), "explore": True})
         await pole.client.post("/sessions/fleet/complete", json={"reward": 1.0})
     with pole.db() as db, open_endpoint_hub(pole.store_url, "pole", HubConfig()) as hub:
-        assert Archive(db, hub, "pole").sweep(now=2e9).stored == SESSIONS + 3
+        assert Sweeper(db, hub, "pole").sweep_sessions(now=2e9).stored == SESSIONS + 3
     return pole
 
 

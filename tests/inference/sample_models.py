@@ -1,9 +1,14 @@
 """A tiny tokenizer and tiny models, made on the spot, and what a plain forward pass says about their tokens."""
 
 import asyncio
+import json
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
+import psutil
+import ray
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
@@ -25,6 +30,9 @@ from transformers import (
 
 from loomrl.config import Sampling
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.model import save_model
+from loomrl.inference.open import Opening
+from loomrl.inference.vllm.fleet import VllmFleet
 
 VOCABULARY = 300
 TEMPLATE = (
@@ -117,3 +125,81 @@ def logprobs(model: PreTrainedModel, asked: Request, ids: np.ndarray) -> np.ndar
 async def answers(engine: object, asked: Sequence[Request]) -> list[Completion]:
     """All completions, requested at once."""
     return list(await asyncio.gather(*(engine.generate(one) for one in asked)))
+
+
+TOLERANCE = 1e-4
+
+
+def model(seed: int) -> PreTrainedModel:
+    """Heads as wide as vLLM wants them."""
+    return tiny_model(seed=seed, head_dim=32)
+
+
+def opening(folder: Path) -> Opening:
+    """Of the model that is saved there."""
+    return Opening(origin=folder, context=192, slots=16)
+
+
+def drift(model: PreTrainedModel, asked: Sequence[Request], got: Sequence[Completion]) -> float:
+    """The largest distance of a log-probability from what the model says."""
+    pairs = zip(asked, got, strict=True)
+    return max(float(np.abs(logprobs(model, one, answer.ids_T) - answer.logprobs_T).max()) for one, answer in pairs)
+
+
+CODE = """
+from pathlib import Path
+
+from transformers import LlamaConfig, LlamaForCausalLM
+
+Path({mark!r}).touch()
+
+
+class PlantedConfig(LlamaConfig):
+    model_type = "planted"
+
+
+class PlantedForCausalLM(LlamaForCausalLM):
+    config_class = PlantedConfig
+"""
+TOKENIZER = """
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+Path({mark!r}).touch()
+
+
+class PlantedTokenizerFast(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+def planted(folder: Path, mark: Path, *, parts: str = "model tokenizer") -> Path:
+    """A Llama under a name that transformers does not know, so that only the folder's own files can open it."""
+    save_model(tiny_model(), tiny_tokenizer(), folder)
+    if "model" in parts:
+        (folder / "planted_model.py").write_text(CODE.format(mark=str(mark)))
+        names = {"AutoConfig": "PlantedConfig", "AutoModelForCausalLM": "PlantedForCausalLM"}
+        auto_map = {kind: f"planted_model.{name}" for kind, name in names.items()}
+        _add(folder / "config.json", model_type="planted", architectures=["PlantedForCausalLM"], auto_map=auto_map)
+    if "tokenizer" in parts:
+        (folder / "planted_tokenizer.py").write_text(TOKENIZER.format(mark=str(mark)))
+        auto_map = {"AutoTokenizer": [None, "planted_tokenizer.PlantedTokenizerFast"]}
+        _add(folder / "tokenizer_config.json", tokenizer_class="PlantedTokenizer", auto_map=auto_map)
+    return folder
+
+
+def _add(file: Path, **settings: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+
+
+def processes(engines: VllmFleet) -> list[tuple[psutil.Process, psutil.Process]]:
+    """Of every engine: its actor, and vLLM's core below it."""
+    pids = ray.get([actor.__ray_call__.remote(lambda self: os.getpid()) for actor in engines._actors])
+    actors = map(psutil.Process, pids)
+    return [(actor, core_below(actor)) for actor in actors]
+
+
+def core_below(actor: psutil.Process) -> psutil.Process:
+    """vLLM's core. Its own title is not to be relied on: in some runs it has none."""
+    return next(child for child in actor.children() if "resource_tracker" not in " ".join(child.cmdline()))

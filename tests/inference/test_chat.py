@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sample_models import SPECIAL, TEMPLATE, VOCABULARY, tiny_tokenizer
-from tokenizers import normalizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.chat import Chat, Transcript
+from loomrl.inference.chat import ChatTemplate, Spelling, Transcript
 from loomrl.types import Message
 
 TOKENIZER = tiny_tokenizer()
-CHAT = Chat(TOKENIZER)
+CHAT = ChatTemplate(TOKENIZER)
 LETTERS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TEXT = st.one_of(LETTERS, st.lists(st.one_of(st.sampled_from(SPECIAL), LETTERS), max_size=3).map("".join))
 ROLES = st.sampled_from(["user", "tool", "system"])
@@ -34,7 +34,7 @@ def test_every_prompt_begins_with_the_last_one_and_what_was_sampled(turns: list)
         assert prompt.dtype == new.dtype == np.int32
         assert prompt.tolist() == before.tolist() + new.tolist()
         if ids:
-            transcript.sampled(ids)
+            transcript.append_sampled(ids)
         before = transcript.ids
         assert before.tolist() == prompt.tolist() + ids
 
@@ -51,7 +51,7 @@ def test_a_transcript_reads_as_the_rendered_conversation(turns: list) -> None:
         )
         assert TOKENIZER.decode(transcript.ids, clean_up_tokenization_spaces=False) == shown
         answer = CHAT.encode(CHAT.decode([i for i in sampled if i not in CHAT.stop]))
-        transcript.sampled(answer[:-1] if cut and len(answer) > 1 else answer)
+        transcript.append_sampled(answer[:-1] if cut and len(answer) > 1 else answer)
         conversation.append(Message("assistant", CHAT.decode(answer)))
 
 
@@ -80,7 +80,7 @@ def test_a_turn_that_was_cut_off_is_ended_and_one_that_ended_is_not_ended_twice(
     for sampled, begins in (([70, 71], [end]), ([70, end], [])):
         transcript = Transcript(CHAT)
         transcript.observe([Message("user", "x")])
-        transcript.sampled(sampled)
+        transcript.append_sampled(sampled)
         new = transcript.observe([Message("user", "y")])
         assert TOKENIZER.decode(new) == ("<|end|>" if begins else "") + "<|user|>y<|end|><|assistant|>"
 
@@ -88,7 +88,7 @@ def test_a_turn_that_was_cut_off_is_ended_and_one_that_ended_is_not_ended_twice(
 def test_without_new_messages_the_assistant_is_prompted_again() -> None:
     transcript = Transcript(CHAT)
     transcript.observe([Message("user", "x")])
-    transcript.sampled([70])
+    transcript.append_sampled([70])
     assert TOKENIZER.decode(transcript.observe([])) == "<|end|><|assistant|>"
 
 
@@ -100,10 +100,10 @@ CHATML = (
 
 
 def test_what_a_template_puts_after_a_turn_is_kept_and_its_preamble_comes_once() -> None:
-    chat = Chat(tiny_tokenizer(CHATML))
+    chat = ChatTemplate(tiny_tokenizer(CHATML))
     transcript = Transcript(chat)
     transcript.observe([Message("user", "x")])
-    transcript.sampled(chat.encode("yes"))
+    transcript.append_sampled(chat.encode("yes"))
     transcript.observe([Message("user", "y")])
     first, second = "<|user|>\nx<|end|>\n<|assistant|>\nyes<|end|>\n", "<|user|>\ny<|end|>\n<|assistant|>\n"
     expected = "<|system|>\nBe good.<|end|>\n" + first + second
@@ -113,12 +113,12 @@ def test_what_a_template_puts_after_a_turn_is_kept_and_its_preamble_comes_once()
 def test_another_end_of_text_stops_too_and_the_turn_is_then_ended_properly() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.eos_token = "<|tool|>"
-    chat = Chat(tokenizer)
+    chat = ChatTemplate(tokenizer)
     eos = int(tokenizer.eos_token_id)
     assert chat.stop == {chat.end, eos}
     transcript = Transcript(chat)
     transcript.observe([Message("user", "x")])
-    transcript.sampled([70, eos])
+    transcript.append_sampled([70, eos])
     assert transcript.observe([Message("user", "y")])[0] == chat.end
 
 
@@ -150,11 +150,49 @@ ENDLESS = TEMPLATE.replace("<|end|>", "")
 )
 def test_a_tokenizer_that_does_not_round_trip_is_refused(tokenizer: PreTrainedTokenizerFast, difference: str) -> None:
     with pytest.raises(ConfigError, match=difference):
-        Chat(tokenizer)
+        ChatTemplate(tokenizer)
 
 
 def test_a_role_that_the_template_refuses_is_a_policy_error() -> None:
     refusal = "{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
     strict = TEMPLATE.replace("{{ m.content }}", refusal + "{{ m.content }}")
     with pytest.raises(PolicyError, match=r"refuses tool: no tools"):
-        Transcript(Chat(tiny_tokenizer(strict))).observe([Message("tool", "x")])
+        Transcript(ChatTemplate(tiny_tokenizer(strict))).observe([Message("tool", "x")])
+
+
+SPELLED = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+def pieces_tokenizer() -> PreTrainedTokenizerFast:
+    """As SentencePiece makes them: spaces are ▁, unknown characters are bytes."""
+    vocabulary = {"<unk>": 0, **{f"<0x{byte:02X}>": byte + 1 for byte in range(256)}}
+    for piece in ("▁", "a", "b", "▁a", "▁b", "ab"):
+        vocabulary[piece] = len(vocabulary)
+    core = Tokenizer(
+        models.BPE(vocabulary, [("▁", "a"), ("▁", "b"), ("a", "b")], byte_fallback=True, unk_token="<unk>")
+    )
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>")
+
+
+@pytest.mark.parametrize("tokenizer", [tiny_tokenizer(), pieces_tokenizer()], ids=["bytes", "pieces"])
+def test_joined_bytes_are_the_text(tokenizer: PreTrainedTokenizerFast) -> None:
+    spelling = Spelling(tokenizer)
+
+    @given(SPELLED)
+    def check(text: str) -> None:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert b"".join(spelling[id] for id in ids) == text.encode()
+        assert all(len(spelling[id]) <= spelling.longest for id in ids)
+
+    check()
+
+
+def test_special_tokens_are_their_names_and_unknown_ids_are_nothing() -> None:
+    tokenizer = tiny_tokenizer()
+    spelling = Spelling(tokenizer)
+    for name in SPECIAL:
+        assert spelling[int(tokenizer.convert_tokens_to_ids(name))] == name.encode()
+    assert spelling[len(tokenizer)] == spelling[-1] == b""
+    assert spelling[int(np.int32(70))]

@@ -16,10 +16,10 @@ from transformers import PreTrainedModel, XGLMConfig, XGLMForCausalLM
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import Completion, Finish, Piece, Request
+from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Request
 from loomrl.inference.open import Opening
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.vllm.engine import Staged, VllmEngine
+from loomrl.inference.vllm.engine import StagedWeights, VllmEngine
 from loomrl.inference.vllm.start import start
 from loomrl.inference.weights.sealed import seal, stage
 from tests.needs import need, needs
@@ -149,20 +149,20 @@ async def test_a_prompt_that_is_known_is_answered_like_one_that_is_not(engine: E
 
 async def test_a_completion_ends_with_its_stop_token_or_at_its_length(engine: Engine) -> None:
     (free,) = await answers(engine, [request([7, 8], max_tokens=10)])
-    assert (free.finish, len(free.ids_T)) == (Finish.LENGTH, 10)
+    assert (free.finish, len(free.ids_T)) == (FinishReason.LENGTH, 10)
     stop = int(free.ids_T[4])
     expected = free.ids_T[: free.ids_T.tolist().index(stop) + 1]
     asked = [request([7, 8], max_tokens=10, stop={stop, 299, 298}), request([7, 8], max_tokens=10)]
     stopped, other = await answers(engine, asked)
-    assert (stopped.finish, stopped.ids_T.tolist()) == (Finish.STOP, expected.tolist())
+    assert (stopped.finish, stopped.ids_T.tolist()) == (FinishReason.STOP, expected.tolist())
     assert len(stopped.logprobs_T) == len(stopped.versions_T) == len(expected)
-    assert other.finish is Finish.LENGTH
+    assert other.finish is FinishReason.LENGTH
 
 
 async def test_a_completion_ends_where_the_context_does(engine: Engine) -> None:
     asked = [request(random_prompt(0, CONTEXT - 12), max_tokens=64)]
     got = await answers(engine, asked)
-    assert (len(got[0].ids_T), got[0].finish) == (12, Finish.LENGTH)
+    assert (len(got[0].ids_T), got[0].finish) == (12, FinishReason.LENGTH)
     assert drift(model(), asked, got) <= TOLERANCE
 
 
@@ -258,11 +258,11 @@ async def test_a_cancelled_request_makes_room(engine: Engine) -> None:
     )
 
 
-async def streamed(engine: Engine, asked: Request) -> list[Piece]:
+async def streamed(engine: Engine, asked: Request) -> list[CompletionPiece]:
     return [piece async for piece in engine.stream(asked)]
 
 
-def joined(pieces: Sequence[Piece]) -> Completion:
+def joined(pieces: Sequence[CompletionPiece]) -> Completion:
     """The pieces as one completion; only the last says that it is."""
     *earlier, last = pieces
     assert all(piece.finish is None and len(piece.ids_T) for piece in earlier)
@@ -294,7 +294,7 @@ async def test_a_streamed_completion_ends_with_its_stop_token(engine: Engine) ->
     stop = int(free.ids_T[4])
     got = joined(await streamed(engine, request([7, 8], max_tokens=10, stop={stop})))
     assert got.ids_T.tolist() == free.ids_T[: free.ids_T.tolist().index(stop) + 1].tolist()
-    assert got.finish is Finish.STOP
+    assert got.finish is FinishReason.STOP
 
 
 async def test_the_likeliest_tokens_come_with_a_stream_if_asked_for(engine: Engine) -> None:
@@ -309,7 +309,7 @@ async def test_the_likeliest_tokens_come_with_a_stream_if_asked_for(engine: Engi
         check_top(one, pieces)
 
 
-def check_top(asked: Request, pieces: Sequence[Piece]) -> None:
+def check_top(asked: Request, pieces: Sequence[CompletionPiece]) -> None:
     """The likeliest tokens are those of a plain forward pass."""
     logp_TV = torch.log_softmax(logits(model(), asked, joined(pieces).ids_T) / (asked.sampling.temperature or 1.0), -1)
     expected = logp_TV.topk(asked.top)
@@ -369,9 +369,9 @@ async def test_statistics_count_what_was_done(engine: Engine) -> None:
 # -- what vLLM has of its own --------------------------------------------------------------------------------------
 
 
-def staged(folder: Path, seed: int, version: int) -> Staged:
+def staged(folder: Path, seed: int, version: int) -> StagedWeights:
     file = folder / f"{version}-{seed}.safetensors"
-    return Staged(version, stage(seal(model(seed).state_dict(), version), file))
+    return StagedWeights(version, stage(seal(model(seed).state_dict(), version), file))
 
 
 @pytest.mark.system
@@ -412,7 +412,7 @@ async def test_a_stream_is_held_until_its_weights_are_admitted_and_ends_if_they_
     vllm: VllmEngine, tmp_path: Path
 ) -> None:
     base = vllm.version
-    pieces: list[Piece] = []
+    pieces: list[CompletionPiece] = []
 
     async def read() -> None:
         async for piece in vllm.stream(request([1, 2], max_tokens=180)):
@@ -458,7 +458,7 @@ async def test_an_update_that_fails_half_way_is_mended_by_the_next(
         wrong = {name: tensor[..., :-1].contiguous() for name, tensor in model(1).state_dict().items()}
         file = stage(seal(wrong, base + 1), tmp_path / "wrong.safetensors")
         with pytest.raises(PolicyError, match="has shape"):
-            await vllm.take(Staged(base + 1, file))
+            await vllm.take(StagedWeights(base + 1, file))
     waiting = asyncio.create_task(vllm.generate(request([4, 5])))
     await asyncio.wait({waiting}, timeout=0.2)
     assert not waiting.done()

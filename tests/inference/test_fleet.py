@@ -13,19 +13,29 @@ import numpy as np
 import pytest
 import ray
 from ray import cloudpickle
-from sample_fleet import TOLERANCE, drift, model, opening
-from sample_models import VOCABULARY, answers, logprobs, random_prompt, request, tiny_model
+from sample_models import (
+    TOLERANCE,
+    VOCABULARY,
+    answers,
+    drift,
+    logprobs,
+    model,
+    opening,
+    random_prompt,
+    request,
+    tiny_model,
+)
 
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.publish import Probing, Publisher
 from loomrl.config.engine import Checks, VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import Completion, Piece
+from loomrl.inference.engine import Completion, CompletionPiece
 from loomrl.inference.vllm import fleet_client
-from loomrl.inference.vllm.fleet import Fleet, open_fleet
+from loomrl.inference.vllm.fleet import VllmFleet, open_fleet
 from loomrl.inference.vllm.fleet_client import FleetClient
 from loomrl.inference.weights.sealed import Sealed, seal
-from tests.inference.engine_support import processes
+from tests.inference.sample_models import processes
 from tests.needs import needs
 
 pytestmark = [
@@ -45,13 +55,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fleet(ray_cluster: None, one_thread_in_module: None, folder: Path) -> Iterator[Fleet]:
+def fleet(ray_cluster: None, one_thread_in_module: None, folder: Path) -> Iterator[VllmFleet]:
     with open_fleet(VllmEngineConfig(count=2), opening(folder)) as opened:
         yield opened
     assert not list(Path("/dev/shm").glob(f"*-of-{os.getpid()}"))
 
 
-def test_all_engines_have_what_was_admitted_and_share_the_work(fleet: Fleet) -> None:
+def test_all_engines_have_what_was_admitted_and_share_the_work(fleet: VllmFleet) -> None:
     client = fleet.client()
     asked = [request(random_prompt(seed // 4, 40), seed=seed, max_tokens=8) for seed in range(32)]
     fleet.load(seal(model(1).state_dict(), 3))
@@ -59,16 +69,16 @@ def test_all_engines_have_what_was_admitted_and_share_the_work(fleet: Fleet) -> 
         assert drift(model(1), asked[:2], answers_of_one) <= TOLERANCE
     fleet.admit(3)
     assert client.version == 3
-    before = fleet.asked()().sampled_tokens
+    before = fleet.request_statistics()().sampled_tokens
     got = asyncio.run(answers(client, asked))
     assert drift(model(1), asked, got) <= TOLERANCE
     assert {int(version) for one in got for version in one.versions_T} == {3}
-    assert fleet.asked()().sampled_tokens - before == 32 * 8
+    assert fleet.request_statistics()().sampled_tokens - before == 32 * 8
     shares = [ray.get(actor.statistics.remote())[1].sampled_tokens for actor in fleet._actors]
     assert min(shares) >= 32 * 8 / 4
 
 
-def test_rejected_weights_are_replaced_by_good_ones(fleet: Fleet) -> None:
+def test_rejected_weights_are_replaced_by_good_ones(fleet: VllmFleet) -> None:
     fleet.load(seal(model(2).state_dict(), 4))
     with pytest.raises(PolicyError, match="cannot be admitted: the engines were given 4"):
         fleet.admit(5)
@@ -125,7 +135,7 @@ def mended(actor: Any) -> None:
         vars(actor._engine._llm).pop(name, None)
 
 
-async def joined(pieces: AsyncIterator[Piece]) -> tuple[Completion, int]:
+async def joined(pieces: AsyncIterator[CompletionPiece]) -> tuple[Completion, int]:
     """The completion of a stream, and the number of its pieces."""
     came = [piece async for piece in pieces]
     assert came[-1].finish is not None
@@ -133,7 +143,7 @@ async def joined(pieces: AsyncIterator[Piece]) -> tuple[Completion, int]:
     return Completion(*map(np.concatenate, (ids, logp, versions)), came[-1].finish), len(came)
 
 
-async def test_a_fleet_streams_and_a_closed_stream_costs_nothing(fleet: Fleet) -> None:
+async def test_a_fleet_streams_and_a_closed_stream_costs_nothing(fleet: VllmFleet) -> None:
     client = fleet.client()
     asked = [request(random_prompt(seed, 20), seed=seed, max_tokens=30) for seed in range(4)]
     got = await asyncio.gather(*(joined(client.stream(one)) for one in asked))
@@ -151,7 +161,7 @@ async def test_a_fleet_streams_and_a_closed_stream_costs_nothing(fleet: Fleet) -
         await anext(client.stream(request([1] * 192)))
 
 
-async def test_a_stream_goes_on_after_its_engine_died(fleet: Fleet) -> None:
+async def test_a_stream_goes_on_after_its_engine_died(fleet: VllmFleet) -> None:
     client, asked = fleet.client(), request([5, 6, 7], max_tokens=120)
     stream, came = client.stream(asked), []
     async for piece in stream:
@@ -161,7 +171,7 @@ async def test_a_stream_goes_on_after_its_engine_died(fleet: Fleet) -> None:
             _, core = processes(fleet)[index]
             core.kill()
 
-    async def told() -> AsyncIterator[Piece]:
+    async def told() -> AsyncIterator[CompletionPiece]:
         for piece in came:
             yield piece
 
@@ -178,7 +188,7 @@ async def test_a_stream_goes_on_after_its_engine_died(fleet: Fleet) -> None:
     ],
 )
 def test_stale_cache_is_seen_by_the_probes_and_a_missed_update_by_reading_back(
-    fleet: Fleet, fault: Any, said: str
+    fleet: VllmFleet, fault: Any, said: str
 ) -> None:
     probing = Probing.of(Checks(), vocabulary=VOCABULARY, context=192, dtype="float32")
     learnt = Learnt(10)
@@ -199,7 +209,7 @@ def test_stale_cache_is_seen_by_the_probes_and_a_missed_update_by_reading_back(
 
 
 def test_engines_that_die_or_hang_are_replaced_and_nothing_is_lost(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    fleet: VllmFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet_client, "PING_S", 1.0)
     monkeypatch.setattr(fleet_client, "SILENT_S", 10.0)
@@ -228,7 +238,7 @@ def test_engines_that_die_or_hang_are_replaced_and_nothing_is_lost(
         assert drift(model(2), asked[:1], answers_of_one) <= TOLERANCE
 
 
-def impatient(fleet: Fleet) -> FleetClient:
+def impatient(fleet: VllmFleet) -> FleetClient:
     return FleetClient(fleet._name, 2, timeout_s=5.0)
 
 
@@ -237,7 +247,7 @@ def test_more_engines_than_ray_has_room_for_are_refused(folder: Path) -> None:
         open_fleet(VllmEngineConfig(count=9), opening(folder))
 
 
-def test_engines_that_would_wait_for_a_cpu_forever_do_not(fleet: Fleet, folder: Path) -> None:
+def test_engines_that_would_wait_for_a_cpu_forever_do_not(fleet: VllmFleet, folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"of 3 engines did not start within engine.start_timeout_s=1"):
         open_fleet(VllmEngineConfig(count=3, start_timeout_s=1.0), opening(folder))
 

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from sample_fleet import TOLERANCE, drift, model, opening
-from sample_models import answers, random_prompt, request
+from sample_models import TOLERANCE, answers, drift, model, opening, random_prompt, request
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.vllm import fleet
 from loomrl.inference.vllm import fleet as broadcast
-from loomrl.inference.vllm.fleet import Broadcast, Fleet, open_fleet
+from loomrl.inference.vllm.fleet import Broadcast, VllmFleet, open_fleet
 from loomrl.inference.weights.sealed import Sealed, seal, stage
-from tests.inference.engine_support import processes
+from tests.inference.sample_models import processes
 from tests.needs import need
 
 pytestmark = [
@@ -31,7 +30,9 @@ ASKED = [request(random_prompt(0, 40), seed=0, max_tokens=8)]
 
 
 @pytest.fixture(scope="module")
-def engines(ray_cluster: None, one_thread_in_module: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def engines(
+    ray_cluster: None, one_thread_in_module: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VllmFleet]:
     need("vLLM")
     folder = tmp_path_factory.mktemp("model")
     model(0).save_pretrained(folder)
@@ -44,14 +45,14 @@ def others(sealed: Sealed, file: Path) -> Path:
     return stage(seal(model(9).state_dict(), sealed.version), file)
 
 
-def assert_have(engines: Fleet, seed: int, version: int) -> None:
+def assert_have(engines: VllmFleet, seed: int, version: int) -> None:
     for got in engines.probe(ASKED):
         assert drift(model(seed), ASKED, got) <= TOLERANCE
         assert {*got[0].versions_T.tolist()} == {version}
 
 
 def test_versions_come_through_the_group_and_damaged_ones_change_nothing(
-    engines: Fleet, monkeypatch: pytest.MonkeyPatch
+    engines: VllmFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet, "stage", others)
     for version in (1, 2):
@@ -72,7 +73,7 @@ def test_versions_come_through_the_group_and_damaged_ones_change_nothing(
 
 
 def test_an_engine_that_dies_while_weights_are_sent_is_replaced_and_joins_the_next_group(
-    engines: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    engines: VllmFleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, core = processes(engines)[0]
     send = broadcast.send

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 import ray
 from ray.cluster_utils import Cluster
-from sample_fleet import TOLERANCE, drift, model, opening
-from sample_models import answers, random_prompt, request
+from sample_models import TOLERANCE, answers, drift, model, opening, random_prompt, request
 from transformers import PreTrainedModel
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
-from loomrl.inference.vllm.engine import Staged
-from loomrl.inference.vllm.fleet import Fleet, open_fleet
+from loomrl.inference.vllm.engine import StagedWeights
+from loomrl.inference.vllm.fleet import VllmFleet, open_fleet
 from loomrl.inference.vllm.latest import open_latest_weights
 from loomrl.inference.weights.sealed import seal, stage, unstage
 from loomrl.own_ray import authenticated
@@ -46,20 +45,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_latest_weights_bring_their_file_to_whoever_asks(cluster: Cluster, tmp_path: Path) -> None:
     here, (far,) = ray.get_runtime_context().get_node_id(), far_nodes()
     sealed = seal(model(1).state_dict(), 3)
-    staged = Staged(3, stage(sealed, tmp_path / "3"))
+    staged = StagedWeights(3, stage(sealed, tmp_path / "3"))
     latest = open_latest_weights("loomrl-test", "nexus", asked_by=2)
     ray.get(latest.give.remote(staged))
     found = ray.get([latest.file.remote(staged, node) for node in (here, far, far)])
     assert len({staged.file, *found}) == 3
     assert all(unstage(file).checksums == sealed.checksums for file in found)
-    assert isinstance(ray.get(latest.file.remote(Staged(2, staged.file), far)), PolicyError)
+    assert isinstance(ray.get(latest.file.remote(StagedWeights(2, staged.file), far)), PolicyError)
     ray.get(latest.close.remote())
     assert not any(file.exists() for file in found)
     ray.kill(latest)
 
 
 @pytest.fixture(scope="module")
-def fleet(cluster: Cluster, one_thread_in_module: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(
+    cluster: Cluster, one_thread_in_module: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VllmFleet]:
     need("vLLM")
     folder = tmp_path_factory.mktemp("model")
     model(0).save_pretrained(folder)
@@ -69,7 +70,7 @@ def fleet(cluster: Cluster, one_thread_in_module: None, tmp_path_factory: pytest
     assert not [*Path("/dev/shm").glob(f"{opened._name}-of-*")]
 
 
-def test_versions_reach_far_engines_as_deltas_or_whole_if_an_outpost_died(fleet: Fleet) -> None:
+def test_versions_reach_far_engines_as_deltas_or_whole_if_an_outpost_died(fleet: VllmFleet) -> None:
     learnt = model(1)
     whole = publish(fleet, learnt, 1)
     learnt.model.layers[0].self_attn.q_proj.weight.data += 1e-3
@@ -87,7 +88,7 @@ def test_versions_reach_far_engines_as_deltas_or_whole_if_an_outpost_died(fleet:
     publish(fleet, learnt, 5)
 
 
-def test_an_engine_that_comes_back_on_another_node_has_what_was_admitted(cluster: Cluster, fleet: Fleet) -> None:
+def test_an_engine_that_comes_back_on_another_node_has_what_was_admitted(cluster: Cluster, fleet: VllmFleet) -> None:
     publish(fleet, model(6), 6)
     (lost,) = [node for node in cluster.list_all_nodes() if not node.is_head()]
     (gone,) = far_nodes()
@@ -100,7 +101,7 @@ def test_an_engine_that_comes_back_on_another_node_has_what_was_admitted(cluster
     publish(fleet, model(7), 7)
 
 
-def publish(fleet: Fleet, learnt: PreTrainedModel, version: int) -> int:
+def publish(fleet: VllmFleet, learnt: PreTrainedModel, version: int) -> int:
     """The bytes that were sent for it."""
     before = on_latest(fleet, lambda latest: latest._relay.sent_bytes)
     fleet.load(seal(learnt.state_dict(), version))
@@ -109,13 +110,13 @@ def publish(fleet: Fleet, learnt: PreTrainedModel, version: int) -> int:
     return int(on_latest(fleet, lambda latest: latest._relay.sent_bytes) - before)
 
 
-def assert_has(fleet: Fleet, learnt: PreTrainedModel, version: int) -> None:
+def assert_has(fleet: VllmFleet, learnt: PreTrainedModel, version: int) -> None:
     (got,) = fleet.probe(ASKED)
     assert drift(learnt, ASKED, got) <= TOLERANCE
     assert {*got[0].versions_T.tolist()} == {version}
 
 
-def on_latest(fleet: Fleet, call: Any) -> Any:
+def on_latest(fleet: VllmFleet, call: Any) -> Any:
     return ray.get(fleet._latest.__ray_call__.remote(call))
 
 

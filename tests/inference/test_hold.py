@@ -10,7 +10,7 @@ import torch
 from sample_models import answers, logprobs, random_prompt, request, tiny_model
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Piece
+from loomrl.inference.engine import CompletionPiece
 from loomrl.inference.torch import engine as torch_engine
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.hold import Hold
@@ -132,7 +132,7 @@ def test_weights_of_another_precision_are_read_back_as_the_engine_keeps_them() -
 def test_a_stream_is_held_like_a_completion_and_fails_with_rejected_weights() -> None:
     async def check() -> None:
         hold = Hold(TorchEngine(tiny_model(), slots=4, context=64))
-        pieces: list[Piece] = []
+        pieces: list[CompletionPiece] = []
 
         async def read() -> None:
             async with aclosing(hold.stream(ASKED)) as told:

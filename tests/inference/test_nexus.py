@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from loomrl.errors import PolicyError
-from loomrl.inference.weights.nexus import Kind, Receiver, Sender, compressed, decode, encode
+from loomrl.inference.weights.nexus import DeltaKind, Receiver, Sender, compress, decode, encode
 from loomrl.inference.weights.sealed import Sealed, checksum, seal
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.uint8)
@@ -88,7 +88,13 @@ def test_tensor_that_changed_beyond_a_delta_comes_whole_and_one_that_did_not_cos
     before, after = version(0), version(1, share=0.1)
     other = {**after.weights, "a": -after.weights["a"].flip(0) * 1e4}
     kinds = {name: encode(tensor, before.weights[name])[0] for name, tensor in other.items()}
-    assert kinds == {"a": Kind.WHOLE, "b": Kind.DELTA, "frozen": Kind.SAME, "none": Kind.SAME, "turned": Kind.DELTA}
+    assert kinds == {
+        "a": DeltaKind.WHOLE,
+        "b": DeltaKind.DELTA,
+        "frozen": DeltaKind.SAME,
+        "none": DeltaKind.SAME,
+        "turned": DeltaKind.DELTA,
+    }
 
 
 def test_receiver_with_another_base_gets_all_of_it() -> None:
@@ -175,9 +181,7 @@ def test_delta_for_a_base_that_is_not_here_is_refused() -> None:
         other.take(0, b"")
 
 
-@pytest.mark.parametrize(
-    "broken", [b"", b"\xc1", compressed(b"\xc1"), compressed(msgspec.msgpack.encode({"version": 1}))]
-)
+@pytest.mark.parametrize("broken", [b"", b"\xc1", compress(b"\xc1"), compress(msgspec.msgpack.encode({"version": 1}))])
 def test_manifest_that_is_none_is_refused(broken: bytes) -> None:
     with pytest.raises(PolicyError, match="manifest cannot be read"):
         Receiver().offer(broken)
@@ -192,12 +196,12 @@ def test_bytes_of_another_length_are_no_tensor() -> None:
     _, raw = encode(torch.ones(8), None)
     like = torch.empty(9, device="meta")
     with pytest.raises(PolicyError, match="of 36 bytes came as 32"):
-        decode(Kind.WHOLE, raw, like, None)
+        decode(DeltaKind.WHOLE, raw, like, None)
     moved = encode(torch.ones(8), torch.zeros(8))[1]
     for small in (torch.zeros(1), torch.zeros(4)):
         with pytest.raises(PolicyError, match=r"announce|moves number 7 of 4"):
-            decode(Kind.DELTA, moved, torch.empty(small.shape, device="meta"), small)
+            decode(DeltaKind.DELTA, moved, torch.empty(small.shape, device="meta"), small)
     with pytest.raises(PolicyError, match="cannot be decompressed"):
-        decode(Kind.WHOLE, b"no zstd", like, None)
+        decode(DeltaKind.WHOLE, b"no zstd", like, None)
     with pytest.raises(PolicyError, match="its base is missing"):
-        decode(Kind.SAME, b"", like, torch.ones(8))
+        decode(DeltaKind.SAME, b"", like, torch.ones(8))

@@ -19,7 +19,7 @@ from loomrl.errors import ConfigError, PolicyError
 from loomrl.experiments.evaluate import evaluate_policies
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import train
-from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.engine import Completion, FinishReason, Request
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.remote.engine import OpenAIEngine
 from loomrl.inference.weights.sealed import Sealed, seal
@@ -113,7 +113,7 @@ def test_reported_logprobs_are_those_of_a_plain_forward_pass(served: Served) -> 
         for seed in range(8)
     ]
     got = asyncio.run(answers(served.engine(), asked))
-    assert all(len(completion.ids_T) == 16 and completion.finish is Finish.LENGTH for completion in got)
+    assert all(len(completion.ids_T) == 16 and completion.finish is FinishReason.LENGTH for completion in got)
     assert all(completion.versions_T.tolist() == [0] * 16 for completion in got)
     assert drift(asked, got) <= TOLERANCE
 
@@ -131,14 +131,14 @@ def test_a_completion_ends_with_its_stop_token_or_at_its_length(served: Served) 
     expected = free.ids_T[: free.ids_T.tolist().index(stop) + 1]
     asked = [request([7, 8], max_tokens=10, stop={stop, 299}), request([7, 8], max_tokens=10)]
     stopped, other = asyncio.run(answers(engine, asked))
-    assert (stopped.finish, stopped.ids_T.tolist()) == (Finish.STOP, expected.tolist())
-    assert (other.finish, other.ids_T.tolist()) == (Finish.LENGTH, free.ids_T.tolist())
+    assert (stopped.finish, stopped.ids_T.tolist()) == (FinishReason.STOP, expected.tolist())
+    assert (other.finish, other.ids_T.tolist()) == (FinishReason.LENGTH, free.ids_T.tolist())
 
 
 def test_a_completion_ends_where_the_context_does(served: Served) -> None:
     asked = [request(random_prompt(0, 20), max_tokens=64)]
     got = asyncio.run(answers(served.engine(context=32), asked))
-    assert (len(got[0].ids_T), got[0].finish) == (12, Finish.LENGTH)
+    assert (len(got[0].ids_T), got[0].finish) == (12, FinishReason.LENGTH)
     assert drift(asked, got) <= TOLERANCE
 
 

@@ -15,10 +15,10 @@ from loomrl.gym.base import BaseEnvironment, Step
 from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import save_model
-from loomrl.inference.policy import language_policies, open_policy
+from loomrl.inference.policy import Voice, open_policy, speakers
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.types import NO_VERSION, End, Message, Reward, Task, Trajectory
 
@@ -57,7 +57,7 @@ async def play(choice: LanguagePolicy, *, size: int = 4) -> list[Trajectory]:
 
 
 async def test_the_tokens_of_an_episode_are_what_the_engine_saw_and_drew(folder: Path) -> None:
-    model, chat = tiny_model(), Chat(tiny_tokenizer())
+    model, chat = tiny_model(), ChatTemplate(tiny_tokenizer())
     choice = LanguagePolicy(
         path=str(folder), sampling=Sampling(temperature=0.8, max_tokens=12, entropies=True), version=6
     )
@@ -115,8 +115,8 @@ class Recording(TorchEngine):
 
 
 async def test_the_length_of_an_action_is_cut_to_the_room_that_is_left() -> None:
-    engine, chat = Recording(), Chat(tiny_tokenizer())
-    speaker = language_policies(engine, chat, sampling=Sampling(max_tokens=9), context=20)(Echo(), random.Random(0))
+    engine, chat = Recording(), ChatTemplate(tiny_tokenizer())
+    speaker = speakers(Voice(engine, chat, Sampling(max_tokens=9), 20))(Echo(), random.Random(0))
     conversation: tuple[Message, ...] = (Message("user", "x"),)
     lengths = []
     for _ in range(2):
@@ -129,8 +129,8 @@ async def test_the_length_of_an_action_is_cut_to_the_room_that_is_left() -> None
 
 
 async def test_seeds_come_from_the_episodes_own_randomness() -> None:
-    engine, chat = Recording(), Chat(tiny_tokenizer())
-    factory = language_policies(engine, chat, sampling=Sampling(max_tokens=2), context=64)
+    engine, chat = Recording(), ChatTemplate(tiny_tokenizer())
+    factory = speakers(Voice(engine, chat, Sampling(max_tokens=2), 64))
     for seed in (1, 1, 2):
         await factory(Echo(), random.Random(seed)).act((Message("user", "x"),))
     first, again, other = (asked.seed for asked in engine.asked)
@@ -153,7 +153,7 @@ def test_a_context_beyond_the_models_is_refused_when_the_policy_is_opened(folder
 
 async def test_an_engine_can_serve_speakers_and_others_at_once(folder: Path) -> None:
     engine = TorchEngine(tiny_model(), slots=4)
-    speaker = language_policies(engine, Chat(tiny_tokenizer()), sampling=Sampling(max_tokens=4), context=64)
+    speaker = speakers(Voice(engine, ChatTemplate(tiny_tokenizer()), Sampling(max_tokens=4), 64))
     action = await speaker(Echo(), random.Random(0)).act((Message("user", "x"),))
     other = await engine.generate(request([1, 2]))
     assert action.tokens is not None

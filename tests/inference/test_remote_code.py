@@ -1,6 +1,7 @@
 """Python files in a model's folder: run only where a setting on record says so, and never after a question."""
 
 import ast
+import asyncio
 import builtins
 import json
 import re
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loomrl.config import LanguagePolicy, OpenAIEngineConfig
+from loomrl.config import LanguagePolicy, OpenAIEngineConfig, TorchServing
 from loomrl.config.engine import TorchEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.inference import policy as inference
@@ -18,8 +19,9 @@ from loomrl.inference.model import config_of, open_model, open_tokenizer, vocabu
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.remote.engine import OpenAIEngine
 from loomrl.inference.vision import open_vision
-from loomrl.serving.speech import Setting, open_speech
-from tests.inference.sample_planted import planted
+from loomrl.serving.deployment.opening import open_speech
+from loomrl.serving.deployment.source import OpenFolder, PolicySource
+from tests.inference.sample_models import planted
 
 OPENERS: dict[str, Callable[[Path, bool], Any]] = {
     "model": lambda folder, trusts: open_model(folder, trust_remote_code=trusts),
@@ -33,7 +35,13 @@ OPENERS: dict[str, Callable[[Path, bool], Any]] = {
     "policy": lambda folder, trusts: inference.open_policy(
         LanguagePolicy(path=str(folder), context=64, trust_remote_code=trusts)
     ),
-    "served": lambda folder, trusts: open_speech(folder, Setting(context=64, trust_remote_code=trusts)),
+    "served": lambda folder, trusts: asyncio.run(
+        open_speech(
+            PolicySource(key="x", kind="language", version="x", folder=str(folder)),
+            OpenFolder(folder, "x", 0),
+            TorchServing(trust_remote_code=trusts),
+        )
+    ),
 }
 
 

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from loomrl.config.engine import OpenAIEngineConfig
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.remote.engine import OpenAIEngine
-from loomrl.inference.remote.server import Server
+from loomrl.inference.remote.server import ServerClient
 
 pytestmark = pytest.mark.system
 
@@ -47,7 +47,7 @@ def ask(answers: Callable[[int], Response], *, timeout_s: float = 20, path: str 
         return answers(len(asked))
 
     with serving(scripted(answer)) as url:
-        server = Server(url, key_variable="A_KEY", timeout_s=timeout_s)
+        server = ServerClient(url, key_variable="A_KEY", timeout_s=timeout_s)
         try:
             return asyncio.run(server.post(path, {})), len(asked)
         except PolicyError as error:
@@ -109,7 +109,7 @@ def test_an_answer_that_is_no_object_is_an_error(text: str) -> None:
 
 
 def test_nobody_there() -> None:
-    server = Server(f"http://127.0.0.1:{free_port()}/v1", key_variable="A_KEY", timeout_s=20)
+    server = ServerClient(f"http://127.0.0.1:{free_port()}/v1", key_variable="A_KEY", timeout_s=20)
     begun = time.monotonic()
     with pytest.raises(PolicyError, match=r"does not answer \(.*\)\. Is the server running, and the address right\?"):
         asyncio.run(server.check(MODEL))

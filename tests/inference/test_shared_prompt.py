@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.torch import fused
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.torch.prefix import Arrangement, Attended
+from loomrl.inference.torch.prefix import Attended, PrefixArrangement
 from loomrl.inference.weights.sealed import seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -25,14 +25,14 @@ FUSED = ("llama", "qwen2", "qwen3")
 def shared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Every prompt of a group is worth sharing; of each read of a prefix, its length and its rows."""
     seen: list[tuple[int, int]] = []
-    plain = Arrangement.attend
+    plain = PrefixArrangement.attend
 
-    def attend(self: Arrangement, *args: object) -> Attended:
+    def attend(self: PrefixArrangement, *args: object) -> Attended:
         seen.extend((prefix.length, end - first) for prefix, first, end in self.spans)
         return plain(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fused, "PREFIX_BYTES", 1)
-    monkeypatch.setattr(Arrangement, "attend", attend)
+    monkeypatch.setattr(PrefixArrangement, "attend", attend)
     return seen
 
 

@@ -20,8 +20,9 @@ from sample_models import (
 from transformers import GPT2LMHeadModel, PreTrainedModel
 
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.engine import Completion, FinishReason, Request
 from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.torch.rows import draw, uniforms
 from loomrl.inference.weights.sealed import seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -154,20 +155,20 @@ def test_the_same_sequence_of_requests_gives_the_same_bits() -> None:
 def test_a_completion_ends_with_its_stop_token_or_at_its_length() -> None:
     model = tiny_model()
     (free,) = asyncio.run(answers(TorchEngine(model), [request([7, 8], max_tokens=10)]))
-    assert (free.finish, len(free.ids_T)) == (Finish.LENGTH, 10)
+    assert (free.finish, len(free.ids_T)) == (FinishReason.LENGTH, 10)
     stop = int(free.ids_T[4])
     expected = free.ids_T[: free.ids_T.tolist().index(stop) + 1]
     asked = [request([7, 8], max_tokens=10, stop={stop, 299, 298}), request([7, 8], max_tokens=10)]
     stopped, other = asyncio.run(answers(TorchEngine(model), asked))
-    assert (stopped.finish, stopped.ids_T.tolist()) == (Finish.STOP, expected.tolist())
-    assert other.finish is Finish.LENGTH
+    assert (stopped.finish, stopped.ids_T.tolist()) == (FinishReason.STOP, expected.tolist())
+    assert other.finish is FinishReason.LENGTH
 
 
 def test_a_completion_ends_where_the_context_does() -> None:
     model = tiny_model()
     asked = [request(random_prompt(0, 20), max_tokens=64)]
     got = asyncio.run(answers(TorchEngine(model, context=32), asked))
-    assert (len(got[0].ids_T), got[0].finish) == (12, Finish.LENGTH)
+    assert (len(got[0].ids_T), got[0].finish) == (12, FinishReason.LENGTH)
     assert drift(model, asked, got) <= TOLERANCE
 
 
@@ -365,3 +366,61 @@ def test_a_model_that_keeps_more_than_keys_and_values_is_refused() -> None:
     with pytest.raises(ConfigError, match="full attention"):
         TorchEngine(tiny_model("mistral"), context=64)
     assert TorchEngine(tiny_model("mistral"), context=16).version == 0
+
+
+LOGITS = torch.tensor([[0.0, 2.0, -torch.inf, 1.0, -3.0]])
+
+
+def shares(temperature: float, top_p: float | None = None, count: int = 4000) -> np.ndarray:
+    """Frequency of each token if the uniform numbers are spread evenly."""
+    uniform_N = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    p = None if top_p is None else torch.full((count,), top_p, dtype=torch.float64)
+    temperatures = torch.full((count,), temperature, dtype=torch.float64)
+    token_N, logp_N, _ = draw(LOGITS.expand(count, -1), temperatures, p, uniform_N)
+    expected = torch.log_softmax(LOGITS[0] / (temperature or 1.0), -1)[token_N]
+    assert torch.allclose(logp_N, expected, atol=1e-6)
+    return np.bincount(token_N, minlength=5) / count
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+def test_tokens_are_drawn_as_often_as_they_are_likely(temperature: float) -> None:
+    assert np.abs(shares(temperature) - (LOGITS[0] / temperature).softmax(-1).numpy()).max() < 1e-3
+
+
+def test_temperature_zero_takes_the_likeliest() -> None:
+    assert shares(0.0).tolist() == [0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(1e-9, [1]), (0.6, [1]), (0.7, [1, 3]), (0.95, [1, 3, 0])])
+def test_the_nucleus_is_the_fewest_likeliest_tokens_that_hold_top_p(top_p: float, kept: list[int]) -> None:
+    expected = torch.zeros(5).index_copy(0, torch.tensor(kept), LOGITS[0].softmax(-1)[kept])
+    assert np.abs(shares(1.0, top_p) - (expected / expected.sum()).numpy()).max() < 1e-3
+
+
+def test_top_p_of_one_restricts_nothing() -> None:
+    assert shares(1.0, 1.0).tolist() == shares(1.0).tolist()
+
+
+def test_the_extremes_of_a_stream_never_draw_what_is_impossible() -> None:
+    edges = torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64)
+    impossible_ends = torch.tensor([[-torch.inf, 1.0, 0.0, -torch.inf]] * 2)
+    token_N, _, _ = draw(impossible_ends, torch.ones(2, dtype=torch.float64), None, edges)
+    assert token_N.tolist() == [1, 2]
+
+
+def test_logits_that_are_not_finite_have_no_finite_logprob() -> None:
+    ones = torch.ones(3, dtype=torch.float64)
+    bad = torch.tensor([[0.0, torch.nan], [torch.inf, 0.0], [-torch.inf, -torch.inf]])
+    for temperature in (ones, ones * 0):
+        _, logp_N, _ = draw(bad, temperature, None, ones * 0.5)
+        assert not torch.isfinite(logp_N).any()
+
+
+def test_streams_are_uniform_independent_and_can_be_entered_anywhere() -> None:
+    seed_N, index_N = np.repeat(np.arange(200, dtype=np.uint64), 100), np.tile(np.arange(100, dtype=np.uint64), 200)
+    drawn = uniforms(seed_N, index_N).reshape(200, 100)
+    assert 0 <= drawn.min() < drawn.max() < 1
+    assert np.abs(np.histogram(drawn, bins=10, range=(0, 1))[0] / 20_000 - 0.1).max() < 0.01
+    assert np.abs(np.corrcoef(drawn) - np.eye(200)).max() < 0.5
+    assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 0.03
+    assert uniforms(seed_N[150:151], index_N[7:8])[0] == drawn[1, 7]

@@ -21,13 +21,13 @@ from sample_pictures import (
 
 from loomrl.config import Sampling
 from loomrl.errors import PolicyError
-from loomrl.inference.chat import Chat, Transcript
+from loomrl.inference.chat import ChatTemplate, Transcript
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import open_model, open_tokenizer
-from loomrl.inference.policy import language_policies
+from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.remote.dialect import as_openai
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.vision import embedded, open_vision
+from loomrl.inference.vision import embed_with_pictures, open_vision
 from loomrl.inference.weights.sealed import seal
 from loomrl.picture import from_url
 from loomrl.types import Message
@@ -115,7 +115,7 @@ def test_fewer_or_more_places_than_pictures_are_an_error(places: int) -> None:
     ids_T = torch.zeros(1, 8, dtype=torch.long)
     where = torch.zeros(places, dtype=torch.long), torch.arange(places)
     with pytest.raises(PolicyError, match="image tokens"):
-        embedded(MODEL, ids_T, where, [VISION.seen(noise(0))])
+        embed_with_pictures(MODEL, ids_T, where, [VISION.seen(noise(0))])
 
 
 def test_a_folder_brings_its_vision(tmp_path: Path) -> None:
@@ -130,12 +130,12 @@ def test_a_folder_brings_its_vision(tmp_path: Path) -> None:
 
 
 def test_pictures_come_before_the_text_of_their_message() -> None:
-    transcript = Transcript(Chat(seeing_tokenizer(), VISION))
+    transcript = Transcript(ChatTemplate(seeing_tokenizer(), VISION))
     pictures = noise(0), noise(1), noise(2)
     transcript.observe([Message("user", "Look.", pictures[:2])])
-    transcript.sampled(Chat(seeing_tokenizer(), VISION).encode("I do."))
+    transcript.append_sampled(ChatTemplate(seeing_tokenizer(), VISION).encode("I do."))
     transcript.observe([Message("user", "And now?", pictures[2:])])
-    transcript.sampled([65, 66])
+    transcript.append_sampled([65, 66])
     transcript.observe([Message("user", "And <image> now?", pictures[:1])])
     assert [sight.picture for sight in transcript.sights] == [*pictures, pictures[0]]
     for sight in transcript.sights:
@@ -153,9 +153,9 @@ def test_a_speaker_shows_its_engine_what_the_environment_shows() -> None:
             seen.append(request)
             return await super().generate(request)
 
-    chat = Chat(seeing_tokenizer(), VISION)
+    chat = ChatTemplate(seeing_tokenizer(), VISION)
     served = Recording(MODEL, slots=2, context=96, vision=VISION)
-    speaker = language_policies(served, chat, sampling=Sampling(max_tokens=3), context=96)(None, random.Random(0))  # type: ignore[arg-type]
+    speaker = speakers(Voice(served, chat, Sampling(max_tokens=3), 96))(None, random.Random(0))  # type: ignore[arg-type]
     said = (Message("user", "What is it?", (noise(1),)),)
 
     async def talk() -> None:
@@ -169,7 +169,7 @@ def test_a_speaker_shows_its_engine_what_the_environment_shows() -> None:
 
 def test_a_model_of_text_refuses_pictures_with_a_remedy() -> None:
     with pytest.raises(PolicyError, match="has no vision"):
-        Transcript(Chat(tiny_tokenizer())).observe([Message("user", "Look.", (noise(0),))])
+        Transcript(ChatTemplate(tiny_tokenizer())).observe([Message("user", "Look.", (noise(0),))])
 
 
 def test_servers_get_pictures_as_data_urls() -> None:

@@ -9,14 +9,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
-from loomrl.serving.converse import Exchange
+from loomrl.serving.asgi import GatewayApp
 from loomrl.serving.dispatch import FixedView
-from loomrl.serving.door import Keys, NoKeys
 from loomrl.serving.gateway import Gateway, GatewaySettings
-from loomrl.serving.meter import Meter
-from loomrl.serving.observe import Watchers
+from loomrl.serving.meter import GatewayMeter
 from loomrl.serving.policy import ServedPolicy
-from loomrl.serving.recorder import Memory
+from loomrl.serving.recorder import MemoryRecorder
+from loomrl.serving.request import CallerKeys, NoKeys
 from loomrl.store.endpoints import Arm, Endpoint
 
 
@@ -45,13 +44,20 @@ class Metered:
 
 @asynccontextmanager
 async def metered(
-    view: FixedView, *, settings: GatewaySettings | None = None, keys: Keys | None = None
+    view: FixedView, *, settings: GatewaySettings | None = None, keys: CallerKeys | None = None
 ) -> AsyncIterator[Metered]:
     """A gateway of this view."""
-    exchange, door = Exchange(view, Memory(), watchers=Watchers(meter=Meter())), open_door("127.0.0.1", 0)
-    server = Embedded(Gateway(exchange, keys=keys or NoKeys(), settings=settings), door.listeners)
+    gateway = Gateway(
+        view=view,
+        recorder=MemoryRecorder(),
+        keys=keys or NoKeys(),
+        meter=GatewayMeter(),
+        settings=settings or GatewaySettings(),
+    )
+    door = open_door("127.0.0.1", 0)
+    server = Embedded(GatewayApp(gateway), door.listeners)
     await server.start()
     async with httpx.AsyncClient(base_url=door.url, timeout=30) as client:
         yield Metered(client)
     await server.close()
-    await exchange.close()
+    await gateway.close()

@@ -12,7 +12,7 @@ from loomrl.coordinator.alarm import tell
 from loomrl.coordinator.contract import moved, raised
 from loomrl.coordinator.decision import Alert
 from loomrl.coordinator.job import Code, Fault, Job, Phase
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.monitor.ledger import KIND as HIT
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import AbTest, start_test

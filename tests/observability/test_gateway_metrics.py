@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from loomrl.serving.acting import Acting
+from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.gateway import GatewaySettings
 from loomrl.serving.meter import ErrorRates
-from loomrl.serving.split import assigned
+from loomrl.serving.split import assign_arm
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Role
 from loomrl.store.keys import create_key
@@ -47,7 +47,7 @@ async def test_an_answered_call_has_its_outcome_its_tokens_and_its_times() -> No
 async def test_a_call_that_another_arm_answered_is_an_error_of_the_version_it_was_given_to() -> None:
     arms = Arm(name="stable", policy="good", share=0.5), Arm(name="canary", policy="bad", share=0.5, role=Role.CANARY)
     view = served({"good": Script(random.Random(1)), "bad": Slow(error_at=0)}, *arms)
-    user = next(each for n in range(100) if (found := assigned(view.known["e"], (), each := f"u{n}"))
+    user = next(each for n in range(100) if (found := assign_arm(view.known["e"], (), each := f"u{n}"))
                 and found.arm.name == "canary")  # fmt: skip
     async with metered(view) as gateway:
         answer = await gateway.client.post(CHAT, json=HELLO | {"user": user})
@@ -76,7 +76,7 @@ async def test_a_call_that_breaks_off_failed_and_one_whose_caller_leaves_is_gone
 
 
 async def test_a_wrong_request_is_refused_and_no_error_of_the_version() -> None:
-    async with metered(served({"stable": Acting(control_policy(), version="r/1", number=1)})) as gateway:
+    async with metered(served({"stable": ControlServedPolicy(control_policy(), version="r/1", number=1)})) as gateway:
         wrong = await gateway.client.post("/v1/act", json={"observation": [0, 0]})
         assert wrong.status_code == 400
         right = await gateway.client.post("/v1/act", json={"observation": [0, 0, 0, 0]})

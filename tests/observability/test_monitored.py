@@ -22,8 +22,8 @@ import httpx
 import pytest
 
 from loomrl.config import HubConfig
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.observability import family
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import open_store
 from loomrl.store.replicas import ReplicaRole, live_replicas
 from tests.needs import needs

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from loomrl.config import HubConfig
 from loomrl.coordinator.job import Phase
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.observability import family
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, open_store
 from loomrl.store.ab_tests import stop_test
 from loomrl.store.events import EVENTS, Event

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from loomrl.errors import ConfigError
 from loomrl.observability import trace
 from loomrl.observability.log import JsonFormatter, is_json, open_log, teller
-from loomrl.serving.channel.link import Link
+from loomrl.serving.channel.link import ChannelLink
 from loomrl.serving.channel.server import ChannelServer
 from loomrl.store.endpoints import Arm, Role
 from tests.observability.gateway_samples import metered, served
@@ -76,7 +76,7 @@ def attributes(span: Any) -> dict[str, Any]:
 
 async def test_a_call_is_one_trace_from_the_caller_to_the_recorder(collector: Collector) -> None:
     server = ChannelServer(Slow(tokens=4), token="t")
-    link = await Link.open(await server.start(), token="t")
+    link = await ChannelLink.open(await server.start(), token="t")
     async with metered(served({"stable": link})) as gateway:
         answer = await gateway.client.post(CHAT, json=HELLO, headers={"traceparent": ABOVE})
         assert answer.status_code == 200, answer.text

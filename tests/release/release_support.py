@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from loomrl.config.release import ReleasePlan
 from loomrl.release.ledger import Release, ReleaseDraft, begin_release
-from loomrl.serving.split import chosen, uniform
+from loomrl.serving.split import choose_arm, uniform
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.observations import Observation, append_observations
@@ -75,7 +75,7 @@ class Callers:
         for _ in range(count):
             self.count += 1
             name = f"unit-{self.count}"
-            arm = chosen(ENDPOINT, endpoint.arms, name)
+            arm = choose_arm(ENDPOINT, endpoint.arms, name)
             assert arm is not None
             failed = self._rng.random() < self._errors.get(arm.policy, 0.0)
             unit = int(uniform(name) * 2**63)

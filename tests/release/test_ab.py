@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomrl.errors import ConfigError, StoreError
 from loomrl.release.ab import Reading, check_test
-from loomrl.serving.split import assigned
+from loomrl.serving.split import assign_arm
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, list_tests, show_test, start_test, stop_test
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint, show_endpoint
@@ -25,7 +25,7 @@ UNITS = [f"u{n}" for n in range(2000)]
 
 
 def arm_of(endpoint: Endpoint, tests: list[AbTest], unit: str) -> tuple[str, str]:
-    found = assigned(endpoint, tests, unit)
+    found = assign_arm(endpoint, tests, unit)
     assert found is not None
     return found.arm.name, found.test
 
@@ -43,7 +43,7 @@ def test_tests_of_a_layer_share_nobody_and_leave_others_to_the_endpoint(store: L
     assert (second.start, second.end) == (0.5, 0.8)
     wanted = {("stable", "x"): 0.25, ("new", "x"): 0.25, ("stable", "y"): 0.06, ("new", "y"): 0.24, ("stable", ""): 0.2}
     assert counts == pytest.approx(wanted, abs=0.04)
-    assert assigned(show_endpoint(store, "e"), [second, first], "u1") == assigned(
+    assert assign_arm(show_endpoint(store, "e"), [second, first], "u1") == assign_arm(
         show_endpoint(store, "e"), [first, second], "u1"
     )
 

@@ -8,12 +8,13 @@ from typing import Any, Self
 import httpx
 
 from loomrl.config import HubConfig
-from loomrl.serving.archive import Archive, Archived, Terms, open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.durable import open_recorder
-from loomrl.serving.feedback.intake import Hubs, Intake
+from loomrl.serving.feedback.intake import EndpointHubs, FeedbackIntake
 from loomrl.serving.local import LocalGateway
+from loomrl.serving.retention.sweep import Sweeper, SweepTerms, SweptSessions
 from loomrl.store import open_store
 from loomrl.store.feedback import FEEDBACK
 from loomrl.store.keys import create_key
@@ -30,7 +31,7 @@ class Served:
     def __init__(self, store_url: str, view: FixedView | None = None) -> None:
         self.url, self.db, self.ahead_s = store_url, open_store(store_url), 0.0
         self.recorder = open_recorder(store_url, clock=self.now)
-        self.intake = Intake(self.db, Hubs(store_url, ["m"]), clock=self.now)
+        self.intake = FeedbackIntake(self.db, EndpointHubs(store_url, ["m"]), clock=self.now)
         keys = StoredKeys(self.db, required=True)
         self.local = LocalGateway(view or {"m": Script(random.Random(0))}, self.recorder, keys=keys)
         self.local.gateway.intake = self.intake
@@ -80,8 +81,8 @@ class Served:
     def stored(self) -> list[Feedback]:
         return [one for _, one in FEEDBACK.read(self.db)]
 
-    def archive(self, *, days: float = 0.0) -> Archived:
+    def archive(self, *, days: float = 0.0) -> SweptSessions:
         """End all sessions and move them to the hub, so many days later."""
         self.ahead_s += days * DAY_S
         with open_endpoint_hub(self.url, "m", HubConfig()) as hub:
-            return Archive(self.db, hub, "m", terms=Terms(idle_s=0.0)).sweep(now=self.now())
+            return Sweeper(self.db, hub, "m", terms=SweepTerms(idle_s=0.0)).sweep_sessions(now=self.now())

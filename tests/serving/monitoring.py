@@ -11,22 +11,22 @@ import numpy as np
 
 from loomrl.config import Sampling
 from loomrl.config.monitor import Monitoring
-from loomrl.inference.chat import Chat
+from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.policy import Voice
-from loomrl.serving.call import Candidate, Closed, Drawn, Event, Opened, Token, ToolCall
+from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, Token, TokenCandidate, TokensDrawn, ToolCall
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.local import LocalGateway
 from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
-from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
-from loomrl.serving.recorder import Memory
-from loomrl.serving.speech import Speech
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
+from loomrl.serving.recorder import MemoryRecorder
+from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role
 from loomrl.store.events import EVENTS
 from loomrl.store.events import Event as Row
 from tests.inference.sample_models import tiny_tokenizer
-from tests.serving.scripted_engine import ScriptedEngine
+from tests.serving.scripted import ScriptedEngine
 
 KEY = "sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12"
 
@@ -39,12 +39,12 @@ class Says:
         self.text, self.calls, self._rng = text, tuple(calls), random.Random(seed)
         self.drawn = 0
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         raise NotImplementedError
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         for index in range(continuation.drawing.n):
-            yield Opened(index=index, ids_T=np.array([1, 2], np.int32))
+            yield PromptOpened(index=index, ids_T=np.array([1, 2], np.int32))
             at = 0
             while at < len(self.text):
                 part = self.text[at : at + self._rng.choice([1, 1, 2, 3, 7, 40])]
@@ -52,8 +52,8 @@ class Says:
                 self.drawn += len(part)
                 ids = np.array([ord(letter) + 3 for letter in part], np.int32)
                 logprobs, versions = np.full(len(ids), -0.5, np.float32), np.ones(len(ids), np.int32)
-                tokens = tuple(Token(drawn=Candidate(id=1, token=one.encode(), logprob=-0.5)) for one in part)
-                yield Drawn(
+                tokens = tuple(Token(drawn=TokenCandidate(id=1, token=one.encode(), logprob=-0.5)) for one in part)
+                yield TokensDrawn(
                     index=index,
                     ids_T=ids,
                     logprobs_T=logprobs,
@@ -61,7 +61,9 @@ class Says:
                     text=part,
                     tokens=tokens if continuation.drawing.logprobs else (),
                 )
-            yield Closed(index=index, text=self.text, calls=self.calls, finish="tool_calls" if self.calls else "stop")
+            yield ChoiceClosed(
+                index=index, text=self.text, calls=self.calls, finish="tool_calls" if self.calls else "stop"
+            )
 
 
 class Watched:
@@ -77,10 +79,10 @@ class Watched:
         endpoint = Endpoint(name="m", revision=1, arms=arms, created_at=0.0)
         view = FixedView({"m": endpoint}, {name: [policy] for name, policy in zip(names, policies, strict=True)})
         self.db: LoomDB = open_store(f"sqlite:///{folder}/loom.db")
-        self.recorder = Memory()
+        self.recorder = MemoryRecorder()
         self.monitor = Monitor(Monitoring.parse(settings), self.db)
         self._gateway = LocalGateway(view, self.recorder, monitor=self.monitor)
-        self.measures = self._gateway.exchange.measures = Measures(self.db, view, source="test", settle_s=1e9)
+        self.measures = self._gateway.gateway.measures = Measures(self.db, view, source="test", settle_s=1e9)
 
     async def __aenter__(self) -> "Watched":
         await self.measures.start()
@@ -106,10 +108,10 @@ class Watched:
         return [event for _, event in EVENTS.read(self.db, kind=kind)]
 
 
-def speaking(*answers: str) -> Speech:
+def speaking(*answers: str) -> LanguageServedPolicy:
     """A language policy with a tokenizer and stop strings, whose engine samples these, one for each choice."""
-    chat = Chat(tiny_tokenizer())
-    return Speech(Voice(ScriptedEngine(chat, answers), chat, Sampling(max_tokens=900), 4000), version="v")
+    chat = ChatTemplate(tiny_tokenizer())
+    return LanguageServedPolicy(Voice(ScriptedEngine(chat, answers), chat, Sampling(max_tokens=900), 4000), version="v")
 
 
 def said(answer: httpx.Response, choice: int = 0) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import select
 
 from loomrl.safety.redaction import PatternRedactor
-from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
+from loomrl.serving.call import ChatMessage, ChatRequest, Drawing, ToolCall, ToolSpec
 from loomrl.serving.policy import Continuation
 from loomrl.serving.recording.acts import are_acts
 from loomrl.serving.recording.payload import decode
@@ -75,23 +75,23 @@ class Echo(Script):
         return text, (ToolCall(id="call-1", name="look", arguments=arguments),), "tool_calls"
 
 
-def asked(plant: Plant) -> Ask:
+def asked(plant: Plant) -> ChatRequest:
     """A conversation with a tool's call and its result."""
     before = ToolCall(id="c0", name="look", arguments=json.dumps({"text": plant.at("said arguments", "orders")}))
     schema = {"type": "object", "properties": {"query": {"type": "string"}}}
-    tool = Tool(name="look", description=plant.at("description", "Looks things up."), parameters=schema)
+    tool = ToolSpec(name="look", description=plant.at("description", "Looks things up."), parameters=schema)
     messages = (
-        Said(role="system", text=plant.at("system", "Be brief.")),
-        Said(role="user", text=plant.at("user", "Which orders are late?")),
-        Said(role="assistant", text="", calls=(before,)),
-        Said(role="tool", text=plant.at("tool", "none"), answers="c0"),
+        ChatMessage(role="system", text=plant.at("system", "Be brief.")),
+        ChatMessage(role="user", text=plant.at("user", "Which orders are late?")),
+        ChatMessage(role="assistant", text="", calls=(before,)),
+        ChatMessage(role="tool", text=plant.at("tool", "none"), answers="c0"),
     )
-    return replace(Ask(model="m", messages=messages, tools=(tool,), drawing=Drawing()), user="somebody")
+    return replace(ChatRequest(model="m", messages=messages, tools=(tool,), drawing=Drawing()), user="somebody")
 
 
-def further(ask: Ask, said: Said, text: str) -> Ask:
+def further(ask: ChatRequest, said: ChatMessage, text: str) -> ChatRequest:
     """The conversation goes on."""
-    return replace(ask, messages=(*ask.messages, said, Said(role="user", text=text)))
+    return replace(ask, messages=(*ask.messages, said, ChatMessage(role="user", text=text)))
 
 
 def foreign(plant: Plant) -> dict[str, Any]:

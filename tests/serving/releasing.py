@@ -18,9 +18,9 @@ from loomrl.config.release import GUARDS, ReleasePlan
 from loomrl.release.ledger import Release, ReleaseDraft, begin_release, latest
 from loomrl.serving.deployment import process
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
-from loomrl.serving.policy import About, Act, Acted, ServedPolicy
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.split import chosen
+from loomrl.serving.policy import About, ActRequest, ActResult, ServedPolicy
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.split import choose_arm
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import ENDPOINTS
 from loomrl.types import Verdict
@@ -69,10 +69,10 @@ class Mannered:
     def answer(self, continuation: Any) -> AsyncIterator[Any]:
         return self.policy.answer(continuation)
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         await asyncio.sleep(self.manner.takes_s)
         if self.rng.random() < self.manner.errors:
-            raise Refusal(Cause.INTERNAL, "planted")
+            raise Refusal(RefusalCause.INTERNAL, "planted")
         return await self.policy.act(act)
 
 
@@ -224,7 +224,7 @@ def strangers(load: Load, db: LoomDB, version: str) -> set[str]:
     met = {answer.unit for answer in load.answers if answer.version == version and answer.arm == "canary"}
 
     def is_given(unit: str) -> bool:
-        arms = [chosen("policy", revision.arms, unit) for revision in revisions]
+        arms = [choose_arm("policy", revision.arms, unit) for revision in revisions]
         return any(arm is not None and arm.name == "canary" for arm in arms)
 
     return {unit for unit in met if unit and not is_given(unit)}

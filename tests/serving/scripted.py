@@ -1,15 +1,36 @@
 """A policy of a script: it answers with what it is told to, in ids of its own, and logs every id that it drew."""
 
+import asyncio
 import json
 import random
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+import re
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from loomrl.serving.call import Ask, Closed, Drawing, Drawn, Event, Opened, Said, Tool, ToolCall
-from loomrl.serving.policy import About, Act, Acted, Continuation
-from loomrl.serving.recorder import Call, Known, Recorder, SpokenChoice, continuation
+from loomrl.errors import PolicyError
+from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Pieces, Request
+from loomrl.inference.weights.sealed import Sealed
+from loomrl.serving.call import (
+    ChatMessage,
+    ChatRequest,
+    ChoiceClosed,
+    Drawing,
+    Event,
+    Finish,
+    PromptOpened,
+    Token,
+    TokenCandidate,
+    TokensDrawn,
+    ToolCall,
+    ToolSpec,
+)
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
+from loomrl.serving.recorder import Recorder
+from loomrl.serving.recording.record import CallToRecord, SpokenChoice
+from loomrl.serving.thread import KnownBeginning, continuation
 
 END = 0
 
@@ -24,7 +45,7 @@ def decoded(ids: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> str:
     return "".join(chr(int(id) - 1) for id in ids if id > END)
 
 
-def said(message: Said) -> str:
+def said(message: ChatMessage) -> str:
     """A message as the script renders it."""
     calls = "".join(f"<{call.name} {call.arguments}>" for call in message.calls)
     return f"[{message.role}:{message.text}{calls}]"
@@ -52,7 +73,7 @@ class Script:
     def about(self) -> About:
         return About(kind="language", version="v", number=1, context=1 << 20)
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         raise NotImplementedError
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
@@ -70,16 +91,16 @@ class Script:
             context = (*map(int, continuation.known_T), *new)
             logged = Logged(context, tuple(ids), tuple(np.float32(logprobs).tolist()), tuple(versions))
             self.log.append(logged)
-            yield Opened(index=index, ids_T=np.array(new, np.int32))
+            yield PromptOpened(index=index, ids_T=np.array(new, np.int32))
             half = len(ids) // 2
             for part in (slice(0, half), slice(half, None)):
-                yield Drawn(
+                yield TokensDrawn(
                     index=index,
                     ids_T=np.array(ids[part], np.int32),
                     logprobs_T=np.array(logprobs[part], np.float32),
                     versions_T=np.array(versions[part], np.int32),
                 )
-            yield Closed(index=index, text=text, calls=calls, finish=finish)
+            yield ChoiceClosed(index=index, text=text, calls=calls, finish=finish)
 
     def _answer(self, continuation: Continuation) -> "tuple[str, tuple[ToolCall, ...], str]":
         text = "".join(self.rng.choices("ab é漢🙂\n", k=self.rng.randint(1, 5)))
@@ -100,18 +121,20 @@ class Desk:
     key: str = "key"
     count: int = 0
 
-    async def call(self, session: str, ask: Ask, *, id: str = "") -> Call:
+    async def call(self, session: str, ask: ChatRequest, *, id: str = "") -> CallToRecord:
         """One call, kept."""
-        known = await self.recorder.known(session, ask, key=self.key)
+        known = await self.recorder.find_beginning(session, ask, key=self.key)
         call = await self.answered(session, ask, known, id=id)
         await self.recorder.keep(call)
         return call
 
-    async def answered(self, session: str, ask: Ask, known: Known | None, *, id: str = "") -> Call:
+    async def answered(
+        self, session: str, ask: ChatRequest, known: KnownBeginning | None, *, id: str = ""
+    ) -> CallToRecord:
         """One call, not kept yet."""
         self.count += 1
         events = [event async for event in self.policy.answer(continuation(ask, known))]
-        return Call(
+        return CallToRecord(
             id=id or f"{session}-{self.count}",
             session=session,
             endpoint="end",
@@ -130,9 +153,9 @@ class Desk:
 def choice(events: list[Event], index: int) -> SpokenChoice:
     """One choice from its events."""
     mine = [event for event in events if event.index == index]
-    drawn = [event for event in mine if isinstance(event, Drawn)]
-    (opened,) = [event for event in mine if isinstance(event, Opened)]
-    (closed,) = [event for event in mine if isinstance(event, Closed)]
+    drawn = [event for event in mine if isinstance(event, TokensDrawn)]
+    (opened,) = [event for event in mine if isinstance(event, PromptOpened)]
+    (closed,) = [event for event in mine if isinstance(event, ChoiceClosed)]
     return SpokenChoice(
         index=index,
         opened_T=opened.ids_T,
@@ -145,24 +168,24 @@ def choice(events: list[Event], index: int) -> SpokenChoice:
     )
 
 
-def ask(*messages: Said, tools: tuple[Tool, ...] = (), n: int = 1) -> Ask:
+def ask(*messages: ChatMessage, tools: tuple[ToolSpec, ...] = (), n: int = 1) -> ChatRequest:
     """A conversation."""
-    return Ask(model="m", messages=messages, tools=tools, drawing=Drawing(n=n))
+    return ChatRequest(model="m", messages=messages, tools=tools, drawing=Drawing(n=n))
 
 
-def user(text: str) -> Said:
+def user(text: str) -> ChatMessage:
     """A user's message."""
-    return Said(role="user", text=text)
+    return ChatMessage(role="user", text=text)
 
 
-def reply(call: Call, index: int = 0, *, id: str = "") -> Said:
+def reply(call: CallToRecord, index: int = 0, *, id: str = "") -> ChatMessage:
     """An answer as a client repeats it: outer spaces lost, ids and the layout of arguments its own."""
     one = call.choices[index]
     calls = tuple(
         ToolCall(id=id or f"other{at}", name=c.name, arguments=_laid_out_anew(c.arguments))
         for at, c in enumerate(one.calls)
     )
-    return Said(role="assistant", text=one.text.strip(), calls=calls)
+    return ChatMessage(role="assistant", text=one.text.strip(), calls=calls)
 
 
 def _laid_out_anew(arguments: str) -> str:
@@ -170,3 +193,126 @@ def _laid_out_anew(arguments: str) -> str:
         return json.dumps(json.loads(arguments), separators=(",", ":"), ensure_ascii=False)
     except ValueError:
         return arguments
+
+
+PIECE = 4
+"""Characters of a delta."""
+
+
+@dataclass
+class Adder:
+    """A ServedPolicy. It draws one id for each character."""
+
+    asked: list[Continuation] = field(default_factory=list)
+
+    @property
+    def about(self) -> About:
+        """Its description."""
+        return About(kind="language", version="adder/1", number=1, context=1 << 20)
+
+    async def act(self, act: ActRequest) -> ActResult:
+        raise NotImplementedError
+
+    async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
+        """The same answer for each choice."""
+        self.asked.append(continuation)
+        text, calls = self._said(continuation)
+        new = continuation.prompt if isinstance(continuation.prompt, tuple) else encoded(_rendered(continuation))
+        finish: Finish = "tool_calls" if calls else "stop"
+        for index in range(continuation.drawing.n):
+            yield PromptOpened(index=index, ids_T=np.array(new, np.int32))
+            for start in range(0, len(text), PIECE):
+                yield _drawn(index, text[start : start + PIECE], logprobs=continuation.drawing.logprobs)
+            if calls:
+                yield _drawn(index, "".join(call.arguments for call in calls), text="")
+            yield ChoiceClosed(index=index, text=text, calls=calls, finish=finish)
+
+    def _said(self, continuation: Continuation) -> tuple[str, tuple[ToolCall, ...]]:
+        tools = {tool.name for tool in continuation.tools}
+        last = continuation.messages[-1] if continuation.messages else ChatMessage(role="user", text="Hello")
+        asked = re.findall(r"(\d+) \+ (\d+)", last.text.rpartition("Observation:")[2])
+        result = last.text if last.role == "tool" else last.text.rpartition("Observation:")[2]
+        if "add" not in tools:
+            return f"I have no tool for {last.text!r}.", ()
+        if asked:
+            a, b = map(int, asked[-1])
+            return "Let me see.", (self._call("add", {"a": a, "b": b}),)
+        if number := re.search(r"\d+", result):
+            told = f"The sum is {number[0]}."
+            return ("", (self._call("final_answer", {"answer": told}),)) if "final_answer" in tools else (told, ())
+        return "What shall I add?", ()
+
+    def _call(self, name: str, arguments: object) -> ToolCall:
+        return ToolCall(id=f"call_{len(self.asked)}", name=name, arguments=json.dumps(arguments))
+
+
+class Weigher(Adder):
+    """Reads a preference."""
+
+    @property
+    def about(self) -> About:
+        """Its description."""
+        return replace(super().about, version="weigher/1", weighs=("right", "short"))
+
+
+def _rendered(continuation: Continuation) -> str:
+    return continuation.prompt if isinstance(continuation.prompt, str) else "".join(map(said, continuation.messages))
+
+
+def _drawn(index: int, letters: str, *, text: str | None = None, logprobs: bool = False) -> TokensDrawn:
+    ids_T = np.array(encoded(letters), np.int32)
+    candidates = [
+        TokenCandidate(id=int(i), token=c.encode(), logprob=-0.5) for i, c in zip(ids_T, letters, strict=True)
+    ]
+    return TokensDrawn(
+        index=index,
+        ids_T=ids_T,
+        logprobs_T=np.full(len(ids_T), -0.5, np.float32),
+        versions_T=np.ones(len(ids_T), np.int32),
+        text=letters if text is None else text,
+        tokens=tuple(Token(drawn=one, top=(one,)) for one in candidates) if logprobs else (),
+    )
+
+
+class ScriptedEngine:
+    """Answers each request with the next text, its ids cut into pieces at random. The texts may be without end."""
+
+    def __init__(self, chat: ChatTemplate, answers: Iterable[str], *, seed: int = 0) -> None:
+        self.version = 7
+        self.asked: list[Request] = []
+        self.closed = 0
+        """Streams that ended, of themselves or not."""
+        self._scripts = map(chat.encode, answers)
+        self._rng = random.Random(seed)
+
+    async def generate(self, request: Request) -> Completion:
+        """Not needed here."""
+        raise NotImplementedError
+
+    async def stream(self, request: Request) -> Pieces:
+        """The next text, up to the request's length, then the end of the turn."""
+        self.asked.append(request)
+        ids = next(self._scripts)[: request.sampling.max_tokens]
+        at = 0
+        try:
+            while at < len(ids):
+                end = min(len(ids), at + self._rng.choice([1, 1, 2, 5]))
+                part = ids[at:end]
+                finish = (
+                    None if end < len(ids) else FinishReason.STOP if part[-1] in request.stop else FinishReason.LENGTH
+                )
+                at = end
+                await asyncio.sleep(0)
+                yield CompletionPiece(
+                    part, np.full(len(part), -0.5, np.float32), np.full(len(part), 7, np.int32), finish
+                )
+        finally:
+            self.closed += 1
+
+    async def load(self, sealed: Sealed) -> None:
+        """Its version becomes another."""
+        self.version = sealed.version
+
+    async def close(self) -> None:
+        """Fail from now on."""
+        raise PolicyError("the engine is closed")

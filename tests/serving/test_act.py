@@ -3,17 +3,37 @@
 import asyncio
 import io
 import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import httpx
 import msgspec
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
-from loomrl.serving.act import JSON, MSGPACK, NPY, read_act, refuse_forgetting, write_act
-from loomrl.serving.acting import Acting
+from loomrl.config import HubConfig
+from loomrl.errors import CorruptPayload
+from loomrl.hub.codec import decode, encode
+from loomrl.hub.open import open_endpoint_hub
+from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.call import Heading
-from loomrl.serving.policy import Act
-from loomrl.serving.refusal import Refusal
+from loomrl.serving.durable import open_recorder
+from loomrl.serving.gateway import Gateway
+from loomrl.serving.local import LocalGateway, only
+from loomrl.serving.policy import ActRequest
+from loomrl.serving.recorder import MemoryRecorder
+from loomrl.serving.recording.acts import NewActs, RecordedActs, are_acts, decode_acts
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.request import NoKeys
+from loomrl.serving.retention.sweep import Sweeper, SweepTerms
+from loomrl.serving.routes.act import JSON, MSGPACK, NPY, is_sampled, read_act, refuse_unfit, write_act
+from loomrl.store import LoomDB, open_store
+from loomrl.store.sessions import opt_out, read_calls
+from loomrl.types import End, Steps
 from tests.serving.control_support import control_policy
 
 HEADING = Heading(id="x", created=0.0, model="pole", version="run/3", arm="stable", session="", trajectory="")
@@ -28,7 +48,7 @@ def npy(array: np.ndarray) -> bytes:
 
 async def acted(body: bytes, kind: str, **query: str) -> bytes:
     ask = read_act(body, kind, query)
-    return write_act(ask, await Acting(control_policy(), version="run/3", number=3).act(ask.act), HEADING)
+    return write_act(ask, await ControlServedPolicy(control_policy(), version="run/3", number=3).act(ask.act), HEADING)
 
 
 async def test_all_forms_get_the_policys_own_actions() -> None:
@@ -50,12 +70,12 @@ async def test_all_forms_get_the_policys_own_actions() -> None:
 
 
 async def test_calls_that_come_together_are_answered_as_if_alone() -> None:
-    acting = Acting(control_policy(), version="v", number=0)
+    acting = ControlServedPolicy(control_policy(), version="v", number=0)
     sizes = [1, 3, 2, 1]
     batches = [np.random.default_rng(size + 7).normal(size=(size, 4)).astype(np.float32) for size in sizes]
-    wrong = Act(observations=np.zeros((1, 5), np.float32))
+    wrong = ActRequest(observations=np.zeros((1, 5), np.float32))
     *answers, refused = await asyncio.gather(
-        *(acting.act(Act(observations=each)) for each in batches), acting.act(wrong), return_exceptions=True
+        *(acting.act(ActRequest(observations=each)) for each in batches), acting.act(wrong), return_exceptions=True
     )
     for answer, batch in zip(answers, batches, strict=True):
         assert answer.actions.tolist() == control_policy().act_batch(batch).tolist()
@@ -63,11 +83,11 @@ async def test_calls_that_come_together_are_answered_as_if_alone() -> None:
 
 
 async def test_exploring_is_repeatable_by_seed_and_varies_without() -> None:
-    acting = Acting(control_policy(), version="v", number=0)
+    acting = ControlServedPolicy(control_policy(), version="v", number=0)
     many = np.zeros((64, 4), np.float32)
 
     async def drawn(seed: int | None) -> list[int]:
-        return (await acting.act(Act(observations=many, explore=True, seed=seed))).actions.tolist()
+        return (await acting.act(ActRequest(observations=many, explore=True, seed=seed))).actions.tolist()
 
     assert await drawn(1) == await drawn(1) != await drawn(2)
     assert len({*await drawn(None)}) == 2
@@ -75,7 +95,7 @@ async def test_exploring_is_repeatable_by_seed_and_varies_without() -> None:
 
 async def test_named_parts_and_choices_are_observations_too() -> None:
     observed = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)})
-    acting = Acting(control_policy(observed), version="v", number=0)
+    acting = ControlServedPolicy(control_policy(observed), version="v", number=0)
     batch = {"observations": {"a": [[0.5, 0.1], [0, 0]], "b": [2, 0]}}
     ask = read_act(json.dumps(batch).encode(), JSON, {})
     assert (await acting.act(ask.act)).actions.shape == (2,)
@@ -90,13 +110,13 @@ async def test_named_parts_and_choices_are_observations_too() -> None:
         pytest.param(b"\xff\xfe", JSON, "no application/json", id="bytes"),
         pytest.param(b"[1]", JSON, "object", id="list"),
         pytest.param(b'{"observation": [1], "observations": [[1]]}', JSON, "either", id="both"),
-        pytest.param(b'{"observation": [1], "temperature": 1}', JSON, "'temperature' is unknown", id="unknown"),
+        pytest.param(b'{"observation": [1], "temperature": 1}', JSON, "unknown", id="unknown"),
         pytest.param(b'{"observation": [[1, 2], [3]]}', JSON, "differ in length", id="ragged"),
         pytest.param(b'{"observation": ["a"]}', JSON, "numbers", id="words"),
-        pytest.param(b'{"observation": [1], "seed": -1}', JSON, "'seed'", id="seed"),
-        pytest.param(b'{"observation": [1], "preference": "x"}', JSON, "'preference'", id="preference"),
-        pytest.param(b"\x93NUMPY", NPY, "no .npy", id="npy"),
-        pytest.param(npy(np.array([object()], object)), NPY, "no .npy", id="pickle"),
+        pytest.param(b'{"observation": [1], "seed": -1}', JSON, "got -1", id="seed"),
+        pytest.param(b'{"observation": [1], "preference": "x"}', JSON, "list of numbers", id="preference"),
+        pytest.param(b"\x93NUMPY", NPY, "not a .npy", id="npy"),
+        pytest.param(npy(np.array([object()], object)), NPY, "not a .npy", id="pickle"),
         pytest.param(b"a=1", "text/plain", "Content-Type", id="form"),
     ],
 )
@@ -115,30 +135,30 @@ def test_what_is_wrong_is_named(body: bytes, kind: str, named: str) -> None:
 )
 async def test_observations_of_another_space_are_refused(observations: np.ndarray, named: str) -> None:
     with pytest.raises(Refusal, match=named):
-        await Acting(control_policy(), version="v", number=0).act(Act(observations=observations))
+        await ControlServedPolicy(control_policy(), version="v", number=0).act(ActRequest(observations=observations))
 
 
 async def test_a_preference_for_a_policy_of_one_objective_is_refused() -> None:
-    wish = Act(observations=np.zeros((1, 4), np.float32), preferences=np.ones((1, 2), np.float32))
+    wish = ActRequest(observations=np.zeros((1, 4), np.float32), preferences=np.ones((1, 2), np.float32))
     with pytest.raises(Refusal, match="one objective"):
-        await Acting(control_policy(), version="v", number=0).act(wish)
+        await ControlServedPolicy(control_policy(), version="v", number=0).act(wish)
 
 
 async def test_a_policy_of_several_objectives_takes_a_preference_for_all_or_for_each() -> None:
     observed = spaces.Dict({"preference": spaces.Box(0, 1, (2,)), "seen": spaces.Box(-1, 1, (3,))})
     policy = control_policy(observed)
-    acting = Acting(policy, version="v", number=0)
+    acting = ControlServedPolicy(policy, version="v", number=0)
     assert acting.about.objectives == 2
     seen = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     rows = np.array([[0.2, 0.8]] * 4 + [[1.0, 0.0]], np.float32)
     for preferences in (rows[:1], rows):
-        got = (await acting.act(Act(observations=seen, preferences=preferences))).actions.tolist()
+        got = (await acting.act(ActRequest(observations=seen, preferences=preferences))).actions.tolist()
         each = [policy.act(seen[i], preference=preferences[i % len(preferences)]) for i in range(5)]
         assert got == [int(action) for action in each]
     with pytest.raises(Refusal, match="2 objectives"):
-        await acting.act(Act(observations=seen))
+        await acting.act(ActRequest(observations=seen))
     with pytest.raises(Refusal, match="sum to"):
-        await acting.act(Act(observations=seen, preferences=np.ones((1, 2), np.float32)))
+        await acting.act(ActRequest(observations=seen, preferences=np.ones((1, 2), np.float32)))
 
 
 def episodes(steps: int, count: int) -> np.ndarray:
@@ -151,7 +171,7 @@ async def test_the_state_of_a_memory_goes_to_the_caller_and_back(kind: str) -> N
         (msgspec.json.encode, msgspec.json.decode) if kind == JSON else (msgspec.msgpack.encode, msgspec.msgpack.decode)
     )
     policy = control_policy(memory="lstm")
-    acting, state = Acting(policy, version="run/3", number=3), policy.state(2)
+    acting, state = ControlServedPolicy(policy, version="run/3", number=3), policy.state(2)
     assert acting.about.state == 32
     one, both = {}, {}
     for seen in episodes(5, 2):
@@ -169,11 +189,11 @@ async def test_the_state_of_a_memory_goes_to_the_caller_and_back(kind: str) -> N
 
 async def test_episodes_that_act_together_keep_their_own_states() -> None:
     policy = control_policy(memory="gru")
-    acting, steps = Acting(policy, version="v", number=0), episodes(4, 6)
+    acting, steps = ControlServedPolicy(policy, version="v", number=0), episodes(4, 6)
     alone, states = policy.state(6), [None] * 3
     for seen in steps:
         right = policy.act_batch(seen, state=alone)
-        asked = [Act(observations=seen[2 * i : 2 * i + 2], states=states[i]) for i in range(3)]
+        asked = [ActRequest(observations=seen[2 * i : 2 * i + 2], states=states[i]) for i in range(3)]
         answers = await asyncio.gather(*(acting.act(each) for each in asked))
         assert np.concatenate([answer.actions for answer in answers]).tolist() == right.tolist()
         states = [answer.states for answer in answers]
@@ -190,23 +210,23 @@ async def test_episodes_that_act_together_keep_their_own_states() -> None:
     ],
 )
 async def test_a_state_of_another_policy_is_refused(memory: str | None, states: np.ndarray, named: str) -> None:
-    acting = Acting(control_policy(memory=memory), version="v", number=0)
+    acting = ControlServedPolicy(control_policy(memory=memory), version="v", number=0)
     with pytest.raises(Refusal, match=named):
-        await acting.act(Act(observations=np.zeros((1, 4), np.float32), states=states))
+        await acting.act(ActRequest(observations=np.zeros((1, 4), np.float32), states=states))
 
 
 def test_a_body_without_a_place_for_the_state_is_refused() -> None:
     ask = read_act(npy(np.zeros((1, 4), np.float32)), NPY, {})
-    refuse_forgetting(Acting(control_policy(), version="v", number=0).about, ask)
+    refuse_unfit(ControlServedPolicy(control_policy(), version="v", number=0).about, ask, "pole")
     with pytest.raises(Refusal, match="no place in a"):
-        refuse_forgetting(Acting(control_policy(memory="gru"), version="v", number=0).about, ask)
+        refuse_unfit(ControlServedPolicy(control_policy(memory="gru"), version="v", number=0).about, ask, "pole")
 
 
 @pytest.mark.parametrize("memory", [None, "lstm"])
 @pytest.mark.parametrize("explore", [False, True])
 async def test_an_act_obeys_its_mask(memory: str | None, explore: bool) -> None:
     observed = spaces.Dict({"action_mask": spaces.MultiBinary(2), "observation": spaces.Box(-4, 4, (4,))})
-    acting = Acting(control_policy(observed, memory=memory), version="run/3", number=3)
+    acting = ControlServedPolicy(control_policy(observed, memory=memory), version="run/3", number=3)
     for allowed in (0, 1):
         mask = [int(choice == allowed) for choice in (0, 1)]
         body = {"observations": {"action_mask": [mask] * 4, "observation": SEEN}, "explore": explore, "seed": 1}
@@ -217,3 +237,193 @@ async def test_an_act_obeys_its_mask(memory: str | None, explore: bool) -> None:
     nothing = {"observation": {"action_mask": [0, 0], "observation": SEEN[0]}, "explore": explore}
     with pytest.raises(Refusal, match="the action_mask of observation 0 allows nothing"):
         await acting.act(read_act(json.dumps(nothing).encode(), JSON, {}).act)
+
+
+OBSERVED = np.random.default_rng(3).normal(size=(12, 4)).round(3)
+
+
+class Pole:
+    """A gateway before a control policy, with a recorder in LoomDB."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.store_url = f"sqlite:///{folder}/loom.db"
+        acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
+        self.local = LocalGateway({"pole": acting}, open_recorder(self.store_url), **settings)
+        self.client = httpx.AsyncClient(base_url=self.local.url, timeout=30)
+
+    async def act(self, session: str, body: dict[str, Any]) -> httpx.Response:
+        answer = await self.client.post(f"/sessions/{session}/v1/act", json={"model": "pole", **body})
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    def db(self) -> LoomDB:
+        return open_store(self.store_url)
+
+    async def __aenter__(self) -> "Pole":
+        await self.local.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.client.aclose()
+        await self.local.__aexit__(None, None, None)
+
+
+def acts_of(session: str, *, width: int) -> NewActs:
+    one_T = np.zeros(1, np.int32)
+    steps = Steps(
+        observations=np.zeros((1, width)), actions=one_T, logprobs_T=np.zeros(1, np.float32),
+        sampled_T=np.zeros(1, np.bool_), versions_T=one_T, lanes_T=one_T, times_T=np.zeros(1), wishes={},
+    )  # fmt: skip
+    return NewActs(
+        session=session, endpoint="pole", key="a", acts=RecordedActs(arm="stable", version="run/3", steps=steps)
+    )
+
+
+@pytest.fixture
+async def pole(tmp_path: Path) -> AsyncIterator[Pole]:
+    async with Pole(tmp_path) as served:
+        yield served
+
+
+async def test_steps_of_a_session_reach_the_endpoints_hub_as_one_trajectory(pole: Pole) -> None:
+    done = []
+    for at, seen in enumerate(OBSERVED):
+        answer = await pole.act("drive", {"observation": seen.tolist(), "explore": at % 2 == 0, "seed": at})
+        assert answer.headers["x-loomrl-recorded"] == "true"
+        assert answer.headers["x-loomrl-trajectory"] == "drive"
+        done.append(answer.json())
+    ended = await pole.client.post("/sessions/drive/complete", json={"reward": 7.5, "success": 1.0})
+    assert ended.json() == {"session": "drive", "trajectory": "drive"}
+    with pole.db() as db, open_endpoint_hub(pole.store_url, "pole", HubConfig()) as hub:
+        assert Sweeper(db, hub, "pole").sweep_sessions(now=2e9).stored == 1
+        ((_, stored),) = hub.read()
+    assert (stored.turns, stored.end, stored.reward.total, stored.reward.success) == ((), End.TERMINATED, 7.5, 1.0)
+    steps = stored.steps
+    assert steps is not None
+    np.testing.assert_array_equal(steps.observations, OBSERVED)
+    assert steps.actions.tolist() == [each["action"] for each in done]
+    assert steps.sampled_T.tolist() == [True, False] * 6
+    assert set(steps.versions_T) == {3}
+    policy = control_policy()
+    for at in range(0, 12, 2):
+        action, logprob = policy.sample_batch(OBSERVED[at : at + 1], generator=torch.Generator().manual_seed(at))
+        assert (action[0], logprob[0]) == (steps.actions[at], steps.logprobs_T[at])
+        assert done[at]["logprob"] == pytest.approx(float(logprob[0]))
+    assert stored.extra["session"]["versions"] == ["run/3"]
+
+
+async def test_log_probabilities_are_those_of_the_frequencies() -> None:
+    acting = ControlServedPolicy(control_policy(), version="v", number=0)
+    ask = read_act(b'{"observations": [[0.3, 0.2, -0.1, 0.4]], "explore": true}', "application/json", {})
+    many = np.repeat(ask.act.observations, 4000, axis=0)
+    actions, logprobs = control_policy().sample_batch(many, generator=torch.Generator().manual_seed(0))
+    likely = {int(action): float(np.exp(logprobs[actions == action][0])) for action in np.unique(actions)}
+    assert sum(likely.values()) == pytest.approx(1.0, abs=1e-5)
+    assert np.mean(actions) == pytest.approx(likely[1], abs=0.03)
+    assert (await acting.act(ask.act)).logprobs is not None
+
+
+async def test_acts_without_a_session_or_against_their_callers_will_are_not_recorded(pole: Pole) -> None:
+    with pole.db() as db:
+        opt_out(db, "pole", ["ada"], at=0.0)
+    alone = await pole.client.post("/v1/act", json={"model": "pole", "observation": OBSERVED[0].tolist()})
+    assert alone.headers["x-loomrl-recorded"] == "false"
+    for wish in ({"store": False}, {"user": "ada"}):
+        answer = await pole.act("quiet", {"observation": OBSERVED[0].tolist(), **wish})
+        assert answer.headers["x-loomrl-recorded"] == "false"
+    assert (await pole.act("quiet", {"observation": OBSERVED[1].tolist(), "user": "bob"})).json()["action"] in (0, 1)
+    with pole.db() as db:
+        assert sum(len(decode_acts(row.payload).steps) for row in read_calls(db, "quiet")[1]) == 1
+
+
+async def test_batches_name_the_row_and_many_acts_share_a_row_of_the_record(pole: Pole) -> None:
+    await asyncio.gather(*(pole.act("fleet", {"observations": OBSERVED[:5].tolist()}) for _ in range(40)))
+    with pole.db() as db:
+        rows = read_calls(db, "fleet")[1]
+    assert all(are_acts(row.payload) for row in rows)
+    parts = [decode_acts(row.payload).steps for row in rows]
+    assert sum(map(len, parts)) == 200
+    assert len(rows) < 40
+    assert {tuple(part.lanes_T[at : at + 5]) for part in parts for at in range(0, len(part), 5)} == {(0, 1, 2, 3, 4)}
+
+
+async def test_an_ended_or_foreign_session_takes_no_acts(pole: Pole) -> None:
+    await pole.act("over", {"observation": OBSERVED[0].tolist()})
+    await pole.client.post("/sessions/over/complete", json={})
+    body = {"model": "pole", "observation": OBSERVED[0].tolist()}
+    assert (await pole.client.post("/sessions/over/v1/act", json=body)).status_code == 409
+    mine = acts_of("mine", width=4)
+    store = open_recorder(pole.store_url)
+    await store.keep_acts(mine)
+    for foreign in (replace(mine, key="b"), replace(mine, endpoint="other")):
+        with pytest.raises(Refusal, match="unknown") as refused:
+            await store.keep_acts(foreign)
+        assert refused.value.cause is RefusalCause.UNKNOWN
+    await store.close()
+    with pole.db() as db:
+        assert len(read_calls(db, "mine")[1]) == 1
+
+
+async def test_steps_of_another_form_than_the_sessions_first_are_refused_by_every_recorder(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/loom.db"
+    for one, another in ((open_recorder(url), open_recorder(url)), (memory := MemoryRecorder(), memory)):
+        await one.keep_acts(acts_of("s", width=4))
+        for recorder in (one, another):
+            with pytest.raises(Refusal, match="another form") as refused:
+                await recorder.keep_acts(acts_of("s", width=5))
+            assert refused.value.cause is RefusalCause.INVALID
+        await another.keep_acts(acts_of("s", width=4))
+        assert len((await another.complete("s")).steps or ()) == 2
+        await one.close()
+        await another.close()
+
+
+async def test_steps_of_two_forms_on_record_end_as_a_conflict(pole: Pole, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_recorder(pole.store_url)
+    await store.keep_acts(acts_of("s", width=4))
+    monkeypatch.setattr("loomrl.serving.durable.check_form", lambda *_: None)  # as if two gateways began it at once
+    await store.keep_acts(acts_of("s", width=5))
+    await store.close()
+    with pytest.raises(Refusal, match="different forms") as refused:
+        await (again := open_recorder(pole.store_url)).complete("s")
+    await again.close()
+    assert refused.value.cause is RefusalCause.CONFLICT
+
+
+async def test_acts_that_are_recorded_after_the_answer_are_all_there_when_the_gateway_ends(tmp_path: Path) -> None:
+    async with Pole(tmp_path, mode="after") as served:
+        await asyncio.gather(*(served.act(f"s{at % 3}", {"observation": OBSERVED[at].tolist()}) for at in range(12)))
+    with served.db() as db, open_endpoint_hub(served.store_url, "pole", HubConfig()) as hub:
+        Sweeper(db, hub, "pole", terms=SweepTerms(idle_s=1.0)).sweep_sessions(now=2e9)
+        found = [one for _, one in hub.read()]
+    assert {(one.id, len(one.steps or ())) for one in found} == {("s0", 4), ("s1", 4), ("s2", 4)}
+    assert {one.end for one in found} == {End.TRUNCATED}
+
+
+async def test_the_rate_is_the_share_of_sessions_and_a_session_is_recorded_whole() -> None:
+    acting = ControlServedPolicy(control_policy(), version="v", number=0)
+    gateway = Gateway(view=only("pole", acting), recorder=MemoryRecorder(), keys=NoKeys(), rate=0.3)
+    (endpoint,) = gateway.view.endpoints()
+    names = [f"s{number}" for number in range(2000)]
+    first = [is_sampled(gateway, endpoint, name) for name in names]
+    again = [is_sampled(gateway, endpoint, name) for name in names]
+    assert first == again
+    assert np.mean(first) == pytest.approx(0.3, abs=0.04)
+
+
+async def test_a_recorder_in_memory_makes_the_same_trajectory() -> None:
+    acting = ControlServedPolicy(control_policy(), version="v", number=4)
+    memory = MemoryRecorder()
+    async with LocalGateway({"pole": acting}, memory) as local, httpx.AsyncClient(base_url=local.url) as client:
+        for seen in OBSERVED[:3]:
+            await client.post("/sessions/m/v1/act", json={"model": "pole", "observation": seen.tolist()})
+        made = await memory.complete("m", reward=2.0)
+    assert made.steps is not None
+    assert (len(made.steps), made.first_version, made.reward.total) == (3, 4, 2.0)
+    assert decode(encode(made)) == made
+    assert replace(made, steps=replace(made.steps, lanes_T=made.steps.lanes_T + 1)) != made
+
+
+def test_damaged_acts_are_named() -> None:
+    with pytest.raises(CorruptPayload, match="recorded acts"):
+        decode_acts(b"\xc1\x81\xa3arm\x01")

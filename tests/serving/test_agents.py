@@ -12,9 +12,9 @@ from loomrl.config import Sampling
 from loomrl.gym.adapters.harness.session import Access, Budget
 from loomrl.gym.episode import Attempt
 from loomrl.serving.agents import AgentGateway, AgentSessions
-from loomrl.serving.call import Closed, Drawn, Event, Opened
-from loomrl.serving.policy import About, Act, Acted, Continuation
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, TokensDrawn
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.types import Task
 
 ATTEMPT = Attempt(id="a", task=Task("Harness", "1.0.0", "words", 1, 0), group="a")
@@ -31,19 +31,19 @@ class Counting:
     def about(self) -> About:
         return About(kind="language", version="v", number=0, context=100)
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         raise NotImplementedError
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         self.asked.append(continuation)
         if self.refusals:
             raise self.refusals.pop(0)
-        yield Opened(ids_T=np.array([1, 2], np.int32))
+        yield PromptOpened(ids_T=np.array([1, 2], np.int32))
         version = np.array([len(self.asked)], np.int32)
-        yield Drawn(
+        yield TokensDrawn(
             ids_T=np.array([3], np.int32), logprobs_T=np.array([-0.5], np.float32), versions_T=version, text="x"
         )
-        yield Closed(text="x", finish="stop")
+        yield ChoiceClosed(text="x", finish="stop")
 
 
 async def say(access: Access, *words: str, key: str | None = None, **more: object) -> httpx.Response:
@@ -107,7 +107,7 @@ async def test_an_agent_may_speak_anthropics_dialect() -> None:
 
 @pytest.mark.parametrize(("again", "boundary"), [(False, "policy"), (True, None)])
 async def test_a_policys_failure_counts_unless_it_answered_later(again: bool, boundary: str | None) -> None:
-    opened = sessions(Counting(Refusal(Cause.UNAVAILABLE, "the engine is gone")))
+    opened = sessions(Counting(Refusal(RefusalCause.UNAVAILABLE, "the engine is gone")))
     access = await opened.open(ATTEMPT, Budget())
     assert (await say(access, "a")).status_code == 503
     if again:
@@ -117,7 +117,7 @@ async def test_a_policys_failure_counts_unless_it_answered_later(again: bool, bo
 
 
 async def test_a_conversation_beyond_the_context_is_an_overrun() -> None:
-    opened = sessions(Counting(Refusal(Cause.TOO_LONG, "too long")))
+    opened = sessions(Counting(Refusal(RefusalCause.TOO_LONG, "too long")))
     access = await opened.open(ATTEMPT, Budget())
     assert (await say(access, "a")).status_code == 400
     assert (await opened.finish(access)).overrun == "context"

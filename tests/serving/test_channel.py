@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from loomrl.serving.call import Closed, Drawing, Drawn, Event, Opened, Said, Tool
-from loomrl.serving.channel.link import Link
+from loomrl.serving.call import ChatMessage, ChoiceClosed, Drawing, Event, PromptOpened, TokensDrawn, ToolSpec
+from loomrl.serving.channel.link import ChannelLink
 from loomrl.serving.channel.server import ChannelServer
-from loomrl.serving.policy import About, Act, Acted, Continuation, Picture
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, Picture
+from loomrl.serving.refusal import Refusal, RefusalCause
 
 
 class Echo:
@@ -24,24 +24,24 @@ class Echo:
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         self.asked.append(continuation)
         if continuation.prompt == "refuse":
-            raise Refusal(Cause.TOO_LONG, "no room", where="messages")
+            raise Refusal(RefusalCause.TOO_LONG, "no room", where="messages")
         if continuation.prompt == "break":
             raise RuntimeError("broken")
         try:
-            yield Opened(ids_T=continuation.known_T[:2])
+            yield PromptOpened(ids_T=continuation.known_T[:2])
             for each in continuation.known_T:
                 ids = np.array([each], np.int32)
-                yield Drawn(ids_T=ids, logprobs_T=-ids.astype(np.float32), versions_T=ids + 1, text="é")
+                yield TokensDrawn(ids_T=ids, logprobs_T=-ids.astype(np.float32), versions_T=ids + 1, text="é")
                 await asyncio.sleep(0)
             if continuation.prompt == "hang":
                 await asyncio.Event().wait()
-            yield Closed(text="é" * len(continuation.known_T), finish="stop")
+            yield ChoiceClosed(text="é" * len(continuation.known_T), finish="stop")
         except (asyncio.CancelledError, GeneratorExit):
             self.cancelled.set()
             raise
 
-    async def act(self, act: Act) -> Acted:
-        return Acted(
+    async def act(self, act: ActRequest) -> ActResult:
+        return ActResult(
             actions=act.observations * 2,
             version=7,
             states=None if act.states is None else act.states + act.observations,
@@ -52,9 +52,9 @@ async def all_of(events: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in events]
 
 
-async def linked(echo: Echo) -> tuple[ChannelServer, Link]:
+async def linked(echo: Echo) -> tuple[ChannelServer, ChannelLink]:
     server = ChannelServer(echo, token="secret")
-    return server, await Link.open(await server.start(), token="secret")
+    return server, await ChannelLink.open(await server.start(), token="secret")
 
 
 async def test_what_is_asked_and_answered_arrives_as_it_was() -> None:
@@ -63,12 +63,12 @@ async def test_what_is_asked_and_answered_arrives_as_it_was() -> None:
     asked = Continuation(
         known_T=np.array([5, 300, 70000], np.int32),
         pictures=(Picture(png=b"\x89PNG", start=3),),
-        messages=(Said(role="user", text="ü", images=(b"x",)),),
-        tools=(Tool(name="t", parameters={"type": "object", "n": [1, {"a": None}]}),),
+        messages=(ChatMessage(role="user", text="ü", images=(b"x",)),),
+        tools=(ToolSpec(name="t", parameters={"type": "object", "n": [1, {"a": None}]}),),
         drawing=Drawing(stop=("a", "b"), seed=2**62, temperature=0.5),
     )
     events = [event async for event in link.answer(asked)]
-    assert [type(event) for event in events] == [Opened, Drawn, Drawn, Drawn, Closed]
+    assert [type(event) for event in events] == [PromptOpened, TokensDrawn, TokensDrawn, TokensDrawn, ChoiceClosed]
     got = echo.asked[0]
     assert got.known_T.tolist() == [5, 300, 70000]
     assert got.known_T.dtype == np.int32
@@ -78,7 +78,7 @@ async def test_what_is_asked_and_answered_arrives_as_it_was() -> None:
         asked.drawing,
         asked.pictures,
     )
-    drawn = [event for event in events if isinstance(event, Drawn)]
+    drawn = [event for event in events if isinstance(event, TokensDrawn)]
     assert np.concatenate([each.ids_T for each in drawn]).tolist() == [5, 300, 70000]
     assert np.concatenate([each.logprobs_T for each in drawn]).tolist() == [-5, -300, -70000]
     assert link.about == echo.about
@@ -91,14 +91,18 @@ async def test_a_thousand_calls_share_a_connection_without_mixing() -> None:
 
     async def ids(number: int) -> list[int]:
         asked = Continuation(known_T=np.arange(number, number + 3, dtype=np.int32))
-        return [int(event.ids_T[0]) async for event in link.answer(asked) if isinstance(event, Drawn)]
+        return [int(event.ids_T[0]) async for event in link.answer(asked) if isinstance(event, TokensDrawn)]
 
     answers = await asyncio.gather(*map(ids, range(1000)))
     assert answers == [list(range(number, number + 3)) for number in range(1000)]
-    acted = await asyncio.gather(*(link.act(Act(observations=np.full((2, 3), n, np.float32))) for n in range(50)))
+    acted = await asyncio.gather(
+        *(link.act(ActRequest(observations=np.full((2, 3), n, np.float32))) for n in range(50))
+    )
     assert [float(each.actions[1, 2]) for each in acted] == [2.0 * n for n in range(50)]
     assert all(each.states is None for each in acted)
-    begun = [Act(observations=np.full((2, 3), n, np.float32), states=np.ones((2, 3), np.float32)) for n in range(50)]
+    begun = [
+        ActRequest(observations=np.full((2, 3), n, np.float32), states=np.ones((2, 3), np.float32)) for n in range(50)
+    ]
     acted = await asyncio.gather(*map(link.act, begun))
     assert [each.states.tolist() for each in acted] == [[[1.0 + n] * 3] * 2 for n in range(50)]
     assert link.busy == 0
@@ -106,8 +110,8 @@ async def test_a_thousand_calls_share_a_connection_without_mixing() -> None:
     await server.close()
 
 
-@pytest.mark.parametrize(("prompt", "cause"), [("refuse", Cause.TOO_LONG), ("break", Cause.UNAVAILABLE)])
-async def test_a_refusal_and_a_failure_are_refusals_on_the_other_side(prompt: str, cause: Cause) -> None:
+@pytest.mark.parametrize(("prompt", "cause"), [("refuse", RefusalCause.TOO_LONG), ("break", RefusalCause.UNAVAILABLE)])
+async def test_a_refusal_and_a_failure_are_refusals_on_the_other_side(prompt: str, cause: RefusalCause) -> None:
     server, link = await linked(Echo())
     with pytest.raises(Refusal) as refused:
         await all_of(link.answer(Continuation(prompt=prompt)))
@@ -134,17 +138,17 @@ async def test_calls_of_a_lost_connection_are_refused_at_once() -> None:
     await server.close()
     with pytest.raises(Refusal, match="gone") as refused:
         await asyncio.wait_for(all_of(events), 5)
-    assert refused.value.cause is Cause.UNAVAILABLE
+    assert refused.value.cause is RefusalCause.UNAVAILABLE
     assert link.is_lost
     with pytest.raises(Refusal, match="gone"):
-        await link.act(Act(observations=np.zeros((1, 1))))
+        await link.act(ActRequest(observations=np.zeros((1, 1))))
 
 
 async def test_a_stranger_is_not_served() -> None:
     server = ChannelServer(Echo(), token="secret")
     address = await server.start()
     with pytest.raises(Refusal):
-        await Link.open(address, token="other")
+        await ChannelLink.open(address, token="other")
     await server.close()
     with pytest.raises(Refusal, match="does not answer"):
-        await Link.open(address, token="secret")
+        await ChannelLink.open(address, token="secret")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from loomrl.serving.local import LocalGateway
-from loomrl.serving.recorder import Memory
+from loomrl.serving.recorder import MemoryRecorder
 from tests.needs import CLIENTS, needs
-from tests.serving.adder import Adder
+from tests.serving.scripted import Adder
 
 pytestmark = [pytest.mark.system, needs("the clients")]
 SCRIPTS = Path(__file__).parent / "clients"
@@ -36,7 +36,7 @@ def policy() -> Adder:
 @pytest.fixture
 async def endpoint_url(policy: Adder) -> AsyncIterator[str]:
     """A gateway with one endpoint, `sum`."""
-    async with LocalGateway({"sum": policy}, Memory()) as gateway:
+    async with LocalGateway({"sum": policy}, MemoryRecorder()) as gateway:
         yield gateway.url
 
 

@@ -10,10 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.serving.call import Answer, Candidate, Choice, Closed, Drawn, Event, Heading, Opened, Token, ToolCall, Usage
-from loomrl.serving.dialect import DIALECTS, errors_of
-from loomrl.serving.dialect.fields import DEEPEST, MOST_VALUES
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.asgi import DIALECTS, errors_of
+from loomrl.serving.body import DEEPEST, MOST_VALUES
+from loomrl.serving.call import (
+    AnswerChoice,
+    ChatAnswer,
+    ChoiceClosed,
+    Event,
+    Heading,
+    PromptOpened,
+    Token,
+    TokenCandidate,
+    TokensDrawn,
+    ToolCall,
+    Usage,
+)
+from loomrl.serving.refusal import Refusal, RefusalCause
 from tests.serving.wires import WIRES, Wire, as_said, events
 
 NAMES = list(WIRES)
@@ -43,8 +55,8 @@ def wire(request: pytest.FixtureRequest) -> Wire:
     return WIRES[request.param]
 
 
-def drawn(text: str, *, tokens: tuple[Token, ...] = ()) -> Drawn:
-    return Drawn(ids_T=NONE_I, logprobs_T=NONE_F, versions_T=NONE_I, text=text, tokens=tokens)
+def drawn(text: str, *, tokens: tuple[Token, ...] = ()) -> TokensDrawn:
+    return TokensDrawn(ids_T=NONE_I, logprobs_T=NONE_F, versions_T=NONE_I, text=text, tokens=tokens)
 
 
 def streamed(wire: Wire, body: dict[str, Any], happened: list[Event]) -> bytes:
@@ -53,8 +65,8 @@ def streamed(wire: Wire, body: dict[str, Any], happened: list[Event]) -> bytes:
     return written + stream.finish(USAGE)
 
 
-def whole(wire: Wire, body: dict[str, Any], closed: Closed, tokens: tuple[Token, ...] = ()) -> dict[str, Any]:
-    answer = Answer(heading=HEADING, choices=(Choice(closed=closed, tokens=tokens),), usage=USAGE)
+def whole(wire: Wire, body: dict[str, Any], closed: ChoiceClosed, tokens: tuple[Token, ...] = ()) -> dict[str, Any]:
+    answer = ChatAnswer(heading=HEADING, choices=(AnswerChoice(closed=closed, tokens=tokens),), usage=USAGE)
     made: dict[str, Any] = json.loads(json.dumps(wire.dialect.whole(wire.dialect.read(body), answer)))
     return made
 
@@ -95,7 +107,7 @@ def test_unknown_field_is_refused_by_name_wherever_it_is(wire: Wire) -> None:
         dict(objects(changed))[path]["surprise"] = 1
         refusal = refused(wire, changed)
         where = f"{path}.surprise".removeprefix(".")
-        assert (refusal.cause, refusal.where) == (Cause.INVALID, where)
+        assert (refusal.cause, refusal.where) == (RefusalCause.INVALID, where)
         assert where in json.dumps(wire.dialect.refusal(refusal))
 
 
@@ -143,8 +155,8 @@ def test_deltas_of_a_stream_joined_are_the_whole_answer(
 ) -> None:
     wire = WIRES[name]
     made = tuple(calls) if wire.tools else ()
-    closed = Closed(text="".join(pieces) + rest, calls=made, finish="tool_calls" if made else finish)
-    happened = [Opened(ids_T=NONE_I), *map(drawn, pieces), closed]
+    closed = ChoiceClosed(text="".join(pieces) + rest, calls=made, finish="tool_calls" if made else finish)
+    happened = [PromptOpened(ids_T=NONE_I), *map(drawn, pieces), closed]
     body = wire.body | wire.tools
     heard = wire.heard(events(streamed(wire, body, happened)))
     assert heard == wire.said(whole(wire, body, closed))
@@ -156,7 +168,7 @@ def test_deltas_of_a_stream_joined_are_the_whole_answer(
 def test_answer_that_a_client_sends_back_is_read_as_what_was_said(name: str, text: str, calls: list[ToolCall]) -> None:
     wire = WIRES[name]
     body = wire.body | wire.tools
-    closed = Closed(text=text, calls=tuple(calls), finish="tool_calls" if calls else "stop")
+    closed = ChoiceClosed(text=text, calls=tuple(calls), finish="tool_calls" if calls else "stop")
     answer = whole(wire, body, closed)
     field, more = wire.again(answer)
     ask = wire.dialect.read(body | {field: [*body[field], *more]})
@@ -169,7 +181,7 @@ def test_answer_that_a_client_sends_back_is_read_as_what_was_said(name: str, tex
 @pytest.mark.parametrize("name", CHATS)
 def test_result_of_a_call_that_nobody_made_is_refused(name: str) -> None:
     wire = WIRES[name]
-    closed = Closed(text="", calls=(ToolCall(id="a", name="add", arguments="{}"),), finish="tool_calls")
+    closed = ChoiceClosed(text="", calls=(ToolCall(id="a", name="add", arguments="{}"),), finish="tool_calls")
     field, (said, *rest) = wire.again(whole(wire, wire.body | wire.tools, closed))
     refusal = refused(wire, wire.body | {field: [*wire.body[field], *rest]})
     assert "'a'" in str(refusal)
@@ -191,9 +203,9 @@ def test_tool_that_is_chosen_must_be_offered(name: str) -> None:
     assert wire.dialect.read(wire.body | wire.tools | {"tool_choice": chosen}).tool_choice == "tool:add"
 
 
-@pytest.mark.parametrize("cause", [cause.value for cause in Cause])
+@pytest.mark.parametrize("cause", [cause.value for cause in RefusalCause])
 def test_error_has_the_shape_of_its_api(wire: Wire, cause: str) -> None:
-    refusal = Refusal(Cause(cause), "No.", where="messages.0.role")
+    refusal = Refusal(RefusalCause(cause), "No.", where="messages.0.role")
     for body in (wire.dialect.refusal(refusal), errors_of(f"/sessions/x{wire.name}", anthropic=False)(refusal)):
         error = body["error"]
         assert "messages.0.role: No." in error["message"]
@@ -206,8 +218,10 @@ def test_error_has_the_shape_of_its_api(wire: Wire, cause: str) -> None:
 
 def test_stream_that_breaks_says_why_and_claims_no_end(wire: Wire) -> None:
     stream = wire.dialect.stream(wire.dialect.read(wire.body | {"stream": True}))
-    written = stream.begin(HEADING) + stream.write(drawn("Hal")) + stream.write(Closed(text="Half", finish="stop"))
-    written += stream.fail(Refusal(Cause.UNAVAILABLE, "It is gone."))
+    written = (
+        stream.begin(HEADING) + stream.write(drawn("Hal")) + stream.write(ChoiceClosed(text="Half", finish="stop"))
+    )
+    written += stream.fail(Refusal(RefusalCause.UNAVAILABLE, "It is gone."))
     found = events(written)
     assert "It is gone." in json.dumps(found[-1])
     assert b"[DONE]" not in written
@@ -217,11 +231,11 @@ def test_stream_that_breaks_says_why_and_claims_no_end(wire: Wire) -> None:
 
 def test_ids_of_answers_have_the_prefix_of_their_api(wire: Wire) -> None:
     prefix = {"/v1/chat/completions": "chatcmpl-", "/v1/completions": "cmpl-", "/v1/responses": "resp_"}
-    assert whole(wire, wire.body, Closed(text="", finish="stop"))["id"] == prefix.get(wire.name, "msg_") + "0123"
+    assert whole(wire, wire.body, ChoiceClosed(text="", finish="stop"))["id"] == prefix.get(wire.name, "msg_") + "0123"
 
 
 def test_counts_of_tokens_are_told(wire: Wire) -> None:
-    usage = whole(wire, wire.body, Closed(text="3", finish="stop"))["usage"]
+    usage = whole(wire, wire.body, ChoiceClosed(text="3", finish="stop"))["usage"]
     given = usage.get("prompt_tokens", usage.get("input_tokens", 0))
     cached = usage.get("cache_read_input_tokens", 0)
     assert (given + cached, usage.get("completion_tokens", usage.get("output_tokens"))) == (7, 5)
@@ -239,12 +253,12 @@ def test_log_probabilities_of_a_stream_joined_are_those_of_the_whole_answer(name
     wire = WIRES[name]
     tokens = tuple(
         Token(
-            drawn=Candidate(id=at, token=text, logprob=-at / 2 if at < 2 else -float("inf")),
-            top=(Candidate(id=9, token=b"x", logprob=-0.25),),
+            drawn=TokenCandidate(id=at, token=text, logprob=-at / 2 if at < 2 else -float("inf")),
+            top=(TokenCandidate(id=9, token=b"x", logprob=-0.25),),
         )
         for at, text in enumerate([b"a", b"\xc3", b"\xa9"])
     )
-    closed = Closed(text="aé", finish="stop")
+    closed = ChoiceClosed(text="aé", finish="stop")
     happened = [drawn("a", tokens=tokens[:1]), drawn("", tokens=tokens[1:2]), drawn("é", tokens=tokens[2:]), closed]
     body = wire.body | more
     assert (wire.dialect.read(body).drawing.logprobs, wire.dialect.read(body).drawing.top_logprobs) == (True, 1)

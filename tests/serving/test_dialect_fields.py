@@ -1,7 +1,9 @@
 """The fields of each dialect: read into an Ask, accepted with a neutral value only, or refused; and pictures."""
 
 import base64
+import re
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,12 @@ import pytest
 from PIL import Image
 
 from loomrl.picture import drawn, size_of
-from loomrl.serving.call import Ask, Drawing, Tool
-from loomrl.serving.dialect import models
-from loomrl.serving.dialect.fields import MOST_JPEGS
+from loomrl.serving.body import MOST_JPEGS
+from loomrl.serving.call import ChatRequest, Drawing, ToolSpec
 from loomrl.serving.refusal import Refusal
+from loomrl.serving.routes.models import model, model_list
+from loomrl.store.endpoints import Endpoint
+from tests.needs import ROOT
 from tests.serving.wires import SCHEMA, WIRES
 
 CHAT, TEXT, RESPONSES, MESSAGES = WIRES
@@ -25,7 +29,7 @@ def jpeg(width: int = 3, height: int = 2) -> bytes:
     return made.getvalue()
 
 
-def read(name: str, **more: Any) -> Ask:
+def read(name: str, **more: Any) -> ChatRequest:
     return WIRES[name].dialect.read(WIRES[name].body | WIRES[name].tools | more)
 
 
@@ -66,7 +70,7 @@ def test_sampling_is_read(name: str, fields: dict[str, Any], drawing: Drawing) -
 
 @pytest.mark.parametrize("name", [CHAT, RESPONSES, MESSAGES])
 def test_tools_are_read(name: str) -> None:
-    assert read(name).tools == (Tool(name="add", description="Sum.", parameters=SCHEMA),)
+    assert read(name).tools == (ToolSpec(name="add", description="Sum.", parameters=SCHEMA),)
     assert (read(name).tool_choice, read(name).parallel_tool_calls) == ("auto", True)
 
 
@@ -186,10 +190,21 @@ def test_result_that_is_an_error_says_so() -> None:
 
 
 def test_models_are_listed_for_both_kinds_of_clients() -> None:
-    first, second = models.Listed("a", 1.5), models.Listed("b", 2)
-    assert models.many([first])["data"] == [models.one(first)]
-    assert models.one(first) == {"id": "a", "object": "model", "created": 1, "owned_by": "loomrl"}
-    listed = models.many([first, second], anthropic=True)
+    first, second = (Endpoint(name=name, revision=1, arms=(), created_at=at) for name, at in (("a", 1.5), ("b", 2.0)))
+    assert model(first) == {"id": "a", "object": "model", "created": 1, "owned_by": "loomrl"}
+    assert model_list([model(first)])["data"] == [model(first)]
+    listed = model_list([model(each, anthropic=True) for each in (first, second)], anthropic=True)
     assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("a", "b", False)
     assert listed["data"][0]["created_at"] == "1970-01-01T00:00:01Z"
-    assert models.many([], anthropic=True)["data"] == []
+    assert model_list([], anthropic=True)["data"] == []
+
+
+SCRIPTS = Path(__file__).parent / "clients"
+
+
+def test_table_of_clients_has_the_versions_and_scripts_of_the_tests() -> None:
+    pinned = dict(re.findall(r"^([a-z-]+)==(\S+)$", (ROOT / "constraints-clients.txt").read_text(), re.MULTILINE))
+    table = (ROOT / "docs/dialects.md").read_text().partition("## Clients")[2]
+    rows = re.findall(r"^\| ([a-z-]+) \| ([\d.]+) \|.*`(\w+\.py)` \|$", table, re.MULTILINE)
+    assert {name: version for name, version, _ in rows} == {name: pinned[name] for name, _, _ in rows}
+    assert {script for _, _, script in rows} == {path.name for path in SCRIPTS.glob("*.py")}

@@ -14,9 +14,10 @@ from sqlalchemy import event, select
 from loomrl.config import HubConfig
 from loomrl.errors import StoreError
 from loomrl.hub.codec import encode
-from loomrl.serving.archive import DAY_S, Archive, Terms, open_endpoint_hub
-from loomrl.serving.durable import Store, StoreSettings, open_recorder
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.hub.open import open_endpoint_hub
+from loomrl.serving.durable import StoreRecorder, StoreSettings, open_recorder
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.retention.sweep import DAY_S, Sweeper, SweepTerms
 from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import CALLS, SESSIONS, answers, opt_in, opt_out
 from loomrl.types import End, Source
@@ -38,11 +39,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def opened(store_url: str, clock: Clock) -> AsyncIterator[Callable[[], Store]]:
+async def opened(store_url: str, clock: Clock) -> AsyncIterator[Callable[[], StoreRecorder]]:
     """Opens recorders on one database, as several processes would."""
-    stores: list[Store] = []
+    stores: list[StoreRecorder] = []
 
-    def another(settings: StoreSettings | None = None) -> Store:
+    def another(settings: StoreSettings | None = None) -> StoreRecorder:
         stores.append(open_recorder(store_url, settings=settings, clock=clock))
         return stores[-1]
 
@@ -51,11 +52,11 @@ async def opened(store_url: str, clock: Clock) -> AsyncIterator[Callable[[], Sto
         await store.close()
 
 
-def desk_of(store: Store, script: Script | None = None) -> Desk:
+def desk_of(store: StoreRecorder, script: Script | None = None) -> Desk:
     return Desk(store, script or Script(random.Random(0)))
 
 
-async def test_a_session_goes_on_in_another_process(opened: Callable[[], Store]) -> None:
+async def test_a_session_goes_on_in_another_process(opened: Callable[[], StoreRecorder]) -> None:
     one, other = desk_of(opened()), desk_of(opened())
     first = await one.call("s", ask(user("a")), id="1")
     asked = ask(user("a"), reply(first), user("b"))
@@ -69,32 +70,32 @@ async def test_a_session_goes_on_in_another_process(opened: Callable[[], Store])
     assert tuple(tokens.ids_T) == context + ids
     with pytest.raises(Refusal) as refused:
         await one.recorder.keep(replace(third, id="4"))
-    assert refused.value.cause is Cause.CONFLICT
+    assert refused.value.cause is RefusalCause.CONFLICT
     with pytest.raises(Refusal):  # the end elsewhere is known from now on
-        await one.recorder.known("s", asked)
+        await one.recorder.find_beginning("s", asked)
 
 
-async def test_an_end_elsewhere_is_noticed_before_an_answer(opened: Callable[[], Store], clock: Clock) -> None:
+async def test_an_end_elsewhere_is_noticed_before_an_answer(opened: Callable[[], StoreRecorder], clock: Clock) -> None:
     one, other = desk_of(opened()), desk_of(opened())
     await one.call("s", ask(user("a")))
     await other.recorder.complete("s")
     clock.now += 11
     with pytest.raises(Refusal) as refused:
-        await one.recorder.known("s", ask(user("a")))
-    assert refused.value.cause is Cause.CONFLICT
+        await one.recorder.find_beginning("s", ask(user("a")))
+    assert refused.value.cause is RefusalCause.CONFLICT
 
 
-async def test_a_stranger_cannot_take_a_session_over_nor_disturb_it(opened: Callable[[], Store]) -> None:
+async def test_a_stranger_cannot_take_a_session_over_nor_disturb_it(opened: Callable[[], StoreRecorder]) -> None:
     one, other = desk_of(opened()), desk_of(opened())
     first = await one.call("s", ask(user("a")), id="1")
     for _ in range(2):
         with pytest.raises(Refusal) as refused:
             await other.recorder.keep(replace(first, id="x", key="stranger"))
-        assert refused.value.cause is Cause.UNKNOWN
-    assert (await other.recorder.known("s", ask(user("a"), reply(first), user("b")), key="key")) is not None
+        assert refused.value.cause is RefusalCause.UNKNOWN
+    assert (await other.recorder.find_beginning("s", ask(user("a"), reply(first), user("b")), key="key")) is not None
 
 
-async def test_what_the_cache_forgot_is_read_again(opened: Callable[..., Store]) -> None:
+async def test_what_the_cache_forgot_is_read_again(opened: Callable[..., StoreRecorder]) -> None:
     desk = desk_of(opened(StoreSettings(most_sessions=2)))
     first = {name: await desk.call(name, ask(user(name))) for name in "abcdef"}
     for name, call in first.items():
@@ -102,7 +103,7 @@ async def test_what_the_cache_forgot_is_read_again(opened: Callable[..., Store])
         assert second.parent == f"{call.id}/0"
 
 
-async def test_many_calls_share_a_transaction(opened: Callable[[], Store]) -> None:
+async def test_many_calls_share_a_transaction(opened: Callable[[], StoreRecorder]) -> None:
     store = opened()
     commits = []
     event.listen(store._db.engine, "commit", lambda connection: commits.append(1))
@@ -114,7 +115,7 @@ async def test_many_calls_share_a_transaction(opened: Callable[[], Store]) -> No
         assert len(connection.execute(select(CALLS.c.id)).all()) == 200
 
 
-async def test_known_rarely_reads_the_database(opened: Callable[[], Store]) -> None:
+async def test_known_rarely_reads_the_database(opened: Callable[[], StoreRecorder]) -> None:
     store = opened()
     desk = desk_of(store)
     asked = ask(user("a"))
@@ -123,14 +124,14 @@ async def test_known_rarely_reads_the_database(opened: Callable[[], Store]) -> N
     event.listen(store._db.engine, "begin", lambda connection: reads.append(1))
     for _ in range(5):
         asked = ask(*asked.messages, reply(call), user("b"))
-        assert await store.known("s", asked, key="key") is not None
-        call = await desk.answered("s", asked, await store.known("s", asked))
+        assert await store.find_beginning("s", asked, key="key") is not None
+        call = await desk.answered("s", asked, await store.find_beginning("s", asked))
         await store.keep(call)
     assert len(reads) == 5, "one transaction for each call that was kept"
 
 
 async def test_a_database_that_fails_refuses_and_nothing_is_believed(
-    opened: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+    opened: Callable[[], StoreRecorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened()
     desk = desk_of(store)
@@ -145,12 +146,12 @@ async def test_a_database_that_fails_refuses_and_nothing_is_believed(
             await store.keep(call)
     assert refused.value.status == 503
     followed = ask(user("a"), reply(call), user("b"))
-    assert await store.known("s", followed) is None
+    assert await store.find_beginning("s", followed) is None
     await store.keep(call)
-    assert await store.known("s", followed) is not None
+    assert await store.find_beginning("s", followed) is not None
 
 
-async def test_people_who_opted_out_are_not_recorded(opened: Callable[[], Store], clock: Clock) -> None:
+async def test_people_who_opted_out_are_not_recorded(opened: Callable[[], StoreRecorder], clock: Clock) -> None:
     store = opened()
     desk = desk_of(store)
     hers = replace(ask(user("a")), user="ada")
@@ -183,7 +184,7 @@ async def test_a_closed_recorder_has_finished_what_it_took_in(store_url: str) ->
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
-    opened: Callable[[], Store], clock: Clock, store_url: str
+    opened: Callable[[], StoreRecorder], clock: Clock, store_url: str
 ) -> None:
     store = opened()
     desk = desk_of(store)
@@ -193,8 +194,8 @@ async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
     clock.now += 500
     await desk.call("busy", ask(user("more")))
     with open_endpoint_hub(store_url, "end", HubConfig()) as hub:
-        archive = Archive(store._db, hub, "end", terms=Terms(idle_s=400, deadline_s=10_000, days=1))
-        done = archive.sweep(now=clock.now)
+        sweeper = Sweeper(store._db, hub, "end", terms=SweepTerms(idle_s=400, deadline_s=10_000, days=1))
+        done = sweeper.sweep_sessions(now=clock.now)
         assert (done.ended, done.stored, done.deleted) == (1, 2, 0)
         found = {one.id: one for _, one in hub.read()}
         assert encode(found["told"]) == encode(told)
@@ -205,21 +206,23 @@ async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
             connection.execute(
                 SESSIONS.table.update().where(SESSIONS.c.id == "told").values(state="ended", trajectory=None)
             )
-        assert archive.sweep(now=clock.now).stored == 1
+        assert sweeper.sweep_sessions(now=clock.now).stored == 1
         clock.now += 10_000
-        assert archive.sweep(now=clock.now).ended == 1
-        assert archive.sweep(now=clock.now + 2 * DAY_S).deleted == 3
+        assert sweeper.sweep_sessions(now=clock.now).ended == 1
+        assert sweeper.sweep_sessions(now=clock.now + 2 * DAY_S).deleted == 3
         assert len(hub.read()) == 3
     with store._db.read() as connection:
         assert [connection.execute(table.select()).first() for table in (SESSIONS, CALLS, answers)] == [None] * 3
 
 
-async def test_other_endpoints_are_left_alone(opened: Callable[[], Store], clock: Clock, store_url: str) -> None:
+async def test_other_endpoints_are_left_alone(
+    opened: Callable[[], StoreRecorder], clock: Clock, store_url: str
+) -> None:
     store = opened()
     await desk_of(store).call("s", ask(user("a")))
     await store.complete("s")
     with open_endpoint_hub(store_url, "other", HubConfig()) as hub:
-        assert Archive(store._db, hub, "other").sweep(now=clock.now).stored == 0
+        assert Sweeper(store._db, hub, "other").sweep_sessions(now=clock.now).stored == 0
 
 
 def test_an_endpoints_hub_is_its_own(sqlite_url: str, tmp_path: Path) -> None:
@@ -228,7 +231,7 @@ def test_an_endpoints_hub_is_its_own(sqlite_url: str, tmp_path: Path) -> None:
 
 
 async def test_a_damaged_session_does_not_stop_the_others(
-    opened: Callable[[], Store], clock: Clock, store_url: str
+    opened: Callable[[], StoreRecorder], clock: Clock, store_url: str
 ) -> None:
     store = opened()
     desk = desk_of(store)
@@ -238,7 +241,7 @@ async def test_a_damaged_session_does_not_stop_the_others(
     with store._db.write() as connection:
         connection.execute(CALLS.table.update().where(CALLS.c.session == "a").values(payload=b"damaged"))
     with open_endpoint_hub(store_url, "end", HubConfig()) as hub:
-        assert Archive(store._db, hub, "end").sweep(now=clock.now).stored == 1
+        assert Sweeper(store._db, hub, "end").sweep_sessions(now=clock.now).stored == 1
         assert [one.id for _, one in hub.read()] == ["b"]
 
 

@@ -11,16 +11,15 @@ import httpx
 import numpy as np
 import pytest
 
-from loomrl.serving.acting import Acting
-from loomrl.serving.call import Closed, Drawn, Event, Opened
-from loomrl.serving.converse import Mode
+from loomrl.serving.acting import ControlServedPolicy
+from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, TokensDrawn
 from loomrl.serving.dispatch import FixedView
-from loomrl.serving.door import Caller, NoKeys
-from loomrl.serving.gateway import GatewaySettings
+from loomrl.serving.gateway import GatewaySettings, Mode
 from loomrl.serving.local import LocalGateway
-from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
-from loomrl.serving.recorder import Memory
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
+from loomrl.serving.recorder import MemoryRecorder
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.request import Caller, NoKeys
 from loomrl.store.endpoints import Arm, Endpoint, Role, State
 from tests.serving.control_support import control_policy
 from tests.serving.scripted import Script
@@ -40,23 +39,23 @@ class Slow:
         self.open = 0
         self.drawn = 0
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         await asyncio.sleep(self._first_s)
-        raise Refusal(Cause.UNAVAILABLE, "no")
+        raise Refusal(RefusalCause.UNAVAILABLE, "no")
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         self.open += 1
         try:
             await asyncio.sleep(self._first_s)
-            yield Opened(ids_T=np.array([1, 2], np.int32))
+            yield PromptOpened(ids_T=np.array([1, 2], np.int32))
             for number in range(self._tokens):
                 if number == self._error_at:
-                    raise Refusal(Cause.UNAVAILABLE, "the engine broke", retry_after_s=1.0)
+                    raise Refusal(RefusalCause.UNAVAILABLE, "the engine broke", retry_after_s=1.0)
                 one = np.array([number + 3], np.int32)
                 self.drawn += 1
-                yield Drawn(ids_T=one, logprobs_T=-one.astype(np.float32), versions_T=one, text="x")
+                yield TokensDrawn(ids_T=one, logprobs_T=-one.astype(np.float32), versions_T=one, text="x")
                 await asyncio.sleep(0.001)
-            yield Closed(text="x" * self._tokens, finish="stop")
+            yield ChoiceClosed(text="x" * self._tokens, finish="stop")
         finally:
             self.open -= 1
 
@@ -78,7 +77,7 @@ class Serving:
     def __init__(
         self, policies: "dict[str, ServedPolicy] | FixedView", *, mode: Mode = "before", **settings: Any
     ) -> None:
-        self.recorder = Memory()
+        self.recorder = MemoryRecorder()
         self._gateway = LocalGateway(policies, self.recorder, mode=mode, settings=GatewaySettings(**settings))
 
     async def __aenter__(self) -> Served:
@@ -118,7 +117,7 @@ async def test_an_answer_says_who_gave_it_and_what_recorded_it() -> None:
         names = ("version", "arm", "recorded", "session", "trajectory")
         assert [answer.headers[f"x-loomrl-{name}"] for name in names] == ["v", "stable", "true", "one", "one"]
         assert answer.headers["x-request-id"] == "mine"
-        trajectory = await served.gateway.exchange.recorder.complete("one")  # type: ignore[union-attr]
+        trajectory = await served.gateway.gateway.recorder.complete("one")  # type: ignore[union-attr]
     tokens = trajectory.tokens
     assert tokens is not None
     assert tuple(tokens.ids_T[tokens.mask_T].tolist()) == policy.log[0].ids
@@ -190,7 +189,7 @@ async def test_a_caller_who_hangs_up_frees_the_engine_and_what_was_drawn_is_on_r
             async for _ in answer.aiter_bytes():
                 break
         await eventually(lambda: policy.open == 0)
-        await eventually(lambda: not served.gateway.exchange._tasks)
+        await eventually(lambda: not served.gateway.gateway._tasks)
         trajectory = await serving.recorder.complete("s")
     tokens = trajectory.tokens
     assert tokens is not None
@@ -262,7 +261,7 @@ async def test_a_shadow_answers_unheard_and_is_on_record_by_itself() -> None:
     async with serving as served:
         answer = await served.post(f"/sessions/s{CHAT}")
         assert answer.headers["x-loomrl-arm"] == "stable"
-        await eventually(lambda: bool(shadow.log) and not served.gateway.exchange._tasks)
+        await eventually(lambda: bool(shadow.log) and not served.gateway.gateway._tasks)
         assert (await serving.recorder.complete("s~next")).turns[0].tokens is not None
 
 
@@ -283,7 +282,7 @@ class Spent(NoKeys):
         self.retry_after_s = retry_after_s
 
     async def caller(self, token: str | None, *, scope: str) -> Caller:
-        raise Refusal(Cause.BUDGET, "nothing is left", retry_after_s=self.retry_after_s)
+        raise Refusal(RefusalCause.BUDGET, "nothing is left", retry_after_s=self.retry_after_s)
 
 
 @pytest.mark.parametrize(
@@ -312,10 +311,10 @@ async def test_large_bodies_are_read_as_small_ones() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "named"),
     [
-        pytest.param(CHAT, b"{", 400, "no JSON", id="half"),
-        pytest.param(CHAT, b"\xff\xfe\x00", 400, "no JSON", id="bytes"),
-        pytest.param(CHAT, b'{"model": "\xff"}', 400, "no JSON", id="broken UTF-8"),
-        pytest.param(CHAT, b"[" * 100_000, 400, "no JSON", id="deep"),
+        pytest.param(CHAT, b"{", 400, "not JSON", id="half"),
+        pytest.param(CHAT, b"\xff\xfe\x00", 400, "not JSON", id="bytes"),
+        pytest.param(CHAT, b'{"model": "\xff"}', 400, "not JSON", id="broken UTF-8"),
+        pytest.param(CHAT, b"[" * 100_000, 400, "not JSON", id="deep"),
         pytest.param(CHAT, b"[]", 400, "object", id="list"),
         pytest.param(CHAT, {**HELLO, "model": "other"}, 404, "Known: m", id="model"),
         pytest.param(CHAT, {**HELLO, "frequency": 1}, 400, "frequency", id="unknown"),
@@ -349,7 +348,7 @@ async def test_models_are_listed() -> None:
 async def test_the_state_of_a_memory_is_the_callers() -> None:
     policy = control_policy(memory="gru")
     state, told = policy.state(), {}
-    async with Serving({"pole": Acting(policy, version="run/3", number=3)}) as served:
+    async with Serving({"pole": ControlServedPolicy(policy, version="run/3", number=3)}) as served:
         for seen in np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32):
             answer = (await served.post("/v1/act", {"model": "pole", "observation": seen.tolist(), **told})).json()
             assert answer["action"] == policy.act(seen, state=state)
@@ -364,7 +363,7 @@ async def test_the_state_of_a_memory_is_the_callers() -> None:
 
 
 async def test_control_acts_beside_language() -> None:
-    acting = Acting(control_policy(), version="run/3", number=3)
+    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
     async with Serving({"pole": acting, "m": script()}) as served:
         observations = np.random.default_rng(0).normal(size=(40, 4)).round(3)
         body = [{"model": "pole", "observation": each.tolist()} for each in observations]

@@ -15,8 +15,8 @@ import pytest
 
 from loomrl.errors import ServeError
 from loomrl.http.tls import Certificate, trusted
+from loomrl.serving.asgi import PATHS
 from loomrl.serving.deployment.front import Front, FrontSettings, configuration, find_haproxy
-from loomrl.serving.dialect.known import PATHS
 from tests.needs import needs
 from tests.tls_samples import issue, trusting
 

@@ -12,17 +12,17 @@ import pytest
 from loomrl.config import HubConfig
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import StoreError
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.release.controller import Trail
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.feedback import intake
-from loomrl.serving.measure import Measures, observed
+from loomrl.serving.measure import Measures, metrics_of_feedback
 from loomrl.store.endpoints import Arm, Endpoint, Role
 from loomrl.store.erasures import begin_erasure, erase
 from loomrl.store.events import EVENTS
 from loomrl.store.observations import read_observations
 from loomrl.store.sessions import SESSIONS, opt_out, people_in, person_hash
-from tests.serving.feedback_support import DAY_S, FEEDBACK, Served
+from tests.serving.feedback_support import DAY_S, FEEDBACK_PATH, Served
 from tests.serving.scripted import Script
 
 pytestmark = pytest.mark.system
@@ -71,7 +71,7 @@ async def test_each_kind_is_stored_as_it_is_said(served: Served) -> None:
 async def test_a_session_is_named_by_path_header_field_or_call(small: Served) -> None:
     call = await small.chat("s")
     told = [
-        await small.post(f"/SESSIONS/s{FEEDBACK}", {"stars": 1}),
+        await small.post(f"/sessions/s{FEEDBACK_PATH}", {"stars": 1}),
         await small.give(stars=2, headers={"x-loomrl-session": "s"}),
         await small.give(stars=3, trajectory="s"),
         await small.give(stars=4, session="s", trajectory="s"),
@@ -213,38 +213,38 @@ WRONG: list[tuple[Any, str]] = [
     ({"session": "s"}, "nothing is said"),
     ({"session": "s", "comment": " "}, "nothing is said"),
     ({"thumb": "up"}, "session: the field is missing"),
-    ({"session": "s", "thumb": "sideways"}, "thumb: 'sideways' is not supported. Supported: up, down."),
-    ({"session": "s", "thumb": True}, "thumb: true is no string"),
-    ({"session": "s", "stars": 6}, "stars: 6 is no number from 0 to 5"),
+    ({"session": "s", "thumb": "sideways"}, "thumb: it must be 'up' or 'down', got 'sideways'."),
+    ({"session": "s", "thumb": True}, "thumb: it must be 'up' or 'down', got true"),
+    ({"session": "s", "stars": 6}, "stars: it must be less than or equal to 5, got 6"),
     ({"session": "s", "stars": 10**400}, "more than 64 bits"),
     ({"session": "s", "thumb": "up", "stars": 5}, "stars: it stands beside 'thumb'"),
     ({"session": "s", "correction": ""}, "correction: it is empty"),
-    ({"session": "s", "correction": "x" * 32_769}, "32769 characters are more than 32768"),
-    ({"session": "s", "comment": "x" * 8_193}, "8193 characters are more than 8192"),
+    ({"session": "s", "correction": "x" * 32_769}, "correction: String should have at most 32768 characters"),
+    ({"session": "s", "comment": "x" * 8_193}, "comment: String should have at most 8192 characters"),
     ({"session": "s", "comment": "a\0b"}, "NUL cannot be stored"),
-    ({"session": "s", "abandoned": False}, "abandoned: it can only be true"),
+    ({"session": "s", "abandoned": False}, "abandoned: it must be True, got false"),
     ({"session": "s", "outcome": {}}, "outcome: it says nothing"),
     ({"session": "s", "outcome": {"succes": 1}}, "outcome.succes: the field is unknown"),
-    ({"session": "s", "outcome": {"success": 2}}, "outcome.success: 2 is no number from 0 to 1"),
-    ({"session": "s", "outcome": 1}, "outcome: a number is no object"),
+    ({"session": "s", "outcome": {"success": 2}}, "outcome.success: it must be less than or equal to 1, got 2"),
+    ({"session": "s", "outcome": 1}, "outcome: it must be an object, got 1"),
     ({"session": "s", "over": {}}, "over.session: the field is missing"),
-    ({"session": "s", "over": "t"}, "over: a string is no object"),
-    ({"session": "s", "trajectory": "t", "thumb": "up"}, "two SESSIONS are named, 's' and 't'"),
+    ({"session": "s", "over": "t"}, "over: it must be an object, got 't'"),
+    ({"session": "s", "trajectory": "t", "thumb": "up"}, "two sessions are named, 's' and 't'"),
     ({"session": "s", "thumb": "up", "call": "c/x"}, "a choice is named by its number"),
-    ({"session": "s" * 300, "thumb": "up"}, "is no name: 1 to 256 printable characters"),
-    ({"session": "s", "thumb": "up", "id": ["x"]}, "id: a list is no string"),
+    ({"session": "s" * 300, "thumb": "up"}, "is not a name: it needs 1 to 256 printable characters"),
+    ({"session": "s", "thumb": "up", "id": ["x"]}, "id: it must be a valid string, got ['x']"),
     ([], "must be a JSON object"),
-    (b"", "is no JSON"),
-    (b'{"session": "s", "comment": "\xff\xfe"}', "is no JSON"),
-    (b'{"session": "s", "comment": "\\ud800"}', "is no JSON"),
-    (b'{"session": "s", "comment": "cut', "is no JSON"),
-    (b"[" * 100_000, "is no JSON"),
+    (b"", "is not JSON"),
+    (b'{"session": "s", "comment": "\xff\xfe"}', "is not JSON"),
+    (b'{"session": "s", "comment": "\\ud800"}', "is not JSON"),
+    (b'{"session": "s", "comment": "cut', "is not JSON"),
+    (b"[" * 100_000, "is not JSON"),
 ]  # fmt: skip
 
 
 async def test_what_is_wrong_is_said_by_name(small: Served) -> None:
     for body, said in WRONG:
-        answer = await small.post(FEEDBACK, body)
+        answer = await small.post(FEEDBACK_PATH, body)
         error = answer.json()["error"]
         assert (answer.status_code, error["type"]) == (400, "invalid_request_error"), body
         assert said in error["message"], body
@@ -261,7 +261,7 @@ async def test_two_different_idempotency_keys_are_refused(small: Served) -> None
 async def test_a_body_of_ten_megabytes_is_refused_and_other_methods_too(small: Served) -> None:
     answer = await small.give(session="s", comment="x" * 10_000_000)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
-    assert (await small.client.get(FEEDBACK, headers={"authorization": f"Bearer {small.mine}"})).status_code == 400
+    assert (await small.client.get(FEEDBACK_PATH, headers={"authorization": f"Bearer {small.mine}"})).status_code == 400
 
 
 async def test_where_nothing_is_recorded_nothing_is_known(small: Served) -> None:
@@ -308,7 +308,7 @@ async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store
     policies = {name: [Script(random.Random(0))] for name in ("v", "w")}
     view = FixedView({"m": endpoint}, policies)  # type: ignore[arg-type]
     async with Served(store_url, view) as served:
-        measures = served.local.exchange.measures = Measures(served.db, view, source="g", settle_s=1e9)
+        measures = served.local.gateway.measures = Measures(served.db, view, source="g", settle_s=1e9)
         await measures.start()
         said = {
             "down": {"thumb": "down"}, "up": {"thumb": "up"}, "stars": {"stars": 2}, "corrected": {"correction": "x"},
@@ -317,7 +317,7 @@ async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store
         arms = {}
         for session, body in said.items():
             answer = await served.post(
-                f"/SESSIONS/{session}/v1/chat/completions",
+                f"/sessions/{session}/v1/chat/completions",
                 {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
             )
             arms[session] = answer.headers["x-loomrl-arm"]
@@ -347,7 +347,7 @@ async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store
 async def test_a_choice_within_one_session_says_nothing_about_its_arm(small: Served) -> None:
     call, other = await small.chat("s"), await small.chat("s", "again")
     await small.given(call=call, over={"call": other})
-    assert [observed(one) for one in small.stored()] == [{}, {}]
+    assert [metrics_of_feedback(one) for one in small.stored()] == [{}, {}]
 
 
 # -- derived ----------------------------------------------------------------------------------------------------------
@@ -358,10 +358,10 @@ async def test_implicit_feedback_is_derived_once_when_a_session_is_archived(serv
 
     async def talk(session: str, **more: Any) -> None:
         asked = {"model": "m", "messages": [question], **more}
-        first = await served.post(f"/SESSIONS/{session}/v1/chat/completions", asked)
+        first = await served.post(f"/sessions/{session}/v1/chat/completions", asked)
         reply = first.json()["choices"][0]["message"]
         again = [question, {"role": "assistant", "content": reply["content"]}, question]
-        await served.post(f"/SESSIONS/{session}/v1/chat/completions", {**asked, "messages": again})
+        await served.post(f"/sessions/{session}/v1/chat/completions", {**asked, "messages": again})
 
     await talk("s")
     await talk("gone", user="ada")

@@ -5,13 +5,13 @@ import pytest
 
 from loomrl.serving.deployment import key as module
 from loomrl.serving.deployment.key import StoredKeys
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.keys import create_key, revoke_key
 
 
-async def cause_of(keys: StoredKeys, token: str | None, scope: str = "act") -> Cause | None:
+async def cause_of(keys: StoredKeys, token: str | None, scope: str = "act") -> RefusalCause | None:
     try:
         await keys.caller(token, scope=scope)
     except Refusal as refusal:
@@ -23,7 +23,7 @@ async def test_a_key_opens_what_its_scopes_say(store: LoomDB) -> None:
     plain, key = create_key(store, "app", scopes=("act", "feedback"), at=time.time())
     keys = StoredKeys(store, required=True)
     assert (await keys.caller(plain, scope="feedback")).key == key.id
-    assert await cause_of(keys, plain, "record") is Cause.FORBIDDEN
+    assert await cause_of(keys, plain, "record") is RefusalCause.FORBIDDEN
     boss, _ = create_key(store, "boss", scopes=("admin",), at=time.time())
     assert await cause_of(keys, boss, "record") is None
 
@@ -33,16 +33,16 @@ async def test_without_a_key_nothing_opens_where_one_is_required(store: LoomDB) 
     strict, open_ = StoredKeys(store, required=True), StoredKeys(store, required=False)
     wrong = plain[:-1] + ("0" if plain[-1] != "0" else "1")
     for token in (None, "sk-something", wrong, plain.replace("loom", "look"), f"loom-{'0' * 12}-{'0' * 48}"):
-        assert await cause_of(strict, token) is Cause.KEY
+        assert await cause_of(strict, token) is RefusalCause.KEY
     assert await cause_of(open_, None) is None
     assert await cause_of(open_, "sk-something") is None
-    assert await cause_of(open_, wrong) is Cause.KEY
+    assert await cause_of(open_, wrong) is RefusalCause.KEY
     assert await cause_of(open_, plain) is None
 
 
 async def test_a_new_key_works_at_once_and_a_revoked_one_soon_stops(store: LoomDB) -> None:
     keys = StoredKeys(store, required=True)
-    assert await cause_of(keys, None) is Cause.KEY
+    assert await cause_of(keys, None) is RefusalCause.KEY
     plain, key = create_key(store, "app", at=time.time())
     assert await cause_of(keys, plain) is None
     revoke_key(store, key.id, at=time.time())
@@ -67,7 +67,7 @@ async def test_a_rate_limit_says_when_to_come_again(store: LoomDB) -> None:
     assert allowed == [None] * 5
     with pytest.raises(Refusal, match="5 calls a second") as refused:
         await keys.caller(plain, scope="act")
-    assert refused.value.cause is Cause.BUDGET
+    assert refused.value.cause is RefusalCause.BUDGET
     assert refused.value.retry_after_s is not None
     assert 0 < refused.value.retry_after_s <= 0.2
     await asyncio.sleep(refused.value.retry_after_s + 0.01)
@@ -84,7 +84,7 @@ async def test_ten_thousand_wrong_keys_leave_the_database_alone_and_are_on_recor
     began = time.monotonic()
     for chunk in range(10):
         tokens = [f"loom-{number:012x}-{number:048x}" for number in range(1000 * chunk, 1000 * (chunk + 1))]
-        assert set(await asyncio.gather(*(cause_of(keys, token) for token in tokens))) == {Cause.KEY}
+        assert set(await asyncio.gather(*(cause_of(keys, token) for token in tokens))) == {RefusalCause.KEY}
     assert keys.looks <= 12 + (time.monotonic() - began) / module.PACE_S
     assert keys.looks < 200
     assert await cause_of(keys, plain) is None
@@ -100,7 +100,7 @@ async def test_a_wrong_key_costs_the_same_whether_its_id_is_known_or_not(store: 
     looks = []
     for id in (key.id, "0" * 12):
         before = keys.looks
-        assert await cause_of(keys, f"loom-{id}-{'0' * 48}") is Cause.KEY
+        assert await cause_of(keys, f"loom-{id}-{'0' * 48}") is RefusalCause.KEY
         looks.append(keys.looks - before)
     assert looks[0] == looks[1] >= 1
     before = keys.looks
@@ -124,4 +124,4 @@ async def test_known_keys_hold_while_the_database_is_away(sqlite_url: str, monke
         monkeypatch.setattr(module, "STALE_S", 0.0)
         assert await cause_of(keys, plain) is None
         monkeypatch.setattr(module, "BLIND_S", 0.0)
-        assert await cause_of(keys, plain) is Cause.UNAVAILABLE
+        assert await cause_of(keys, plain) is RefusalCause.UNAVAILABLE

@@ -13,12 +13,12 @@ import pytest
 from loomrl.config.release import ReleasePlan
 from loomrl.release.controller import Trail
 from loomrl.serving import measure
-from loomrl.serving.call import Closed, Drawn, Gathered, ToolCall
+from loomrl.serving.call import ChoiceClosed, Gathered, TokensDrawn, ToolCall
 from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.serving.dispatch import FixedView
 from loomrl.serving.measure import Measures
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.split import assigned
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.split import assign_arm
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, start_test
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint
@@ -34,7 +34,7 @@ ALONE = replace(SPLIT, arms=(replace(STABLE, share=1.0),))
 
 def unit_of(arm: str, endpoint: Endpoint = SPLIT) -> str:
     units = (f"u{n}" for n in range(1000))
-    return next(each for each in units if (found := assigned(endpoint, (), each)) and found.arm.name == arm)
+    return next(each for each in units if (found := assign_arm(endpoint, (), each)) and found.arm.name == arm)
 
 
 async def observed(
@@ -56,7 +56,7 @@ async def test_an_answer_of_another_arm_is_an_error_of_the_assigned_one(store: L
         for arm, answered_by in (("canary", "stable"), ("stable", "stable")):
             measured = measures.begin(SPLIT, unit_of(arm))
             assert measured is not None
-            measured.answered(answered_by)
+            measured.note_answer(answered_by)
 
     found = await observed(store, calls)
     assert sorted(values(found, "error")) == [("canary", 1.0), ("stable", 0.0)]
@@ -66,14 +66,20 @@ async def test_an_answer_of_another_arm_is_an_error_of_the_assigned_one(store: L
 
 @pytest.mark.parametrize(
     ("cause", "errors"),
-    [(Cause.INTERNAL, 1), (Cause.TIMEOUT, 1), (Cause.FULL, 1), (Cause.INVALID, 0), (Cause.TOO_LONG, 0)],
+    [
+        (RefusalCause.INTERNAL, 1),
+        (RefusalCause.TIMEOUT, 1),
+        (RefusalCause.FULL, 1),
+        (RefusalCause.INVALID, 0),
+        (RefusalCause.TOO_LONG, 0),
+    ],
     ids=["internal", "timeout", "full", "invalid", "too-long"],
 )
-async def test_a_wrong_request_is_no_error_of_the_arm(store: LoomDB, cause: Cause, errors: int) -> None:
+async def test_a_wrong_request_is_no_error_of_the_arm(store: LoomDB, cause: RefusalCause, errors: int) -> None:
     def calls(measures: Measures) -> None:
         measured = measures.begin(SPLIT, unit_of("canary"))
         assert measured is not None
-        measured.failed(Refusal(cause, "no"))
+        measured.note_failure(Refusal(cause, "no"))
 
     assert values(await observed(store, calls), "error") == [("canary", 1.0)] * errors
 
@@ -84,9 +90,9 @@ async def test_a_unit_is_one_observation_of_a_metric(store: LoomDB) -> None:
             measured = measures.begin(SPLIT, unit_of("canary"))
             assert measured is not None
             if fails:
-                measured.failed(Refusal(Cause.INTERNAL, "no"))
+                measured.note_failure(Refusal(RefusalCause.INTERNAL, "no"))
             else:
-                measured.answered("canary")
+                measured.note_answer("canary")
 
     found = await observed(store, calls)
     assert sorted(each.metric for each in found) == ["error", "latency_s"]
@@ -99,7 +105,7 @@ async def test_calls_after_a_unit_is_settled_add_nothing(store: LoomDB) -> None:
     for _ in range(2):
         measured = measures.begin(SPLIT, "somebody")
         assert measured is not None
-        measured.answered("canary" if assigned(SPLIT, (), "somebody").arm == CANARY else "stable")  # type: ignore[union-attr]
+        measured.note_answer("canary" if assign_arm(SPLIT, (), "somebody").arm == CANARY else "stable")  # type: ignore[union-attr]
         async with asyncio.timeout(20):
             while not read_observations(store, "e"):  # noqa: ASYNC110 - it is in a database
                 await asyncio.sleep(0.01)
@@ -115,11 +121,11 @@ async def test_an_answer_that_takes_longer_than_units_are_waited_for_is_observed
     assert slow is not None
     assert quick is not None
     slow.first()
-    quick.answered("canary")
+    quick.note_answer("canary")
     async with asyncio.timeout(20):
         while not read_observations(store, "e"):  # noqa: ASYNC110 - it is in a database
             await asyncio.sleep(0.01)
-    slow.answered("stable")
+    slow.note_answer("stable")
     await measures.close()
     found = [each for _, each in read_observations(store, "e")]
     assert sorted(values(found, "error")) == [("canary", 0.0), ("stable", 0.0)]
@@ -163,7 +169,7 @@ async def test_a_violation_is_observed_once(store: LoomDB) -> None:
         measured = measures.begin(SPLIT, unit_of("canary"))
         assert measured is not None
         for violation in (False, True, True):
-            measured.judged(violation=violation)
+            measured.note_verdict(violation=violation)
 
     assert values(await observed(store, calls), "violation") == [("canary", 1.0)]
 
@@ -180,16 +186,16 @@ async def test_a_release_can_guard_the_length_entropy_and_refusals_of_answers(st
     def calls(measures: Measures) -> None:
         for number in range(1500):
             measured = measures.begin(SPLIT, f"u{number}")
-            assignment = assigned(SPLIT, (), f"u{number}")
+            assignment = assign_arm(SPLIT, (), f"u{number}")
             assert measured is not None
             assert assignment is not None
             is_other = changed and assignment.arm.name == "canary"
             count = rng.randint(5, 10) * (4 if is_other else 1)
             refuses = rng.random() < (0.5 if is_other else 0.1)
-            measured.spoke(
+            measured.note_choices(
                 assignment.arm.name, [drawn(count, 0.2 if is_other else 2.0, refuses=refuses)], prompt_chars=9
             )
-            measured.spoke("another", [drawn(64, 5.0, refuses=True)], prompt_chars=9)  # not of the assigned arm
+            measured.note_choices("another", [drawn(64, 5.0, refuses=True)], prompt_chars=9)  # not of the assigned arm
 
     trail = Trail(plan, first_revision=7, shares={7: {"stable": 0.5, "canary": 0.5}})
     trail.take(await observed(store, calls))
@@ -200,8 +206,8 @@ async def test_a_release_can_guard_the_length_entropy_and_refusals_of_answers(st
 def drawn(count: int, surprise: float, *, refuses: bool) -> Gathered:
     """An answer of so many tokens, each of this surprise."""
     choice, ids = Gathered(), np.ones(count, np.int32)
-    choice.add(Drawn(ids_T=ids, logprobs_T=np.full(count, -surprise, np.float32), versions_T=ids))
-    choice.add(Closed(text="I can't do that." if refuses else "Here you are.", finish="stop"))
+    choice.add(TokensDrawn(ids_T=ids, logprobs_T=np.full(count, -surprise, np.float32), versions_T=ids))
+    choice.add(ChoiceClosed(text="I can't do that." if refuses else "Here you are.", finish="stop"))
     return choice
 
 
@@ -212,12 +218,12 @@ async def test_the_default_plan_sees_answers_that_are_empty_to_long_prompts_only
     def calls(measures: Measures) -> None:
         for number in range(600):
             measured = measures.begin(SPLIT, f"u{number}")
-            assignment = assigned(SPLIT, (), f"u{number}")
+            assignment = assign_arm(SPLIT, (), f"u{number}")
             assert measured is not None
             assert assignment is not None
             length = rng.randint(1, 50)
             is_empty = length > limit and assignment.arm.name == "canary"
-            measured.spoke(assignment.arm.name, [said("" if is_empty else "Here you are.")], prompt_chars=length)
+            measured.note_choices(assignment.arm.name, [said("" if is_empty else "Here you are.")], prompt_chars=length)
 
     trail = Trail(ReleasePlan(), first_revision=7, shares={7: {"stable": 0.5, "canary": 0.5}})
     trail.take(await observed(store, calls))
@@ -228,8 +234,8 @@ async def test_the_default_plan_sees_answers_that_are_empty_to_long_prompts_only
 def said(text: str) -> Gathered:
     """An answer of these words; without any it still has the token that ends it."""
     choice, ids = Gathered(), np.ones(len(text.split()) + 1, np.int32)
-    choice.add(Drawn(ids_T=ids, logprobs_T=np.full(len(ids), -1.0, np.float32), versions_T=ids))
-    choice.add(Closed(text=text, finish="stop"))
+    choice.add(TokensDrawn(ids_T=ids, logprobs_T=np.full(len(ids), -1.0, np.float32), versions_T=ids))
+    choice.add(ChoiceClosed(text=text, finish="stop"))
     return choice
 
 
@@ -243,7 +249,7 @@ async def test_an_answer_that_is_a_tool_call_is_not_empty(store: LoomDB) -> None
                 if arm == "stable":
                     assert choice.closed is not None
                     choice.closed = replace(choice.closed, calls=(ToolCall(id="1", name="f", arguments="{}"),))
-                measured.spoke(arm, [choice], prompt_chars=9)
+                measured.note_choices(arm, [choice], prompt_chars=9)
 
     assert sorted(values(await observed(store, calls), "empty")) == [("canary", 0.5), ("stable", 0.0)]
 
@@ -256,8 +262,8 @@ async def test_what_goes_wrong_after_the_first_answers_is_observed_too(
         for number in range(8):
             measured = measures.begin(SPLIT, unit_of("canary"))
             assert measured is not None
-            measured.answered("canary")
-            measured.spoke("canary", [said("" if number == bad else "Yes.")], prompt_chars=9)
+            measured.note_answer("canary")
+            measured.note_choices("canary", [said("" if number == bad else "Yes.")], prompt_chars=9)
             if number == 0:
                 measures.over(measured._unit)
 
@@ -287,7 +293,7 @@ async def test_units_of_a_test_are_observed_as_the_test_s(store: LoomDB) -> None
     await measures.start()
     measured = measures.begin(ALONE, "somebody")
     assert measured is not None
-    measured.answered("stable")
+    measured.note_answer("stable")
     await measures.close()
     assert {each.test for _, each in read_observations(store, "e")} == {"x"}
 
@@ -335,7 +341,7 @@ async def test_what_is_being_written_at_the_end_is_not_lost(store: LoomDB, monke
     await measures.start()
     measured = measures.begin(SPLIT, unit_of("canary"))
     assert measured is not None
-    measured.answered("canary")
+    measured.note_answer("canary")
     await began.wait()
     await measures.close()
     assert len(read_observations(store, "e")) == 2

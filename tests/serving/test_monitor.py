@@ -13,7 +13,7 @@ import pytest
 
 from loomrl.config.monitor import STOPPED
 from loomrl.safety.rule import Deed, Found, Saying
-from loomrl.serving.acting import Acting
+from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.call import ToolCall
 from loomrl.serving.monitor.monitor import MOST_LATE
 from loomrl.store import judgements, open_store
@@ -345,7 +345,7 @@ async def acts(served: Watched, *, session: str = "s", count: int = 1) -> list[A
 
 
 async def test_actions_leave_within_their_bounds(tmp_path: Path) -> None:
-    acting = Acting(control_policy(), version="run/3", number=3)
+    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
     async with Watched(tmp_path, acting, rules=[{"check": {"kind": "bounds", "low": 0, "high": 0}}]) as served:
         given = await acts(served, count=20)
         rows = await served.rows("monitor.hit")
@@ -356,7 +356,7 @@ async def test_actions_leave_within_their_bounds(tmp_path: Path) -> None:
 
 async def test_a_changed_action_leaves_with_the_state_of_the_policys_memory(tmp_path: Path) -> None:
     policy = control_policy(memory="gru")
-    acting, state = Acting(policy, version="run/3", number=3), policy.state()
+    acting, state = ControlServedPolicy(policy, version="run/3", number=3), policy.state()
     async with Watched(tmp_path, acting, rules=[{"check": {"kind": "bounds", "low": 2, "high": 2}}]) as served:
         answer = (await served.post("/v1/act", observation=[0.5, -0.5, 1.0, 0.0])).json()
     assert policy.act(np.array([0.5, -0.5, 1.0, 0.0], np.float32), state=state) != answer["action"] == 2
@@ -364,7 +364,7 @@ async def test_a_changed_action_leaves_with_the_state_of_the_policys_memory(tmp_
 
 
 async def test_a_changed_action_is_a_violation_of_its_arm_as_soon_as_it_has_left(tmp_path: Path) -> None:
-    arms = [Acting(control_policy(), version=version, number=3) for version in ("run/3", "run/4")]
+    arms = [ControlServedPolicy(control_policy(), version=version, number=3) for version in ("run/3", "run/4")]
     observations = np.random.default_rng(0).normal(size=(20, 4)).round(3)
     async with Watched(tmp_path, *arms, rules=[{"check": {"kind": "bounds", "low": 0, "high": 0}}]) as served:
         for each in observations:
@@ -379,7 +379,7 @@ async def test_a_changed_action_is_a_violation_of_its_arm_as_soon_as_it_has_left
 
 
 async def test_an_action_that_may_not_leave_is_a_violation_of_its_arm(tmp_path: Path) -> None:
-    arms = [Acting(control_policy(), version=version, number=3) for version in ("run/3", "run/4")]
+    arms = [ControlServedPolicy(control_policy(), version=version, number=3) for version in ("run/3", "run/4")]
     anywhere = {"check": {"kind": "states", "within": {0: [-100, None]}}}
     async with Watched(tmp_path, *arms, rules=[anywhere]) as served:
         assert (await served.post("/v1/act", observation=[0.0] * 4)).status_code == 403
@@ -389,7 +389,7 @@ async def test_an_action_that_may_not_leave_is_a_violation_of_its_arm(tmp_path: 
 
 
 async def test_an_action_changes_no_faster_than_told_within_its_session(tmp_path: Path) -> None:
-    acting = Acting(control_policy(), version="run/3", number=3)
+    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
     async with Watched(tmp_path, acting, rules=[{"check": {"kind": "rate", "most": 0.5}}]) as served:
         given = await acts(served, count=20)
     right = control_policy().act_batch(np.random.default_rng(0).normal(size=(20, 4)).round(3)).tolist()
@@ -398,7 +398,7 @@ async def test_an_action_changes_no_faster_than_told_within_its_session(tmp_path
 
 
 async def test_forbidden_states_are_refused_or_answered_as_told(tmp_path: Path) -> None:
-    acting = Acting(control_policy(), version="run/3", number=3)
+    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
     anywhere = {"kind": "states", "within": {0: [-100, None]}}
     async with Watched(tmp_path, acting, rules=[{"check": anywhere}]) as served:
         assert await acts(served) == [403]
@@ -416,7 +416,7 @@ def breaks(deed: Deed) -> str | None:
 
 
 async def test_an_action_rule_that_fails_stops_the_action_and_blames_no_arm(tmp_path: Path) -> None:
-    acting = Acting(control_policy(), version="run/3", number=3)
+    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
     own = {"check": {"kind": "custom_action", "entry_point": f"{__name__}:breaks"}, "then": "quarantine"}
     async with Watched(tmp_path, acting, rules=[own]) as served:
         assert await acts(served) == [403]

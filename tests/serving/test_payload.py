@@ -2,6 +2,7 @@
 
 import random
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import func, select
 
 from loomrl.safety.redaction import NoRedactor, PatternRedactor, Redaction
-from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
-from loomrl.serving.durable import Store, open_recorder
+from loomrl.serving.call import ChatMessage, ChatRequest, Drawing, ToolCall, ToolSpec
+from loomrl.serving.durable import StoreRecorder, open_recorder
+from loomrl.serving.recording.naming import Naming
 from loomrl.serving.recording.payload import decode, encode, private
-from loomrl.serving.recording.record import Call, Kept, SpokenChoice, kept
+from loomrl.serving.recording.record import CallToRecord, RecordedCall, SpokenChoice, make_recorded
+from loomrl.store import LoomDB
+from loomrl.store.erasures import delete_judgements, erase
+from loomrl.store.sessions import placeholders
 from tests.serving.scripted import Desk, Script, ask, decoded, encoded, reply, user
 
 SECRETS = ["ghp_" + "aB3" * 12, "AKIAIOSFODNN7EXAMPLE", "ada.lovelace@example.org", "sk-proj-" + "xY9" * 10]
@@ -35,17 +41,19 @@ PLACES = ["user", "system", "tool", "answer", "arguments", "said arguments", "de
           "stop", "prompt", "id"]  # fmt: skip
 
 
-def call_with(place: str, text: str) -> Call:
+def call_with(place: str, text: str) -> CallToRecord:
     """A call with a text in one place; its ids are those of everything in it."""
 
     def at(name: str, other: str = "-") -> str:
         return text if place == name else other
 
-    arguments = [Said(role="assistant", calls=(ToolCall(id="1", name="f", arguments=_json(at("said arguments"))),))]
-    messages = (Said(role="system", text=at("system")), user(at("user")), *arguments)
-    messages += (Said(role="tool", text=at("tool"), answers=at("id")),)
-    tool = Tool(name=at("name"), description=at("description"), parameters={"x": {"default": at("parameters")}})
-    asked = Ask(model="m", messages=messages, tools=(tool,), drawing=Drawing(stop=(at("stop"),)), user="u")
+    arguments = [
+        ChatMessage(role="assistant", calls=(ToolCall(id="1", name="f", arguments=_json(at("said arguments"))),))
+    ]
+    messages = (ChatMessage(role="system", text=at("system")), user(at("user")), *arguments)
+    messages += (ChatMessage(role="tool", text=at("tool"), answers=at("id")),)
+    tool = ToolSpec(name=at("name"), description=at("description"), parameters={"x": {"default": at("parameters")}})
+    asked = ChatRequest(model="m", messages=messages, tools=(tool,), drawing=Drawing(stop=(at("stop"),)), user="u")
     if place == "prompt":
         asked = replace(asked, messages=(), prompt=text)
     opened = np.array(encoded(text if place not in ("answer", "arguments") else "hello"), np.int32)
@@ -60,7 +68,7 @@ def call_with(place: str, text: str) -> Call:
         calls=(ToolCall(id="2", name="f", arguments=_json(at("arguments"))),),
         finish="stop",
     )
-    return Call(
+    return CallToRecord(
         id="c", session="s", endpoint="e", arm="stable", version="v", parent="", dialect="d", ask=asked,
         choices=(choice,), key="k", started_at=0.0, finished_at=1.0,
     )  # fmt: skip
@@ -72,7 +80,7 @@ def _json(text: str) -> str:
     return json.dumps({"x": text})
 
 
-def readable(call: Kept) -> str:
+def readable(call: RecordedCall) -> str:
     """All text that ids on record decode to."""
     return "".join(
         decoded(ids) for at in range(len(call.columns)) for ids in (call.opened_T(at), call.columns[at].ids_T)
@@ -83,7 +91,7 @@ def readable(call: Kept) -> str:
 @settings(max_examples=200)
 def test_a_secret_is_not_in_what_is_stored(place: str, plant: tuple[str, str]) -> None:
     text, secret = plant
-    payload, columns = encode(private(kept(call_with(place, text), None), Redaction(PatternRedactor())))
+    payload, columns = encode(private(make_recorded(call_with(place, text), None), Redaction(PatternRedactor())))
     everything = payload + (columns or b"")
     for coding in ("utf-8", "utf-16-le", "utf-32-le"):
         assert secret.encode(coding) not in everything
@@ -94,7 +102,7 @@ def test_a_secret_is_not_in_what_is_stored(place: str, plant: tuple[str, str]) -
 @given(st.sampled_from(PLACES), TEXTS)
 @settings(max_examples=100)
 def test_what_has_no_secret_is_stored_as_it_is(place: str, text: str) -> None:
-    before = kept(call_with(place, text), None)
+    before = make_recorded(call_with(place, text), None)
     if PatternRedactor().redact(text).kinds:
         return
     after = decode(*encode(private(before, Redaction(PatternRedactor()))))
@@ -104,7 +112,7 @@ def test_what_has_no_secret_is_stored_as_it_is(place: str, text: str) -> None:
 
 
 def test_text_that_is_no_unicode_is_stored_all_the_same() -> None:
-    before = kept(call_with("user", "half \ud800 surrogate"), None)
+    before = make_recorded(call_with("user", "half \ud800 surrogate"), None)
     after = decode(*encode(private(before, Redaction(NoRedactor()))))
     assert after.record.messages[1].text == "half \ufffd surrogate"
 
@@ -116,8 +124,8 @@ def test_tokens_that_nobody_can_look_into_are_not_stored(change: dict[str, Any])
         call = replace(call, choices=(replace(call.choices[0], **change),))
     else:
         call = replace(call, ask=replace(call.ask, messages=(), **change))
-    assert private(kept(call, None), Redaction(PatternRedactor())).lost
-    assert not private(kept(call, None), Redaction(NoRedactor())).lost
+    assert private(make_recorded(call, None), Redaction(PatternRedactor())).lost
+    assert not private(make_recorded(call, None), Redaction(NoRedactor())).lost
 
 
 # -- in a running session ---------------------------------------------------------------------------------------------
@@ -165,7 +173,7 @@ async def test_after_a_restart_such_a_thread_begins_anew(sqlite_url: str) -> Non
 
 async def test_a_call_whose_parent_is_gone_has_no_tokens(sqlite_url: str) -> None:
     """Its new ids alone would be learnt without what came before them."""
-    store: Store = open_recorder(sqlite_url)
+    store: StoreRecorder = open_recorder(sqlite_url)
     desk = Desk(store, Script(random.Random(0)))
     call = await desk.call("s", ask(user("a")))
     await store.keep(replace(call, id="orphan", parent="never/0"))
@@ -213,3 +221,63 @@ async def test_a_secret_that_is_said_over_two_messages_leaves_text_and_tokens(
     for half in halves:
         assert half not in str(made)
         assert half.encode() not in raw
+
+
+ADA, BOB, KEY = "ada@example.org", "bob@example.org", "sk-proj-abcdefghijklmnopqrstuvwxyz012345"
+
+
+def naming(store: LoomDB, secret: bytes = b"of the service") -> Naming:
+    return Naming(store, PatternRedactor(), secret=secret)
+
+
+def saying(text: str) -> Callable[[Redaction], str]:
+    return lambda redaction: redaction.text(text)
+
+
+def count(store: LoomDB) -> int:
+    with store.read() as connection:
+        return connection.execute(select(func.count()).select_from(placeholders)).scalar_one()
+
+
+def test_a_value_has_one_number_in_a_session_whichever_gateway_meets_it(store: LoomDB) -> None:
+    one, other = naming(store), naming(store)
+    assert one.redact_for("s", saying(f"{ADA} and {KEY}")) == "<email-1> and <key-1>"
+    assert other.redact_for("s", saying(f"{BOB} to {ADA.upper()}")) == "<email-2> to <email-1>"
+    assert one.redact_for("s", saying(f"{BOB}, {KEY}")) == "<email-2>, <key-1>"
+    assert other.redact_for("another", saying(BOB)) == "<email-1>", "nobody is followed from session to session"
+
+
+def test_drafts_of_one_commit_are_named_together_and_in_their_order(store: LoomDB) -> None:
+    one = naming(store)
+    drafts = [one.draft("s", saying(text)) for text in (BOB, f"{ADA}, {BOB}", "nothing", ADA)]
+    assert one.name_drafts(drafts) == ["<email-1>", "<email-2>, <email-1>", "nothing", "<email-2>"]
+
+
+def test_numbers_begin_behind_those_that_a_text_came_with(store: LoomDB) -> None:
+    assert naming(store).redact_for("s", saying(f"<email-4> knows {ADA}")) == "<email-4> knows <email-5>"
+
+
+def test_what_is_on_record_cannot_be_tried_without_the_secret(store: LoomDB) -> None:
+    naming(store).redact_for("s", saying(ADA))
+    with store.read() as connection:
+        known = {bytes(row.hash) for row in connection.execute(select(placeholders))}
+    assert naming(store, b"a guess").redact_for("s", saying(ADA)) == "<email-2>", "another secret, another value"
+    with store.read() as connection:
+        assert known < {bytes(row.hash) for row in connection.execute(select(placeholders))}
+
+
+def test_a_value_that_one_text_gives_away_has_its_placeholder_in_all(store: LoomDB) -> None:
+    def work(redaction: Redaction) -> list[str]:
+        return [redaction.text(text) for text in ("I entered hunter2-x9", "the password is hunter2-x9")]
+
+    assert naming(store).redact_for("s", work) == ["I entered <password-1>", "the password is <password-1>"]
+
+
+def test_numbers_go_with_the_session_and_those_of_late_feedback_with_the_trajectory(store: LoomDB) -> None:
+    for session in ("forgotten", "too old", "another"):
+        naming(store).redact_for(session, saying(ADA))
+    erase(store, ["forgotten"])
+    assert count(store) == 2
+    with store.write() as connection:
+        delete_judgements(connection, ["too old"])
+    assert count(store) == 1

@@ -18,17 +18,16 @@ from loomrl.bus.stored import StoredBus
 from loomrl.config import HubConfig
 from loomrl.errors import StoreError
 from loomrl.hub.hub import Hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.parquet import from_parquet
 from loomrl.safety.placeholder import MARK
 from loomrl.safety.redaction import PatternRedactor
-from loomrl.serving.archive import Archive, Terms, open_endpoint_hub
-from loomrl.serving.door import Caller
 from loomrl.serving.durable import open_recorder
-from loomrl.serving.feedback.intake import Hubs, Intake
-from loomrl.serving.feedback.told import Place, Told
+from loomrl.serving.feedback.intake import AnswerRef, EndpointHubs, FeedbackEntry, FeedbackIntake
 from loomrl.serving.recording import commit
 from loomrl.serving.recording.naming import Naming
-from loomrl.serving.retention.ageing import DAY_S, Retention
+from loomrl.serving.request import Caller
+from loomrl.serving.retention.sweep import DAY_S, Sweeper, SweepTerms
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.types import Trajectory
@@ -57,10 +56,10 @@ async def record(url: str, every: Sequence[Plant]) -> None:
 
 def judge(db: LoomDB, url: str, every: Sequence[Plant]) -> None:
     """Feedback with a comment."""
-    intake = Intake(db, Hubs(url, ["end"]), naming=Naming(db, PatternRedactor(), secret=SECRET))
+    intake = FeedbackIntake(db, EndpointHubs(url, ["end"]), naming=Naming(db, PatternRedactor(), secret=SECRET))
     for number, plant in enumerate(every):
-        told = Told(
-            place=Place(session=f"s{number}"),
+        told = FeedbackEntry(
+            place=AnswerRef(session=f"s{number}"),
             kind="thumb",
             source="human",
             value=1.0,
@@ -116,7 +115,7 @@ async def test_no_planted_secret_is_left_anywhere(
         judge(db, sqlite_url, every)
         search.look(texts_in(db))
         with open_endpoint_hub(sqlite_url, "end", HubConfig()) as hub:
-            Archive(db, hub, "end", terms=Terms()).sweep(now=time.time())
+            Sweeper(db, hub, "end", terms=SweepTerms()).sweep_sessions(now=time.time())
             served = trajectories(hub)
             search.look(read(served))
             outbox = Outbox(db, sqlite_url, bus)
@@ -125,7 +124,7 @@ async def test_no_planted_secret_is_left_anywhere(
             outbox.close()
             search.look(given.payload for given in bus.browse("RL_TRAJECTORIES", most=count))
             artifacts = tmp_path / "artifacts"
-            aged = Retention(db, hub, "end", artifact_url=str(artifacts)).round(now=time.time() + 40 * DAY_S)
+            aged = Sweeper(db, hub, "end", artifact_url=str(artifacts)).sweep_trajectories(now=time.time() + 40 * DAY_S)
             assert aged.archived == count
             search.look(str(from_parquet(file.read_bytes())).encode() for file in artifacts.rglob("bytes"))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from loomrl.serving.channel.link import Link
+from loomrl.serving.channel.link import ChannelLink
 from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.store import LoomDB
@@ -65,9 +65,9 @@ async def test_changes_are_seen_and_the_dead_are_not_asked(store: LoomDB) -> Non
 async def test_a_new_revision_takes_hold_once_its_policies_are_linked(
     store: LoomDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = Link.open
+    opened = ChannelLink.open
 
-    async def slow(address: str, *, token: str) -> Link:
+    async def slow(address: str, *, token: str) -> ChannelLink:
         await asyncio.sleep(0.3)
         return await opened(address, token=token)
 
@@ -76,7 +76,7 @@ async def test_a_new_revision_takes_hold_once_its_policies_are_linked(
     set_endpoint(store, "e", [stable], at=1.0)
     view = StoredView(store, token="secret")
     await view.start()
-    monkeypatch.setattr(Link, "open", slow)
+    monkeypatch.setattr(ChannelLink, "open", slow)
     two = await replica(store, "b", "run/2")
     set_endpoint(
         store, "e", [replace(stable, share=0.5), Arm(name="new", policy="run/2", share=0.5, role=Role.CANARY)], at=2.0
@@ -91,7 +91,7 @@ async def test_a_new_revision_takes_hold_once_its_policies_are_linked(
 async def test_a_replica_tells_when_its_version_changes() -> None:
     echo = Echo()
     server = ChannelServer(echo, token="secret")
-    link = await Link.open(await server.start(), token="secret")
+    link = await ChannelLink.open(await server.start(), token="secret")
     echo.about = type(echo.about)(kind="language", version="r/2", number=2, context=64)
     server.announce()
     await until(lambda: link.about.version == "r/2")

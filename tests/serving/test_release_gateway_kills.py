@@ -21,11 +21,11 @@ from loomrl.errors import ConfigError
 from loomrl.load import dump
 from loomrl.release.ledger import latest, tell
 from loomrl.release.passage import Phase, Word
-from loomrl.serving.acting import Acting
+from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.deployment import process
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
-from loomrl.serving.split import chosen
+from loomrl.serving.split import choose_arm
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import ENDPOINTS, show_endpoint
 from loomrl.store.observations import read_observations
@@ -112,7 +112,9 @@ async def endpoint(
     opened: dict[str, Mannered] = {}
 
     async def open_policy(source: PolicySource, files: OpenFolder, *rest: object, **more: object) -> ServedPolicy:
-        policy = await asyncio.to_thread(Acting.open, files.path, version=files.version, number=files.number)
+        policy = await asyncio.to_thread(
+            ControlServedPolicy.open, files.path, version=files.version, number=files.number
+        )
         return opened.setdefault(source.version, Mannered(policy, Manner()))
 
     patch.setattr(process, "open_policy", open_policy)
@@ -195,7 +197,7 @@ def assert_observations_are_of_the_assigned_arm(db: LoomDB) -> None:
             arms = revisions[each.revision].arms
             assert each.arm in {arm.name for arm in arms if arm.share > 0}
             if each.unit in people:
-                arm = chosen(ENDPOINT, arms, people[each.unit])
+                arm = choose_arm(ENDPOINT, arms, people[each.unit])
                 assert arm is not None
                 assert arm.name == each.arm
                 seen += 1

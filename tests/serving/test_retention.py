@@ -14,20 +14,18 @@ from loomrl.artifacts import open_artifacts
 from loomrl.bus.open import open_bus
 from loomrl.bus.outbox import Outbox
 from loomrl.canonical import as_uuid
-from loomrl.config import HubConfig, ServingExperiment
+from loomrl.config import HubConfig
 from loomrl.errors import ArtifactError
 from loomrl.hub.codec import encode
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
 from loomrl.parquet import from_parquet, to_parquet
-from loomrl.serving.archive import Archive, Terms
-from loomrl.serving.deployment.station import Station, Steward
-from loomrl.serving.durable import Store, open_recorder
-from loomrl.serving.recording.acts import Acts, NewActs
-from loomrl.serving.retention import ageing, erasure
-from loomrl.serving.retention.ageing import DAY_S, Ages, Retention
+from loomrl.serving.durable import StoreRecorder, open_recorder
+from loomrl.serving.recording.acts import NewActs, RecordedActs
+from loomrl.serving.retention import archive, erasure, sweep
+from loomrl.serving.retention.archive import read_archive
 from loomrl.serving.retention.erasure import finish, forget
-from loomrl.serving.retention.file import read_archive
+from loomrl.serving.retention.sweep import DAY_S, Sweeper, SweepTerms, SweptTrajectories
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import list_files
 from loomrl.store.bus_messages import MESSAGES
@@ -44,7 +42,7 @@ from loomrl.types import Feedback, Steps
 from tests.algorithms.test_served_items import row
 from tests.serving.scripted import Desk, Script, ask, user
 
-AGES = Ages(hot_days=30, archive_days=90)
+TERMS = SweepTerms(idle_s=0.0, days=30, archive_days=90)
 BEGIN = 1_000_000 * DAY_S / 50
 
 
@@ -54,10 +52,10 @@ class House:
     def __init__(self, url: str, folder: Path) -> None:
         self.now, self.url, self.files = BEGIN, url, folder / "artifacts"
         self.db = open_store(url)
-        self.store: Store = open_recorder(url, clock=self.clock)
+        self.store: StoreRecorder = open_recorder(url, clock=self.clock)
         self.hub: Hub = open_hub(beside(url, "endpoint-end"), HubConfig(), clock=self.clock)
         self.desk = Desk(self.store, Script(random.Random(0)))
-        self.retention = Retention(self.db, self.hub, "end", artifact_url=str(self.files), ages=AGES)
+        self.sweeper = Sweeper(self.db, self.hub, "end", artifact_url=str(self.files), terms=TERMS)
 
     def clock(self) -> float:
         return self.now
@@ -79,11 +77,11 @@ class House:
         )
 
     def archive(self) -> None:
-        Archive(self.db, self.hub, "end", terms=Terms(idle_s=0.0)).sweep(now=self.now + 1)
+        self.sweeper.sweep_sessions(now=self.now + 1)
 
-    def later(self, days: float) -> ageing.Aged:
+    def later(self, days: float) -> SweptTrajectories:
         self.now += days * DAY_S
-        return self.retention.round(now=self.now)
+        return self.sweeper.sweep_trajectories(now=self.now)
 
     def in_hub(self) -> set[str]:
         return {one.id for _, one in self.hub.read(limit=1000)}
@@ -131,8 +129,8 @@ async def test_old_trajectories_become_files_that_give_them_back_whole(house: Ho
     house.now += 10 * DAY_S
     await house.talk("young")
     house.archive()
-    assert house.later(19) == ageing.Aged(0, 0)
-    assert house.later(3) == ageing.Aged(1, 0)
+    assert house.later(19) == SweptTrajectories(0, 0)
+    assert house.later(3) == SweptTrajectories(1, 0)
     assert (house.in_hub(), house.in_files()) == ({"young"}, {"old"})
     (back,) = read_archive(house.db, "end")
     assert encode(back) == encode(before)
@@ -167,7 +165,7 @@ async def test_a_days_worth_is_one_file(small: House) -> None:
     counts = []
     for hour in range(29 * 24, 35 * 24, 3):
         small.now = BEGIN + hour * DAY_S / 24
-        counts.append(small.retention.round(now=small.now).archived)
+        counts.append(small.sweeper.sweep_trajectories(now=small.now).archived)
     assert sum(counts) == 12
     assert len(list_files(small.db, "end")) <= 3
 
@@ -178,7 +176,9 @@ async def test_control_steps_come_back_from_files_too(small: House) -> None:
         observations=np.arange(4.0).reshape(1, 4), actions=one_T, logprobs_T=np.zeros(1, np.float32),
         sampled_T=np.zeros(1, np.bool_), versions_T=one_T, lanes_T=one_T, times_T=np.array([BEGIN]),
     )  # fmt: skip
-    new = NewActs(session="s", endpoint="end", key="a", user="ada", acts=Acts(arm="stable", version="v", steps=steps))
+    new = NewActs(
+        session="s", endpoint="end", key="a", user="ada", acts=RecordedActs(arm="stable", version="v", steps=steps)
+    )
     await small.store.keep_acts(new)
     assert people_in(small.db, ["s"]) == {"s": {person_hash("end", "ada")}}
     small.archive()
@@ -195,11 +195,12 @@ async def test_a_round_that_is_cut_off_is_finished_by_a_later_one(
         await small.talk(name)
     small.archive()
     with monkeypatch.context() as patch:
-        patch.setattr(ageing, at, killed)
+        for module in (archive, sweep):
+            patch.setattr(module, at, killed, raising=False)
         with pytest.raises(KeyboardInterrupt):
             small.later(40)
     small.now += 3600
-    small.retention.round(now=small.now)
+    small.sweeper.sweep_trajectories(now=small.now)
     assert (small.in_hub(), small.in_files()) == (set(), {"s", "t"})
     assert [file.state for file in list_files(small.db, "end")] == ["kept"]
     assert len(list(small.files.rglob("bytes"))) == 1
@@ -344,13 +345,14 @@ async def test_a_file_that_was_being_rewritten_loses_nobody_else_and_keeps_nobod
     small.archive()
     small.later(40)
     with monkeypatch.context() as patch:
-        patch.setattr(ageing, at, killed)
+        for module in (archive, sweep):
+            patch.setattr(module, at, killed, raising=False)
         with pytest.raises(KeyboardInterrupt):
             forget(small.db, small.hub, "end", "ada", at=small.now)
     finish(small.db, small.hub, "end", at=small.now)
     assert (small.in_files(), small.bytes_of("her filed words")) == ({"another"}, [])
     small.now += 3600
-    small.retention.round(now=small.now)
+    small.sweeper.sweep_trajectories(now=small.now)
     assert (small.in_files(), small.bytes_of("her filed words")) == ({"another"}, [])
     assert {file.state for file in list_files(small.db, "end")} == {"kept"}
 
@@ -374,18 +376,18 @@ async def test_whoever_stores_something_meanwhile_deletes_it(small: House, monke
     await small.talk("old", "ada", text="her words")
     await small.talk("another")
     small.now += 2 * 3600
-    small.retention.round(now=small.now)
+    small.sweeper.sweep_trajectories(now=small.now)
     small.archive()
-    write = ageing.write_file
+    write = archive.write_file
 
     def later(url: str, trajectories: Any) -> None:
         forget(small.db, small.hub, "end", "ada", at=small.now)
         write(url, trajectories)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ageing, "write_file", later)
+        patch.setattr(archive, "write_file", later)
         small.now += 40 * DAY_S
-        small.retention.round(now=small.now)
+        small.sweeper.sweep_trajectories(now=small.now)
     assert (small.in_hub(), small.in_files(), small.bytes_of("her words")) == (set(), {"another"}, [])
     small.later(1)
     with small.db.read() as connection:
@@ -393,12 +395,7 @@ async def test_whoever_stores_something_meanwhile_deletes_it(small: House, monke
     assert small.in_files() == {"another"}
 
 
-async def test_the_steward_keeps_the_ages_and_finishes_deletions(small: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = {
-        "name": "x", "endpoint": "end", "store_url": small.url, "artifact_url": str(small.files),
-        "arms": [{"what": "run/1"}], "record": {"retention_days": 1, "archive_days": 2},
-    }  # fmt: skip
-    steward = Steward(Station(experiment=ServingExperiment.parse(tree), token="t"))
+async def test_a_round_finishes_deletions_and_keeps_the_ages(small: House, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, person in (("a", "ada"), ("b", "")):
         await small.talk(name, person)
     small.archive()
@@ -406,7 +403,7 @@ async def test_the_steward_keeps_the_ages_and_finishes_deletions(small: House, m
         patch.setattr(erasure, "erase", killed)
         with pytest.raises(KeyboardInterrupt):
             forget(small.db, small.hub, "end", "ada", at=small.now)
-    assert steward.keep_house() == ageing.Aged(archived=1, deleted=1), "of the year 1970, as the clock is the machine's"
+    assert small.later(1000) == SweptTrajectories(archived=1, deleted=1)
     assert (small.in_hub(), open_erasures(small.db, "end")) == (set(), [])
 
 

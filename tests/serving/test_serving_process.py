@@ -10,7 +10,7 @@ import pytest
 from loomrl.config import ServingExperiment
 from loomrl.errors import ConfigError
 from loomrl.load import parse_yaml
-from loomrl.serving.deployment.source import followed_version, source_of
+from loomrl.serving.deployment.source import source_of, version_to_follow
 from loomrl.serving.deployment.station import Station
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Role, delete_endpoint, drain_endpoint, set_endpoint
@@ -137,8 +137,8 @@ def test_best_follows_the_best_version_and_newest_the_last(folder: Path) -> None
     with open_store(f"sqlite:///{folder}/loom.db") as db:
         experiment = start(db, folder)
         record(db, experiment, 2, best=1)
-        assert followed_version("run", "newest", db).id == "run/2"
-        assert followed_version("run", "best", db).id == "run/1"
+        assert version_to_follow("run", "newest", db).id == "run/2"
+        assert version_to_follow("run", "best", db).id == "run/1"
 
 
 @pytest.mark.parametrize(

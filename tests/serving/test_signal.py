@@ -5,13 +5,13 @@ import random
 import numpy as np
 import pytest
 
-from loomrl.serving.call import Ask, Said, ToolCall
+from loomrl.serving.call import ChatMessage, ChatRequest, ToolCall
 from loomrl.serving.feedback.signal import asks_again, corrects, rewrites, signals
-from loomrl.serving.recording.record import Call, Ending, SpokenChoice, kept, spoken
-from loomrl.serving.recording.trajectory import Session
+from loomrl.serving.recording.record import CallToRecord, SessionEnding, SpokenChoice, make_answers, make_recorded
+from loomrl.serving.recording.trajectory import EndedSession
 from loomrl.types import Feedback
 
-IDLE = Ending(at=99.0, cause="idle")
+IDLE = SessionEnding(at=99.0, cause="idle")
 
 
 @pytest.mark.parametrize(
@@ -97,38 +97,38 @@ class Talk:
     """A session that is written down."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self._messages: tuple[Said, ...] = ()
+        self.calls: list[CallToRecord] = []
+        self._messages: tuple[ChatMessage, ...] = ()
 
     def say(
         self, text: str, answer: str, *, finish: str = "stop", role: str = "user", at: float = 0.0, rule: str = ""
     ) -> "Talk":
         nothing, number = np.zeros(0, np.int32), len(self.calls)
-        self._messages = (*self._messages, Said(role=role, text=text))  # type: ignore[arg-type]
+        self._messages = (*self._messages, ChatMessage(role=role, text=text))  # type: ignore[arg-type]
         calls = (ToolCall(id="t", name="look", arguments="{}"),) if finish == "tool_calls" else ()
         choice = SpokenChoice(
             index=0, opened_T=nothing, ids_T=nothing, logprobs_T=nothing.astype(np.float32), versions_T=nothing,
             text=answer, calls=calls, finish=finish, rule=rule, said="[This answer was stopped.]" if rule else "",
         )  # fmt: skip
         self.calls.append(
-            Call(
+            CallToRecord(
                 id=f"c{number}", session="s", endpoint="e", arm="stable", version="v", dialect="chat",
-                parent=f"c{number - 1}/0" if number else "", ask=Ask(model="e", messages=self._messages),
+                parent=f"c{number - 1}/0" if number else "", ask=ChatRequest(model="e", messages=self._messages),
                 choices=(choice,), key="", started_at=at or float(number), finished_at=(at or number) + 0.5,
             )
         )  # fmt: skip
-        self._messages = (*self._messages, Said(role="assistant", text=answer, calls=calls))
+        self._messages = (*self._messages, ChatMessage(role="assistant", text=answer, calls=calls))
         return self
 
-    def signals(self, ending: Ending = IDLE) -> list[Feedback]:
+    def signals(self, ending: SessionEnding = IDLE) -> list[Feedback]:
         named, records = {}, []
         for call in self.calls:
             parent = named.get(call.parent)
-            records.append(record := kept(call, parent))
-            named |= {one.name: one for one in spoken(record, parent)}
-        return signals(Session(id="s", endpoint="e", ending=ending), records)
+            records.append(record := make_recorded(call, parent))
+            named |= {one.name: one for one in make_answers(record, parent)}
+        return signals(EndedSession(id="s", endpoint="e", ending=ending), records)
 
-    def kinds(self, ending: Ending = IDLE) -> list[tuple[str, str]]:
+    def kinds(self, ending: SessionEnding = IDLE) -> list[tuple[str, str]]:
         return [(one.kind, one.call) for one in self.signals(ending)]
 
 
@@ -162,7 +162,7 @@ def test_a_session_that_fell_silent_in_the_middle_was_left() -> None:
     broken = Talk().say(QUESTION, "It is", finish="cancelled")
     assert broken.kinds() == [("left", "c0")]
     assert broken.signals()[0].value == 0.0
-    assert broken.kinds(Ending(at=9.0)) == [], "the caller ended it"
+    assert broken.kinds(SessionEnding(at=9.0)) == [], "the caller ended it"
     middle = Talk().say("Look.", "", finish="tool_calls").say("x", "", role="tool", finish="tool_calls")
     assert middle.kinds() == [("left", "c1")]
 
@@ -172,7 +172,7 @@ def test_an_end_that_is_usual_is_not_taken_for_leaving() -> None:
     assert Talk().say("Extract the date.", "", finish="tool_calls").kinds() == [], "a call as the answer itself"
     habit = Talk().say(QUESTION, "It is", finish="cancelled").say("And of Austria?", "It is", finish="cancelled")
     assert habit.kinds() == [], "whoever always breaks off means nothing by it"
-    assert signals(Session(id="s", endpoint="e", ending=IDLE), []) == []
+    assert signals(EndedSession(id="s", endpoint="e", ending=IDLE), []) == []
 
 
 def test_a_block_of_ours_is_not_the_persons_displeasure() -> None:

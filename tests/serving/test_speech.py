@@ -9,33 +9,45 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loomrl.config import Sampling
-from loomrl.inference.chat import Chat
-from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request, Sight, Unsupported
+from loomrl.config import Sampling, TorchServing
+from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Pieces, Request, Sight, Unsupported
 from loomrl.inference.policy import Voice
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.sealed import seal
-from loomrl.serving.call import Closed, Drawing, Drawn, Event, Gathered, Opened, Said, Tool, ToolCall
-from loomrl.serving.policy import Act, Continuation, Picture
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.speech import Setting, Speech, open_speech
-from loomrl.serving.wording import worded
+from loomrl.serving.call import (
+    ChatMessage,
+    ChoiceClosed,
+    Drawing,
+    Event,
+    Gathered,
+    PromptOpened,
+    TokensDrawn,
+    ToolCall,
+    ToolSpec,
+)
+from loomrl.serving.deployment.opening import open_speech
+from loomrl.serving.deployment.source import OpenFolder, PolicySource
+from loomrl.serving.policy import ActRequest, Continuation, Picture
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.speech import LanguageServedPolicy
+from loomrl.serving.wording import CallReader, read_call, to_messages, write_call
 from loomrl.types import Message
 from tests.inference.sample_models import TEMPLATE, logprobs, tiny_model, tiny_tokenizer
 from tests.inference.sample_pictures import noise, plain_logprobs, seeing_model, seeing_tokenizer
-from tests.serving.scripted_engine import ScriptedEngine
+from tests.serving.scripted import ScriptedEngine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TOKENIZER = tiny_tokenizer()
-CHAT = Chat(TOKENIZER)
+CHAT = ChatTemplate(TOKENIZER)
 CONTEXT = 250
-HELLO = (Said(role="user", text="What is 1 + 1?"),)
-WEATHER = Tool(name="weather", description="Of a place.", parameters={"type": "object"})
-CLOCK = Tool(name="clock")
+HELLO = (ChatMessage(role="user", text="What is 1 + 1?"),)
+WEATHER = ToolSpec(name="weather", description="Of a place.", parameters={"type": "object"})
+CLOCK = ToolSpec(name="clock")
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"place": "Ulm"}}\n</tool_call>'
 
 
@@ -47,9 +59,11 @@ def gathered(events: Sequence[Event], count: int) -> list[Gathered]:
     return choices
 
 
-def scripted(*answers: str, context: int = 4000, chat: Chat = CHAT, seed: int = 0) -> tuple[Speech, ScriptedEngine]:
+def scripted(
+    *answers: str, context: int = 4000, chat: ChatTemplate = CHAT, seed: int = 0
+) -> tuple[LanguageServedPolicy, ScriptedEngine]:
     engine = ScriptedEngine(chat, answers, seed=seed)
-    return Speech(Voice(engine, chat, Sampling(max_tokens=900), context), version="v"), engine
+    return LanguageServedPolicy(Voice(engine, chat, Sampling(max_tokens=900), context), version="v"), engine
 
 
 class Logging(TorchEngine):
@@ -57,10 +71,10 @@ class Logging(TorchEngine):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(tiny_model(), context=CONTEXT, **options)
-        self.log: list[tuple[Request, list[Piece]]] = []
+        self.log: list[tuple[Request, list[CompletionPiece]]] = []
 
     async def stream(self, request: Request) -> Pieces:
-        pieces: list[Piece] = []
+        pieces: list[CompletionPiece] = []
         self.log.append((request, pieces))
         async with aclosing(super().stream(request)) as told:
             async for piece in told:
@@ -68,26 +82,26 @@ class Logging(TorchEngine):
                 yield piece
 
 
-def sampling(max_tokens: int = 12) -> tuple[Speech, Logging]:
+def sampling(max_tokens: int = 12) -> tuple[LanguageServedPolicy, Logging]:
     engine = Logging(slots=4, version=3)
-    return Speech(Voice(engine, CHAT, Sampling(max_tokens=max_tokens), CONTEXT), version="tiny"), engine
+    return LanguageServedPolicy(Voice(engine, CHAT, Sampling(max_tokens=max_tokens), CONTEXT), version="tiny"), engine
 
 
 async def events(answer: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in answer]
 
 
-async def one(speech: Speech, **asked: Any) -> Gathered:
+async def one(speech: LanguageServedPolicy, **asked: Any) -> Gathered:
     """The single choice of a call."""
     told = await events(speech.answer(Continuation(**asked)))
-    assert isinstance(told[0], Opened)
-    assert isinstance(told[-1], Closed)
+    assert isinstance(told[0], PromptOpened)
+    assert isinstance(told[-1], ChoiceClosed)
     (choice,) = gathered(told, 1)
-    assert "".join(event.text for event in told if isinstance(event, Drawn)) == told[-1].text
+    assert "".join(event.text for event in told if isinstance(event, TokensDrawn)) == told[-1].text
     return choice
 
 
-def closed(choice: Gathered) -> Closed:
+def closed(choice: Gathered) -> ChoiceClosed:
     assert choice.closed is not None
     return choice.closed
 
@@ -110,7 +124,7 @@ async def test_what_is_told_is_what_the_engine_sampled() -> None:
         assert set(choice.versions.tolist()) == {3}
         assert np.abs(choice.logprobs - logprobs(tiny_model(), request, choice.ids)).max() < 1e-4
         assert closed(choice).text == CHAT.decode(choice.ids)
-        known, asked = np.concatenate([request.prompt_T, choice.ids]), (Said(role="user", text="And?"),)
+        known, asked = np.concatenate([request.prompt_T, choice.ids]), (ChatMessage(role="user", text="And?"),)
 
 
 async def test_a_known_answer_that_was_cut_is_ended_and_one_that_ended_is_not_ended_twice() -> None:
@@ -118,7 +132,7 @@ async def test_a_known_answer_that_was_cut_is_ended_and_one_that_ended_is_not_en
     for answer, begins in (([70, 71], "<|end|>"), ([70, CHAT.end], "")):
         speech, _ = scripted("yes")
         known = np.array([*first, *answer], np.int32)
-        choice = await one(speech, known_T=known, messages=(Said(role="user", text="y"),))
+        choice = await one(speech, known_T=known, messages=(ChatMessage(role="user", text="y"),))
         assert spelled(choice.opened) == begins + "<|user|>y<|end|><|assistant|>"
 
 
@@ -143,7 +157,7 @@ async def test_new_weights_answer_from_the_next_token_on() -> None:
     versions: list[int] = []
     async with aclosing(speech.answer(Continuation(messages=HELLO, drawing=Drawing(seed=1)))) as told:
         async for event in told:
-            if isinstance(event, Drawn):
+            if isinstance(event, TokensDrawn):
                 versions += event.versions_T.tolist()
                 if len(versions) == 1:
                     await speech.load(seal(tiny_model(seed=1).state_dict(), 4))
@@ -270,7 +284,7 @@ async def test_without_tools_or_with_the_choice_of_none_a_call_is_text() -> None
         ("tool:weather", (WEATHER, CLOCK), '<tool_call>\n{"name": "weather", "arguments":'),
     ],
 )
-async def test_a_required_call_is_begun_in_the_prompt(choice: str, tools: tuple[Tool, ...], forced: str) -> None:
+async def test_a_required_call_is_begun_in_the_prompt(choice: str, tools: tuple[ToolSpec, ...], forced: str) -> None:
     rest = '{"x": 1}}\n</tool_call>'
     if forced.endswith('"'):
         rest = f'weather", "arguments": {rest}'
@@ -297,31 +311,36 @@ async def test_one_call_is_enough_if_they_must_not_be_parallel() -> None:
     assert engine.closed == 1
 
 
-ASSISTANT = Said(role="assistant", text="Let me see.", calls=(ToolCall(id="a", name="clock", arguments='{ "z": "é"}'),))
+ASSISTANT = ChatMessage(
+    role="assistant", text="Let me see.", calls=(ToolCall(id="a", name="clock", arguments='{ "z": "é"}'),)
+)
 
 
 def test_messages_become_the_same_text_each_time() -> None:
     again = replace(ASSISTANT, calls=(ToolCall(id="other", name="clock", arguments='{"z":"\\u00e9"}'),))
-    results = [Said(role="tool", text=text, answers="a") for text in ("noon", "night")]
-    messages = worded([*HELLO, ASSISTANT, *results], tool_role=False)
-    assert messages == worded([*HELLO, again, *results], tool_role=False)
+    results = [ChatMessage(role="tool", text=text, answers="a") for text in ("noon", "night")]
+    messages = to_messages([*HELLO, ASSISTANT, *results], tool_role=False)
+    assert messages == to_messages([*HELLO, again, *results], tool_role=False)
     assert messages[1].content == 'Let me see.\n<tool_call>\n{"name": "clock", "arguments": {"z": "é"}}\n</tool_call>'
     assert messages[2].content == "<tool_response>\nnoon\n</tool_response>\n<tool_response>\nnight\n</tool_response>"
     assert [message.role for message in messages] == ["user", "assistant", "user"]
-    assert [message.role for message in worded([*HELLO, ASSISTANT, *results], tool_role=True)][2:] == ["tool", "tool"]
+    assert [message.role for message in to_messages([*HELLO, ASSISTANT, *results], tool_role=True)][2:] == [
+        "tool",
+        "tool",
+    ]
 
 
 def test_tools_join_the_system_message() -> None:
-    system, _ = worded([Said(role="system", text="Be brief."), *HELLO], [CLOCK], tool_role=True)
+    system, _ = to_messages([ChatMessage(role="system", text="Be brief."), *HELLO], [CLOCK], tool_role=True)
     assert system.content.startswith("Be brief.\n\n# Tools")
-    assert len(worded(HELLO, [CLOCK], tool_role=True)) == 2
+    assert len(to_messages(HELLO, [CLOCK], tool_role=True)) == 2
 
 
 async def test_results_of_tools_are_the_users_where_the_template_knows_no_other_role() -> None:
     refusal = "{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
-    chat = Chat(tiny_tokenizer(TEMPLATE.replace("{{ m.content }}", refusal + "{{ m.content }}")))
+    chat = ChatTemplate(tiny_tokenizer(TEMPLATE.replace("{{ m.content }}", refusal + "{{ m.content }}")))
     speech, engine = scripted("fine", chat=chat)
-    await one(speech, messages=(*HELLO, ASSISTANT, Said(role="tool", text="noon", answers="a")))
+    await one(speech, messages=(*HELLO, ASSISTANT, ChatMessage(role="tool", text="noon", answers="a")))
     assert "<|user|><tool_response>\nnoon\n</tool_response><|end|>" in spelled(engine.asked[0].prompt_T)
 
 
@@ -365,16 +384,16 @@ MODEL, VISION = seeing_model()
 
 
 async def test_pictures_are_seen_where_they_are_and_known_ones_are_not_made_again() -> None:
-    chat = Chat(seeing_tokenizer(), VISION)
+    chat = ChatTemplate(seeing_tokenizer(), VISION)
     engine = TorchEngine(MODEL, slots=2, context=180, vision=VISION)
-    speech = Speech(Voice(engine, chat, Sampling(max_tokens=4), 180))
+    speech = LanguageServedPolicy(Voice(engine, chat, Sampling(max_tokens=4), 180))
     assert speech.about.sees
     known, pictures = np.zeros(0, np.int32), []
     for turn, told in enumerate(((noise(1), noise(2)), (), (noise(3),))):
         asked = Continuation(
             known_T=known,
             pictures=tuple(pictures),
-            messages=(Said(role="user", text="What colour?", images=told),),
+            messages=(ChatMessage(role="user", text="What colour?", images=told),),
             drawing=Drawing(seed=turn),
         )
         (choice,) = gathered(await events(speech.answer(asked)), 1)
@@ -385,24 +404,24 @@ async def test_pictures_are_seen_where_they_are_and_known_ones_are_not_made_agai
             assert known[picture.start : picture.start + len(ids_T)].tolist() == ids_T.tolist()
         sights = tuple(Sight(picture.png, picture.start) for picture in pictures)
         request = Request(known[: -len(choice.ids)], Sampling(), frozenset(), turn, sights)
-        completion = Completion(choice.ids, choice.logprobs, choice.versions, Finish.LENGTH)
+        completion = Completion(choice.ids, choice.logprobs, choice.versions, FinishReason.LENGTH)
         plain_T = plain_logprobs(MODEL, VISION, request, completion)
         assert np.abs(plain_T - choice.logprobs).max() < 1e-4
 
 
 async def test_a_picture_that_is_broken_inside_is_refused() -> None:
-    chat = Chat(seeing_tokenizer(), VISION)
-    speech = Speech(Voice(ScriptedEngine(chat, ["a"]), chat, Sampling(), 180))
+    chat = ChatTemplate(seeing_tokenizer(), VISION)
+    speech = LanguageServedPolicy(Voice(ScriptedEngine(chat, ["a"]), chat, Sampling(), 180))
     broken = noise(1)[:60] + bytes(200)
     with pytest.raises(Refusal, match="cannot be read") as refused:
-        await anext(speech.answer(Continuation(messages=(Said(role="user", images=(broken,)),))))
-    assert (refused.value.cause, refused.value.where) == (Cause.INVALID, "messages")
+        await anext(speech.answer(Continuation(messages=(ChatMessage(role="user", images=(broken,)),))))
+    assert (refused.value.cause, refused.value.where) == (RefusalCause.INVALID, "messages")
 
 
 async def test_pictures_are_refused_by_a_policy_of_text() -> None:
     speech, _ = sampling()
     with pytest.raises(Refusal, match="reads no pictures"):
-        await anext(speech.answer(Continuation(messages=(Said(role="user", images=(noise(1),)),))))
+        await anext(speech.answer(Continuation(messages=(ChatMessage(role="user", images=(noise(1),)),))))
 
 
 # -- refusals -----------------------------------------------------------------------------------------------------
@@ -412,26 +431,30 @@ async def test_pictures_are_refused_by_a_policy_of_text() -> None:
     ("asked", "cause", "message"),
     [
         (
-            {"messages": (Said(role="user", text="What is " * 300),)},
-            Cause.TOO_LONG,
+            {"messages": (ChatMessage(role="user", text="What is " * 300),)},
+            RefusalCause.TOO_LONG,
             "tokens, and the policy's context is 250",
         ),
-        ({"messages": (Said(role="user", text="x" * 10**7),)}, Cause.TOO_LONG, "at least"),
-        ({"prompt": tuple([5] * 250)}, Cause.TOO_LONG, "has 250 tokens"),
-        ({"prompt": ""}, Cause.INVALID, "no tokens"),
-        ({"prompt": (3, 300)}, Cause.INVALID, "token id 300: ids are 0 to 281"),
-        ({"messages": HELLO, "drawing": Drawing(temperature=-1.0)}, Cause.INVALID, "temperature=-1.0"),
-        ({"messages": HELLO, "drawing": Drawing(max_tokens=0)}, Cause.INVALID, "max_tokens=0"),
-        ({"messages": HELLO, "drawing": Drawing(n=0)}, Cause.INVALID, "n=0"),
-        ({"messages": HELLO, "drawing": Drawing(stop=("",))}, Cause.INVALID, "stop string is empty"),
-        ({"messages": HELLO, "drawing": Drawing(logprobs=True, top_logprobs=21)}, Cause.INVALID, "top_logprobs=21"),
-        ({"messages": HELLO, "tool_choice": "required"}, Cause.INVALID, "the tools are none"),
-        ({"messages": HELLO, "tools": (CLOCK,), "tool_choice": "tool:x"}, Cause.INVALID, "the tools are clock"),
-        ({"messages": (Said(role="user", images=(b"no png",)),)}, Cause.INVALID, "begins no PNG"),
+        ({"messages": (ChatMessage(role="user", text="x" * 10**7),)}, RefusalCause.TOO_LONG, "at least"),
+        ({"prompt": tuple([5] * 250)}, RefusalCause.TOO_LONG, "has 250 tokens"),
+        ({"prompt": ""}, RefusalCause.INVALID, "no tokens"),
+        ({"prompt": (3, 300)}, RefusalCause.INVALID, "token id 300: ids are 0 to 281"),
+        ({"messages": HELLO, "drawing": Drawing(temperature=-1.0)}, RefusalCause.INVALID, "temperature=-1.0"),
+        ({"messages": HELLO, "drawing": Drawing(max_tokens=0)}, RefusalCause.INVALID, "max_tokens=0"),
+        ({"messages": HELLO, "drawing": Drawing(n=0)}, RefusalCause.INVALID, "n=0"),
+        ({"messages": HELLO, "drawing": Drawing(stop=("",))}, RefusalCause.INVALID, "stop string is empty"),
+        (
+            {"messages": HELLO, "drawing": Drawing(logprobs=True, top_logprobs=21)},
+            RefusalCause.INVALID,
+            "top_logprobs=21",
+        ),
+        ({"messages": HELLO, "tool_choice": "required"}, RefusalCause.INVALID, "the tools are none"),
+        ({"messages": HELLO, "tools": (CLOCK,), "tool_choice": "tool:x"}, RefusalCause.INVALID, "the tools are clock"),
+        ({"messages": (ChatMessage(role="user", images=(b"no png",)),)}, RefusalCause.INVALID, "begins no PNG"),
     ],
 )
 async def test_what_cannot_be_answered_is_refused_before_the_first_event(
-    asked: dict[str, Any], cause: Cause, message: str
+    asked: dict[str, Any], cause: RefusalCause, message: str
 ) -> None:
     speech, engine = sampling()
     with pytest.raises(Refusal, match=message) as refused:
@@ -446,15 +469,15 @@ async def test_what_an_engine_cannot_do_is_the_callers_error() -> None:
             raise Unsupported("no likeliest tokens")
             yield
 
-    speech = Speech(Voice(Plain(CHAT, ["a"]), CHAT, Sampling(), 100))
+    speech = LanguageServedPolicy(Voice(Plain(CHAT, ["a"]), CHAT, Sampling(), 100))
     with pytest.raises(Refusal, match="no likeliest tokens") as refused:
         await anext(speech.answer(Continuation(messages=HELLO)))
-    assert refused.value.cause is Cause.INVALID
+    assert refused.value.cause is RefusalCause.INVALID
 
 
 async def test_a_long_conversation_is_tokenised_beside_the_others() -> None:
     speech, engine = scripted("fine", context=10**6)
-    long = asyncio.create_task(one(speech, messages=(Said(role="user", text="What is the answer? " * 40_000),)))
+    long = asyncio.create_task(one(speech, messages=(ChatMessage(role="user", text="What is the answer? " * 40_000),)))
     turns = 0
     while not engine.asked:
         await asyncio.sleep(0.001)
@@ -466,15 +489,15 @@ async def test_a_long_conversation_is_tokenised_beside_the_others() -> None:
 
 async def test_messages_that_the_template_refuses_are_named() -> None:
     strict = "{% if messages[0].role != 'user' %}{{ raise_exception('the user begins') }}{% endif %}" + TEMPLATE
-    speech, _ = scripted("a", chat=Chat(tiny_tokenizer(strict)))
+    speech, _ = scripted("a", chat=ChatTemplate(tiny_tokenizer(strict)))
     with pytest.raises(Refusal, match="refuses system, user: the user begins") as refused:
-        await anext(speech.answer(Continuation(messages=(Said(role="system", text="x"), *HELLO))))
-    assert (refused.value.cause, refused.value.where) == (Cause.INVALID, "messages")
+        await anext(speech.answer(Continuation(messages=(ChatMessage(role="system", text="x"), *HELLO))))
+    assert (refused.value.cause, refused.value.where) == (RefusalCause.INVALID, "messages")
 
 
 async def test_a_policy_of_words_does_not_act() -> None:
     with pytest.raises(Refusal, match="answers in words"):
-        await scripted()[0].act(Act(observations=np.zeros(1)))
+        await scripted()[0].act(ActRequest(observations=np.zeros(1)))
 
 
 @pytest.mark.parametrize("choices", [1, 3])
@@ -483,12 +506,12 @@ async def test_an_engine_that_fails_is_unavailable(choices: int) -> None:
 
     async def until_closed() -> None:
         async for event in speech.answer(Continuation(messages=HELLO, drawing=Drawing(n=choices, seed=1))):
-            if isinstance(event, Drawn):
+            if isinstance(event, TokensDrawn):
                 await speech.close()
 
     with pytest.raises(Refusal, match="engine was closed") as refused:
         await until_closed()
-    assert refused.value.cause is Cause.UNAVAILABLE
+    assert refused.value.cause is RefusalCause.UNAVAILABLE
 
 
 # -- ending early -------------------------------------------------------------------------------------------------
@@ -499,7 +522,7 @@ async def test_closing_or_cancelling_ends_the_sampling(choices: int) -> None:
     speech, engine = sampling(max_tokens=200)
     asked = Continuation(messages=HELLO, drawing=Drawing(n=choices, seed=3))
     async with aclosing(speech.answer(asked)) as told:
-        while not isinstance(await anext(told), Drawn):
+        while not isinstance(await anext(told), TokensDrawn):
             pass
 
     async def drain() -> None:
@@ -544,9 +567,123 @@ async def test_other_work_goes_on_beside_many_streams() -> None:
 async def test_a_folder_is_opened(tmp_path: Any) -> None:
     tiny_model().save_pretrained(tmp_path / "tiny")
     TOKENIZER.save_pretrained(tmp_path / "tiny")
-    speech = open_speech(tmp_path / "tiny", Setting(slots=2, device="cpu", context=9999), number=4)
+    source = PolicySource(key="tiny", kind="language", version="tiny", folder=str(tmp_path / "tiny"), context=9999)
+    speech = await open_speech(source, OpenFolder(tmp_path / "tiny", "tiny", 4), TorchServing(slots=2))
     about = speech.about
     assert (about.kind, about.version, about.number, about.context, about.sees) == ("language", "tiny", 4, 256, False)
     choice = await one(speech, messages=HELLO, drawing=Drawing(max_tokens=5, seed=1))
     assert set(choice.versions.tolist()) == {4}
     await speech.close()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+ARGUMENTS = st.dictionaries(st.text(), JSON | st.just("</tool_call>"), max_size=3)
+CALLS = st.builds(
+    lambda name, arguments: ToolCall(id="", name=name, arguments=json.dumps(arguments)),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5),
+    ARGUMENTS,
+)
+SCRAPS = st.sampled_from(
+    ["<tool_call>", "</tool_call>", "<tool", "_call>", "{", '"', "}", "\\", " ", "\n", '{"name": "f"}', "é", "word"]
+)
+TEXTS = st.lists(SCRAPS | CALLS.map(write_call) | st.text(max_size=4), max_size=9).map("".join)
+
+
+def read(text: str, cuts: list[int] | None = None) -> tuple[str, list[tuple[str, str]]]:
+    """The text shown and the calls, for a text that comes in pieces."""
+    reader, shown, start = CallReader(), "", 0
+    for cut in [*sorted(cuts or []), len(text)]:
+        shown += reader.add(text[start : max(start, cut)])
+        start = max(start, cut)
+    shown += reader.end()
+    return shown, [(call.name, call.arguments) for call in reader.calls]
+
+
+@given(TEXTS, st.lists(st.integers(0, 200), max_size=12))
+@example('<tool_call>"</tool_call><tool_call>{"name": "f"}</tool_call>', [3, 20])
+def test_any_cut_of_the_text_gives_the_same_result(text: str, cuts: list[int]) -> None:
+    assert read(text, [min(cut, len(text)) for cut in cuts]) == read(text) == read(text, list(range(len(text))))
+
+
+@given(st.text(alphabet="ab <\n", max_size=10), st.lists(CALLS, min_size=1, max_size=3), st.text("xy\n ", max_size=5))
+def test_calls_that_were_written_are_read_and_their_text_is_never_shown(
+    before: str, calls: list[ToolCall], after: str
+) -> None:
+    shown, found = read(before + "\n".join(map(write_call, calls)) + after)
+    assert [(name, json.loads(arguments)) for name, arguments in found] == [
+        (call.name, json.loads(call.arguments)) for call in calls
+    ]
+    assert shown.strip() == (before.rstrip() + after.rstrip()).strip() or shown == before.rstrip() + after
+    assert "name" not in shown
+
+
+@given(TEXTS)
+def test_text_without_an_opening_tag_is_shown_as_it_is(text: str) -> None:
+    plain = text.replace("<tool_call>", "")
+    if "<tool_call>" not in plain:
+        assert read(plain) == (plain, [])
+
+
+@given(TEXTS)
+def test_shown_text_only_grows_and_no_character_is_lost_without_calls(text: str) -> None:
+    shown, calls = read(text)
+    if not calls:
+        assert shown == text
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        "{'name': 'f'}",
+        '{"name": "f", "arguments": [1]}',
+        '{"name": "", "arguments": {}}',
+        '{"name": 3}',
+        '{"name": "f", "arguments": {}, "extra": 1}',
+        '{"name": "f", "arguments": {"x": NaN}}',
+        '{"name": "f", "arguments": {"x": 1e999}}',
+        '{"name": "\\ud800", "arguments": {}}',
+        '["f"]',
+        "",
+        "[" * 100_000,
+        '{"name": "f", "arguments": {"x": ' + "9" * 5000 + "}}",
+    ],
+)
+def test_a_malformed_call_stays_in_the_text(malformed: str) -> None:
+    text = f"Look:\n<tool_call>{malformed}</tool_call> so."
+    assert read(text) == (text, [])
+
+
+def test_a_whole_call_counts_though_the_answer_ended_before_its_tag_did() -> None:
+    for ending in ("", "\n", "</tool_", "\n</tool_call"):
+        shown, calls = read('Wait.\n<tool_call>\n{"name": "f", "arguments": {"x": 1}}' + ending)
+        assert (shown, calls) == ("Wait.", [("f", '{"x": 1}')])
+    assert read('<tool_call>{"name": "f", "argu')[1] == []
+
+
+def test_a_good_call_after_a_malformed_one_is_read() -> None:
+    good = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    for bad in ("<tool_call>oops</tool_call>", "<tool_call>", '<tool_call>{"name": "f</tool_call>'):
+        assert read(bad + good) == (bad, [("f", "{}")])
+
+
+def test_a_closing_tag_inside_an_argument_does_not_end_the_call() -> None:
+    call = ToolCall(id="", name="write", arguments=json.dumps({"text": 'a </tool_call> "b" <tool_call>'}))
+    assert read(write_call(call)) == ("", [(call.name, call.arguments)])
+
+
+def test_line_breaks_inside_of_strings_are_forgiven_and_ids_differ() -> None:
+    text = '{"name": "f", "arguments": {"x": "a\nb"}}'
+    assert read_call(text).arguments == '{"x": "a\\nb"}'
+    assert read_call(text).id != read_call(text).id
+    assert read_call(text).id.startswith("call_")
+
+
+def test_text_is_shown_before_the_call_that_follows_it_is_whole() -> None:
+    reader = CallReader()
+    assert reader.add("I look it up. <tool_") == "I look it up."
+    assert reader.add('call>{"name"') == ""
+    assert reader.add(': "f"}</tool_call>\nDone') == ("\nDone")

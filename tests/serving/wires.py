@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loomrl.serving.call import Said, ToolCall
-from loomrl.serving.dialect import DIALECTS
+from loomrl.serving.asgi import DIALECTS
+from loomrl.serving.call import ChatMessage, ToolCall
 from loomrl.serving.dialect.dialect import Dialect
 
 Body = dict[str, Any]
@@ -188,7 +188,7 @@ WIRES = {
 }
 
 
-def as_said(heard: Heard) -> Said:
+def as_said(heard: Heard) -> ChatMessage:
     """An answer as the message that a later call repeats."""
     calls = tuple(ToolCall(id=id, name=name, arguments=arguments) for id, name, arguments in heard[1])
-    return Said(role="assistant", text=heard[0], calls=calls)
+    return ChatMessage(role="assistant", text=heard[0], calls=calls)

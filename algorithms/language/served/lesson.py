@@ -12,13 +12,13 @@ from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.served.item import Answer, Item
 from loomrl.config import DPO, KTO
-from loomrl.inference.chat import Chat, Transcript, pictures_of
+from loomrl.inference.chat import ChatTemplate, Transcript, pictures_of
 from loomrl.inference.model import open_tokenizer
 from loomrl.inference.vision import open_vision
 from loomrl.types import Trajectory, Turn
 
 
-def sample_answer(attempt: Trajectory, call: str, chat: Chat) -> Sample | None:
+def sample_answer(attempt: Trajectory, call: str, chat: ChatTemplate) -> Sample | None:
     """The thread of a call up to its answer, which alone is learnt; without a call the first thread with all answers.
 
     None if the trajectory has no such call.
@@ -30,7 +30,7 @@ def sample_answer(attempt: Trajectory, call: str, chat: Chat) -> Sample | None:
     return encode_thread(turns, chat, learns=lambda number: at is None or number == at)
 
 
-def sample_correction(attempt: Trajectory, call: str, text: str, chat: Chat) -> tuple[Sample, Sample] | None:
+def sample_correction(attempt: Trajectory, call: str, text: str, chat: ChatTemplate) -> tuple[Sample, Sample] | None:
     """A text in the place of an answer, and the answer: the last one of the first thread, if no call is named."""
     found = _find(attempt, call)
     if found is None:
@@ -44,7 +44,7 @@ def sample_correction(attempt: Trajectory, call: str, text: str, chat: Chat) -> 
     return None if better is None or worse is None else (better, worse)
 
 
-def sample_threads(attempt: Trajectory, chat: Chat) -> list[Sample]:
+def sample_threads(attempt: Trajectory, chat: ChatTemplate) -> list[Sample]:
     """Every thread with all answers, but for those that a monitor's rule stopped."""
     about = attempt.extra.get("session", {})
     stopped = about.get("stopped", {})
@@ -58,7 +58,7 @@ def sample_threads(attempt: Trajectory, chat: Chat) -> list[Sample]:
 
 
 def encode_thread(
-    turns: Sequence[Turn], chat: Chat, *, learns: Callable[[int], bool], anew: int | None = None
+    turns: Sequence[Turn], chat: ChatTemplate, *, learns: Callable[[int], bool], anew: int | None = None
 ) -> Sample | None:
     """A thread as one sample, of which the answers of these turns are learnt; None if that is nothing.
 
@@ -74,9 +74,9 @@ def encode_thread(
             first = int(np.flatnonzero(turn.tokens.mask_T)[0]) if turn.tokens.mask_T.any() else len(turn.tokens)
             asked_T = turn.tokens.ids_T[:first]
             said_T = turn.tokens.ids_T[first:]
-            transcript.sampled(asked_T)
+            transcript.append_sampled(asked_T)
             said_T = chat.encode(turn.action) if number == anew else said_T
-        transcript.sampled(said_T)
+        transcript.append_sampled(said_T)
         masks += [np.zeros(len(asked_T), np.bool_), np.full(len(said_T), learns(number))]
     ids_T = transcript.ids
     mask_T = np.concatenate([np.zeros(0, np.bool_), *masks])
@@ -179,7 +179,9 @@ class Teacher:
         return self._resolved.algorithm.model.context
 
     @cached_property
-    def _chat(self) -> Chat:
+    def _chat(self) -> ChatTemplate:
         origin = self._resolved.origin
         trusts = self._resolved.model.trust_remote_code
-        return Chat(open_tokenizer(origin, trust_remote_code=trusts), open_vision(origin, trust_remote_code=trusts))
+        return ChatTemplate(
+            open_tokenizer(origin, trust_remote_code=trusts), open_vision(origin, trust_remote_code=trusts)
+        )

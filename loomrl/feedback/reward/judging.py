@@ -17,7 +17,7 @@ from loomrl.feedback.reward.inspection import Inspection
 from loomrl.feedback.reward.pipeline import Case, Pipeline, Trails, case_of
 from loomrl.feedback.reward.watch import Alarm, Watch
 from loomrl.hub.hub import Hub
-from loomrl.serving.archive import open_endpoint_hub
+from loomrl.hub.open import open_endpoint_hub
 from loomrl.store import LoomDB
 from loomrl.store.erasures import erased
 from loomrl.store.feedback import FEEDBACK, feedback_of

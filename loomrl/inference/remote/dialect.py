@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import Finish, Request
+from loomrl.inference.engine import FinishReason, Request
 from loomrl.picture import to_url
 from loomrl.types import Message
 
@@ -16,11 +16,11 @@ TOP = 5
 """Number of likeliest tokens in a probe's answer."""
 BOTTOM = -9000.0
 """Servers write −9999 for minus infinity and for not-a-number."""
-REASONS = {"stop": Finish.STOP, "length": Finish.LENGTH, "abort": None}
+REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": None}
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class VersionSpan:
     """Tokens from `start` to `end` of an answer, with the label of the weights that sampled them."""
 
     label: str
@@ -29,19 +29,19 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class ServerPiece:
     """Tokens that a server sampled in one go: a completion, or its beginning if `finish` is None."""
 
     ids_T: NDArray[np.int32]
     logprobs_T: NDArray[np.float32]
-    spans: tuple[Span, ...]
+    spans: tuple[VersionSpan, ...]
     """Empty if the server does not report the weights of each token."""
-    finish: Finish | None
+    finish: FinishReason | None
     best: float = 0.0
     """Log-probability of the first position's likeliest token, if requested."""
 
 
-class Dialect(Protocol):
+class ServerDialect(Protocol):
     """One form of requests and answers."""
 
     path: str
@@ -49,11 +49,11 @@ class Dialect(Protocol):
     def body(self, model: str, request: Request, *, max_tokens: int, top: bool = False) -> dict[str, Any]:
         """The request's body; with `top`, it also asks for the likeliest tokens."""
 
-    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+    def read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
         """The sampled tokens; a ConfigError names data that this server does not report."""
 
 
-class Completions:
+class CompletionsApi:
     """OpenAI's `/v1/completions`, with the extensions of vLLM and SGLang for token ids."""
 
     path = "/v1/completions"
@@ -74,7 +74,7 @@ class Completions:
             "return_tokens_as_token_ids": True,
         }
 
-    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+    def read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
         """Ids from `token_ids`, or from tokens written as `token_id:7`."""
         choice = answer["choices"][0]
         told = choice.get("logprobs")
@@ -107,7 +107,7 @@ class VllmTokens:
         }
         return {"model": model, "token_ids": request.prompt_T.tolist(), "sampling_params": sampling}
 
-    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+    def read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
         """Ids, log-probabilities and version spans."""
         choice = answer["choices"][0]
         content = choice["logprobs"]["content"]
@@ -148,14 +148,14 @@ class SglangTokens:
             **extra,
         }
 
-    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+    def read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
         """Ids come with their log-probabilities; versions are spans, or one label if there is only one."""
         told = answer["meta_info"]
         pairs = told.get("output_token_logprobs") or []
         _same_prompt(None, told.get("prompt_tokens"), asked)
         spans = _spans(told.get("weight_versions"))
         if not spans and told.get("weight_version") is not None:
-            spans = (Span(str(told["weight_version"]), 0, len(pairs)),)
+            spans = (VersionSpan(str(told["weight_version"]), 0, len(pairs)),)
         first = (told.get("output_top_logprobs") or [[]])[0] or []
         reason = told["finish_reason"]["type"]
         best = max((one[0] for one in first), default=0.0)
@@ -170,7 +170,7 @@ def as_openai(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": [*pictures, {"type": "text", "text": message.content}]}
 
 
-def read(dialect: Dialect, answer: dict[str, Any], asked: Request) -> Piece:
+def read(dialect: ServerDialect, answer: dict[str, Any], asked: Request) -> ServerPiece:
     """The dialect's reading; a PolicyError shows an answer in the wrong form."""
     try:
         return dialect.read(answer, asked)
@@ -182,7 +182,9 @@ def read(dialect: Dialect, answer: dict[str, Any], asked: Request) -> Piece:
         ) from error
 
 
-def _piece(ids: Sequence[int], logprobs: Sequence[float], spans: tuple[Span, ...], reason: str, best: float) -> Piece:
+def _piece(
+    ids: Sequence[int], logprobs: Sequence[float], spans: tuple[VersionSpan, ...], reason: str, best: float
+) -> ServerPiece:
     ids_T = np.array(ids, np.int64)
     logprobs_T = np.array(logprobs, np.float64)
     if reason not in REASONS:
@@ -191,11 +193,11 @@ def _piece(ids: Sequence[int], logprobs: Sequence[float], spans: tuple[Span, ...
         raise PolicyError(f"the server gave {ids_T.size} token ids and {logprobs_T.size} log-probabilities.")
     if not (np.isfinite(logprobs_T) & (logprobs_T > BOTTOM)).all():
         raise PolicyError("the server's weights gave logits that are not finite.")
-    return Piece(ids_T.astype(np.int32), logprobs_T.astype(np.float32), spans, REASONS[reason], float(best))
+    return ServerPiece(ids_T.astype(np.int32), logprobs_T.astype(np.float32), spans, REASONS[reason], float(best))
 
 
-def _spans(told: Any) -> tuple[Span, ...]:
-    return tuple(Span(str(one["version"]), int(one["start"]), int(one["end"])) for one in told or ())
+def _spans(told: Any) -> tuple[VersionSpan, ...]:
+    return tuple(VersionSpan(str(one["version"]), int(one["start"]), int(one["end"])) for one in told or ())
 
 
 def _id(token: str) -> int:

@@ -1,7 +1,6 @@
 """An engine on a server that takes token ids and returns token ids with log-probabilities."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +14,22 @@ from torch import nn
 from loomrl.config import Sampling
 from loomrl.config.engine import OpenAIEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import Completion, Finish, Pieces, Request, Unsupported
-from loomrl.inference.engine import Piece as Whole
+from loomrl.inference.engine import (
+    Completion,
+    CompletionPiece,
+    FinishReason,
+    Pieces,
+    Request,
+    RequestTally,
+    Statistics,
+    Unsupported,
+    check_ids,
+    check_prompt,
+)
 from loomrl.inference.model import config_of, skeleton_of
-from loomrl.inference.remote.dialect import Completions, Dialect, Piece, SglangTokens, VllmTokens, read
-from loomrl.inference.remote.server import Server, run_apart
+from loomrl.inference.remote.dialect import CompletionsApi, ServerDialect, ServerPiece, SglangTokens, VllmTokens, read
+from loomrl.inference.remote.server import ServerClient, run_apart
 from loomrl.inference.remote.weights import Routes, ServerWeights, SglangRoutes, VllmRoutes, nearby, version_of
-from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vision import check_sights
 from loomrl.inference.weights.copy import check_weights
 from loomrl.inference.weights.sealed import Sealed
@@ -72,16 +80,15 @@ class OpenAIEngine:
         self._config = origin / "config.json"
         self._shape = config_of(origin, trust_remote_code=trust_remote_code)
         self._trusts = trust_remote_code
-        self._server = Server(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)
-        self._dialect, routes = _spoken(choice, self._server)
+        self._server = ServerClient(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)
+        self._dialect, routes = _choose_dialect(choice, self._server)
         self._weights = None if routes is None else self._weights_by(routes)
         self._vocabulary = int(self._shape.get_text_config().vocab_size)
         self._version = 0
         self._broken: str | None = None
         self._closed = False
         self._open: set[asyncio.Task[Completion]] = set()
-        self._counted = Statistics()
-        self._busy_since = 0.0
+        self._tally = RequestTally()
         self._reported = run_apart(self._meet())
 
     @property
@@ -91,18 +98,18 @@ class OpenAIEngine:
 
     @property
     def statistics(self) -> Statistics:
-        """The counts so far. Busy means that a request is open; servers do not report their number of steps."""
-        now_s = time.perf_counter() - self._busy_since if self._open else 0.0
-        return replace(self._counted, busy_s=self._counted.busy_s + now_s)
+        """The counts so far."""
+        return self._tally.statistics
 
     async def generate(self, request: Request) -> Completion:
         """The completion of one request; a PolicyError if the prompt leaves no room in the context."""
         self._check(request)
         task = asyncio.ensure_future(self._complete(request))
-        self._begin(task)
-        task.add_done_callback(self._end)
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
         try:
-            return await task
+            with self._tally.open(request):
+                return await task
         except asyncio.CancelledError:
             mine = asyncio.current_task()
             if self._closed and mine is not None and not mine.cancelling():
@@ -114,7 +121,7 @@ class OpenAIEngine:
         if request.top:
             raise Unsupported(f"top={request.top}: an engine on a server reports no likeliest tokens. Ask for none.")
         done = await self.generate(request)
-        yield Whole(done.ids_T, done.logprobs_T, done.versions_T, done.finish)
+        yield CompletionPiece(done.ids_T, done.logprobs_T, done.versions_T, done.finish)
 
     async def load(self, sealed: Sealed) -> None:
         """Sample with these weights from the next token on, also in open requests; caches are discarded.
@@ -183,22 +190,11 @@ class OpenAIEngine:
         piece = self._read(await self._server.post(self._dialect.path, body), asked)
         return float(piece.logprobs_T[0]) if drawn.top_p < 1 else piece.best
 
-    def _read(self, answer: dict[str, Any], asked: Request) -> Piece:
+    def _read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
         try:
             return read(self._dialect, answer, asked)
         except (ConfigError, PolicyError) as error:
             raise type(error)(f"{self._choice.url}: {error}") from None
-
-    def _begin(self, task: asyncio.Task[Completion]) -> None:
-        if not self._open:
-            self._busy_since = time.perf_counter()
-        self._open.add(task)
-
-    def _end(self, task: asyncio.Task[Completion]) -> None:
-        self._open.discard(task)
-        if not self._open:
-            busy_s = self._counted.busy_s + time.perf_counter() - self._busy_since
-            self._counted = replace(self._counted, busy_s=busy_s)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -210,20 +206,12 @@ class OpenAIEngine:
             raise PolicyError(self._broken)
         self._reported.check(request.sampling)
         check_sights(request, None)
-        length = len(request.prompt_T)
-        if not 0 < length < self._context:
-            raise PolicyError(f"a prompt of {length} tokens in context={self._context}: 1 to {self._context - 1} fit.")
-        self._check_ids(request.prompt_T, "prompt ids")
-
-    def _check_ids(self, ids_T: NDArray[np.int32], what: str) -> None:
-        low, high = int(ids_T.min()), int(ids_T.max())
-        if low < 0 or high >= self._vocabulary:
-            raise PolicyError(f"{what} from {low} to {high}: the model's vocabulary has 0 to {self._vocabulary - 1}.")
+        check_prompt(request, context=self._context, vocabulary=self._vocabulary)
 
     async def _complete(self, request: Request) -> Completion:
         """Send requests until the completion is whole; new weights may interrupt it."""
         room = min(request.sampling.max_tokens, self._context - len(request.prompt_T))
-        pieces: list[Piece] = []
+        pieces: list[ServerPiece] = []
         asked = request
         for _ in range(PIECES):
             body = self._dialect.body(self._choice.model, asked, max_tokens=room)
@@ -232,18 +220,14 @@ class OpenAIEngine:
             room -= len(piece.ids_T)
             finish = _finish(piece, request, room)
             if finish is not None:
-                return self._joined(pieces, finish, len(request.prompt_T))
+                return self._join(pieces, finish)
             asked = replace(asked, prompt_T=np.concatenate([asked.prompt_T, piece.ids_T]))
         raise PolicyError(f"{self._choice.url} broke the request off {PIECES} times.")
 
-    def _joined(self, pieces: Sequence[Piece], finish: Finish, prompt: int) -> Completion:
+    def _join(self, pieces: Sequence[ServerPiece], finish: FinishReason) -> Completion:
         ids_T = np.concatenate([piece.ids_T for piece in pieces])
-        self._check_ids(ids_T, "sampled ids")
-        self._counted = replace(
-            self._counted,
-            sampled_tokens=self._counted.sampled_tokens + len(ids_T),
-            prompt_tokens=self._counted.prompt_tokens + prompt,
-        )
+        check_ids(ids_T, self._vocabulary, "sampled ids")
+        self._tally.add(sampled_tokens=len(ids_T))
         return Completion(
             ids_T,
             np.concatenate([piece.logprobs_T for piece in pieces]),
@@ -251,7 +235,7 @@ class OpenAIEngine:
             finish,
         )
 
-    def _versions(self, piece: Piece) -> NDArray[np.int32]:
+    def _versions(self, piece: ServerPiece) -> NDArray[np.int32]:
         """The version of each token as the server reports it; 0 for a server that is never updated."""
         if self._weights is None:
             return np.zeros(len(piece.ids_T), np.int32)
@@ -279,28 +263,28 @@ def open_openai(
     return OpenAIEngine(choice, origin=origin, context=context, trust_remote_code=trust_remote_code)
 
 
-def _spoken(choice: OpenAIEngineConfig, server: Server) -> tuple[Dialect, Routes | None]:
+def _choose_dialect(choice: OpenAIEngineConfig, server: ServerClient) -> tuple[ServerDialect, Routes | None]:
     match choice.updates:
         case "vllm":
             return VllmTokens(), VllmRoutes(server)
         case "sglang":
             return SglangTokens(), SglangRoutes(server)
         case "none":
-            return Completions(), None
+            return CompletionsApi(), None
 
 
-def _finish(piece: Piece, request: Request, room: int) -> Finish | None:
+def _finish(piece: ServerPiece, request: Request, room: int) -> FinishReason | None:
     """The reason why the completion ended, if it did; a PolicyError if the server ended it without one."""
     stopped = bool(len(piece.ids_T)) and int(piece.ids_T[-1]) in request.stop
     if room < 0:
         raise PolicyError(f"the server sampled {-room} tokens more than it was asked for.")
     if piece.finish is None:
-        return Finish.STOP if stopped else Finish.LENGTH if room == 0 else None
-    if piece.finish is Finish.STOP and not stopped:
+        return FinishReason.STOP if stopped else FinishReason.LENGTH if room == 0 else None
+    if piece.finish is FinishReason.STOP and not stopped:
         raise PolicyError("the server ended a completion before any of the stop tokens that it was given.")
-    if piece.finish is Finish.LENGTH and room > 0:
+    if piece.finish is FinishReason.LENGTH and room > 0:
         raise PolicyError(f"the server ended a completion {room} tokens early: has it room for the whole context?")
-    return Finish.STOP if stopped else Finish.LENGTH
+    return FinishReason.STOP if stopped else FinishReason.LENGTH
 
 
 def _no_updates(choice: OpenAIEngineConfig) -> ConfigError:

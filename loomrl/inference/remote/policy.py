@@ -7,14 +7,14 @@ from loomrl.errors import PolicyError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.policy import Action, PolicyFactory
 from loomrl.inference.remote.dialect import as_openai
-from loomrl.inference.remote.server import Server, run_apart
+from loomrl.inference.remote.server import ServerClient, run_apart
 from loomrl.types import Message
 
 
 class ServedSpeaker:
     """Sends the whole conversation and returns the answer."""
 
-    def __init__(self, server: Server, choice: OpenAIPolicy, rng: random.Random) -> None:
+    def __init__(self, server: ServerClient, choice: OpenAIPolicy, rng: random.Random) -> None:
         self._server = server
         self._choice = choice
         self._rng = rng
@@ -45,7 +45,7 @@ def meet(choice: OpenAIPolicy) -> None:
     run_apart(_server(choice).check(choice.model))
 
 
-def served_policies(choice: OpenAIPolicy) -> PolicyFactory:
+def speakers_on_server(choice: OpenAIPolicy) -> PolicyFactory:
     """The factory of speakers for one model on one server."""
     server = _server(choice)
 
@@ -55,5 +55,5 @@ def served_policies(choice: OpenAIPolicy) -> PolicyFactory:
     return speaker
 
 
-def _server(choice: OpenAIPolicy) -> Server:
-    return Server(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)
+def _server(choice: OpenAIPolicy) -> ServerClient:
+    return ServerClient(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)

@@ -18,7 +18,7 @@ LONGEST_PAUSE_S = 8.0
 """Pause before the second try; it doubles with each further try, or lasts as long as the server requests."""
 
 
-class Server:
+class ServerClient:
     """A server with a URL that ends in `/v1`; `root` is the base of its own routes.
 
     Every request opens its own connection, so that the client works from any event loop.
@@ -48,7 +48,9 @@ class Server:
         where = self.root + path
         try:
             async with asyncio.timeout(self.timeout_s):
-                response = await self._tried(httpx.Request(method, where, json=body, params=query or None), tries)
+                response = await self._send_with_retries(
+                    httpx.Request(method, where, json=body, params=query or None), tries
+                )
         except TimeoutError:
             raise PolicyError(f"{where}: no answer within timeout_s={self.timeout_s:g}.") from None
         return self._read(where, response)
@@ -63,7 +65,7 @@ class Server:
             raise ConfigError(f"{self.url}: " + unknown("model", model, known))
         return dict(known[model])
 
-    async def _tried(self, request: httpx.Request, tries: int) -> httpx.Response:
+    async def _send_with_retries(self, request: httpx.Request, tries: int) -> httpx.Response:
         pause_s = PAUSE_S
         for left in reversed(range(tries)):
             try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.remote.server import Server
+from loomrl.inference.remote.server import ServerClient
 from loomrl.inference.weights.sealed import Sealed, stage, unstage
 
 UNLABELLED = "default"
@@ -45,7 +45,7 @@ class VllmRoutes:
 
     needs = "VLLM_SERVER_DEV_MODE=1 vllm serve … --enable-scale-out"
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerClient) -> None:
         self._server = server
 
     async def label(self) -> str:
@@ -72,7 +72,7 @@ class SglangRoutes:
 
     needs = "python -m sglang.launch_server …, of a version whose /model_info has a weight_version"
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerClient) -> None:
         self._server = server
 
     async def label(self) -> str:
@@ -95,7 +95,7 @@ class SglangRoutes:
 class ServerWeights:
     """Gives a server one version after the other. Processes that share the server load each version once."""
 
-    def __init__(self, server: Server, routes: Routes, *, config: Path, staging: Path) -> None:
+    def __init__(self, server: ServerClient, routes: Routes, *, config: Path, staging: Path) -> None:
         self._server = server
         self._routes = routes
         self._config = config
@@ -174,7 +174,7 @@ class ServerWeights:
             yield
 
 
-def _label(server: Server, told: dict[str, Any]) -> str:
+def _label(server: ServerClient, told: dict[str, Any]) -> str:
     if "weight_version" not in told:
         raise PolicyError(f"{server.root} does not report which weights it has.")
     return str(told["weight_version"])
@@ -192,7 +192,7 @@ def version_of(label: str) -> int:
         return 0
     found = LABEL.fullmatch(label)
     if found is None:
-        raise PolicyError(f"the server has weights labelled {label!r}, which nobody here has given it.")
+        raise PolicyError(f"the server has weights labelled {label!r}, which were not given by this machine.")
     return int(found[1])
 
 

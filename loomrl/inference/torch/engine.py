@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Pieces, Request, Sight
+from loomrl.inference.engine import Completion, Pieces, Request, Sight, Statistics, check_prompt
 from loomrl.inference.torch.fused import open_network
-from loomrl.inference.torch.network import Network
-from loomrl.inference.torch.rows import Draw, Feed, Opened, Rows, draw
+from loomrl.inference.torch.network import CachedNetwork
+from loomrl.inference.torch.rows import OpenRequest, RowDraw, Rows, TokenFeed, draw
 from loomrl.inference.vision import Vision, check_sights
 from loomrl.inference.weights.copy import load_weights, read_back
 from loomrl.inference.weights.sealed import Sealed
@@ -25,17 +25,6 @@ step whose tokens are read as they come: they leave, and new requests arrive, th
 """
 FILL_TOKENS = 8192
 """Maximum prompt tokens in one forward pass, padding included; a single longer prompt is allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """An engine's counts since its start."""
-
-    sampled_tokens: int = 0
-    prompt_tokens: int = 0
-    steps: int = 0
-    busy_s: float = 0.0
-    """Seconds spent in steps."""
 
 
 Key = tuple[bytes, tuple[Sight, ...]]
@@ -58,14 +47,14 @@ class TorchEngine:
         vision: Vision | None = None,
     ) -> None:
         self.statistics = Statistics()
-        self._network: Network | None = open_network(model, slots=slots, context=context, vision=vision)
+        self._network: CachedNetwork | None = open_network(model, slots=slots, context=context, vision=vision)
         self._constants = {name: tensor.clone() for name, tensor in self._network.constants().items()}
         self._slots = slots
         self._context = context
         self._version = version
         self._vocabulary = int(model.config.get_text_config().vocab_size)
         self._rows = Rows(slots=slots, context=context)
-        self._waiting: deque[Opened] = deque()
+        self._waiting: deque[OpenRequest] = deque()
         self._stale = False
         self._unsound: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,7 +71,7 @@ class TorchEngine:
 
     async def stream(self, request: Request) -> Pieces:
         """The same completion, each token once it is sampled; closing it frees the row before the next step."""
-        feed = Feed()
+        feed = TokenFeed()
         answer = self._enter(request, feed).answer
         answer.add_done_callback(lambda _: feed.more.set())
         try:
@@ -96,15 +85,15 @@ class TorchEngine:
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # seen, even if the reader went before it came
 
-    def _enter(self, request: Request, feed: Feed | None) -> Opened:
+    def _enter(self, request: Request, feed: TokenFeed | None) -> OpenRequest:
         """Put a request into the queue, and see to it that steps are made."""
         self._check(request)
         self._attach(asyncio.get_running_loop())
-        opened = Opened(request, asyncio.get_running_loop().create_future(), feed)
+        opened = OpenRequest(request, asyncio.get_running_loop().create_future(), feed)
         self._waiting.append(opened)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
-            self._pump.add_done_callback(self._stopped)
+            self._pump.add_done_callback(self._on_stop)
         return opened
 
     async def load(self, sealed: Sealed) -> None:
@@ -141,7 +130,7 @@ class TorchEngine:
         self._fail("the engine was closed")
         self._network = None
 
-    def _open_network(self) -> Network:
+    def _open_network(self) -> CachedNetwork:
         if self._network is None:
             raise PolicyError("the engine is closed: open another one.")
         return self._network
@@ -150,14 +139,7 @@ class TorchEngine:
         self._open_network()
         if self._unsound is not None:
             raise PolicyError(self._unsound)
-        length = len(request.prompt_T)
-        if not 0 < length < self._context:
-            raise PolicyError(f"a prompt of {length} tokens in context={self._context}: 1 to {self._context - 1} fit.")
-        low, high = int(request.prompt_T.min()), int(request.prompt_T.max())
-        if low < 0 or high >= self._vocabulary:
-            raise PolicyError(
-                f"prompt ids from {low} to {high}: the model's vocabulary has 0 to {self._vocabulary - 1}."
-            )
+        check_prompt(request, context=self._context, vocabulary=self._vocabulary)
         check_sights(request, self._open_network().vision)
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -173,17 +155,17 @@ class TorchEngine:
     async def _run(self) -> None:
         """Step while there is work; no request is left without an answer."""
         while self._waiting or self._rows.opened:
-            is_new = self._guarded_step()
+            is_new = self._step_safely()
             is_read = any(opened.feed is not None for opened in self._rows.opened)
             for _ in range(TURNS if is_new or is_read else 1):
                 await asyncio.sleep(0)
 
-    def _stopped(self, pump: asyncio.Task[None]) -> None:
+    def _on_stop(self, pump: asyncio.Task[None]) -> None:
         """Fail open requests if the task was cancelled before its first step, in which case no `finally` would run."""
         if self._pump is pump:
             self._fail("the engine's task was cancelled")
 
-    def _guarded_step(self) -> bool:
+    def _step_safely(self) -> bool:
         try:
             return self._step()
         except Exception as error:  # noqa: BLE001 - the boundary
@@ -254,7 +236,7 @@ class TorchEngine:
         drawn = torch.stack([found.token_N.double(), found.logprob_N.double()]).cpu().numpy()
         entropies_N = found.entropy().cpu().numpy() if self._rows.want_entropies else None
         ended = self._rows.append(drawn[0].astype(np.int64), drawn[1], self._version, entropies_N)
-        self._feed(drawn, found)
+        self._hand_out(drawn, found)
         broken = np.flatnonzero(~np.isfinite(drawn[1]))
         for row in broken:
             self._answer(self._rows.opened[row], f"weights of version {self._version} gave logits that are not finite")
@@ -267,7 +249,7 @@ class TorchEngine:
         self._remove(gone)
         return len(gone)
 
-    def _feed(self, drawn_2N: NDArray[np.float64], found: Draw) -> None:
+    def _hand_out(self, drawn_2N: NDArray[np.float64], found: RowDraw) -> None:
         """Hand the tokens of this step to those who read them as they come."""
         fed = [(row, opened) for row, opened in enumerate(self._rows.opened) if opened.feed is not None]
         most = max((opened.request.top for _, opened in fed), default=0)
@@ -290,7 +272,7 @@ class TorchEngine:
         self._rows.opened.clear()
         self._waiting.clear()
 
-    def _answer(self, opened: Opened, cause: str) -> None:
+    def _answer(self, opened: OpenRequest, cause: str) -> None:
         if not opened.answer.done() and not opened.answer.get_loop().is_closed():
             opened.answer.set_exception(PolicyError(f"no completion: {cause}."))
 

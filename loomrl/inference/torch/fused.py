@@ -20,8 +20,8 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Sight
 from loomrl.inference.experts import ExpertHead
-from loomrl.inference.torch.network import FIXED_ROTATIONS, Network
-from loomrl.inference.torch.prefix import NOTHING, Arrangement, Prefix, Prefixes, attend
+from loomrl.inference.torch.network import FIXED_ROTATIONS, CachedNetwork
+from loomrl.inference.torch.prefix import NOTHING, Prefix, PrefixArrangement, Prefixes, attend
 from loomrl.inference.vision import Vision
 
 PREFIX_BYTES = 2**20
@@ -36,7 +36,7 @@ Places = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class FusedLayer:
     """The weights of one layer; those that read the same input are one tensor."""
 
     before_attention: Tensor
@@ -51,7 +51,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StepPlace:
     """The positions of this step's tokens, equal for all layers."""
 
     cos_NUD: Tensor
@@ -59,7 +59,7 @@ class Place:
     mask_N11L: Tensor
     slot_X: Tensor
     """The index of each row's heads among all slots' heads' positions."""
-    prefixes: Arrangement
+    prefixes: PrefixArrangement
 
 
 def is_fusible(model: PreTrainedModel) -> bool:
@@ -72,7 +72,7 @@ def is_fusible(model: PreTrainedModel) -> bool:
     return plain and usual and config.rope_parameters["rope_type"] in FIXED_ROTATIONS
 
 
-class FusedNetwork(Network):
+class FusedNetwork(CachedNetwork):
     """A Llama, Mistral, Qwen2 or Qwen3. The model's own weights become views of the merged tensors, without copies."""
 
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
@@ -187,15 +187,15 @@ class FusedNetwork(Network):
         sin_1CD = torch.cat([-sin_1CD[..., :half], sin_1CD[..., half:]], -1)
         return cos_1CD[0, :, None], sin_1CD[0, :, None]
 
-    def _place(self, position_N: Tensor, length: int) -> Place:
+    def _place(self, position_N: Tensor, length: int) -> StepPlace:
         rotated = self._queries + self._heads
-        prefixes = self._prefixes.arranged(len(position_N))
+        prefixes = self._prefixes.arrange(len(position_N))
         column_N = position_N
         if prefixes.spans:
             column_N = position_N - prefixes.base_N
             length = int(column_N.max()) + 1
         head_X = torch.arange(len(position_N) * self._heads, device=position_N.device)
-        return Place(
+        return StepPlace(
             self._cos_C1D[position_N].expand(-1, rotated, -1).contiguous(),
             self._sin_C1D[position_N].expand(-1, rotated, -1).contiguous(),
             self._mask(column_N[:, None], length),
@@ -203,7 +203,7 @@ class FusedNetwork(Network):
             prefixes,
         )
 
-    def _project(self, layer: Layer, x_NW: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, layer: FusedLayer, x_NW: Tensor, place: StepPlace) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, normalised if the model does so, and rotated; values."""
         joint = linear(self._norm(x_NW, layer.before_attention), layer.qkv, layer.qkv_bias)
         q_NAD, k_NHD, v_NHD = joint.view(len(x_NW), -1, self._width).split(
@@ -215,7 +215,7 @@ class FusedNetwork(Network):
         u_NUD = torch.addcmul(u_NUD * place.cos_NUD, u_NUD.roll(self._width // 2, -1), place.sin_NUD)
         return u_NUD[:, : self._queries], u_NUD[:, self._queries :], v_NHD
 
-    def _attend(self, q_NAD: Tensor, layer: int, place: Place) -> Tensor:
+    def _attend(self, q_NAD: Tensor, layer: int, place: StepPlace) -> Tensor:
         """The attention output of each query over its row. Two small matrix products are faster than the CPU's own
         kernel.
         """
@@ -238,7 +238,7 @@ class FusedNetwork(Network):
         if not place.prefixes.spans:
             return torch.bmm(score_XGL.softmax(-1), value_XLD).view(count, self._queries, self._width)
         before = place.prefixes.attend((q_XGD * self._scale).view(count, self._heads, shared, self._width), layer)
-        return attend(score_XGL, value_XLD).joined(before).view(count, self._queries, self._width)
+        return attend(score_XGL, value_XLD).join(before).view(count, self._queries, self._width)
 
     def _bytes(self, length: int) -> int:
         """The size of a layer's keys and values."""
@@ -254,31 +254,31 @@ def _add(x_NW: Tensor, y: Tensor, layer: nn.Linear) -> Tensor:
     return torch.addmm(x_NW, y, layer.weight.t())
 
 
-def _merge(layer: Any) -> Layer:
+def _merge(layer: Any) -> FusedLayer:
     attention = layer.self_attn
     mlp = layer.mlp
     biased = attention.q_proj.bias is not None
     parts = [attention.q_proj, attention.k_proj, attention.v_proj]
     normed = isinstance(layer, Qwen3DecoderLayer)
-    return Layer(
+    return FusedLayer(
         layer.input_layernorm.weight,
-        _joined([part.weight for part in parts]),
-        _joined([part.bias for part in parts]) if biased else None,
+        _join([part.weight for part in parts]),
+        _join([part.bias for part in parts]) if biased else None,
         attention.q_norm.weight if normed else None,
         attention.k_norm.weight if normed else None,
-        _kept(attention.o_proj),
+        _lay_out(attention.o_proj),
         layer.post_attention_layernorm.weight,
-        _joined([mlp.gate_proj.weight, mlp.up_proj.weight]),
-        _kept(mlp.down_proj),
+        _join([mlp.gate_proj.weight, mlp.up_proj.weight]),
+        _lay_out(mlp.down_proj),
     )
 
 
-def _kept(layer: nn.Linear) -> nn.Linear:
-    _joined([layer.weight])
+def _lay_out(layer: nn.Linear) -> nn.Linear:
+    _join([layer.weight])
     return layer
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
+def _join(parts: Sequence[Tensor]) -> Tensor:
     """One tensor of which the parameters become views: copying into them updates it.
 
     Weights are kept with the inputs first: products of few rows with them are up to a third faster.
@@ -295,19 +295,19 @@ TOLERANCE = {torch.float32: 1e-3}
 COARSE = 0.05
 
 
-def open_network(model: PreTrainedModel, *, slots: int, context: int, vision: Vision | None = None) -> Network:
+def open_network(model: PreTrainedModel, *, slots: int, context: int, vision: Vision | None = None) -> CachedNetwork:
     """A network for a model; a ConfigError if its cached steps differ from the model's own forward pass."""
     if is_fusible(model):
-        network: Network = FusedNetwork(model, slots=slots, context=context)
+        network: CachedNetwork = FusedNetwork(model, slots=slots, context=context)
     else:
-        network = Network(model, slots=slots, context=context, vision=vision)
+        network = CachedNetwork(model, slots=slots, context=context, vision=vision)
     if slots > 1 and context > 6:
         _prove(network)
     return network
 
 
 @torch.inference_mode()
-def _prove(network: Network) -> None:
+def _prove(network: CachedNetwork) -> None:
     """Compare two sequences of different length, read as the engine reads them and in one pass each."""
     model = network.model
     vocabulary = int(model.config.get_text_config().vocab_size)

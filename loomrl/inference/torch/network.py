@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicS
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Sight
 from loomrl.inference.torch.prefix import Prefix
-from loomrl.inference.vision import Vision, embedded
+from loomrl.inference.vision import Vision, embed_with_pictures
 
 
 class KeyValues:
@@ -132,7 +132,7 @@ FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 NO_PREFIX: Mapping[int, Prefix] = MappingProxyType({})
 
 
-class Network:
+class CachedNetwork:
     """Any causal language model of Hugging Face, through its own `forward`."""
 
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int, vision: Vision | None = None) -> None:
@@ -236,7 +236,7 @@ class Network:
         column_M = np.concatenate([place for found in columns for place in found])
         places = (torch.from_numpy(row_M).to(ids_PT.device), torch.from_numpy(column_M).to(ids_PT.device))
         seen = [self.vision.seen(sight.picture) for one in sights for sight in one]
-        return {"inputs_embeds": embedded(self.model, ids_PT, places, seen)}
+        return {"inputs_embeds": embed_with_pictures(self.model, ids_PT, places, seen)}
 
     def _mask(self, position_BT: Tensor, length: int) -> Tensor:
         """An additive mask for [B, 1, T, L] scores: zero up to a token's own position, minus infinity after it."""

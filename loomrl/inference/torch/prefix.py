@@ -52,7 +52,7 @@ class Attended(NamedTuple):
     sum: Tensor
     """The values by their weights."""
 
-    def joined(self, other: "Attended") -> Tensor:
+    def join(self, other: "Attended") -> Tensor:
         """The output of attention to the positions of both."""
         peak = torch.maximum(self.peak, other.peak)
         mine = (self.peak - peak).exp_()
@@ -68,7 +68,7 @@ def attend(score: Tensor, value: Tensor) -> Attended:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arrangement:
+class PrefixArrangement:
     """The prefixes of the first N rows."""
 
     base_N: Tensor
@@ -100,14 +100,14 @@ class Arrangement:
 
 
 class Prefixes:
-    """What each row begins with; those with equal beginnings have the same one.
+    """The prefix of each row; rows with equal beginnings share one.
 
     All are of one version of the weights.
     """
 
     def __init__(self, slots: int) -> None:
         self._of: list[Prefix | None] = [None] * slots
-        self._known: Arrangement | None = None
+        self._known: PrefixArrangement | None = None
 
     def distinct(self) -> int:
         """The number of different beginnings."""
@@ -133,7 +133,7 @@ class Prefixes:
                 found = prefix if np.array_equal(ids_T[: prefix.length], prefix.ids_T) else found
         return found
 
-    def arranged(self, count: int) -> Arrangement:
+    def arrange(self, count: int) -> PrefixArrangement:
         """Those of the first rows; those of later ones are dropped."""
         if self._known is None or len(self._known.base_N) != count:
             self._of[count:] = [None] * (len(self._of) - count)
@@ -141,7 +141,7 @@ class Prefixes:
         return self._known
 
 
-def _arrange(prefixes: Sequence[Prefix | None]) -> Arrangement:
+def _arrange(prefixes: Sequence[Prefix | None]) -> PrefixArrangement:
     rows: dict[Prefix, list[int]] = {}
     for row, prefix in enumerate(prefixes):
         if prefix is not None and prefix.length:
@@ -153,4 +153,4 @@ def _arrange(prefixes: Sequence[Prefix | None]) -> Arrangement:
         first += len(found)
     base_N = torch.tensor([prefix.length if prefix else 0 for prefix in prefixes])
     member_M = torch.tensor([row for found in rows.values() for row in found], dtype=torch.long)
-    return Arrangement(base_N, member_M, member_M.argsort(), spans)
+    return PrefixArrangement(base_N, member_M, member_M.argsort(), spans)

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loomrl.inference.engine import Completion, Finish, Piece, Request, Top
+from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Request, Top
 
 
 @dataclass(slots=True, eq=False)
-class Feed:
-    """Tokens that nobody has taken yet."""
+class TokenFeed:
+    """Tokens that the reader has not taken yet."""
 
     more: asyncio.Event = field(default_factory=asyncio.Event)
     """Set if there are tokens, or the request has ended."""
@@ -36,13 +36,13 @@ class Feed:
             self._top.append(top)
         self.more.set()
 
-    def take(self, finish: Finish | None) -> Piece:
+    def take(self, finish: FinishReason | None) -> CompletionPiece:
         """The tokens since the last call."""
         top = None
         if self._top:
             ids, logprobs = zip(*self._top, strict=True)
             top = Top(np.array(ids, np.int32), np.array(logprobs, np.float32))
-        piece = Piece(
+        piece = CompletionPiece(
             np.array(self._ids, np.int32),
             np.array(self._logprobs, np.float32),
             np.array(self._versions, np.int32),
@@ -73,7 +73,7 @@ def _mix(x_N: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed_N
 
 
-class Draw(NamedTuple):
+class RowDraw(NamedTuple):
     """One token per row and its log-probability in the whole distribution; all log-probabilities, to look up more."""
 
     token_N: Tensor
@@ -81,12 +81,12 @@ class Draw(NamedTuple):
     logp_NV: Tensor
 
     def entropy(self) -> Tensor:
-        """Of each row's whole distribution, in nats."""
+        """The entropy of each row's whole distribution, in nats."""
         entropy_N: Tensor = torch.special.entr(self.logp_NV.exp()).sum(-1)
         return entropy_N
 
 
-def draw(logits_NV: Tensor, temperature_N: Tensor, top_p_N: Tensor | None, uniform_N: Tensor) -> Draw:
+def draw(logits_NV: Tensor, temperature_N: Tensor, top_p_N: Tensor | None, uniform_N: Tensor) -> RowDraw:
     """Draw from each row's distribution.
 
     Temperature 0 takes the likeliest token, with its log-probability at 1. `top_p_N` is None if no row uses top-p.
@@ -101,7 +101,7 @@ def draw(logits_NV: Tensor, temperature_N: Tensor, top_p_N: Tensor | None, unifo
     at_N1 = torch.searchsorted(bound_NV, uniform_N[:, None] * bound_NV[:, -1:], right=True)
     token_N = at_N1[:, 0].clamp_(max=logits_NV.shape[1] - 1)
     token_N = torch.where(greedy_N, logp_NV.argmax(-1), token_N)
-    return Draw(token_N, logp_NV.gather(1, token_N[:, None])[:, 0], logp_NV)
+    return RowDraw(token_N, logp_NV.gather(1, token_N[:, None])[:, 0], logp_NV)
 
 
 def _nucleus(weight_NV: Tensor, top_p_N: Tensor) -> Tensor:
@@ -117,19 +117,19 @@ NOTHING = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Opened:
+class OpenRequest:
     """A request and the future of its answer; `feed` takes its tokens if they are read as they come."""
 
     request: Request
     answer: asyncio.Future[Completion]
-    feed: Feed | None = None
+    feed: TokenFeed | None = None
 
 
 class Rows:
     """Sequences in rows 0 … N-1. The last token of each has not been read by the model yet."""
 
     def __init__(self, *, slots: int, context: int) -> None:
-        self.opened: list[Opened] = []
+        self.opened: list[OpenRequest] = []
         self._ids_SC = np.zeros((slots, context), np.int32)
         self._logprobs_SC = np.zeros((slots, context), np.float32)
         self._versions_SC = np.zeros((slots, context), np.int32)
@@ -145,7 +145,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.opened)
 
-    def add(self, opened: Opened) -> int:
+    def add(self, opened: OpenRequest) -> int:
         """Add a request after the last row; returns its row."""
         row = len(self.opened)
         request = opened.request
@@ -221,7 +221,7 @@ class Rows:
             ids_T,
             self._logprobs_SC[row, span].copy(),
             self._versions_SC[row, span].copy(),
-            Finish.STOP if stopped else Finish.LENGTH,
+            FinishReason.STOP if stopped else FinishReason.LENGTH,
             self._entropies_SC[row, span].copy() if self.opened[row].request.sampling.entropies else None,
         )
 

@@ -15,11 +15,10 @@ import ray
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import LoomError, PolicyError
 from loomrl.files import scratch
-from loomrl.inference.engine import Completion, Piece, Request
+from loomrl.inference.engine import Completion, CompletionPiece, Request, Statistics
 from loomrl.inference.open import Opening
-from loomrl.inference.torch.engine import Statistics
-from loomrl.inference.vllm.engine import STARTING, EngineLost, Staged, VllmEngine
-from loomrl.inference.vllm.latest import Given, latest_weights_name
+from loomrl.inference.vllm.engine import STARTING, EngineLost, StagedWeights, VllmEngine
+from loomrl.inference.vllm.latest import GivenWeights, latest_weights_name
 from loomrl.inference.weights.group import Meeting
 
 T = TypeVar("T")
@@ -47,16 +46,16 @@ class VllmActor:
 
     async def ready(self) -> str | LoomError:
         """Its node, once it can answer; or the error that prevents it."""
-        return await self._answered(self._node)
+        return await self._call_engine(self._node)
 
     async def generate(self, request: Request) -> Completion | LoomError:
         """One completion. An engine that is still starting answers EngineLost."""
         if self._engine is None:
             self._start()
             return EngineLost(STARTING)
-        return await self._answered(lambda engine: engine.generate(request))
+        return await self._call_engine(lambda engine: engine.generate(request))
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece | LoomError, None]:
+    async def stream(self, request: Request) -> AsyncGenerator[CompletionPiece | LoomError, None]:
         """One completion in pieces, or an error at the end of them."""
         if self._engine is None:
             self._start()
@@ -77,7 +76,7 @@ class VllmActor:
         async def ask(engine: VllmEngine) -> list[Completion]:
             return list(await asyncio.gather(*map(engine.probe, requests)))
 
-        return await self._answered(ask)
+        return await self._call_engine(ask)
 
     async def take(self) -> LoomError | None:
         """Sample with the latest weights; completions are held until the weights are admitted."""
@@ -85,7 +84,7 @@ class VllmActor:
         async def take(engine: VllmEngine) -> None:
             await self._take(engine)
 
-        return await self._answered(take)
+        return await self._call_engine(take)
 
     async def member(self) -> tuple[str, int] | LoomError:
         """The name of this process's life, and its number of workers."""
@@ -93,11 +92,11 @@ class VllmActor:
         async def member(engine: VllmEngine) -> tuple[str, int]:
             return self._life, engine.workers
 
-        return await self._answered(member)
+        return await self._call_engine(member)
 
-    async def receive(self, staged: Staged, meeting: Meeting, first: int) -> LoomError | None:
+    async def receive(self, staged: StagedWeights, meeting: Meeting, first: int) -> LoomError | None:
         """Sample with weights received through a group; completions are held until they are admitted."""
-        return await self._answered(lambda engine: engine.receive(staged, meeting, first))
+        return await self._call_engine(lambda engine: engine.receive(staged, meeting, first))
 
     async def admit(self, version: int) -> LoomError | None:
         """Release the held completions."""
@@ -105,11 +104,11 @@ class VllmActor:
         async def admit(engine: VllmEngine) -> None:
             engine.admit(version)
 
-        return await self._answered(admit)
+        return await self._call_engine(admit)
 
     async def reject(self, cause: str) -> LoomError | None:
         """Fail open requests and refuse work until other weights arrive."""
-        return await self._answered(lambda engine: engine.reject(cause))
+        return await self._call_engine(lambda engine: engine.reject(cause))
 
     async def statistics(self) -> tuple[str, Statistics]:
         """The counts of this life, with its name: the next life counts from zero."""
@@ -118,7 +117,7 @@ class VllmActor:
     async def ping(self) -> LoomError | None:
         """An error if waiting for this engine is useless."""
         if self._engine is not None:
-            return await self._answered(lambda engine: engine.ping())
+            return await self._call_engine(lambda engine: engine.ping())
         if time.monotonic() - self._since > self._choice.start_timeout_s:
             return self._dying(EngineLost(f"it did not start within {self._choice.start_timeout_s:g} s"))
         return None
@@ -126,7 +125,7 @@ class VllmActor:
     async def _node(self, engine: VllmEngine) -> str:
         return str(ray.get_runtime_context().get_node_id())
 
-    async def _answered(self, call: Callable[[VllmEngine], Awaitable[T]]) -> T | LoomError:
+    async def _call_engine(self, call: Callable[[VllmEngine], Awaitable[T]]) -> T | LoomError:
         try:
             if self._engine is None:
                 await asyncio.shield(self._start())
@@ -159,11 +158,11 @@ class VllmActor:
             raise
         self._engine = engine
 
-    async def _take(self, engine: VllmEngine) -> Given | None:
+    async def _take(self, engine: VllmEngine) -> GivenWeights | None:
         """The latest weights, loaded into the engine unless they were rejected."""
         latest = ray.get_actor(latest_weights_name(self._fleet))  # not given by handle, which a restart might not find
-        given: Given | None = await latest.given.remote()
-        if given is not None and given.rejected is None and given.staged != engine.applied:
+        given: GivenWeights | None = await latest.newest.remote()
+        if given is not None and given.rejected is None and given.staged != engine.current:
             file = await latest.file.remote(given.staged, await self._node(engine))
             if isinstance(file, PolicyError):
                 raise file

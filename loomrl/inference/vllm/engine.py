@@ -5,11 +5,10 @@ new weights are returned once those are admitted.
 """
 
 import asyncio
-import time
 import uuid
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,21 @@ import numpy as np
 from loomrl.config import Sampling
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request
+from loomrl.inference.engine import (
+    Completion,
+    CompletionPiece,
+    FinishReason,
+    Pieces,
+    Request,
+    RequestTally,
+    Statistics,
+    check_prompt,
+)
 from loomrl.inference.open import Opening
-from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vision import Vision, check_sights, open_vision
 from loomrl.inference.vllm.output import Labels, is_finite, prompt_of, sampling_params, top_of
 from loomrl.inference.vllm.start import cause as said_cause
-from loomrl.inference.vllm.start import refused, start, tail
+from loomrl.inference.vllm.start import start, start_error, tail
 from loomrl.inference.weights.group import Meeting
 from loomrl.inference.weights.sealed import Sealed, stage, staging_folder
 
@@ -42,7 +49,7 @@ class EngineLost(PolicyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedWeights:
     """The staged file of a version; the file's name is its identity."""
 
     version: int
@@ -58,10 +65,9 @@ class VllmEngine:
         self._context = context
         self._log = log
         self._vocabulary = int(llm.model_config.get_vocab_size())
-        self._counted = Statistics()
-        self._open: dict[str, float] = {}
-        self._busy_since = 0.0
-        self._applied = Staged(version, Path())
+        self._tally = RequestTally()
+        self._open: set[str] = set()
+        self._applied = StagedWeights(version, Path())
         self._admitted = version
         self._decided: asyncio.Future[None] | None = None
         self._refused: str | None = None
@@ -69,19 +75,19 @@ class VllmEngine:
         self._closed = False
 
     @classmethod
-    async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path, version: int = 0) -> "VllmEngine":
+    async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path) -> "VllmEngine":
         """An engine with the folder's weights as this version; a ConfigError states why it cannot start."""
         vision = open_vision(opening.origin, trust_remote_code=opening.trust_remote_code)
         llm = await asyncio.to_thread(start, choice, opening, log)
         await llm.collective_rpc("loomrl_prepare")
-        await llm.update_weight_version(str(version))
+        await llm.update_weight_version(str(opening.version))
         try:  # some of what vLLM cannot do shows with the first token only
             await cls(llm, context=opening.context, log=log).probe(FIRST)
         except EngineLost as error:
             llm.shutdown(timeout=CLOSE_S)
-            raise refused(opening, said_cause(log) or str(error), log) from None
+            raise start_error(opening, said_cause(log) or str(error), log) from None
         await llm.collective_rpc("loomrl_remember")
-        return cls(llm, context=opening.context, log=log, version=version, vision=vision)
+        return cls(llm, context=opening.context, log=log, version=opening.version, vision=vision)
 
     @property
     def version(self) -> int:
@@ -90,9 +96,8 @@ class VllmEngine:
 
     @property
     def statistics(self) -> Statistics:
-        """The counts so far. Busy means that a request is open; vLLM does not report its number of steps."""
-        now = time.perf_counter() - self._busy_since if self._open else 0.0
-        return replace(self._counted, busy_s=self._counted.busy_s + now)
+        """The counts so far."""
+        return self._tally.statistics
 
     async def generate(self, request: Request) -> Completion:
         """The completion of one request, once all versions that sampled its tokens are admitted."""
@@ -107,12 +112,10 @@ class VllmEngine:
         if self._refused is not None:
             raise PolicyError(self._refused)
         self._check(request)
-        with self._opened(request) as name:
+        with self._count_open(request) as name:
             async with aclosing(self._pieces(name, request)) as pieces:
                 async for piece in pieces:
-                    self._counted = replace(
-                        self._counted, sampled_tokens=self._counted.sampled_tokens + len(piece.ids_T)
-                    )
+                    self._tally.add(sampled_tokens=len(piece.ids_T))
                     if len(piece.versions_T):
                         await self._hold(int(piece.versions_T[-1]))
                     yield piece
@@ -120,30 +123,23 @@ class VllmEngine:
     async def probe(self, request: Request) -> Completion:
         """The completion, admitted or not: for deciding about admission."""
         self._check(request)
-        with self._opened(request) as name:
+        with self._count_open(request) as name:
             async with aclosing(self._pieces(name, request, whole=True)) as pieces:
                 piece = [piece async for piece in pieces][-1]
-        self._counted = replace(self._counted, sampled_tokens=self._counted.sampled_tokens + len(piece.ids_T))
+        self._tally.add(sampled_tokens=len(piece.ids_T))
         assert piece.finish is not None
         return Completion(piece.ids_T, piece.logprobs_T, piece.versions_T, piece.finish)
 
     @contextmanager
-    def _opened(self, request: Request) -> Iterator[str]:
+    def _count_open(self, request: Request) -> Iterator[str]:
         """Count an open request, under a name of its own."""
         name = uuid.uuid4().hex
-        if not self._open:
-            self._busy_since = time.perf_counter()
-        self._open[name] = time.perf_counter()
+        self._open.add(name)
         try:
-            yield name
+            with self._tally.open(request):
+                yield name
         finally:
-            del self._open[name]
-            busy_s = 0.0 if self._open else time.perf_counter() - self._busy_since
-            self._counted = replace(
-                self._counted,
-                busy_s=self._counted.busy_s + busy_s,
-                prompt_tokens=self._counted.prompt_tokens + len(request.prompt_T),
-            )
+            self._open.discard(name)
 
     async def _hold(self, version: int) -> None:
         """Return once this version is admitted; a PolicyError if it is rejected instead."""
@@ -156,17 +152,17 @@ class VllmEngine:
         """Sample with these weights from the next token on, also in open requests; caches are discarded."""
         file = stage(sealed, staging_folder() / f"loomrl-{uuid.uuid4().hex}.safetensors")
         try:
-            await self.take(Staged(sealed.version, file))
+            await self.take(StagedWeights(sealed.version, file))
         finally:
             file.unlink()
         self.admit(sealed.version)
 
     @property
-    def applied(self) -> Staged:
+    def current(self) -> StagedWeights:
         """The weights it samples with."""
         return self._applied
 
-    async def take(self, staged: Staged, file: Path | None = None) -> None:
+    async def take(self, staged: StagedWeights, file: Path | None = None) -> None:
         """Sample with staged weights, and hold completions until the weights are admitted. `file`: a copy on this
         machine.
 
@@ -182,7 +178,7 @@ class VllmEngine:
             try:
                 await self._call(self._apply(file, staged.version))
             except PolicyError:
-                self._applied = Staged(self._applied.version, Path("half applied"))
+                self._applied = StagedWeights(self._applied.version, Path("half applied"))
                 raise
             if self._decided is None:
                 self._decided = asyncio.get_running_loop().create_future()
@@ -196,13 +192,13 @@ class VllmEngine:
         """Number of processes that hold parts of the model."""
         return int(self._llm.vllm_config.parallel_config.world_size)
 
-    async def receive(self, staged: Staged, meeting: Meeting, first: int) -> None:
+    async def receive(self, staged: StagedWeights, meeting: Meeting, first: int) -> None:
         """`take` for weights that come through a group instead of a file; its workers have the ranks from
         `first` on.
         """
         asked = (str(staged.file), astuple(meeting), first)
         await self._call(self._llm.collective_rpc("loomrl_receive", args=asked))
-        while not all(await self._call(self._llm.collective_rpc("loomrl_arrived"))):  # noqa: ASYNC110 - elsewhere
+        while not all(await self._call(self._llm.collective_rpc("loomrl_is_complete"))):  # noqa: ASYNC110 - elsewhere
             await asyncio.sleep(ARRIVED_S)
         await self.take(staged)
 
@@ -233,7 +229,7 @@ class VllmEngine:
     async def reject(self, cause: str) -> None:
         """Fail open requests, which may have tokens of the current weights, and refuse work until others arrive."""
         self._refused = f"weights of version {self.version} were rejected: {cause}"
-        self._applied = Staged(self._applied.version, Path("rejected"))
+        self._applied = StagedWeights(self._applied.version, Path("rejected"))
         self._end_hold(PolicyError(self._refused))
         await self._call(self._llm.abort(list(self._open)))
 
@@ -259,19 +255,12 @@ class VllmEngine:
             decided.set_result(None)
         else:
             decided.set_exception(error)
-            decided.exception()  # seen, even if nobody waits
+            decided.exception()  # or asyncio complains if no request waits
 
     def _check(self, request: Request) -> None:
         if self._closed:
             raise PolicyError("the engine is closed: open another one.")
-        length = len(request.prompt_T)
-        if not 0 < length < self._context:
-            raise PolicyError(f"a prompt of {length} tokens in context={self._context}: 1 to {self._context - 1} fit.")
-        low, high = int(request.prompt_T.min()), int(request.prompt_T.max())
-        if low < 0 or high >= self._vocabulary:
-            raise PolicyError(
-                f"prompt ids from {low} to {high}: the model's vocabulary has 0 to {self._vocabulary - 1}."
-            )
+        check_prompt(request, context=self._context, vocabulary=self._vocabulary)
         check_sights(request, self._vision)
 
     async def _pieces(self, name: str, request: Request, *, whole: bool = False) -> Pieces:
@@ -282,38 +271,38 @@ class VllmEngine:
             async for found in outputs:
                 yield self._piece(found, labels, request.top)
 
-    def _piece(self, found: Any, labels: Labels, top: int) -> Piece:
+    def _piece(self, found: Any, labels: Labels, top: int) -> CompletionPiece:
         """A piece of vLLM's output; a PolicyError if it is not fit to be one."""
         if self._closed:
             raise PolicyError("no completion: the engine was closed.")
-        if found.finish_reason not in (None, *Finish):
+        if found.finish_reason not in (None, *FinishReason):
             raise PolicyError(self._refused or f"no completion: vLLM ended the request with {found.finish_reason!r}.")
         versions_T = labels.take(found)
         first = found.logprobs.start_indices
         logprobs_T = np.array([found.logprobs.logprobs[start] for start in first], np.float32)
         if not is_finite(logprobs_T):
             raise PolicyError(f"no completion: weights of version {versions_T[-1]} gave logits that are not finite.")
-        return Piece(
+        return CompletionPiece(
             np.array(found.token_ids, np.int32),
             logprobs_T,
             versions_T,
-            None if found.finish_reason is None else Finish(found.finish_reason),
+            None if found.finish_reason is None else FinishReason(found.finish_reason),
             top_of(found.logprobs, top),
         )
 
     async def _outputs(self, prompt: Any, params: Any, name: str) -> AsyncGenerator[Any, None]:
-        with self._translated():
+        with self._translate_errors():
             async with aclosing(self._llm.generate(prompt, params, name)) as outputs:
                 async for output in outputs:
                     yield output.outputs[0]
 
     async def _call(self, waited: Any) -> Any:
         """vLLM's answer; its exceptions become ours."""
-        with self._translated():
+        with self._translate_errors():
             return await waited
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:

@@ -19,19 +19,18 @@ from ray.exceptions import RayActorError, RayError
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, LoomError, PolicyError
-from loomrl.inference.engine import Completion, Request
+from loomrl.inference.engine import Completion, Request, Statistics
 from loomrl.inference.open import Opening
-from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vllm.actor import VllmActor
-from loomrl.inference.vllm.engine import EngineLost, Staged
+from loomrl.inference.vllm.engine import EngineLost, StagedWeights
 from loomrl.inference.vllm.fleet_client import FleetClient, alive_or_killed, engine_name
 from loomrl.inference.vllm.latest import open_latest_weights
 from loomrl.inference.vllm.start import require_vllm
-from loomrl.inference.weights.group import Meeting, Member, host, send
+from loomrl.inference.weights.group import GroupMember, Meeting, host, send
 from loomrl.inference.weights.sealed import Sealed, own_staging_folder, stage
 
 Lives = Sequence[tuple[str, int]]
-"""Of every engine: the name of its life, and its number of workers."""
+"""Every engine's life (a process's name) and number of workers."""
 
 
 class Broadcast:
@@ -44,7 +43,7 @@ class Broadcast:
         self._lives: Lives = ()
         self._built = 0
         self._hosted: tuple[Meeting, Any] | None = None
-        self._member: Member | None = None
+        self._member: GroupMember | None = None
 
     def invite(self, lives: Lives) -> tuple[Meeting, list[int]]:
         """The meeting point of these engines, and the rank of each one's first worker."""
@@ -60,7 +59,7 @@ class Broadcast:
         """Send to all invited members while they receive; a PolicyError if one is missing."""
         assert self._hosted is not None
         if self._member is None:
-            self._member = Member(self._hosted[0], 0, self._device, store=self._hosted[1])
+            self._member = GroupMember(self._hosted[0], 0, self._device, store=self._hosted[1])
         send(self._member, sealed)
 
     def end(self) -> None:
@@ -86,7 +85,7 @@ PATIENCE_S = 2.0
 """Time limit for an engine's answer; beyond it the previous one counts."""
 
 
-def answered(asked: Sequence[Any]) -> list[Any]:
+def collect_answers(asked: Sequence[Any]) -> list[Any]:
     """The answers of the engines that are alive and answer in time."""
     ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE_S) if asked else ([], [])
     answers: list[Any] = []
@@ -115,7 +114,7 @@ class FleetPlan:
     options: Mapping[str, Any]
 
 
-class Fleet:
+class VllmFleet:
     """All engines of a run. One that dies is restarted and takes the newest weights by itself."""
 
     def __init__(self, plan: FleetPlan) -> None:
@@ -124,7 +123,7 @@ class Fleet:
         self._name = f"loomrl-{uuid.uuid4().hex[:12]}"
         self._broadcast = Broadcast(self._name, plan.choice) if plan.choice.transport == "nccl" else None
         self._folder = own_staging_folder(self._name)
-        self._given: Staged | None = None
+        self._given: StagedWeights | None = None
         self._loads = 0
         self._worked: dict[str, Statistics] = {}
         self._latest = open_latest_weights(self._name, plan.choice.transport, asked_by=plan.choice.count)
@@ -160,7 +159,7 @@ class Fleet:
         """
         self._loads += 1
         file = stage(sealed, self._folder / f"{sealed.version}-{self._loads}.safetensors")
-        self._given = Staged(sealed.version, file)
+        self._given = StagedWeights(sealed.version, file)
         ray.get(self._latest.give.remote(self._given))
         if self._broadcast is not None:
             self._send(self._broadcast, self._given, sealed)
@@ -187,7 +186,7 @@ class Fleet:
         ray.get(self._latest.reject.remote(cause))
         self._each("reject", cause)
 
-    def asked(self) -> Callable[[], Statistics]:
+    def request_statistics(self) -> Callable[[], Statistics]:
         """Request the counts of all engines: total tokens, mean busy seconds, with former lives included.
 
         The returned function waits for the answers.
@@ -195,7 +194,7 @@ class Fleet:
         asked = [actor.statistics.remote() for actor in self._actors]
 
         def total() -> Statistics:
-            self._worked |= dict(answered(asked))
+            self._worked |= dict(collect_answers(asked))
             return self._total()
 
         return total
@@ -245,7 +244,7 @@ class Fleet:
         if choice.transport == "shared" and nodes != {ray.get_runtime_context().get_node_id()}:
             raise ConfigError("engine.transport='shared' needs all engines on this machine. Choose auto.")
 
-    def _send(self, broadcast: Broadcast, staged: Staged, sealed: Sealed) -> None:
+    def _send(self, broadcast: Broadcast, staged: StagedWeights, sealed: Sealed) -> None:
         """Send through a group of all engines. If one is lost meanwhile, each loads the latest weights by itself."""
         meeting, ranks = broadcast.invite(self._each("member"))
 
@@ -297,12 +296,12 @@ class Fleet:
 
 def open_fleet(
     choice: VllmEngineConfig, opening: Opening, *, model: Callable[[], Path] | None = None, **options: Any
-) -> Fleet:
+) -> VllmFleet:
     """The engines of the experiment, ready to answer; a ConfigError states what is missing.
 
     `model` finds the model's folder on an engine's machine, if that may differ from this one.
     """
-    return Fleet(FleetPlan(choice, opening, model or partial(Path, opening.origin), options))
+    return VllmFleet(FleetPlan(choice, opening, model or partial(Path, opening.origin), options))
 
 
 def _refuse_impossible(choice: VllmEngineConfig) -> None:

@@ -13,7 +13,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from xxhash import xxh3_64_intdigest
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Piece, Pieces, Request
+from loomrl.inference.engine import Completion, CompletionPiece, Pieces, Request
 from loomrl.inference.vllm.engine import STARTING, EngineLost
 from loomrl.inference.vllm.latest import latest_weights_name
 from loomrl.inference.weights.sealed import Sealed
@@ -189,13 +189,13 @@ async def alive(actor: Any, awaited: Awaitable[Any]) -> Any:
         answer.cancel()
 
 
-async def _next(told: Any) -> Piece | PolicyError:
+async def _next(told: Any) -> CompletionPiece | PolicyError:
     """The next piece of an actor's stream."""
-    piece: Piece | PolicyError = await (await anext(told))
+    piece: CompletionPiece | PolicyError = await (await anext(told))
     return piece
 
 
-def _after(request: Request, piece: Piece) -> Request:
+def _after(request: Request, piece: CompletionPiece) -> Request:
     """The request for the rest of a completion; with the same seed, the same numbers would be drawn again."""
     given = len(piece.ids_T)
     return replace(

@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from loomrl.errors import PolicyError
-from loomrl.inference.vllm.engine import Staged
+from loomrl.inference.vllm.engine import StagedWeights
 from loomrl.inference.weights.nexus_ray import Relay, outpost_on
 from loomrl.inference.weights.sealed import unstage
 
@@ -26,10 +26,10 @@ CLOSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenWeights:
     """A version and its state."""
 
-    staged: Staged
+    staged: StagedWeights
     admitted: bool = False
     rejected: str | None = None
 
@@ -41,15 +41,15 @@ class LatestWeights:
         self._name = name
         self._transport = transport
         self._node = ray.get_runtime_context().get_node_id()
-        self._given: Given | None = None
+        self._given: GivenWeights | None = None
         self._version = 0
         self._relay = Relay(timeout_s=CALL_S)
         self._outposts: dict[str, Any] = {}
         self._locks: defaultdict[str, Lock] = defaultdict(Lock)
 
-    def give(self, staged: Staged) -> None:
+    def give(self, staged: StagedWeights) -> None:
         """Give engines these weights from now on; they hold their completions."""
-        self._given = Given(staged)
+        self._given = GivenWeights(staged)
 
     def admit(self) -> None:
         """Engines need not hold completions any more."""
@@ -62,7 +62,7 @@ class LatestWeights:
         if self._given is not None:
             self._given = replace(self._given, admitted=False, rejected=cause)
 
-    def given(self) -> Given | None:
+    def newest(self) -> GivenWeights | None:
         """None before the first version."""
         return self._given
 
@@ -70,7 +70,7 @@ class LatestWeights:
         """The last admitted version; 0 before the first."""
         return self._version
 
-    def file(self, staged: Staged, node: str) -> Path | PolicyError:
+    def file(self, staged: StagedWeights, node: str) -> Path | PolicyError:
         """The file of this version, which must be the newest, on a node; delivered there if missing."""
         if self._given is None or self._given.staged != staged:
             return PolicyError(f"version {staged.version} is not the newest any more: take that one.")

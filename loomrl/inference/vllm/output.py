@@ -30,12 +30,12 @@ class Labels:
         """The versions of the tokens of the next output."""
         end = self._taken + len(found.token_ids)
         versions_T = np.empty(len(found.token_ids), np.int32)
-        for version, start in self._known(found):
+        for version, start in self._version_starts(found):
             versions_T[max(0, start - self._taken) :] = int(version)
         self._taken = end
         return versions_T
 
-    def _known(self, found: Any) -> list[tuple[str, int]]:
+    def _version_starts(self, found: Any) -> list[tuple[str, int]]:
         """Versions with the index of their first token; the list grows with the request."""
         if found.weight_versions is not None:
             return [(span.version, span.start) for span in found.weight_versions]

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 Named = Iterable[tuple[str, Tensor]]
 
 
-class Reader:
+class WeightReader:
     """Compares a model with weights, after it was opened with known ones and has sampled a token."""
 
     def __init__(self, model: nn.Module, weights: Named) -> None:
@@ -33,9 +33,9 @@ class Reader:
         self._seen: dict[str, int] = {}
         names = {name for name, _ in model.named_parameters()}
         try:
-            found = _compared(model, weights)
+            found = _compare(model, weights)
             self._seen = {name: count for name, count in found.seen.items() if name not in found.wrong}
-        except Exception:  # noqa: BLE001 - of whatever kind, from whichever model's own loader
+        except Exception:  # noqa: BLE001 - loaders are the models' own
             _log.warning("this model's weights cannot be read back; only probes check them", exc_info=True)
         if hidden := sorted(names - self._seen.keys()):
             _log.warning("%d of %d parameters cannot be read back: %s", len(hidden), len(names), ", ".join(hidden[:3]))
@@ -52,7 +52,7 @@ class Reader:
             name for name, kept in self._constants.items() if not torch.equal(kept.to(buffers[name]), buffers[name])
         }
         if self._seen:
-            found = _compared(self._model, weights)
+            found = _compare(self._model, weights)
             wrong |= found.wrong & self._seen.keys()
             wrong |= {name for name, count in self._seen.items() if found.seen[name] < count}
         return sorted(wrong)
@@ -82,8 +82,8 @@ class _Comparing(TorchDispatchMode):
 
 
 @torch.no_grad()
-def _compared(model: Any, weights: Named) -> _Comparing:
-    with _unpacked(model) as differing:
+def _compare(model: Any, weights: Named) -> _Comparing:
+    with _unpack(model) as differing:
         found = _Comparing([*model.named_parameters(), *model.named_buffers()])
         with found:
             model.load_weights(iter(weights))
@@ -92,7 +92,7 @@ def _compared(model: Any, weights: Named) -> _Comparing:
 
 
 @contextmanager
-def _unpacked(model: nn.Module) -> Iterator[set[str]]:
+def _unpack(model: nn.Module) -> Iterator[set[str]]:
     """In this context, on CPUs, weights that exist only in a kernel's packed format are put back as the kernel has
     them.
 

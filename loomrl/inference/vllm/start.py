@@ -60,7 +60,7 @@ def start(choice: VllmEngineConfig, opening: Opening, log: Path) -> Any:
     if choice.gpus and not torch.cuda.is_available():
         raise ConfigError(f"engine.gpus={choice.gpus:g}: this machine has no GPU that torch can use.")
     _set_environment(choice)
-    with written_to(log), _without_compiler(choice):
+    with redirect_output(log), _without_compiler(choice):
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -69,10 +69,10 @@ def start(choice: VllmEngineConfig, opening: Opening, log: Path) -> Any:
             return AsyncLLM.from_engine_args(arguments)
         except Exception as error:
             said = _brief(str(error)) if isinstance(error, ValueError) else cause(log) or str(error)
-            raise refused(opening, said, log) from error
+            raise start_error(opening, said, log) from error
 
 
-def refused(opening: Opening, said: str, log: Path) -> ConfigError:
+def start_error(opening: Opening, said: str, log: Path) -> ConfigError:
     """vLLM's message with a remedy."""
     remedy = next((remedy for sign, remedy in REMEDIES.items() if sign in said), "")
     return ConfigError(f"engine.kind='vllm' and the model in {opening.origin}: {said} {remedy}\n{tail(log)}")
@@ -166,7 +166,7 @@ _ERROR = re.compile(r"(?:^|\s)(\w+(?:\.\w+)*(?:Error|Exception)): (?!.*See root 
 
 
 @contextmanager
-def written_to(log: Path) -> Iterator[None]:
+def redirect_output(log: Path) -> Iterator[None]:
     """In this context, standard output and error of this process, and of long-lived children, go to a file."""
     kept = [os.dup(1), os.dup(2)]
     with log.open("ab") as file:

@@ -28,9 +28,9 @@ from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
 from loomrl.errors import LoomError
 from loomrl.inference.model import skeleton_of
-from loomrl.inference.vllm.reading import Reader
+from loomrl.inference.vllm.reading import WeightReader
 from loomrl.inference.weights.copy import check_weights, not_what_was_sealed
-from loomrl.inference.weights.group import Meeting, Member, receive
+from loomrl.inference.weights.group import GroupMember, Meeting, receive
 from loomrl.inference.weights.sealed import Sealed, unstage
 
 SHARED = "shared"
@@ -63,9 +63,9 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._checked: tuple[str, Sealed] | None = None
-        self._reader: Reader | None = None
+        self._reader: WeightReader | None = None
         self._arriving: tuple[str, Future[Sealed]] | None = None
-        self._member: Member | None = None
+        self._member: GroupMember | None = None
         if OWNER in os.environ:
             _die_with(int(os.environ[OWNER]))
 
@@ -84,7 +84,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
     def remember(self) -> None:
         """Enable reading back; the model still has its folder's weights."""
         loader: Any = get_model_loader(self.vllm_config.load_config)
-        self._reader = Reader(self.model, loader.get_all_weights(self.model_config, self.model))
+        self._reader = WeightReader(self.model, loader.get_all_weights(self.model_config, self.model))
 
     def read_back(self, path: str) -> None:
         """A PolicyError names the tensors for which the kernels' weights differ from the checked ones."""
@@ -106,12 +106,12 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
         def take() -> None:
             try:
                 coming.set_result(receive(self._member_of(meeting, rank)))
-            except BaseException as error:  # noqa: BLE001 - whoever asks for the weights gets it
+            except BaseException as error:  # noqa: BLE001 - raised where the weights are asked for
                 coming.set_exception(error)
 
         threading.Thread(target=take, daemon=True).start()
 
-    def arrived(self) -> bool:
+    def is_complete(self) -> bool:
         """True once everything has arrived or failed."""
         return self._arriving is None or self._arriving[1].done()
 
@@ -146,14 +146,14 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
     def shutdown(self) -> None:
         """Nothing to release."""
 
-    def _member_of(self, meeting: Meeting, rank: int) -> Member:
+    def _member_of(self, meeting: Meeting, rank: int) -> GroupMember:
         """The member of this group; a new group replaces the old one."""
         if self._member is None or self._member.meeting != meeting:
             old = self._member
             self._member = None
             if old is not None:
                 old.leave()
-            self._member = Member(meeting, rank, self.device)
+            self._member = GroupMember(meeting, rank, self.device)
         return self._member
 
     def _skeleton(self) -> Any:
@@ -204,9 +204,9 @@ class WorkerExtension:
         """Start receiving weights through a group, in which this engine's workers have the ranks from `first` on."""
         self.weight_transfer_engine.receive(path, Meeting(*meeting), first + self.rank)
 
-    def loomrl_arrived(self) -> bool:
+    def loomrl_is_complete(self) -> bool:
         """True once there are weights to check."""
-        arrived: bool = self.weight_transfer_engine.arrived()
+        arrived: bool = self.weight_transfer_engine.is_complete()
         return arrived
 
 

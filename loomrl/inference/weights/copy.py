@@ -29,24 +29,26 @@ def check_weights(model: nn.Module, weights: Weights, version: int) -> dict[str,
     cast: dict[str, Tensor] = {}
     for name, given in weights.items():
         if given.shape != own[name].shape:
-            raise _refused(version, f"{name} has shape {tuple(given.shape)}, the model's is {tuple(own[name].shape)}")
+            raise _refusal(version, f"{name} has shape {tuple(given.shape)}, the model's is {tuple(own[name].shape)}")
         if given.is_floating_point() != own[name].is_floating_point():
-            raise _refused(version, f"{name} is {given.dtype}, the model's is {own[name].dtype}")
+            raise _refusal(version, f"{name} is {given.dtype}, the model's is {own[name].dtype}")
         meta = own[name].is_meta
         cast[name] = given.detach() if meta else given.detach().to(own[name])
         if not bool(torch.isfinite(cast[name]).all()):
-            raise _refused(version, f"{name} has values that are not finite in {cast[name].dtype}")
-    for names in _tied(own):
+            raise _refusal(version, f"{name} has values that are not finite in {cast[name].dtype}")
+    for names in _group_shared(own):
         present = [cast[name] for name in names if name in cast]
         if any(not torch.equal(present[0], other) for other in present[1:]):
-            raise _refused(version, f"{' and '.join(names)} are one tensor in the model and differ here")
+            raise _refusal(version, f"{' and '.join(names)} are one tensor in the model and differ here")
     return cast
 
 
 def read_back(model: nn.Module, sealed: Sealed) -> None:
     """A PolicyError names the tensors whose values in the model's memory differ from the sealed ones."""
     own = model.state_dict()
-    wrong = [name for name, given in sealed.weights.items() if checksum(own[name]) != _expected(sealed, name, own)]
+    wrong = [
+        name for name, given in sealed.weights.items() if checksum(own[name]) != _checksum_to_expect(sealed, name, own)
+    ]
     if wrong:
         raise not_what_was_sealed(sealed, wrong)
 
@@ -61,7 +63,7 @@ def not_what_was_sealed(sealed: Sealed, wrong: Sequence[str]) -> PolicyError:
     )
 
 
-def _expected(sealed: Sealed, name: str, own: Mapping[str, Tensor]) -> str:
+def _checksum_to_expect(sealed: Sealed, name: str, own: Mapping[str, Tensor]) -> str:
     """The sealed checksum; for a model of another precision, the checksum of the cast tensor."""
     given = sealed.weights[name]
     kept = own[name]
@@ -70,13 +72,13 @@ def _expected(sealed: Sealed, name: str, own: Mapping[str, Tensor]) -> str:
 
 def _check_names(own: Mapping[str, Tensor], weights: Weights, version: int) -> None:
     for name in weights.keys() - own.keys():
-        raise _refused(version, f"{name!r} is none of the model's {len(own)} weights.{did_you_mean(name, own)}")
-    for names in _tied(own):
+        raise _refusal(version, f"{name!r} is none of the model's {len(own)} weights.{did_you_mean(name, own)}")
+    for names in _group_shared(own):
         if not any(name in weights for name in names):
-            raise _refused(version, f"{names[0]!r} is missing; a version has all of the model's {len(own)} weights")
+            raise _refusal(version, f"{names[0]!r} is missing; a version has all of the model's {len(own)} weights")
 
 
-def _tied(own: Mapping[str, Tensor]) -> list[list[str]]:
+def _group_shared(own: Mapping[str, Tensor]) -> list[list[str]]:
     """Names in groups that share memory; most groups have one."""
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for name, tensor in own.items():
@@ -85,5 +87,5 @@ def _tied(own: Mapping[str, Tensor]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _refused(version: int, cause: str) -> PolicyError:
+def _refusal(version: int, cause: str) -> PolicyError:
     return PolicyError(f"weights of version {version}: {cause}. The engine keeps the weights it has.")

@@ -37,7 +37,7 @@ class Meeting:
     size: int
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class GroupManifest(msgspec.Struct, frozen=True):
     """Each tensor's type and shape by name, in the order in which they follow."""
 
     version: int
@@ -45,7 +45,7 @@ class Manifest(msgspec.Struct, frozen=True):
     checksums: Mapping[str, str]
 
 
-class Member:
+class GroupMember:
     """One process of a group, with the device between which the group copies."""
 
     def __init__(self, meeting: Meeting, rank: int, device: torch.device, *, store: TCPStore | None = None) -> None:
@@ -92,21 +92,21 @@ def host(name: str, size: int, address: str) -> tuple[Meeting, TCPStore]:
     )
 
 
-def send(member: Member, sealed: Sealed) -> None:
+def send(member: GroupMember, sealed: Sealed) -> None:
     """Send sealed weights to all receivers."""
     tensors = {name: (str(one.dtype).removeprefix("torch."), tuple(one.shape)) for name, one in sealed.weights.items()}
-    manifest = msgspec.msgpack.encode(Manifest(sealed.version, tensors, sealed.checksums))
+    manifest = msgspec.msgpack.encode(GroupManifest(sealed.version, tensors, sealed.checksums))
     member.broadcast(torch.tensor([len(manifest)], device=member.device))
     member.broadcast(torch.frombuffer(bytearray(manifest), dtype=torch.uint8).to(member.device))
     for bucket in _buckets([*map(_bytes, sealed.weights.values())]):
         member.broadcast(torch.cat([piece.to(member.device) for piece in bucket]))
 
 
-def receive(member: Member) -> Sealed:
+def receive(member: GroupMember) -> Sealed:
     """The received weights, every tensor verified; a PolicyError names those that differ from the sealed ones."""
     size = int(member.broadcast(torch.zeros(1, dtype=torch.int64, device=member.device)))
     sent = member.broadcast(torch.empty(size, dtype=torch.uint8, device=member.device))
-    manifest = msgspec.msgpack.decode(sent.cpu().numpy().tobytes(), type=Manifest)
+    manifest = msgspec.msgpack.decode(sent.cpu().numpy().tobytes(), type=GroupManifest)
     weights = {name: torch.empty(shape, dtype=getattr(torch, kind)) for name, (kind, shape) in manifest.tensors.items()}
     for bucket in _buckets([*map(_bytes, weights.values())]):
         sizes = [len(piece) for piece in bucket]

@@ -32,7 +32,7 @@ Places = NDArray[np.unsignedinteger[Any]]
 """Numbers as unsigned integers in the same order, with -0 right below 0."""
 
 
-class Kind(StrEnum):
+class DeltaKind(StrEnum):
     """The encoding of a tensor's bytes."""
 
     SAME = "same"
@@ -40,35 +40,35 @@ class Kind(StrEnum):
     WHOLE = "whole"
 
 
-def encode(tensor: Tensor, base: Tensor | None) -> tuple[Kind, bytes]:
+def encode(tensor: Tensor, base: Tensor | None) -> tuple[DeltaKind, bytes]:
     """The fewest bytes from which `decode` restores the tensor, given the base. Without a base, all of it."""
     new = _bits(tensor)
     if base is None or base.dtype != tensor.dtype or base.shape != tensor.shape:
-        return Kind.WHOLE, compressed(_planes(new))
+        return DeltaKind.WHOLE, compress(_planes(new))
     old = _bits(base)
     at = np.flatnonzero(new != old)
     if not len(at):
-        return Kind.SAME, b""
-    delta = _moves(at, _folded(_ordered(new[at]) - _ordered(old[at])))
+        return DeltaKind.SAME, b""
+    delta = _moves(at, _fold(_to_order(new[at]) - _to_order(old[at])))
     if len(delta) < new.nbytes // 2:
-        return Kind.DELTA, delta
-    whole = compressed(_planes(new))
-    return (Kind.DELTA, delta) if len(delta) < len(whole) else (Kind.WHOLE, whole)
+        return DeltaKind.DELTA, delta
+    whole = compress(_planes(new))
+    return (DeltaKind.DELTA, delta) if len(delta) < len(whole) else (DeltaKind.WHOLE, whole)
 
 
-def decode(kind: Kind, data: bytes, like: Tensor, base: Tensor | None) -> Tensor:
+def decode(kind: DeltaKind, data: bytes, like: Tensor, base: Tensor | None) -> Tensor:
     """The tensor of these bytes, with the type and shape of `like`, which may be on "meta"."""
-    if kind is not Kind.WHOLE and (base is None or base.dtype != like.dtype or base.shape != like.shape):
+    if kind is not DeltaKind.WHOLE and (base is None or base.dtype != like.dtype or base.shape != like.shape):
         raise PolicyError(f"a tensor of {like.dtype}, {tuple(like.shape)} came as {kind}, but its base is missing.")
-    if kind is Kind.SAME:
+    if kind is DeltaKind.SAME:
         assert base is not None
         return base
     unsigned = np.dtype(f"u{like.element_size()}")
-    if kind is Kind.WHOLE:
-        raw = decompressed(data, like.nbytes)
+    if kind is DeltaKind.WHOLE:
+        raw = decompress(data, like.nbytes)
         if len(raw) != like.nbytes:
             raise PolicyError(f"a tensor of {like.nbytes} bytes came as {len(raw)}.")
-        bits = _unplaned(raw, unsigned)
+        bits = _join_planes(raw, unsigned)
     else:
         assert base is not None
         bits = _bits(base).copy()
@@ -82,13 +82,13 @@ def _moves(at: NDArray[np.intp], folded: Places) -> bytes:
     far = gaps[gaps >= FAR].astype("<u8")
     near = np.minimum(gaps, FAR).astype(np.uint8)
     counts = np.array([len(at), len(far)], "<u8")
-    return compressed(b"".join([counts.tobytes(), near.tobytes(), far.tobytes(), _planes(folded)]))
+    return compress(b"".join([counts.tobytes(), near.tobytes(), far.tobytes(), _planes(folded)]))
 
 
 def _move(bits: Places, data: bytes) -> None:
     """Apply the moves encoded by `_moves`."""
     size = bits.dtype.itemsize
-    raw = decompressed(data, HEADER_BYTES + len(bits) * (1 + 8 + size))
+    raw = decompress(data, HEADER_BYTES + len(bits) * (1 + 8 + size))
     count, far = map(int, np.frombuffer(raw[:HEADER_BYTES], "<u8"))
     if len(raw) != HEADER_BYTES + count * (1 + size) + 8 * far:
         raise PolicyError(f"a delta of {len(raw)} bytes announces {count} moves, {far} of them far.")
@@ -97,8 +97,8 @@ def _move(bits: Places, data: bytes) -> None:
     at = np.cumsum(gaps + 1) - 1
     if count and at[-1] >= len(bits):
         raise PolicyError(f"a delta moves number {at[-1]} of {len(bits)}.")
-    folded = _unplaned(raw[HEADER_BYTES + count + 8 * far :], bits.dtype)
-    bits[at] = _unordered(_ordered(bits[at]) + _unfolded(folded))
+    folded = _join_planes(raw[HEADER_BYTES + count + 8 * far :], bits.dtype)
+    bits[at] = _from_order(_to_order(bits[at]) + _unfold(folded))
 
 
 def _bits(tensor: Tensor) -> Places:
@@ -106,18 +106,18 @@ def _bits(tensor: Tensor) -> Places:
     return flat.view(torch.uint8).numpy().view(np.dtype(f"u{tensor.element_size()}"))
 
 
-def _ordered(bits: Places) -> Places:
+def _to_order(bits: Places) -> Places:
     """From sign and magnitude to one order: negative numbers are reversed."""
     top = _top(bits.dtype)
     return np.where(bits & top, ~bits, bits | top).astype(bits.dtype, copy=False)
 
 
-def _unordered(places: Places) -> Places:
+def _from_order(places: Places) -> Places:
     top = _top(places.dtype)
     return np.where(places & top, places & ~top, ~places).astype(places.dtype, copy=False)
 
 
-def _folded(distance: Places) -> Places:
+def _fold(distance: Places) -> Places:
     """0, -1, 1, -2, … as 0, 1, 2, 3, …: small numbers for short distances in either direction."""
     zero = distance.dtype.type(0)
     one = distance.dtype.type(1)
@@ -125,7 +125,7 @@ def _folded(distance: Places) -> Places:
     return folded
 
 
-def _unfolded(folded: Places) -> Places:
+def _unfold(folded: Places) -> Places:
     zero = folded.dtype.type(0)
     one = folded.dtype.type(1)
     distance: Places = (folded >> one) ^ np.where(folded & one, ~zero, zero)
@@ -141,17 +141,17 @@ def _planes(numbers: Places) -> bytes:
     return numbers.view(np.uint8).reshape(-1, numbers.dtype.itemsize).T.tobytes()
 
 
-def _unplaned(raw: bytes, dtype: np.dtype[Any]) -> Places:
+def _join_planes(raw: bytes, dtype: np.dtype[Any]) -> Places:
     planes = np.frombuffer(raw, np.uint8).reshape(dtype.itemsize, -1)
     return np.array(planes.T, order="C").reshape(-1).view(dtype)
 
 
-def compressed(raw: bytes) -> bytes:
+def compress(raw: bytes) -> bytes:
     """The compressed bytes."""
     return zstandard.ZstdCompressor(level=LEVEL).compress(raw)
 
 
-def decompressed(data: bytes, most: int) -> bytes:
+def decompress(data: bytes, most: int) -> bytes:
     """The decompressed bytes, if they are no more than `most`."""
     try:
         announced = zstandard.frame_content_size(data)
@@ -175,11 +175,11 @@ class Entry(msgspec.Struct, frozen=True):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    kind: Kind
+    kind: DeltaKind
     size: int
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class ParcelManifest(msgspec.Struct, frozen=True):
     """The content of a parcel: its version, base and chunks."""
 
     version: int
@@ -191,7 +191,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parcel:
+class WeightParcel:
     """One version for receivers with the same base; the manifest goes first, then the requested chunks."""
 
     manifest: bytes
@@ -210,7 +210,7 @@ class Sender:
         self._kept = kept
         self._chunk_bytes = chunk_bytes
         self._held: dict[str, Sealed] = {}
-        self._parcels: dict[str | None, Parcel] = {}
+        self._parcels: dict[str | None, WeightParcel] = {}
 
     def hold(self, sealed: Sealed) -> None:
         """Make this the newest version."""
@@ -220,7 +220,7 @@ class Sender:
         for old in [*self._held][: -self._kept]:
             del self._held[old]
 
-    def parcel(self, holds: str | None) -> Parcel:
+    def parcel(self, holds: str | None) -> WeightParcel:
         """The newest version for a receiver that holds this base; the whole version if the base is not held here any
         more.
         """
@@ -239,7 +239,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self._held: Sealed | None = None
-        self._offered: tuple[bytes, Manifest] | None = None
+        self._offered: tuple[bytes, ParcelManifest] | None = None
         self._chunks: dict[int, bytes] = {}
 
     @property
@@ -280,7 +280,7 @@ class Receiver:
         self._offered = None
         self._chunks = {}
         self._held = None
-        sealed = Sealed(read.version, _unpacked(read, body, base), read.checksums)
+        sealed = Sealed(read.version, _unpack(read, body, base), read.checksums)
         sealed.verify()
         self._held = sealed
         return sealed
@@ -294,7 +294,7 @@ def identity(sealed: Sealed) -> str:
     return hashed.hexdigest()
 
 
-def _parcel(new: Sealed, token: str | None, base: Sealed | None, chunk_bytes: int) -> Parcel:
+def _parcel(new: Sealed, token: str | None, base: Sealed | None, chunk_bytes: int) -> WeightParcel:
     known: Mapping[str, Tensor] = {} if base is None else base.weights
     entries = list[Entry]()
     parts = list[bytes]()
@@ -305,11 +305,11 @@ def _parcel(new: Sealed, token: str | None, base: Sealed | None, chunk_bytes: in
         parts.append(data)
     body = memoryview(b"".join(parts))
     chunks = tuple(body[start : start + chunk_bytes] for start in range(0, len(body), chunk_bytes))
-    manifest = Manifest(new.version, token, tuple(entries), dict(new.checksums), tuple(map(_digest, chunks)))
-    return Parcel(compressed(msgspec.msgpack.encode(manifest)), chunks)
+    manifest = ParcelManifest(new.version, token, tuple(entries), dict(new.checksums), tuple(map(_digest, chunks)))
+    return WeightParcel(compress(msgspec.msgpack.encode(manifest)), chunks)
 
 
-def _unpacked(manifest: Manifest, body: bytes, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _unpack(manifest: ParcelManifest, body: bytes, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
     ends = [0, *accumulate(entry.size for entry in manifest.entries)]
     weights: dict[str, Tensor] = {}
     for entry, (start, end) in zip(manifest.entries, pairwise(ends), strict=True):
@@ -318,9 +318,9 @@ def _unpacked(manifest: Manifest, body: bytes, base: Mapping[str, Tensor]) -> di
     return weights
 
 
-def _read(manifest: bytes) -> Manifest:
+def _read(manifest: bytes) -> ParcelManifest:
     try:
-        return msgspec.msgpack.decode(decompressed(manifest, MANIFEST_BYTES), type=Manifest)
+        return msgspec.msgpack.decode(decompress(manifest, MANIFEST_BYTES), type=ParcelManifest)
     except (msgspec.MsgspecError, PolicyError) as error:
         raise PolicyError(f"a parcel's manifest cannot be read: {error}") from None
 

@@ -12,7 +12,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from loomrl.errors import PolicyError
-from loomrl.inference.weights.nexus import Parcel, Receiver, Sender, identity
+from loomrl.inference.weights.nexus import Receiver, Sender, WeightParcel, identity
 from loomrl.inference.weights.sealed import Sealed, own_staging_folder, stage, sweep_staging
 
 TRIES = 3
@@ -35,7 +35,7 @@ class Outpost:
         """The identity of the version held here."""
         return self._receiver.holds
 
-    def staged(self, version: str) -> str | None:
+    def find_file(self, version: str) -> str | None:
         """The file of this version, if it is already staged."""
         return self._staged[1] if self._staged is not None and self._staged[0] == version else None
 
@@ -103,7 +103,7 @@ class Relay:
 
     def _attempt(self, outpost: Any, sealed: Sealed) -> str:
         """Send everything the outpost lacks, in order, a few chunks ahead of its answers."""
-        there: str | None = self._answer(outpost.staged.remote(identity(sealed)))
+        there: str | None = self._answer(outpost.find_file.remote(identity(sealed)))
         if there is not None:
             return there
         parcel = self._parcel(sealed, self._answer(outpost.holds.remote()))
@@ -118,7 +118,7 @@ class Relay:
         file: str = self._answer(outpost.finish.remote())
         return file
 
-    def _parcel(self, sealed: Sealed, holds: str | None) -> Parcel:
+    def _parcel(self, sealed: Sealed, holds: str | None) -> WeightParcel:
         with self._lock:
             if self._newest != (name := identity(sealed)):
                 self._sender.hold(sealed)
@@ -133,7 +133,7 @@ class Relay:
             self.sent_bytes += size
 
 
-def _lacking(parcel: Parcel, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
+def _lacking(parcel: WeightParcel, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
     """Chunks as arrays, which Ray passes without copying them into a pickle."""
     for index in indices:
         yield index, np.frombuffer(parcel.chunks[index], np.uint8)

@@ -5,28 +5,28 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 
-from loomrl.serving.policy import Act, Acted
+from loomrl.serving.policy import ActRequest, ActResult
 from loomrl.serving.refusal import Refusal
 
-Waiting = list[tuple[Act, asyncio.Future[Acted]]]
+Waiting = list[tuple[ActRequest, asyncio.Future[ActResult]]]
 
 
 class Together:
     """Joins greedy calls whose observations are arrays of one shape; all others run alone."""
 
-    def __init__(self, run: Callable[[Act], Awaitable[Acted]]) -> None:
+    def __init__(self, run: Callable[[ActRequest], Awaitable[ActResult]]) -> None:
         self._run = run
         self._waiting: Waiting = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         """The actions for these observations."""
         if act.explore or act.preferences is not None or not isinstance(act.observations, np.ndarray):
             return await self._run(act)
         if act.states is not None and len(act.states) != len(act.observations):
             return await self._run(act)  # which refuses it
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Acted] = loop.create_future()
+        future: asyncio.Future[ActResult] = loop.create_future()
         self._waiting.append((act, future))
         if len(self._waiting) == 1:
             loop.call_soon(self._begin)
@@ -49,7 +49,7 @@ class Together:
             try:
                 states = [act.states for act, _ in group if act.states is not None]
                 joined = await self._run(
-                    Act(
+                    ActRequest(
                         observations=np.concatenate([act.observations for act, _ in group]),
                         states=np.concatenate(states) if states else None,
                     )
@@ -61,7 +61,7 @@ class Together:
                 return
         await asyncio.gather(*(self._alone(act, future) for act, future in group))
 
-    async def _alone(self, act: Act, future: asyncio.Future[Acted]) -> None:
+    async def _alone(self, act: ActRequest, future: asyncio.Future[ActResult]) -> None:
         try:
             acted = await self._run(act)
         except Exception as error:  # noqa: BLE001 - handed to the caller
@@ -72,11 +72,11 @@ class Together:
             future.set_result(acted)
 
 
-def _share(joined: Acted, group: Waiting) -> None:
+def _share(joined: ActResult, group: Waiting) -> None:
     start = 0
     for act, future in group:
         end = start + len(act.observations)
         if not future.done():
             states = None if joined.states is None else joined.states[start:end]
-            future.set_result(Acted(actions=joined.actions[start:end], version=joined.version, states=states))
+            future.set_result(ActResult(actions=joined.actions[start:end], version=joined.version, states=states))
         start = end

@@ -15,9 +15,9 @@ import numpy as np
 from typing_extensions import override
 
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.call import Closed, Drawn, Opened
-from loomrl.serving.policy import About, Act, Acted, Continuation
-from loomrl.serving.refusal import Cause
+from loomrl.serving.call import ChoiceClosed, PromptOpened, TokensDrawn
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
+from loomrl.serving.refusal import RefusalCause
 
 SILENT_S = 4.0
 """A host that acknowledges nothing for so long is gone: what waits for it goes elsewhere."""
@@ -42,7 +42,7 @@ HELLO_S = 10.0
 _ARRAY = 1
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """The kind of a frame."""
 
     HELLO = 0
@@ -59,10 +59,10 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedFrame:
     """A refusal as a frame."""
 
-    cause: Cause
+    cause: RefusalCause
     message: str
     where: str = ""
     retry_after_s: float | None = None
@@ -83,7 +83,7 @@ def _restore(code: int, data: memoryview) -> Any:
     return np.frombuffer(data, np.dtype(f"<{kind.decode()}"), offset=3 + 4 * axes).reshape(shape).copy()
 
 
-def _checked(kind: Any, value: Any) -> Any:
+def _check_array(kind: Any, value: Any) -> Any:
     dtype = kind.__args__[1].__args__[0]
     if not isinstance(value, np.ndarray) or value.dtype != dtype:
         raise ValueError(f"an array of {np.dtype(dtype)} is needed")
@@ -92,25 +92,29 @@ def _checked(kind: Any, value: Any) -> Any:
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_convert)
 _DECODERS = {
-    kind: msgspec.msgpack.Decoder(form, ext_hook=_restore, dec_hook=_checked)
+    kind: msgspec.msgpack.Decoder(form, ext_hook=_restore, dec_hook=_check_array)
     for kind, form in {
-        Kind.HELLO: str,
-        Kind.ABOUT: About,
-        Kind.ANSWER: Continuation,
-        Kind.ACT: Act,
-        Kind.CANCEL: None,
-        Kind.OPENED: Opened,
-        Kind.DRAWN: Drawn,
-        Kind.CLOSED: Closed,
-        Kind.OVER: None,
-        Kind.ACTED: Acted,
-        Kind.REFUSED: Refused,
+        FrameKind.HELLO: str,
+        FrameKind.ABOUT: About,
+        FrameKind.ANSWER: Continuation,
+        FrameKind.ACT: ActRequest,
+        FrameKind.CANCEL: None,
+        FrameKind.OPENED: PromptOpened,
+        FrameKind.DRAWN: TokensDrawn,
+        FrameKind.CLOSED: ChoiceClosed,
+        FrameKind.OVER: None,
+        FrameKind.ACTED: ActResult,
+        FrameKind.REFUSED: RefusedFrame,
     }.items()
 }
-EVENTS: dict[type, Kind] = {Opened: Kind.OPENED, Drawn: Kind.DRAWN, Closed: Kind.CLOSED}
+EVENTS: dict[type, FrameKind] = {
+    PromptOpened: FrameKind.OPENED,
+    TokensDrawn: FrameKind.DRAWN,
+    ChoiceClosed: FrameKind.CLOSED,
+}
 
 
-class Frames(asyncio.Protocol):
+class FrameProtocol(asyncio.Protocol):
     """Cuts a stream of bytes into frames."""
 
     def __init__(self) -> None:
@@ -137,7 +141,7 @@ class Frames(asyncio.Protocol):
                     break
                 body = bytes(memoryview(self._buffer)[start + HEAD.size : end])
                 start = end
-                self.received(Kind(kind), number, _DECODERS[Kind(kind)].decode(body))
+                self.on_frame(FrameKind(kind), number, _DECODERS[FrameKind(kind)].decode(body))
         except (ValueError, msgspec.DecodeError) as error:
             log.warning("A connection of the channel was closed: %s", error)
             if self.transport is not None:
@@ -145,7 +149,7 @@ class Frames(asyncio.Protocol):
             return
         del self._buffer[:start]
 
-    def send(self, kind: Kind, number: int, value: Any = None) -> None:
+    def send(self, kind: FrameKind, number: int, value: Any = None) -> None:
         """Write one frame, with all others of this turn of the loop; does nothing on a lost connection."""
         if self.transport is None or self.transport.is_closing():
             return
@@ -160,6 +164,6 @@ class Frames(asyncio.Protocol):
             self.transport.write(b"".join(self._unsent))
         self._unsent = []
 
-    def received(self, kind: Kind, number: int, value: Any) -> None:
+    def on_frame(self, kind: FrameKind, number: int, value: Any) -> None:
         """Take a frame."""
         raise NotImplementedError

@@ -9,12 +9,12 @@ from typing_extensions import override
 
 from loomrl.serving.call import Event
 from loomrl.serving.channel.batches import Together
-from loomrl.serving.channel.frame import HELLO_S, Frames, Kind, end_when_silent
-from loomrl.serving.policy import About, Act, Acted, Continuation
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.channel.frame import HELLO_S, FrameKind, FrameProtocol, end_when_silent
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
+from loomrl.serving.refusal import Refusal, RefusalCause
 
 
-class _Linked(Frames):
+class _Linked(FrameProtocol):
     """The gateway's end of a connection: a queue for every open call."""
 
     def __init__(self) -> None:
@@ -22,16 +22,16 @@ class _Linked(Frames):
         self.met: asyncio.Future[About] = asyncio.get_running_loop().create_future()
         self.about: About | None = None
         self.queues: dict[int, asyncio.Queue[Any]] = {}
-        self.acts: dict[int, asyncio.Future[Acted]] = {}
+        self.acts: dict[int, asyncio.Future[ActResult]] = {}
         self.lost = asyncio.Event()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set()
-        gone = Refusal(Cause.UNAVAILABLE, "The policy's replica is gone.", retry_after_s=1.0)
+        gone = Refusal(RefusalCause.UNAVAILABLE, "The policy's replica is gone.", retry_after_s=1.0)
         if not self.met.done():
             self.met.set_exception(gone)
-            self.met.exception()  # nobody may be waiting any more
+            self.met.exception()  # or asyncio complains if no caller waits
         for queue in self.queues.values():
             queue.put_nowait(gone)
         for future in self.acts.values():
@@ -39,13 +39,13 @@ class _Linked(Frames):
                 future.set_exception(gone)
 
     @override
-    def received(self, kind: Kind, number: int, value: Any) -> None:
-        if kind is Kind.ABOUT:
+    def on_frame(self, kind: FrameKind, number: int, value: Any) -> None:
+        if kind is FrameKind.ABOUT:
             self.about = value
             if not self.met.done():
                 self.met.set_result(value)
             return
-        if kind is Kind.REFUSED:
+        if kind is FrameKind.REFUSED:
             value = Refusal(value.cause, value.message, where=value.where, retry_after_s=value.retry_after_s)
         if (future := self.acts.get(number)) is not None:
             if future.done():
@@ -58,7 +58,7 @@ class _Linked(Frames):
             queue.put_nowait(value)
 
 
-class Link:
+class ChannelLink:
     """A policy behind a channel. Lost connections fail their calls; `is_lost` tells when to drop the link."""
 
     def __init__(self, address: str, linked: _Linked) -> None:
@@ -68,19 +68,19 @@ class Link:
         self._together = Together(self._act)
 
     @staticmethod
-    async def open(address: str, *, token: str) -> "Link":
-        """Connect; a Refusal UNAVAILABLE if nobody answers in time, or knows another token."""
+    async def open(address: str, *, token: str) -> "ChannelLink":
+        """Connect; a Refusal UNAVAILABLE if the replica does not answer in time, or has another token."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(HELLO_S):
                 transport, linked = await loop.create_connection(_Linked, host, int(port))
                 end_when_silent(transport)
-                linked.send(Kind.HELLO, 0, token)
+                linked.send(FrameKind.HELLO, 0, token)
                 await linked.met
-                return Link(address, linked)
+                return ChannelLink(address, linked)
         except (OSError, TimeoutError) as error:
-            raise Refusal(Cause.UNAVAILABLE, f"The replica at {address} does not answer: {error}.") from None
+            raise Refusal(RefusalCause.UNAVAILABLE, f"The replica at {address} does not answer: {error}.") from None
 
     @property
     def about(self) -> About:
@@ -106,7 +106,7 @@ class Link:
         self._linked.queues[number] = queue
         is_over = False
         try:
-            self._linked.send(Kind.ANSWER, number, continuation)
+            self._linked.send(FrameKind.ANSWER, number, continuation)
             while not is_over:
                 event = await queue.get()
                 is_over = event is None or isinstance(event, Refusal)
@@ -117,26 +117,26 @@ class Link:
         finally:
             del self._linked.queues[number]
             if not is_over:
-                self._linked.send(Kind.CANCEL, number)
+                self._linked.send(FrameKind.CANCEL, number)
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         """The actions for a batch."""
         return await self._together.act(act)
 
-    async def _act(self, act: Act) -> Acted:
+    async def _act(self, act: ActRequest) -> ActResult:
         number = next(self._numbers)
         self._check()
-        future: asyncio.Future[Acted] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ActResult] = asyncio.get_running_loop().create_future()
         self._linked.acts[number] = future
         try:
-            self._linked.send(Kind.ACT, number, act)
+            self._linked.send(FrameKind.ACT, number, act)
             return await future
         finally:
             del self._linked.acts[number]
 
     def _check(self) -> None:
         if self._linked.lost.is_set():
-            raise Refusal(Cause.UNAVAILABLE, "The policy's replica is gone.", retry_after_s=1.0)
+            raise Refusal(RefusalCause.UNAVAILABLE, "The policy's replica is gone.", retry_after_s=1.0)
 
     async def close(self) -> None:
         """Close the connection."""

@@ -1,4 +1,4 @@
-"""A policy that listens on a socket; gateways reach it by a `Link`."""
+"""A policy that listens on a socket; gateways reach it by a `ChannelLink`."""
 
 import asyncio
 import hmac
@@ -8,15 +8,15 @@ from typing_extensions import override
 
 from loomrl.observability.trace import NOTHING, Span, begin, ending
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.call import Drawn
-from loomrl.serving.channel.frame import EVENTS, HELLO_S, Frames, Kind, Refused
-from loomrl.serving.policy import Act, Continuation, ServedPolicy
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.call import TokensDrawn
+from loomrl.serving.channel.frame import EVENTS, HELLO_S, FrameKind, FrameProtocol, RefusedFrame
+from loomrl.serving.policy import ActRequest, Continuation, ServedPolicy
+from loomrl.serving.refusal import Refusal, RefusalCause
 
 log = redacted_logger(__name__)
 
 
-class _Served(Frames):
+class _Served(FrameProtocol):
     """A gateway's connection to a served policy."""
 
     def __init__(self, server: "ChannelServer") -> None:
@@ -40,28 +40,28 @@ class _Served(Frames):
             task.cancel()
 
     @override
-    def received(self, kind: Kind, number: int, value: Any) -> None:
+    def on_frame(self, kind: FrameKind, number: int, value: Any) -> None:
         if not self._known:
             self._meet(kind, value)
-        elif kind is Kind.CANCEL:
+        elif kind is FrameKind.CANCEL:
             if (task := self._calls.get(number)) is not None:
                 task.cancel()
         else:
-            work = self._answer(number, value) if kind is Kind.ANSWER else self._act(number, value)
+            work = self._answer(number, value) if kind is FrameKind.ANSWER else self._act(number, value)
             task = asyncio.create_task(work)
             self._calls[number] = task
             self._server.tasks.add(task)
             task.add_done_callback(lambda done: self._over(number, done))
 
-    def _meet(self, kind: Kind, token: Any) -> None:
-        self._known = kind is Kind.HELLO and hmac.compare_digest(str(token).encode(), self._server.token.encode())
+    def _meet(self, kind: FrameKind, token: Any) -> None:
+        self._known = kind is FrameKind.HELLO and hmac.compare_digest(str(token).encode(), self._server.token.encode())
         self.announce()
         self._end_stranger()
 
     def announce(self) -> None:
         """Send the policy's description."""
         if self._known:
-            self.send(Kind.ABOUT, 0, self._policy.about)
+            self.send(FrameKind.ABOUT, 0, self._policy.about)
 
     def _end_stranger(self) -> None:
         if not self._known and self.transport is not None:
@@ -72,8 +72,8 @@ class _Served(Frames):
         self._server.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("A call failed.", exc_info=error)
-            refused = Refused(Cause.UNAVAILABLE, f"The policy failed: {type(error).__name__}: {error}")
-            self.send(Kind.REFUSED, number, refused)
+            refused = RefusedFrame(RefusalCause.UNAVAILABLE, f"The policy failed: {type(error).__name__}: {error}")
+            self.send(FrameKind.REFUSED, number, refused)
 
     async def _answer(self, number: int, continuation: Continuation) -> None:
         try:
@@ -81,22 +81,22 @@ class _Served(Frames):
                 tokens = 0
                 async for event in self._policy.answer(continuation):
                     self.send(EVENTS[type(event)], number, event)
-                    tokens += len(event.ids_T) if isinstance(event, Drawn) else 0
+                    tokens += len(event.ids_T) if isinstance(event, TokensDrawn) else 0
                 span.set(gen_ai__usage__output_tokens=tokens)
         except Refusal as refusal:
             self._refuse(number, refusal)
             return
-        self.send(Kind.OVER, number)
+        self.send(FrameKind.OVER, number)
 
-    async def _act(self, number: int, act: Act) -> None:
+    async def _act(self, number: int, act: ActRequest) -> None:
         try:
-            self.send(Kind.ACTED, number, await self._policy.act(act))
+            self.send(FrameKind.ACTED, number, await self._policy.act(act))
         except Refusal as refusal:
             self._refuse(number, refusal)
 
     def _refuse(self, number: int, refusal: Refusal) -> None:
-        refused = Refused(refusal.cause, str(refusal), refusal.where, refusal.retry_after_s)
-        self.send(Kind.REFUSED, number, refused)
+        refused = RefusedFrame(refusal.cause, str(refusal), refusal.where, refusal.retry_after_s)
+        self.send(FrameKind.REFUSED, number, refused)
 
 
 class ChannelServer:

@@ -91,7 +91,7 @@ def change(station: Station, missing: Mapping[str, str], over: frozenset[str]) -
 
 
 def _station(experiment: ServingExperiment, *, alone: bool) -> Station:
-    """A ServeError if nobody who called here would reach the front."""
+    """A ServeError if callers on this machine would not reach the front."""
     token = secrets.token_hex(32)
     if alone:
         return Station(experiment=experiment, token=token)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from loomrl.errors import LoomError
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import Event
-from loomrl.serving.deployment.source import OpenFolder, PolicySource, fetch, followed_version
-from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
+from loomrl.serving.deployment.source import OpenFolder, PolicySource, fetch, version_to_follow
+from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
 from loomrl.store import LoomDB
 from loomrl.types import PolicyVersion
 
@@ -38,7 +38,7 @@ class Following:
         """The events of all choices; each token names its version, and versions may differ."""
         return self._policy.answer(continuation)
 
-    async def act(self, act: Act) -> Acted:
+    async def act(self, act: ActRequest) -> ActResult:
         """The actions for a batch, all of one version."""
         return await self._policy.act(act)
 
@@ -54,7 +54,7 @@ class Following:
 
     async def look(self) -> bool:
         """Load the run's present version if it is a new one. True if it was loaded."""
-        wanted = await asyncio.to_thread(self._wanted)
+        wanted = await asyncio.to_thread(self._find_wanted)
         if wanted is None or wanted.id in (self._about.version, self._refused):
             return False
         files = await asyncio.to_thread(fetch, self._source, self._db)
@@ -73,29 +73,31 @@ class Following:
         log.info("%s has version %s now.", self._source.key, files.version)
         return True
 
-    def _wanted(self) -> PolicyVersion | None:
+    def _find_wanted(self) -> PolicyVersion | None:
         assert self._source.follow is not None
-        return followed_version(self._source.run, self._source.follow, self._db)
+        return version_to_follow(self._source.run, self._source.follow, self._db)
 
     async def _load(self, files: OpenFolder) -> None:
         if self._source.kind == "control":
-            from loomrl.serving.acting import Acting
+            from loomrl.serving.acting import ControlServedPolicy
 
-            self._policy = await asyncio.to_thread(Acting.open, files.path, version=files.version, number=files.number)
+            self._policy = await asyncio.to_thread(
+                ControlServedPolicy.open, files.path, version=files.version, number=files.number
+            )
             return
         from loomrl.inference.model import open_model
         from loomrl.inference.weights.sealed import Sealed, seal
-        from loomrl.serving.speech import Speech
+        from loomrl.serving.speech import LanguageServedPolicy
 
         def sealed() -> Sealed:
             opened = open_model(files.path, trust_remote_code=self._source.trust_remote_code)
             return seal(opened.state_dict(), files.number)
 
-        assert isinstance(self._policy, Speech)
+        assert isinstance(self._policy, LanguageServedPolicy)
         await self._policy.load(await asyncio.to_thread(sealed))
 
 
-async def cancelled(task: asyncio.Task[None] | None) -> None:
+async def cancel_task(task: asyncio.Task[None] | None) -> None:
     """Cancel a task and wait for its end."""
     if task is not None:
         task.cancel()

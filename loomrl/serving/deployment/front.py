@@ -24,8 +24,9 @@ from loomrl.files import scratch
 from loomrl.http.listen import authority
 from loomrl.http.tls import Certificate
 from loomrl.safety.redaction.log import redacted_logger
+from loomrl.serving.asgi import PATHS
 from loomrl.serving.channel.frame import SILENT_S
-from loomrl.serving.dialect.known import MODELS, PATHS
+from loomrl.serving.routes.models import MODELS
 
 log = redacted_logger(__name__)
 SLOTS = 32
@@ -47,7 +48,7 @@ which would be unsafe beside Ray's threads.
 """
 PEM = "certificate.pem"
 
-NOBODY = {
+NO_GATEWAY = {
     "type": "error",
     "error": {
         "type": "api_error",
@@ -80,7 +81,7 @@ class FrontSettings:
     """For HTTPS."""
     connections: int = 4096
     deadline_s: float = 120.0
-    """Of the gateways; the front waits a little longer."""
+    """The gateways' deadline; the front waits a little longer."""
     patience_s: float = 10.0
     """Time for a request to arrive."""
 
@@ -191,7 +192,7 @@ class Front:
         """Listen. A ServeError says why it cannot."""
         if self._program is None:
             raise ServeError("gateways.front=haproxy: HAProxy was not found. Install it (apt-get install haproxy).")
-        body = json.dumps(NOBODY)
+        body = json.dumps(NO_GATEWAY)
         (self._folder / "unavailable.http").write_text(
             "HTTP/1.1 503 Service Unavailable\r\n"
             f"content-type: application/json\r\nretry-after: {RETRY_AFTER_S}\r\ncontent-length: {len(body)}\r\n"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.door import Caller
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.request import Caller
 from loomrl.store import LoomDB
 from loomrl.store.keys import FORM, Key, is_secret_of, read_keys, record_refusals
 
@@ -71,7 +71,7 @@ class StoredKeys:
         found = None if token is None else FORM.fullmatch(token)
         if found is None:
             if self._required:
-                raise self._refusal(Cause.KEY, NEEDED if token is None else "This is no key of this server.")
+                raise self._refusal(RefusalCause.KEY, NEEDED if token is None else "This is no key of this server.")
             return Caller(key="")
         await self._keep_fresh()
         key = self._right(found[1], found[2])
@@ -79,7 +79,7 @@ class StoredKeys:
             await self._look_anew()
             key = self._right(found[1], found[2])
         if key is None:
-            raise self._refusal(Cause.KEY, "This is no key of this server.")
+            raise self._refusal(RefusalCause.KEY, "This is no key of this server.")
         self._check(key, scope)
         return Caller(key=key.id, is_admin="admin" in key.scopes)
 
@@ -89,20 +89,20 @@ class StoredKeys:
     def _check(self, key: Key, scope: str) -> None:
         if not key.holds(self._clock()):
             state = "was revoked" if key.revoked_at is not None else "has expired"
-            raise self._refusal(Cause.KEY, f"The key {key.id} {state}.", key)
+            raise self._refusal(RefusalCause.KEY, f"The key {key.id} {state}.", key)
         if scope not in key.scopes and "admin" not in key.scopes:
             has = ", ".join(key.scopes)
-            raise self._refusal(Cause.FORBIDDEN, f"The key {key.id} is for {has}; this needs {scope}.", key)
+            raise self._refusal(RefusalCause.FORBIDDEN, f"The key {key.id} is for {has}; this needs {scope}.", key)
         if key.rate is not None:
             now = time.monotonic()
             bucket = self._buckets.setdefault(key.id, _Bucket(max(1.0, key.rate), now))
             wait_s = bucket.take(key.rate, now)
             if wait_s:
                 message = f"The key {key.id} allows {key.rate:g} calls a second."
-                raise self._refusal(Cause.BUDGET, message, key, retry_after_s=wait_s)
+                raise self._refusal(RefusalCause.BUDGET, message, key, retry_after_s=wait_s)
 
     def _refusal(
-        self, cause: Cause, message: str, key: Key | None = None, *, retry_after_s: float | None = None
+        self, cause: RefusalCause, message: str, key: Key | None = None, *, retry_after_s: float | None = None
     ) -> Refusal:
         self._refused[cause.value if key is None else f"{cause.value} {key.id}"] += 1
         return Refusal(cause, message, retry_after_s=retry_after_s)
@@ -136,7 +136,7 @@ class StoredKeys:
     async def _look_again(self) -> None:
         await asyncio.shield(self._begin())
         if time.monotonic() - self._seen_at > BLIND_S:
-            raise Refusal(Cause.UNAVAILABLE, "Keys cannot be checked at the moment.", retry_after_s=1.0)
+            raise Refusal(RefusalCause.UNAVAILABLE, "Keys cannot be checked at the moment.", retry_after_s=1.0)
 
     async def _refresh(self) -> None:
         await asyncio.sleep(self._looked_at + PACE_S - time.monotonic())

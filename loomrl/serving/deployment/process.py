@@ -25,25 +25,24 @@ from loomrl.load import dump
 from loomrl.observability.trace import flush
 from loomrl.safety.redaction import PatternRedactor
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.act import KINDS
+from loomrl.serving.asgi import Check, GatewayApp
 from loomrl.serving.channel.server import ChannelServer
-from loomrl.serving.converse import Exchange
-from loomrl.serving.deployment.follow import Following, cancelled
+from loomrl.serving.deployment.follow import Following, cancel_task
 from loomrl.serving.deployment.front import Front, FrontSettings
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.reconcile import PACE_S, StoredView
 from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.serving.deployment.station import Station
-from loomrl.serving.feedback.intake import Hubs, Intake
-from loomrl.serving.gateway import Check, Gateway, GatewaySettings
+from loomrl.serving.feedback.intake import EndpointHubs, FeedbackIntake
+from loomrl.serving.gateway import Gateway, GatewaySettings
 from loomrl.serving.measure import Measures
-from loomrl.serving.meter import Meter
+from loomrl.serving.meter import GatewayMeter
 from loomrl.serving.monitor.monitor import Monitor
-from loomrl.serving.observe import Watchers
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recording.naming import Naming
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.routes.act import KINDS
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.observations import forget_observations
@@ -55,9 +54,9 @@ SEEN_S = 2.5 * PACE_S
 GRACE_S = 8.0
 """Time for open calls of a process that ends."""
 SWEEP_S = 5.0
-"""Time between two rounds of archiving."""
-FORGET_S = 60.0
-"""Time between two rounds of deleting old observations."""
+"""Time between two rounds in which sessions end and become trajectories."""
+HOUSE_S = 60.0
+"""Time between two rounds in which old trajectories and observations move on."""
 DAY_S = 86_400.0
 SHOWN = ("x-loomrl-version", "x-loomrl-arm", "x-loomrl-trajectory", "x-loomrl-session", "x-loomrl-recorded")
 
@@ -97,7 +96,7 @@ class Presence:
 
     async def end(self) -> None:
         """Delete the row."""
-        await cancelled(self._task)
+        await cancel_task(self._task)
         try:
             await asyncio.to_thread(leave, self._db, self.row.id)
         except StoreError as error:
@@ -142,7 +141,7 @@ class PolicyProcess:
         self._presence.row = replace(self._presence.row, version=policy.about.version)
         await self._presence.start()
         if isinstance(policy, Following):
-            self._following = asyncio.create_task(policy.follow(self._changed))
+            self._following = asyncio.create_task(policy.follow(self._announce))
 
     @property
     def calls(self) -> int:
@@ -151,7 +150,7 @@ class PolicyProcess:
 
     async def stop(self) -> None:
         """Get no new calls, finish the open ones, and end."""
-        await cancelled(self._following)
+        await cancel_task(self._following)
         if self._presence is not None:
             await self._presence.change(state=ReplicaState.DRAINING)
             await asyncio.sleep(SEEN_S)
@@ -162,7 +161,7 @@ class PolicyProcess:
         await asyncio.to_thread(flush)
         await self._stack.aclose()
 
-    async def _changed(self) -> None:
+    async def _announce(self) -> None:
         """Tell the gateways and LoomDB that another version was loaded."""
         assert self._server is not None
         assert self._presence is not None
@@ -179,7 +178,6 @@ class GatewayProcess:
         self._presence: Presence | None = None
         self._gateway: Gateway | None = None
         self._server: Embedded | None = None
-        self._exchange: Exchange | None = None
 
     async def start(self) -> None:
         """Follow LoomDB, listen, and be announced."""
@@ -194,7 +192,7 @@ class GatewayProcess:
             recorder = await asyncio.to_thread(open_recorder, experiment.store_url, secret=secret)
             self._stack.push_async_callback(recorder.close)
             naming = Naming(db, PatternRedactor(), secret=secret)
-            intake = Intake(db, Hubs(experiment.store_url, [experiment.endpoint]), naming=naming)
+            intake = FeedbackIntake(db, EndpointHubs(experiment.store_url, [experiment.endpoint]), naming=naming)
             self._stack.callback(intake.close)
         view = StoredView(db, token=station.token, only=experiment.endpoint)
         await view.start()
@@ -207,23 +205,28 @@ class GatewayProcess:
             monitor = Monitor(experiment.monitor, db)
             await monitor.start()
             self._stack.push_async_callback(monitor.close)
-        record = experiment.record
-        self._exchange = Exchange(
-            view, recorder, mode=record.mode, rate=record.rate, monitor=monitor, watchers=Watchers(measures, Meter())
-        )
         self._gateway = Gateway(
-            self._exchange,
+            view=view,
+            recorder=recorder,
             keys=StoredKeys(db, required=is_key_needed(experiment)),
-            settings=settings_of(experiment),
-            check=check_of(experiment, {station.head, station.host}),
+            mode=experiment.record.mode,
+            rate=experiment.record.rate,
+            monitor=monitor,
+            measures=measures,
+            meter=GatewayMeter(),
             intake=intake,
+            settings=settings_of(experiment),
         )
         behind = station.has_front
         host, port = (station.host, 0) if behind else (experiment.host, experiment.port)
         shown = None if behind else station.certificate
         door = open_door(host, port, token="the gateway asks for keys itself", certificate=shown)
         limits = Limits(connections=experiment.limits.connections)
-        app = open_to(self._gateway, experiment.origins, shown=SHOWN)
+        app = open_to(
+            GatewayApp(self._gateway, check=check_of(experiment, {station.head, station.host})),
+            experiment.origins,
+            shown=SHOWN,
+        )
         self._server = Embedded(app, door.listeners, limits=limits, tls=door.tls)
         await self._server.start()
         self._presence = Presence.of(db, station, ReplicaRole.GATEWAY, f"{door.host}:{door.port}")
@@ -238,8 +241,8 @@ class GatewayProcess:
             await asyncio.sleep(SEEN_S)
         if self._server is not None:
             await self._server.close()
-        if self._exchange is not None:
-            await self._exchange.close()
+        if self._gateway is not None:
+            await self._gateway.close()
         if self._presence is not None:
             await self._presence.end()
         await asyncio.to_thread(flush)
@@ -247,7 +250,7 @@ class GatewayProcess:
 
 
 class FrontProcess:
-    """HAProxy before the gateways, and the housekeeping: rows of dead processes, archiving, releases."""
+    """HAProxy before the gateways, and the housekeeping: rows of dead processes, the sweeper, releases."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
@@ -277,15 +280,15 @@ class FrontProcess:
         resolved = {"experiment": experiment.sha256, "resolved": dump(experiment)}
         await asyncio.to_thread(EVENTS.append, self._db, [self._event("service.started", resolved)])
         self._tasks.append(asyncio.create_task(_again(self._bury, BEAT_S)))
-        self._tasks.append(asyncio.create_task(_again(self._forget, FORGET_S)))
+        self._tasks.append(asyncio.create_task(_again(self._forget, HOUSE_S)))
         self._tasks.append(asyncio.create_task(self._release()))
         if experiment.record.mode != "off":
-            self._tasks.append(asyncio.create_task(self._archive()))
+            self._tasks.append(asyncio.create_task(self._sweep()))
 
     async def stop(self) -> None:
         """Take no more requests, and end."""
         for task in self._tasks:
-            await cancelled(task)
+            await cancel_task(task)
         if self._front is not None:
             await self._front.close()
         if self._presence is not None:
@@ -333,22 +336,27 @@ class FrontProcess:
 
         await _again(tick, RELEASE_S)
 
-    async def _archive(self) -> None:
-        from loomrl.serving.archive import Archive, Terms, open_endpoint_hub
+    async def _sweep(self) -> None:
+        from loomrl.hub.open import open_endpoint_hub
+        from loomrl.serving.retention.sweep import Sweeper, SweepTerms
 
         assert self._db is not None
         experiment = self._station.experiment
-        record = self._station.experiment.record
-        url = experiment.store_url
+        record = experiment.record
         name = experiment.endpoint
-        hub = self._stack.enter_context(await asyncio.to_thread(open_endpoint_hub, url, name, HubConfig()))
-        terms = Terms(idle_s=record.idle_s, days=record.retention_days)
-        archive = Archive(self._db, hub, name, terms=terms)
+        opened = await asyncio.to_thread(open_endpoint_hub, experiment.store_url, name, HubConfig())
+        terms = SweepTerms(idle_s=record.idle_s, days=record.retention_days, archive_days=record.archive_days)
+        hub = self._stack.enter_context(opened)
+        sweeper = Sweeper(self._db, hub, name, terms=terms, artifact_url=experiment.artifact_url)
 
-        async def sweep() -> None:
-            await asyncio.to_thread(archive.sweep, now=time.time())
+        async def sweep_sessions() -> None:
+            await asyncio.to_thread(sweeper.sweep_sessions, now=time.time())
 
-        await _again(sweep, SWEEP_S)
+        async def sweep_trajectories() -> None:
+            await asyncio.to_thread(sweeper.sweep_trajectories, now=time.time())
+
+        # apart, because writing a large file must not keep sessions from ending
+        await asyncio.gather(_again(sweep_sessions, SWEEP_S), _again(sweep_trajectories, HOUSE_S))
 
 
 async def _again(work: Callable[[], Awaitable[None]], pause_s: float) -> None:
@@ -389,7 +397,7 @@ def check_of(experiment: ServingExperiment, addresses: Collection[str]) -> Check
         try:
             site.check(method, headers)
         except Refused as refused:
-            cause = Cause.INVALID if refused.status == 415 else Cause.FORBIDDEN
+            cause = RefusalCause.INVALID if refused.status == 415 else RefusalCause.FORBIDDEN
             raise Refusal(cause, str(refused)) from None
 
     return check

@@ -8,7 +8,7 @@ from contextlib import suppress
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.channel.frame import HELLO_S
-from loomrl.serving.channel.link import Link
+from loomrl.serving.channel.link import ChannelLink
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Refusal
 from loomrl.store import LoomDB
@@ -36,8 +36,8 @@ class StoredView:
         self._endpoints: Mapping[str, Endpoint] = {}
         self._tests: Mapping[str, list[AbTest]] = {}
         self._change = 0
-        self._links: dict[str, Link] = {}
-        self._groups: Mapping[str, tuple[Link, ...]] = {}
+        self._links: dict[str, ChannelLink] = {}
+        self._groups: Mapping[str, tuple[ChannelLink, ...]] = {}
         self._opening: dict[str, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -92,7 +92,7 @@ class StoredView:
         for address in wanted:
             if address not in self._links and address not in self._opening:
                 self._opening[address] = asyncio.create_task(self._open(address))
-        if awaited := self._awaited(endpoints, wanted):
+        if awaited := self._links_to_await(endpoints, wanted):
             await asyncio.wait(awaited, timeout=LINK_S)
         self._group(wanted)
         self._endpoints = {each.name: each for each in endpoints if each.state is not State.DELETED}
@@ -100,7 +100,7 @@ class StoredView:
         for test in tests:
             self._tests.setdefault(test.endpoint, []).append(test)
 
-    def _awaited(self, endpoints: Sequence[Endpoint], wanted: Mapping[str, Replica]) -> list[asyncio.Task[None]]:
+    def _links_to_await(self, endpoints: Sequence[Endpoint], wanted: Mapping[str, Replica]) -> list[asyncio.Task[None]]:
         """Links being made to policies that a new revision gives calls to, and that have none yet."""
         known = {name: endpoint.revision for name, endpoint in self._endpoints.items()}
         changed = [each for each in endpoints if known.get(each.name, each.revision) != each.revision]
@@ -137,7 +137,7 @@ class StoredView:
 
     async def _open(self, address: str) -> None:
         try:
-            self._links[address] = await Link.open(address, token=self._token)
+            self._links[address] = await ChannelLink.open(address, token=self._token)
         except Refusal as refusal:
             log.warning("%s", refusal)
         finally:
@@ -158,7 +158,7 @@ class StoredView:
         self._opening[f"leaving {address}"] = asyncio.create_task(leave())
 
     def _group(self, wanted: Mapping[str, Replica]) -> None:
-        groups: dict[str, tuple[Link, ...]] = {}
+        groups: dict[str, tuple[ChannelLink, ...]] = {}
         for address, replica in wanted.items():
             if (link := self._links.get(address)) is not None:
                 groups[replica.policy] = (*groups.get(replica.policy, ()), link)

@@ -12,7 +12,7 @@ from loomrl.errors import LoomError
 from loomrl.observability.log import open_log
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess
-from loomrl.serving.deployment.station import HOUSE_S, LOOK_S, Change, Station, Steward
+from loomrl.serving.deployment.station import LOOK_S, Change, Station, Steward
 
 log = redacted_logger(__name__)
 CALLS = "loomrl_calls"
@@ -34,7 +34,7 @@ class PolicyReplica:
 
     async def __init__(self, station: Station, key: str) -> None:  # type: ignore[misc]
         self._process = PolicyProcess(station, key)
-        await _started(self._process)
+        await _start(self._process)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Its load, for the number of replicas."""
@@ -49,7 +49,7 @@ class GatewayReplica:
 
     async def __init__(self, station: Station) -> None:  # type: ignore[misc]
         self._process = GatewayProcess(station)
-        await _started(self._process)
+        await _start(self._process)
 
     async def __del__(self) -> None:
         await self._process.stop()
@@ -60,11 +60,9 @@ class FrontReplica:
 
     async def __init__(self, station: Station, change: Change) -> None:  # type: ignore[misc]
         self._process = FrontProcess(station)
-        await _started(self._process)
+        await _start(self._process)
         steward = Steward(station)
         self._tasks = [asyncio.create_task(_again(partial(steward.look, change), LOOK_S))]
-        if station.experiment.record.mode != "off":
-            self._tasks.append(asyncio.create_task(_again(steward.keep_house, HOUSE_S)))
 
     async def __del__(self) -> None:
         for task in self._tasks:
@@ -73,7 +71,7 @@ class FrontReplica:
 
 
 class Scaled:
-    """As many replicas as needed for `load` open calls each, within Serve's bounds."""
+    """Autoscaling: as many replicas as needed for `load` open calls each, within Serve's bounds."""
 
     def __init__(self, load: float) -> None:
         self._load = load
@@ -94,7 +92,7 @@ async def _again(work: Callable[[], object], pause_s: float) -> None:
         await asyncio.sleep(pause_s)
 
 
-async def _started(process: PolicyProcess | GatewayProcess | FrontProcess) -> None:
+async def _start(process: PolicyProcess | GatewayProcess | FrontProcess) -> None:
     """Start it. Errors that a user can mend are one line, since Serve would show the end of a long trace."""
     open_log()
     _keep_to_loopback()

@@ -79,7 +79,7 @@ def source_of(what: str, db: LoomDB) -> PolicySource:
     """The policy of this name or key; a ConfigError says what it could be."""
     run, _, follow = what.rpartition("@")
     if follow in ("newest", "best") and RUNS.find(db, what) is None:
-        return _followed(run, "newest" if follow == "newest" else "best", db)
+        return _source_to_follow(run, "newest" if follow == "newest" else "best", db)
     if is_file(f"{what}/policy.json"):
         folder = Path(what).expanduser().absolute()
         return PolicySource(key=str(folder), kind="control", version=folder.name, folder=str(folder))
@@ -104,18 +104,18 @@ def fetch(source: PolicySource, db: LoomDB) -> OpenFolder:
     if source.folder:
         return OpenFolder(Path(source.folder), source.version, source.number)
     if source.follow is None:
-        return _fetched(POLICIES.require(db, source.version), db)
+        return _fetch_version(POLICIES.require(db, source.version), db)
     for left in reversed(range(TRIES)):
-        version = followed_version(source.run, source.follow, db)
+        version = version_to_follow(source.run, source.follow, db)
         try:
-            return _fetched(version, db)
+            return _fetch_version(version, db)
         except ArtifactError:  # pruned since it was listed
             if not left:
                 raise
     raise AssertionError("unreachable")
 
 
-def followed_version(run: str, follow: Follow, db: LoomDB) -> PolicyVersion:
+def version_to_follow(run: str, follow: Follow, db: LoomDB) -> PolicyVersion:
     """The version of a run that its followers should have now."""
     newest = latest_of(run, db)
     if newest is None:
@@ -128,7 +128,7 @@ def followed_version(run: str, follow: Follow, db: LoomDB) -> PolicyVersion:
     return known.get(newest.number if best is None else best, newest)
 
 
-def _followed(run: str, follow: Follow, db: LoomDB) -> PolicySource:
+def _source_to_follow(run: str, follow: Follow, db: LoomDB) -> PolicySource:
     newest = latest_of(run, db)
     if newest is None:
         known = [each.id for each in RUNS.latest(db)]
@@ -158,7 +158,7 @@ def _of_version(version: PolicyVersion, key: str, db: LoomDB, *, follow: Follow 
     )
 
 
-def _fetched(version: PolicyVersion, db: LoomDB) -> OpenFolder:
+def _fetch_version(version: PolicyVersion, db: LoomDB) -> OpenFolder:
     checkpoint = copied(version, db)
     inside = checkpoint / "policy"
     path = inside if inside.is_dir() else checkpoint / "model"

@@ -7,17 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loomrl.config import HubConfig, ServingExperiment
+from loomrl.config import ServingExperiment
 from loomrl.errors import LoomError
 from loomrl.http.listen import authority, is_loopback
 from loomrl.http.tls import Certificate
-from loomrl.hub.hub import Hub
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.deployment.front import find_haproxy
 from loomrl.serving.deployment.source import source_of, source_of_arm
-from loomrl.serving.retention.ageing import Aged, Ages, Retention
-from loomrl.serving.retention.erasure import finish
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Role, State, list_endpoints, set_endpoint
 from loomrl.store.replicas import url_of
@@ -31,7 +27,7 @@ class Station:
 
     experiment: ServingExperiment
     token: str = field(repr=False)
-    """Of the channel between gateways and policies."""
+    """Token of the channel between gateways and policies."""
     head: str = "127.0.0.1"
     """The address of the head node, where the front is. 127.0.0.1: everything is on this machine."""
 
@@ -46,7 +42,7 @@ class Station:
 
     @property
     def certificate(self) -> Certificate | None:
-        """What callers are shown."""
+        """The certificate that callers are shown."""
         tls = self.experiment.tls
         return None if tls is None else Certificate(Path(tls.certificate), Path(tls.key))
 
@@ -73,8 +69,6 @@ class Station:
 
 log = redacted_logger(__name__)
 LOOK_S = 0.5
-HOUSE_S = 60.0
-"""Time between two rounds of `keep_house`."""
 SPARE_S = 5.0
 """Time after which an application that no arm names is deleted: going back sooner costs nothing."""
 Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
@@ -94,7 +88,7 @@ def prefix(endpoint: str) -> str:
 
 
 class Steward:
-    """Compares an endpoint's arms with the existing applications, and deletes what is too old.
+    """Compares an endpoint's arms with the existing applications.
 
     Two at once are harmless.
     """
@@ -102,13 +96,12 @@ class Steward:
     def __init__(self, station: Station) -> None:
         self._station = station
         self._db: LoomDB | None = None
-        self._hub: Hub | None = None
         self._spare: dict[str, float] = {}
         self._bad: set[str] = set()
 
     def look(self, change: Change) -> None:
         """Start missing applications, and delete those that no arm has named for a while."""
-        wanted = self.wanted()
+        wanted = self.applications_needed()
         if wanted is None:
             return
         there = change(self._station, {}, frozenset())
@@ -120,20 +113,7 @@ class Steward:
         if missing or over:
             change(self._station, missing, over)
 
-    def keep_house(self) -> Aged:
-        """Finish deletions of people that were cut off; move trajectories on as the ages in `record` say."""
-        experiment = self._station.experiment
-        name = experiment.endpoint
-        record = experiment.record
-        db = self._open()
-        now = time.time()
-        if self._hub is None:
-            self._hub = open_endpoint_hub(experiment.store_url, name, HubConfig())
-        finish(db, self._hub, name, at=now)
-        ages = Ages(hot_days=record.retention_days, archive_days=record.archive_days)
-        return Retention(db, self._hub, name, artifact_url=experiment.artifact_url, ages=ages).round(now=now)
-
-    def wanted(self) -> dict[str, str] | None:
+    def applications_needed(self) -> dict[str, str] | None:
         """The applications that the arms need: name → key; None if there is no such endpoint."""
         name = self._station.experiment.endpoint
         found = next((each for each in list_endpoints(self._open()) if each.name == name), None)

@@ -1,41 +1,282 @@
 """Anthropic's messages."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from loomrl.serving.call import Answer, Ask, Closed, Drawn, Event, Heading, ToolCall, Usage
-from loomrl.serving.dialect import sse
-from loomrl.serving.dialect.anthropic_request import read_request
-from loomrl.serving.refusal import Cause, Refusal
+from pydantic import Field, Tag, model_validator
+from typing_extensions import override
 
+from loomrl.serving.body import (
+    TEXT_OR_PARTS,
+    Body,
+    Label,
+    MaxTokens,
+    Name,
+    Plain,
+    Probability,
+    Texts,
+    invalid,
+    only,
+    read_body,
+    tag_by,
+)
+from loomrl.serving.call import (
+    ChatAnswer,
+    ChatMessage,
+    ChatRequest,
+    ChoiceClosed,
+    Drawing,
+    Event,
+    Heading,
+    TokensDrawn,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
+from loomrl.serving.dialect.conversation import (
+    BETWEEN,
+    MOST_CALLS,
+    MOST_MESSAGES,
+    MOST_PARTS,
+    MOST_TOOLS,
+    ConversationReader,
+    PicturePart,
+    TextPart,
+    check_tools,
+    png_of,
+    split_content,
+)
+from loomrl.serving.dialect.dialect import sse_with_name, unsent
+from loomrl.serving.dialect.openai import message_of
+from loomrl.serving.refusal import Refusal, RefusalCause
+
+MOST_STOPS = 16
+FAILED = "Error: "
+"""Before the text of a result that is an error: policies read text."""
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _KINDS = {
-    Cause.INVALID: "invalid_request_error",
-    Cause.TOO_LONG: "invalid_request_error",
-    Cause.TOO_LARGE: "request_too_large",
-    Cause.KEY: "authentication_error",
-    Cause.FORBIDDEN: "permission_error",
-    Cause.UNKNOWN: "not_found_error",
-    Cause.CONFLICT: "invalid_request_error",
-    Cause.FULL: "rate_limit_error",
-    Cause.BUDGET: "rate_limit_error",
-    Cause.UNAVAILABLE: "overloaded_error",
-    Cause.TIMEOUT: "timeout_error",
-    Cause.INTERNAL: "api_error",
+    RefusalCause.INVALID: "invalid_request_error",
+    RefusalCause.TOO_LONG: "invalid_request_error",
+    RefusalCause.TOO_LARGE: "request_too_large",
+    RefusalCause.KEY: "authentication_error",
+    RefusalCause.FORBIDDEN: "permission_error",
+    RefusalCause.UNKNOWN: "not_found_error",
+    RefusalCause.CONFLICT: "invalid_request_error",
+    RefusalCause.FULL: "rate_limit_error",
+    RefusalCause.BUDGET: "rate_limit_error",
+    RefusalCause.UNAVAILABLE: "overloaded_error",
+    RefusalCause.TIMEOUT: "timeout_error",
+    RefusalCause.INTERNAL: "api_error",
 }
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "filtered": "refusal"}
 
 
-class Messages:
+class _CacheControl(Body):
+    """A hint for the provider's cache, which changes no answer."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] = "5m"
+
+
+class _Block(Body):
+    cache_control: _CacheControl | None = None
+
+
+class _Text(TextPart, _Block):
+    type: Literal["text"]
+    citations: Annotated[Any, only([])] = None
+
+
+class _Source(Body):
+    type: Literal["base64"]
+    media_type: str
+    data: str
+    png: bytes = b""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _decode(cls, raw: Any) -> Any:
+        if isinstance(raw, dict) and isinstance(raw.get("data"), str):
+            return {**raw, "png": png_of(raw["data"], str(raw.get("media_type")))}
+        return raw
+
+
+class _Picture(PicturePart, _Block):
+    type: Literal["image"]
+    source: _Source
+
+    @property
+    @override
+    def png(self) -> bytes:
+        return self.source.png
+
+
+class _Caller(Body):
+    type: Literal["direct"]
+
+
+class _Use(_Block):
+    type: Literal["tool_use"]
+    id: Name
+    name: Name
+    input: Plain
+    caller: _Caller | None = None
+    toolset_name: Annotated[Any, only()] = None
+
+    def call(self) -> ToolCall:
+        """The same for a policy."""
+        return ToolCall(id=self.id, name=self.name, arguments=json.dumps(self.input, ensure_ascii=False))
+
+
+_TextBlock = Annotated[Annotated[_Text, Tag("§text")], tag_by("type")]
+_Shown = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image")], tag_by("type")]
+_Texts = Annotated[
+    Annotated[str, Tag("§text")] | Annotated[list[_TextBlock], Tag("§parts"), Field(max_length=MOST_PARTS)],
+    TEXT_OR_PARTS,
+]
+
+
+class _Result(_Block):
+    type: Literal["tool_result"]
+    tool_use_id: Name
+    is_error: bool = False
+    content: Annotated[
+        Annotated[str, Tag("§text")] | Annotated[list[_Shown], Tag("§parts"), Field(max_length=MOST_PARTS)],
+        TEXT_OR_PARTS,
+    ] = ""
+    toolset_name: Annotated[Any, only()] = None
+
+    def said(self) -> ChatMessage:
+        """The same for a policy."""
+        text, images = split_content(self.content)
+        text = FAILED + text if self.is_error and not text.startswith(FAILED) else text
+        return ChatMessage(role="tool", text=text, images=images, answers=self.tool_use_id)
+
+
+_SaidBlock = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Use, Tag("§tool_use")], tag_by("type")]
+_UserBlock = Annotated[
+    Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image")] | Annotated[_Result, Tag("§tool_result")],
+    tag_by("type"),
+]
+
+
+class _System(Body):
+    role: Literal["system"]
+    content: _Texts
+
+
+class _Assistant(Body):
+    role: Literal["assistant"]
+    content: Annotated[
+        Annotated[str, Tag("§text")] | Annotated[list[_SaidBlock], Tag("§parts"), Field(max_length=MOST_PARTS)],
+        TEXT_OR_PARTS,
+    ]
+
+
+class _User(Body):
+    role: Literal["user"]
+    content: Annotated[
+        Annotated[str, Tag("§text")] | Annotated[list[_UserBlock], Tag("§parts"), Field(max_length=MOST_PARTS)],
+        TEXT_OR_PARTS,
+    ]
+
+
+class _Tool(_Block):
+    type: Literal["custom"] = "custom"
+    name: Name
+    description: str = ""
+    input_schema: Plain
+    strict: Annotated[Any, only(False)] = None
+    defer_loading: Annotated[Any, only(False)] = None
+    eager_input_streaming: Annotated[Any, only(False)] = None
+    allowed_callers: Annotated[Any, only(["direct"])] = None
+
+    def tool(self) -> ToolSpec:
+        """The same for a policy."""
+        return ToolSpec(name=self.name, description=self.description, parameters=self.input_schema)
+
+
+class _ToolChoice(Body):
+    type: Literal["auto", "any", "none", "tool"] = "auto"
+    name: Label = ""
+    disable_parallel_tool_use: bool = False
+
+    @model_validator(mode="after")
+    def _name_the_tool(self) -> "_ToolChoice":
+        if (self.type == "tool") != bool(self.name):
+            raise ValueError("type 'tool' needs the tool's name, and no other type has one.")
+        return self
+
+
+class _Metadata(Body):
+    user_id: Label = ""
+
+
+class _Thinking(Body):
+    type: Literal["disabled"]
+
+
+class MessagesBody(_Block):
+    """The request."""
+
+    model: Name
+    max_tokens: MaxTokens
+    messages: Annotated[
+        list[
+            Annotated[
+                Annotated[_System, Tag("§system")]
+                | Annotated[_User, Tag("§user")]
+                | Annotated[_Assistant, Tag("§assistant")],
+                tag_by("role"),
+            ]
+        ],
+        Field(max_length=MOST_MESSAGES),
+    ]
+    system: _Texts | None = None
+    tools: Annotated[list[_Tool], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
+    tool_choice: _ToolChoice = _ToolChoice()
+    temperature: Probability | None = None
+    top_p: Probability | None = None
+    stop_sequences: Annotated[Texts, Field(max_length=MOST_STOPS)] = Field(default_factory=list)
+    stream: bool = False
+    metadata: _Metadata = _Metadata()
+    thinking: _Thinking | None = None
+    output_config: Annotated[Any, only({})] = None
+    service_tier: Annotated[Any, only("auto", "standard_only")] = None
+    speed: Annotated[Any, only("standard")] = None
+    mcp_servers: Annotated[Any, only([])] = None
+
+
+class MessagesDialect:
     """`POST /v1/messages`."""
 
     path = "/v1/messages"
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
+    def read(self, body: Mapping[str, Any]) -> ChatRequest:
         """The request."""
-        return read_request(body)
+        asked = read_body(MessagesBody, body)
+        tools = tuple(tool.tool() for tool in asked.tools)
+        choice = asked.tool_choice
+        name = f"tool:{choice.name}" if choice.type == "tool" else _CHOICES[choice.type]
+        check_tools(tools, name)
+        return ChatRequest(
+            model=asked.model,
+            messages=_messages(asked),
+            tools=tools,
+            tool_choice=name,
+            parallel_tool_calls=not choice.disable_parallel_tool_use,
+            drawing=Drawing(
+                temperature=asked.temperature,
+                top_p=asked.top_p,
+                max_tokens=asked.max_tokens,
+                stop=tuple(asked.stop_sequences),
+            ),
+            stream=asked.stream,
+            user=asked.metadata.user_id,
+        )
 
-    def whole(self, ask: Ask, answer: Answer) -> dict[str, Any]:
+    def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         """The answer."""
         closed = answer.choices[0].closed
         texts = [{"type": "text", "text": closed.text, "citations": None}] if closed.text else []
@@ -43,14 +284,13 @@ class Messages:
         end = {"content": [*texts, *calls], **_end(closed), "usage": _usage(answer.usage)}
         return _head(answer.heading) | end
 
-    def stream(self, ask: Ask) -> "MessageStream":
+    def stream(self, ask: ChatRequest) -> "MessageStream":
         """The answer's writer."""
         return MessageStream()
 
     def refusal(self, refusal: Refusal) -> dict[str, Any]:
         """The error's body."""
-        message = f"{refusal.where}: {refusal}" if refusal.where else str(refusal)
-        return {"type": "error", "error": {"type": _KINDS[refusal.cause], "message": message}}
+        return {"type": "error", "error": {"type": _KINDS[refusal.cause], "message": message_of(refusal)}}
 
 
 class MessageStream:
@@ -60,33 +300,33 @@ class MessageStream:
         self._sent = ""
         self._blocks = 0
         self._is_open = False
-        self._closed: Closed | None = None
+        self._closed: ChoiceClosed | None = None
 
     def begin(self, heading: Heading) -> bytes:
         """The message without content. Its counts come at the end."""
         empty = _usage(Usage(prompt=0, completion=0))
         head = _head(heading) | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": empty}
-        return sse.event({"type": "message_start", "message": head})
+        return sse_with_name({"type": "message_start", "message": head})
 
     def write(self, event: Event) -> bytes:
         """New text, then calls."""
-        if isinstance(event, Drawn):
+        if isinstance(event, TokensDrawn):
             return self._text(event.text)
-        if not isinstance(event, Closed):
+        if not isinstance(event, ChoiceClosed):
             return b""
         self._closed = event
-        left = self._text(sse.rest(self._sent, event.text)) + self._stop()
+        left = self._text(unsent(self._sent, event.text)) + self._stop()
         return left + b"".join(self._call(call) for call in event.calls)
 
     def finish(self, usage: Usage) -> bytes:
         """The reason why it ended, and the counts."""
         assert self._closed is not None, "a stream is finished after its choice is closed"
         delta = {"type": "message_delta", "delta": _end(self._closed), "usage": _usage(usage)}
-        return sse.event(delta) + sse.event({"type": "message_stop"})
+        return sse_with_name(delta) + sse_with_name({"type": "message_stop"})
 
     def fail(self, refusal: Refusal) -> bytes:
         """The error."""
-        return sse.event(Messages().refusal(refusal))
+        return sse_with_name(MessagesDialect().refusal(refusal))
 
     def _text(self, text: str) -> bytes:
         if not text:
@@ -101,17 +341,17 @@ class MessageStream:
 
     def _start(self, block: dict[str, Any]) -> bytes:
         self._is_open = True
-        return sse.event({"type": "content_block_start", "index": self._blocks, "content_block": block})
+        return sse_with_name({"type": "content_block_start", "index": self._blocks, "content_block": block})
 
     def _delta(self, delta: dict[str, Any]) -> bytes:
-        return sse.event({"type": "content_block_delta", "index": self._blocks, "delta": delta})
+        return sse_with_name({"type": "content_block_delta", "index": self._blocks, "delta": delta})
 
     def _stop(self) -> bytes:
         if not self._is_open:
             return b""
         self._is_open = False
         self._blocks += 1
-        return sse.event({"type": "content_block_stop", "index": self._blocks - 1})
+        return sse_with_name({"type": "content_block_stop", "index": self._blocks - 1})
 
 
 def _head(heading: Heading) -> dict[str, Any]:
@@ -122,7 +362,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"type": "tool_use", "id": call.id, "name": call.name}
 
 
-def _end(closed: Closed) -> dict[str, Any]:
+def _end(closed: ChoiceClosed) -> dict[str, Any]:
     if closed.finish == "stop" and closed.stopped_by:
         return {"stop_reason": "stop_sequence", "stop_sequence": closed.stopped_by}
     return {"stop_reason": _STOPS[closed.finish], "stop_sequence": None}
@@ -136,3 +376,50 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "cache_creation_input_tokens": 0,
         "output_tokens": usage.completion,
     }
+
+
+def _messages(asked: MessagesBody) -> tuple[ChatMessage, ...]:
+    conversation = ConversationReader("messages")
+    if asked.system is not None:
+        conversation.add(ChatMessage(role="system", text=split_content(asked.system)[0]), "system")
+    for at, message in enumerate(asked.messages):
+        where = f"messages.{at}"
+        if isinstance(message, _User):
+            for said, inner in _user_messages(message, where):
+                conversation.add(said, inner)
+        elif isinstance(message, _System):
+            conversation.add(ChatMessage(role="system", text=split_content(message.content)[0]), where)
+        else:
+            conversation.add(_assistant_message(message, where), where)
+    return conversation.end()
+
+
+def _assistant_message(message: _Assistant, where: str) -> ChatMessage:
+    if isinstance(message.content, str):
+        return ChatMessage(role="assistant", text=message.content)
+    kinds = [block.type for block in message.content]
+    calls = tuple(block.call() for block in message.content if isinstance(block, _Use))
+    if "text" in kinds[kinds.index("tool_use") :] if calls else False:
+        raise invalid(f"{where}.content", "text after a call in one message is not supported.")
+    if len(calls) > MOST_CALLS:
+        raise invalid(f"{where}.content", f"{len(calls)} calls in one message are more than {MOST_CALLS}.")
+    texts = [block.text for block in message.content if isinstance(block, _Text)]
+    return ChatMessage(role="assistant", text=BETWEEN.join(texts), calls=calls)
+
+
+def _user_messages(message: _User, where: str) -> Iterator[tuple[ChatMessage, str]]:
+    """Results of tools become messages of their own, in front of what else was said."""
+    if isinstance(message.content, str):
+        yield ChatMessage(role="user", text=message.content), where
+        return
+    rest: list[_Text | _Picture] = []
+    for at, block in enumerate(message.content):
+        if not isinstance(block, _Result):
+            rest.append(block)
+        elif rest:
+            raise invalid(f"{where}.content.{at}", "results of tools come before text and pictures.")
+        else:
+            yield block.said(), f"{where}.content.{at}.tool_use_id"
+    if rest or not message.content:
+        text, images = split_content(rest)
+        yield ChatMessage(role="user", text=text, images=images), where

@@ -1,92 +1,224 @@
 """OpenAI's chat completions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field, Tag
+from typing_extensions import override
+
+from loomrl.serving.body import (
+    TEXT_OR_PARTS,
+    Body,
+    MaxTokens,
+    Name,
+    Plain,
+    Whole,
+    invalid,
+    never,
+    only,
+    read_body,
+    tag_by,
+)
 from loomrl.serving.call import (
-    Answer,
-    Ask,
-    Choice,
-    Closed,
+    AnswerChoice,
+    ChatAnswer,
+    ChatMessage,
+    ChatRequest,
+    ChoiceClosed,
     Drawing,
-    Drawn,
     Event,
     Heading,
-    Said,
     Token,
-    Tool,
+    TokensDrawn,
     ToolCall,
     Usage,
 )
-from loomrl.serving.dialect import image, sse
 from loomrl.serving.dialect.conversation import (
-    BETWEEN,
     MOST_CALLS,
     MOST_MESSAGES,
     MOST_PARTS,
     MOST_TOOLS,
-    Conversation,
+    ConversationReader,
+    PicturePart,
+    PictureUrl,
+    TextPart,
     check_tools,
+    split_content,
 )
-from loomrl.serving.dialect.fields import Fields, check_bounds, invalid, objects
+from loomrl.serving.dialect.dialect import DONE, sse, unsent
 from loomrl.serving.dialect.openai import (
-    MOST_TOKENS,
     MOST_TOP,
-    check_json,
+    Arguments,
+    Function,
+    Metadata,
+    SamplingBody,
+    TextFormat,
     error_of,
     finish_of,
     logprobs_of,
-    read_drawing,
-    read_metadata,
-    read_neutral,
-    read_stream_options,
-    read_tool_choice,
-    read_user,
     usage_of,
 )
 from loomrl.serving.refusal import Refusal
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+
+class _Text(TextPart):
+    type: Literal["text"]
 
 
-class Chat:
+class _ImageUrl(Body):
+    url: PictureUrl
+    detail: Annotated[Any, only("auto")] = None
+
+
+class _Picture(PicturePart):
+    type: Literal["image_url"]
+    image_url: _ImageUrl
+
+    @property
+    @override
+    def png(self) -> bytes:
+        return self.image_url.url
+
+
+_TextPart = Annotated[Annotated[_Text, Tag("§text")], tag_by("type")]
+_Part = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image_url")], tag_by("type")]
+_Texts = Annotated[
+    Annotated[str, Tag("§text")] | Annotated[list[_TextPart], Tag("§parts"), Field(max_length=MOST_PARTS)],
+    TEXT_OR_PARTS,
+]
+_Content = Annotated[
+    Annotated[str, Tag("§text")] | Annotated[list[_Part], Tag("§parts"), Field(max_length=MOST_PARTS)], TEXT_OR_PARTS
+]
+
+
+class _System(Body):
+    role: Literal["system", "developer"]
+    content: _Texts
+
+
+class _User(Body):
+    role: Literal["user"]
+    content: _Content
+
+
+class _CalledFunction(Body):
+    name: Name
+    arguments: Arguments
+
+
+class _Call(Body):
+    type: Literal["function"] = "function"
+    id: Name
+    function: _CalledFunction
+    index: Any = None
+    """The position in a stream's delta, which some clients send back."""
+
+    def call(self) -> ToolCall:
+        """The same for a policy."""
+        return ToolCall(id=self.id, name=self.function.name, arguments=self.function.arguments)
+
+
+class _Assistant(Body):
+    role: Literal["assistant"]
+    content: _Texts = ""
+    tool_calls: Annotated[list[_Call], Field(max_length=MOST_CALLS)] = Field(default_factory=list)
+    refusal: Annotated[Any, only()] = None
+    audio: Annotated[Any, only()] = None
+    annotations: Annotated[Any, only([])] = None
+    provider_specific_fields: dict[str, Annotated[Any, only(None, "", [], {})]] | None = None
+    """LiteLLM adds these three to an answer, all of them empty if it was ours."""
+    thinking_blocks: Annotated[Any, only([])] = None
+    reasoning_content: Annotated[Any, only("")] = None
+    function_call: Annotated[Any, never("it is the older form of tool_calls: use tool_calls.")] = None
+
+
+class _Result(Body):
+    role: Literal["tool"]
+    tool_call_id: Name
+    content: _Texts
+    name: str | None = None
+
+
+class _Tool(Body):
+    type: Literal["function"]
+    function: Function
+
+
+class _NamedFunction(Body):
+    name: Name
+
+
+class _NamedTool(Body):
+    type: Literal["function"]
+    function: _NamedFunction
+
+
+_Message = Annotated[
+    Annotated[_System, Tag("§system")]
+    | Annotated[_User, Tag("§user")]
+    | Annotated[_Assistant, Tag("§assistant")]
+    | Annotated[_Result, Tag("§tool")],
+    tag_by("role", same={"developer": "system"}),
+]
+
+
+class ChatBody(SamplingBody):
+    """The request."""
+
+    messages: Annotated[list[_Message], Field(max_length=MOST_MESSAGES)]
+    tools: Annotated[list[_Tool], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
+    tool_choice: Annotated[
+        Annotated[Literal["auto", "none", "required"], Tag("§text")] | Annotated[_NamedTool, Tag("§parts")],
+        TEXT_OR_PARTS,
+    ] = "auto"
+    parallel_tool_calls: bool = True
+    max_completion_tokens: MaxTokens | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[Whole, Field(ge=0, le=MOST_TOP)] = 0
+    preference: Plain = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
+    response_format: TextFormat | None = None
+    modalities: Annotated[Any, only(["text"])] = None
+    service_tier: Annotated[Any, only("auto", "default")] = None
+    reasoning_effort: Annotated[Any, only("none")] = None
+    verbosity: Annotated[Any, only("medium")] = None
+    functions: Annotated[Any, never("it is the older form of tools: use tools.")] = None
+    function_call: Annotated[Any, never("it is the older form of tool_choice: use tool_choice.")] = None
+
+
+class ChatDialect:
     """`POST /v1/chat/completions`."""
 
     path = "/v1/chat/completions"
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
+    def read(self, body: Mapping[str, Any]) -> ChatRequest:
         """The request."""
-        check_bounds(body)
-        fields = Fields(body)
-        stream = fields.flag("stream", default=False)
-        tools = _tools(fields)
-        choice = read_tool_choice(fields, _chosen_tool)
+        chat = read_body(ChatBody, body)
+        tools = tuple(tool.function.tool() for tool in chat.tools)
+        choice = chat.tool_choice if isinstance(chat.tool_choice, str) else f"tool:{chat.tool_choice.function.name}"
         check_tools(tools, choice)
-        metadata = read_metadata(fields)
-        ask = Ask(
-            model=fields.name("model"),
-            messages=_messages(fields),
+        return ChatRequest(
+            model=chat.model,
+            messages=_messages(chat.messages),
             tools=tools,
             tool_choice=choice,
-            parallel_tool_calls=fields.flag("parallel_tool_calls", default=True),
-            drawing=_drawing(fields),
-            stream=stream,
-            stream_usage=read_stream_options(fields, stream=stream),
-            store=fields.flag("store", default=True),
-            user=read_user(fields),
-            preference=fields.plain("preference") or None,
-            shown={"metadata": metadata} if metadata else {},
+            parallel_tool_calls=chat.parallel_tool_calls,
+            drawing=_drawing(chat),
+            stream=chat.stream,
+            stream_usage=chat.wants_usage,
+            store=chat.store,
+            user=chat.user or chat.safety_identifier,
+            preference=chat.preference or None,
+            shown={"metadata": chat.metadata} if chat.metadata else {},
         )
-        _refuse_others(fields)
-        return ask
 
-    def whole(self, ask: Ask, answer: Answer) -> dict[str, Any]:
+    def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         """The answer."""
         choices = [_choice(index, choice, ask) for index, choice in enumerate(answer.choices)]
         head = _head(answer.heading, "chat.completion")
         return head | {"choices": choices, "usage": usage_of(answer.usage)} | dict(ask.shown)
 
-    def stream(self, ask: Ask) -> "ChatStream":
+    def stream(self, ask: ChatRequest) -> "ChatStream":
         """The answer's writer."""
         return ChatStream(ask)
 
@@ -98,7 +230,7 @@ class Chat:
 class ChatStream:
     """Chunks. The finish reason of a choice is held until everything is on record."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: ChatRequest) -> None:
         self._ask = ask
         self._sent = [""] * ask.drawing.n
         self._finish: list[str | None] = [None] * ask.drawing.n
@@ -111,24 +243,24 @@ class ChatStream:
 
     def write(self, event: Event) -> bytes:
         """New text with the tokens that were drawn, then calls."""
-        if isinstance(event, Drawn):
+        if isinstance(event, TokensDrawn):
             return self._text(event.index, event.text, event.tokens)
-        if not isinstance(event, Closed):
+        if not isinstance(event, ChoiceClosed):
             return b""
         self._finish[event.index] = finish_of(event.finish)
-        left = self._text(event.index, sse.rest(self._sent[event.index], event.text), ())
+        left = self._text(event.index, unsent(self._sent[event.index], event.text), ())
         calls = [{"index": at} | _call(call) for at, call in enumerate(event.calls)]
         return left + b"".join(self._delta(event.index, {"tool_calls": [call]}) for call in calls)
 
     def finish(self, usage: Usage) -> bytes:
         """The end of each choice, and the counts if they were asked for."""
         ends = b"".join(self._delta(index, {}, finish=finish) for index, finish in enumerate(self._finish))
-        last = sse.data(self._head | {"choices": [], "usage": usage_of(usage)}) if self._ask.stream_usage else b""
-        return ends + last + sse.DONE
+        last = sse(self._head | {"choices": [], "usage": usage_of(usage)}) if self._ask.stream_usage else b""
+        return ends + last + DONE
 
     def fail(self, refusal: Refusal) -> bytes:
         """The error."""
-        return sse.data(error_of(refusal))
+        return sse(error_of(refusal))
 
     def _text(self, index: int, text: str, tokens: Sequence[Token]) -> bytes:
         asked = self._ask.drawing.logprobs and bool(tokens)
@@ -142,7 +274,7 @@ class ChatStream:
     ) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         usage = {"usage": None} if self._ask.stream_usage else {}
-        return sse.data(self._head | {"choices": [choice]} | usage)
+        return sse(self._head | {"choices": [choice]} | usage)
 
 
 def _head(heading: Heading, kind: str) -> dict[str, Any]:
@@ -150,7 +282,7 @@ def _head(heading: Heading, kind: str) -> dict[str, Any]:
     return head | {"model": heading.model, "system_fingerprint": heading.version}
 
 
-def _choice(index: int, choice: Choice, ask: Ask) -> dict[str, Any]:
+def _choice(index: int, choice: AnswerChoice, ask: ChatRequest) -> dict[str, Any]:
     closed = choice.closed
     message: dict[str, Any] = {"role": "assistant", "content": closed.text, "refusal": None}
     if closed.calls:
@@ -167,131 +299,29 @@ def _logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
     return {"content": logprobs_of(tokens), "refusal": None}
 
 
-def _drawing(fields: Fields) -> Drawing:
-    logprobs = fields.flag("logprobs", default=False)
-    top = fields.count("top_logprobs", 0, MOST_TOP) or 0
-    if top and not logprobs:
+def _drawing(chat: ChatBody) -> Drawing:
+    if chat.top_logprobs and not chat.logprobs:
         raise invalid("top_logprobs", "it is for log-probabilities: set logprobs.")
-    older, newer = (fields.count(name, 1, MOST_TOKENS) for name in ("max_tokens", "max_completion_tokens"))
+    older = chat.max_tokens
+    newer = chat.max_completion_tokens
     if older is not None and newer is not None and older != newer:
         raise invalid("max_tokens", f"{older} differs from max_completion_tokens={newer}, its newer name: set one.")
-    return read_drawing(fields, max_tokens=older if newer is None else newer, logprobs=logprobs, top=top)
+    return chat.drawing(max_tokens=older if newer is None else newer, logprobs=chat.logprobs, top=chat.top_logprobs)
 
 
-def _refuse_others(fields: Fields) -> None:
-    read_neutral(fields)
-    form = fields.part("response_format")
-    if form is not None:
-        form.choice("type", ("text",))
-        form.end()
-    fields.neutral("modalities", ["text"])
-    fields.neutral("service_tier", "auto", "default")
-    fields.neutral("reasoning_effort", "none")
-    fields.neutral("verbosity", "medium")
-    fields.refuse("functions", "it is the older form of tools: use tools.")
-    fields.refuse("function_call", "it is the older form of tool_choice: use tool_choice.")
-    fields.end()
-
-
-def _tools(fields: Fields) -> tuple[Tool, ...]:
-    return tuple(_tool(entry) for entry in fields.parts("tools", MOST_TOOLS))
-
-
-def _tool(entry: Fields) -> Tool:
-    entry.choice("type", ("function",))
-    function = Fields(entry.need("function"), entry.path("function"))
-    entry.end()
-    tool = Tool(
-        name=function.name("name"),
-        description=function.text("description", ""),
-        parameters=function.plain("parameters"),
-    )
-    function.flag("strict", default=False)
-    function.end()
-    return tool
-
-
-def _chosen_tool(entry: Fields) -> str:
-    function = Fields(entry.need("function"), entry.path("function"))
-    name = function.name("name")
-    function.end()
-    return name
-
-
-def _messages(fields: Fields) -> tuple[Said, ...]:
-    conversation = Conversation("messages")
-    for message in objects(fields.need("messages"), "messages", MOST_MESSAGES):
-        role = message.choice("role", ROLES)
-        if role == "assistant":
-            conversation.add(_assistant(message), message.where)
-        elif role == "tool":
-            _add_result(message, conversation)
+def _messages(messages: Sequence[_System | _User | _Assistant | _Result]) -> tuple[ChatMessage, ...]:
+    conversation = ConversationReader("messages")
+    for at, message in enumerate(messages):
+        where = f"messages.{at}"
+        text, images = split_content(message.content)
+        if isinstance(message, _Assistant):
+            calls = tuple(call.call() for call in message.tool_calls)
+            conversation.add(ChatMessage(role="assistant", text=text, calls=calls), where)
+        elif isinstance(message, _Result):
+            answers = message.tool_call_id
+            conversation.add(ChatMessage(role="tool", text=text, answers=answers), f"{where}.tool_call_id")
+            conversation.check_tool(message.name, answers, f"{where}.name")
         else:
-            text, images = _content(message, pictures=role == "user")
-            said = Said(role="user" if role == "user" else "system", text=text, images=images)
-            conversation.add(said, message.where)
-        message.end()
+            role: Literal["user", "system"] = "user" if isinstance(message, _User) else "system"
+            conversation.add(ChatMessage(role=role, text=text, images=images), where)
     return conversation.end()
-
-
-def _assistant(message: Fields) -> Said:
-    text, _ = _content(message, pictures=False) if message.has("content") else (message.take("content") or "", ())
-    calls = tuple(_read_call(call) for call in message.parts("tool_calls", MOST_CALLS))
-    message.neutral("refusal")
-    message.neutral("audio")
-    message.neutral("annotations", [])
-    _refuse_specifics(message)
-    message.refuse("function_call", "it is the older form of tool_calls: use tool_calls.")
-    return Said(role="assistant", text=text, calls=calls)
-
-
-def _refuse_specifics(message: Fields) -> None:
-    """Fields that LiteLLM adds to an answer, all of them empty if it was ours."""
-    specifics = message.part("provider_specific_fields")
-    if specifics is not None:
-        for name in specifics.names():
-            specifics.neutral(name, "", [], {})
-    message.neutral("thinking_blocks", [])
-    message.neutral("reasoning_content", "")
-
-
-def _read_call(call: Fields) -> ToolCall:
-    call.choice("type", ("function",), "function")
-    call.take("index")  # of a stream's delta: some clients send it back
-    function = Fields(call.need("function"), call.path("function"))
-    name = function.name("name")
-    arguments = function.text("arguments")
-    made = ToolCall(id=call.name("id"), name=name, arguments=check_json(arguments, function.path("arguments")))
-    function.end()
-    call.end()
-    return made
-
-
-def _add_result(message: Fields, conversation: Conversation) -> None:
-    answers = message.name("tool_call_id")
-    text, _ = _content(message, pictures=False)
-    conversation.add(Said(role="tool", text=text, answers=answers), message.path("tool_call_id"))
-    message.neutral("name", conversation.named(answers))
-
-
-def _content(message: Fields, *, pictures: bool) -> tuple[str, tuple[bytes, ...]]:
-    content = message.need("content")
-    if isinstance(content, str):
-        return content, ()
-    texts = []
-    images = []
-    for part in objects(content, message.path("content"), MOST_PARTS):
-        if part.choice("type", ("text", "image_url") if pictures else ("text",)) == "text":
-            texts.append(part.text("text"))
-        else:
-            images.append(_image(part))
-        part.end()
-    return BETWEEN.join(texts), tuple(images)
-
-
-def _image(part: Fields) -> bytes:
-    source = Fields(part.need("image_url"), part.path("image_url"))
-    source.neutral("detail", "auto")
-    picture = image.from_url(source.text("url"), source.path("url"))
-    source.end()
-    return picture

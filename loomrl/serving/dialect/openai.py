@@ -1,33 +1,47 @@
 """The common parts of OpenAI's three dialects: errors, counts of tokens, log-probabilities, fields of requests."""
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NoReturn
 
-from loomrl.serving.call import Candidate, Drawing, Finish, Token, Usage
-from loomrl.serving.dialect.fields import Fields, invalid
-from loomrl.serving.refusal import Cause, Refusal
+from pydantic import AfterValidator, Field
 
-MOST_TOKENS = 1 << 31
+from loomrl.serving.body import (
+    LARGEST,
+    SMALLEST,
+    Body,
+    Label,
+    MaxTokens,
+    Name,
+    Plain,
+    Probability,
+    Temperature,
+    Texts,
+    Whole,
+    invalid,
+    only,
+)
+from loomrl.serving.call import Drawing, Finish, Token, TokenCandidate, ToolSpec, Usage
+from loomrl.serving.refusal import Refusal, RefusalCause
+
 MOST_CHOICES = 128
-MOST_STOPS = 4
 MOST_TOP = 20
 LEAST_LOGPROB = -9999.0
 """OpenAI's number for minus infinity, which JSON does not have."""
 
 _KINDS = {
-    Cause.INVALID: ("invalid_request_error", "invalid_value"),
-    Cause.TOO_LONG: ("invalid_request_error", "context_length_exceeded"),
-    Cause.TOO_LARGE: ("invalid_request_error", "request_too_large"),
-    Cause.KEY: ("invalid_request_error", "invalid_api_key"),
-    Cause.FORBIDDEN: ("invalid_request_error", "insufficient_permissions"),
-    Cause.UNKNOWN: ("invalid_request_error", "not_found"),
-    Cause.CONFLICT: ("invalid_request_error", "conflict"),
-    Cause.FULL: ("requests", "rate_limit_exceeded"),
-    Cause.BUDGET: ("insufficient_quota", "insufficient_quota"),
-    Cause.UNAVAILABLE: ("server_error", "service_unavailable"),
-    Cause.TIMEOUT: ("server_error", "timeout"),
-    Cause.INTERNAL: ("server_error", "internal_error"),
+    RefusalCause.INVALID: ("invalid_request_error", "invalid_value"),
+    RefusalCause.TOO_LONG: ("invalid_request_error", "context_length_exceeded"),
+    RefusalCause.TOO_LARGE: ("invalid_request_error", "request_too_large"),
+    RefusalCause.KEY: ("invalid_request_error", "invalid_api_key"),
+    RefusalCause.FORBIDDEN: ("invalid_request_error", "insufficient_permissions"),
+    RefusalCause.UNKNOWN: ("invalid_request_error", "not_found"),
+    RefusalCause.CONFLICT: ("invalid_request_error", "conflict"),
+    RefusalCause.FULL: ("requests", "rate_limit_exceeded"),
+    RefusalCause.BUDGET: ("insufficient_quota", "insufficient_quota"),
+    RefusalCause.UNAVAILABLE: ("server_error", "service_unavailable"),
+    RefusalCause.TIMEOUT: ("server_error", "timeout"),
+    RefusalCause.INTERNAL: ("server_error", "internal_error"),
 }
 
 
@@ -39,7 +53,7 @@ def message_of(refusal: Refusal) -> str:
 def error_of(refusal: Refusal) -> dict[str, Any]:
     """The error's body."""
     kind, code = _KINDS[refusal.cause]
-    where = refusal.where or ("model" if refusal.cause is Cause.UNKNOWN else None)
+    where = refusal.where or ("model" if refusal.cause is RefusalCause.UNKNOWN else None)
     return {"error": {"message": message_of(refusal), "type": kind, "param": where, "code": code}}
 
 
@@ -48,84 +62,98 @@ def finish_of(finish: Finish) -> str:
     return "content_filter" if finish == "filtered" else finish
 
 
-def read_user(fields: Fields) -> str:
-    """The caller's name for its user, in the field of today or in the older one."""
-    user = fields.name("user", "")
-    identifier = fields.name("safety_identifier", "")
-    fields.name("prompt_cache_key", "")
-    return user or identifier
+class OpenAIBody(Body):
+    """The fields that OpenAI's three dialects share."""
+
+    model: Name
+    stream: bool = False
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
+    store: bool = True
+    user: Label = ""
+    safety_identifier: Label = ""
+    prompt_cache_key: Label = ""
 
 
-def read_drawing(fields: Fields, *, max_tokens: int | None, logprobs: bool, top: int) -> Drawing:
-    """The fields of sampling that chat and completions share."""
-    return Drawing(
-        temperature=fields.number("temperature", 0, 2),
-        top_p=fields.number("top_p", 0, 1),
-        max_tokens=max_tokens,
-        seed=fields.count("seed", -(1 << 63), (1 << 63) - 1),
-        stop=fields.texts("stop", MOST_STOPS),
-        n=fields.count("n", 1, MOST_CHOICES) or 1,
-        logprobs=logprobs,
-        top_logprobs=top,
-    )
+class StreamOptions(Body):
+    """Options of a stream of chat or completions."""
+
+    include_usage: bool = False
+    include_obfuscation: Annotated[Any, only(False)] = None
 
 
-def read_tool_choice(fields: Fields, named: Callable[[Fields], str]) -> str:
-    """The choice of tools; `named` reads the tool's name from the object that chooses one."""
-    choice = fields.take("tool_choice")
-    if choice is None or isinstance(choice, str):
-        return fields.choice("tool_choice", ("auto", "none", "required"), "auto")
-    entry = Fields(choice, "tool_choice")
-    entry.choice("type", ("function",))
-    name = named(entry)
-    entry.end()
-    return f"tool:{name}"
+class SamplingBody(OpenAIBody):
+    """The fields that chat and completions share."""
+
+    stream_options: StreamOptions | None = None
+    stop: Annotated[Texts, Field(max_length=4)] = Field(default_factory=list)
+    seed: Annotated[Whole, Field(ge=SMALLEST, le=LARGEST)] | None = None
+    n: Annotated[Whole, Field(ge=1, le=MOST_CHOICES)] = 1
+    max_tokens: MaxTokens | None = None
+    frequency_penalty: Annotated[Any, only(0)] = None
+    presence_penalty: Annotated[Any, only(0)] = None
+    logit_bias: Annotated[Any, only({})] = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """True if the stream has to end with the counts of tokens."""
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options", "it is for streams: set stream.")
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def drawing(self, *, max_tokens: int | None, logprobs: bool, top: int) -> Drawing:
+        """How the answer is sampled."""
+        return Drawing(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_tokens=max_tokens,
+            seed=self.seed,
+            stop=tuple(self.stop),
+            n=self.n,
+            logprobs=logprobs,
+            top_logprobs=top,
+        )
 
 
-def read_neutral(fields: Fields) -> None:
-    """Fields of all three, or of two, that are supported with their neutral value only."""
-    for penalty in ("frequency_penalty", "presence_penalty"):
-        fields.neutral(penalty, 0)
-    fields.neutral("logit_bias", {})
+class TextFormat(Body):
+    """The only format of answers."""
+
+    type: Literal["text"]
 
 
-def read_stream_options(fields: Fields, *, stream: bool) -> bool:
-    """True if the stream has to end with the counts of tokens."""
-    options = fields.part("stream_options")
-    if options is None:
-        return False
-    if not stream:
-        raise invalid(options.where, "it is for streams: set stream.")
-    usage = options.flag("include_usage", default=False)
-    options.neutral("include_obfuscation", False)
-    options.end()
-    return usage
+class Function(Body):
+    """A function that the caller offers."""
+
+    name: Name
+    description: str = ""
+    parameters: Plain = Field(default_factory=dict)
+    strict: bool = False
+
+    def tool(self) -> ToolSpec:
+        """The same for a policy."""
+        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
 
 
-def check_json(arguments: str, where: str) -> str:
-    """The arguments of a call, which are the JSON text of an object; none at all are an empty object."""
+Metadata = Annotated[dict[str, str], Field(max_length=16)]
+"""Pairs that are repeated in the answer."""
+
+
+def _check_json(arguments: str) -> str:
     try:
         value = json.loads(arguments or "{}", parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise invalid(where, f"{arguments[:40]!r} is no JSON text.") from None
+        raise ValueError(f"{arguments[:40]!r} is not JSON text.") from None
     if not isinstance(value, dict):
-        raise invalid(where, f"{arguments[:40]!r} is no JSON object.")
+        raise ValueError(f"{arguments[:40]!r} is not a JSON object.")
     return arguments or "{}"
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
-def read_metadata(fields: Fields) -> dict[str, str]:
-    """Up to 16 pairs of strings that are repeated in the answer."""
-    metadata = fields.part("metadata")
-    if metadata is None:
-        return {}
-    names = metadata.names()
-    if len(names) > 16:
-        raise invalid(metadata.where, f"{len(names)} pairs are more than 16.")
-    return {name: metadata.text(name) for name in names}
+Arguments = Annotated[str, AfterValidator(_check_json)]
+"""The arguments of a call: the JSON text of an object, or nothing."""
 
 
 def usage_of(usage: Usage) -> dict[str, Any]:
@@ -144,12 +172,12 @@ def logprobs_of(tokens: Sequence[Token]) -> list[dict[str, Any]]:
     return [_candidate(token.drawn) | {"top_logprobs": [_candidate(one) for one in token.top]} for token in tokens]
 
 
-def _candidate(candidate: Candidate) -> dict[str, Any]:
+def _candidate(candidate: TokenCandidate) -> dict[str, Any]:
     text = candidate.token.decode(errors="replace")
-    logprob = bounded(candidate.logprob)
+    logprob = bound_logprob(candidate.logprob)
     return {"token": text, "logprob": logprob, "bytes": list(candidate.token)}
 
 
-def bounded(logprob: float) -> float:
+def bound_logprob(logprob: float) -> float:
     """The log-probability as a number that JSON has."""
     return max(float(logprob), LEAST_LOGPROB)

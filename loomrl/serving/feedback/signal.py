@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from loomrl.canonical import content_hash
-from loomrl.serving.recording.record import Kept, Record, Words
-from loomrl.serving.recording.trajectory import Session
+from loomrl.serving.recording.record import CallRecord, RecordedCall, Words
+from loomrl.serving.recording.trajectory import EndedSession
 from loomrl.types import Feedback
 
 LEAST_WORDS = 3
 """Words of a question; shorter ones are repeated for other reasons ("yes", "go on")."""
 LEAST_LETTERS = 6
-"""Of a question in a script without spaces."""
+"""Letters of a question in a script without spaces."""
 LONGEST = 2_000
 """Characters of a text that is compared; of longer ones only the beginning is looked at."""
 LONG_WORD = 6
@@ -29,7 +29,7 @@ LONG_WORD = 6
 REWRITTEN = 0.7
 """Share of the words of an answer that a rewritten one keeps in order."""
 LEAST_REWRITTEN = 8
-"""Words of an answer that somebody would rewrite."""
+"""Words that an answer needs to be worth a rewrite."""
 
 _FILLERS = frozenset(
     """
@@ -86,10 +86,10 @@ _CORRECTS = re.compile(rf"\W*(?:(?:{'|'.join(_MEANT)}))")
 
 def asks_again(question: str, later: str) -> bool:
     """True if a person repeats a question: the same words in the same order but for fillers and one slip."""
-    if max(len(question), len(later)) > LONGEST or _FURTHER.search(folded(later)):
+    if max(len(question), len(later)) > LONGEST or _FURTHER.search(fold(later)):
         return False
-    first = _asked(question)
-    second = _asked(later)
+    first = _question_words(question)
+    second = _question_words(later)
     if len(first) != len(second) or not _is_long(first):
         return False
     others = [(one, other) for one, other in zip(first, second, strict=True) if one != other]
@@ -101,14 +101,14 @@ def corrects(answer: str, later: str) -> bool:
 
     Never after an answer that ended with a question: then it is a reply.
     """
-    return not asks(answer) and _CORRECTS.match(folded(later)) is not None
+    return not asks(answer) and _CORRECTS.match(fold(later)) is not None
 
 
 def rewrites(answer: str, later: str) -> bool:
     """True if a person gives the answer back with changes."""
     if max(len(answer), len(later)) > LONGEST:
         return False
-    before, after = _WORD.findall(folded(answer)), _WORD.findall(folded(later))
+    before, after = _WORD.findall(fold(answer)), _WORD.findall(fold(later))
     if len(before) < LEAST_REWRITTEN or before == after or not 0.75 <= len(after) / len(before) <= 1.33:
         return False
     if later.count("?") > answer.count("?") or later.lstrip().startswith(">"):
@@ -122,15 +122,15 @@ def asks(answer: str) -> bool:
     return _QUESTION.search(answer[-200:]) is not None
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """The text in lower case, with one form of each letter, apostrophe and space."""
     text = unicodedata.normalize("NFKC", text[:LONGEST]).casefold().replace("\u2019", "'")
     return " ".join(text.split())
 
 
-def _asked(text: str) -> list[str]:
+def _question_words(text: str) -> list[str]:
     """The words of a question without fillers; the letters, in a script without spaces."""
-    words: list[str] = _TOKEN.findall(folded(text))
+    words: list[str] = _TOKEN.findall(fold(text))
     if _SPACELESS.search(text):
         return list("".join(words))
     return [word for word in words if word not in _FILLERS]
@@ -160,7 +160,7 @@ VALUES = {"asked_again": 0.2, "corrected": 0.2, "left": 0.0}
 class _Answered:
     """An answer, with the question that the person had asked before it."""
 
-    record: Record
+    record: CallRecord
     words: Words
     question: str
 
@@ -170,12 +170,12 @@ class _Answered:
         return answer_name(self.record, self.words.index)
 
 
-def answer_name(record: Record, index: int) -> str:
+def answer_name(record: CallRecord, index: int) -> str:
     """The name of one answer: its call's id, and its number if the call has several."""
     return record.id if len(record.choices) == 1 else f"{record.id}/{index}"
 
 
-def signals(session: Session, calls: Sequence[Kept]) -> list[Feedback]:
+def signals(session: EndedSession, calls: Sequence[RecordedCall]) -> list[Feedback]:
     """The implicit feedback of an ended session; the same each time, under the same ids."""
     answers: dict[str, _Answered] = {}
     found: list[Feedback] = []
@@ -190,8 +190,8 @@ def signals(session: Session, calls: Sequence[Kept]) -> list[Feedback]:
     return [*found, *_departure(session, [call.record for call in calls])]
 
 
-def _reaction(session: Session, before: _Answered, record: Record) -> Iterator[Feedback]:
-    """What the person's next words say of the answer before them.
+def _reaction(session: EndedSession, before: _Answered, record: CallRecord) -> Iterator[Feedback]:
+    """Feedback in the person's next words on the answer before them.
 
     An answer that was broken off, or that a rule of ours replaced, was not judged.
     """
@@ -208,7 +208,7 @@ def _reaction(session: Session, before: _Answered, record: Record) -> Iterator[F
         yield _feedback(session, "asked_again", before.call, by, record.started_at)
 
 
-def _departure(session: Session, records: Sequence[Record]) -> Iterator[Feedback]:
+def _departure(session: EndedSession, records: Sequence[CallRecord]) -> Iterator[Feedback]:
     """The session's end by silence, if something was still to come.
 
     A caller who always breaks off means nothing by it. A session that a rule of ours stopped may have had no way on:
@@ -226,21 +226,21 @@ def _departure(session: Session, records: Sequence[Record]) -> Iterator[Feedback
         yield _feedback(session, "left", last.id, {}, session.ending.at)
 
 
-def _said(record: Record) -> str:
+def _said(record: CallRecord) -> str:
     """The person's new words: the last message, if it is a user's."""
     last = record.messages[-1] if record.messages else None
     return last.text if last is not None and last.role == "user" else ""
 
 
-def _is_cut(record: Record) -> bool:
+def _is_cut(record: CallRecord) -> bool:
     return any(words.finish == "cancelled" for words in record.choices)
 
 
-def _has_result(record: Record) -> bool:
+def _has_result(record: CallRecord) -> bool:
     return any(message.role == "tool" for message in record.messages)
 
 
-def _feedback(session: Session, kind: str, call: str, data: Mapping[str, str], at: float) -> Feedback:
+def _feedback(session: EndedSession, kind: str, call: str, data: Mapping[str, str], at: float) -> Feedback:
     return Feedback(
         id=f"fb-{content_hash(['implicit', session.id, kind, call])[:32]}",
         trajectory=session.id,

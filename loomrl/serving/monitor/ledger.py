@@ -26,7 +26,7 @@ EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class MonitorHit:
     """A hit, without a word of the text."""
 
     endpoint: str
@@ -44,13 +44,13 @@ class _Counted:
     sessions: list[str] = field(default_factory=list)
 
 
-class Ledger:
+class HitLedger:
     """Counts of hits and the sessions in quarantine, of one gateway. `start` it, and `close` it."""
 
     def __init__(self, db: LoomDB, *, clock: Callable[[], float] = time.time) -> None:
         self._db = db
         self._clock = clock
-        self._counts: dict[Hit, _Counted] = {}
+        self._counts: dict[MonitorHit, _Counted] = {}
         self._held: set[tuple[str, str]] = set()
         self._after = 0
         self._trips: list[tuple[str, Observation]] = []
@@ -75,7 +75,7 @@ class Ledger:
         with suppress(StoreError):
             await self.flush()
 
-    def count(self, hit: Hit, session: str) -> None:
+    def count(self, hit: MonitorHit, session: str) -> None:
         """Count a hit."""
         self.total[hit.rule] += 1
         counted = self._counts.setdefault(hit, _Counted())
@@ -155,18 +155,18 @@ async def _again(work: Callable[[], Awaitable[None]], pause: Callable[[], Awaita
             await asyncio.sleep(LOOK_S)
 
 
-def hits_on_record(db: LoomDB, *, endpoint: str = "") -> Counter[Hit]:
+def hits_on_record(db: LoomDB, *, endpoint: str = "") -> Counter[MonitorHit]:
     """All hits that gateways counted, of one endpoint or of all."""
-    found: Counter[Hit] = Counter()
+    found: Counter[MonitorHit] = Counter()
     after = 0
     while page := EVENTS.read(db, after=after, kind=KIND, subject=endpoint or None):
         after = page[-1][0]
         for _, event in page:
             named = {name: event.data[name] for name in ("arm", "version", "rule", "what", "then")}
-            found[Hit(endpoint=event.subject, **named)] += event.data["count"]
+            found[MonitorHit(endpoint=event.subject, **named)] += event.data["count"]
     return found
 
 
-def _data(hit: Hit, counted: _Counted) -> dict[str, object]:
+def _data(hit: MonitorHit, counted: _Counted) -> dict[str, object]:
     named = {"arm": hit.arm, "version": hit.version, "rule": hit.rule, "what": hit.what, "then": hit.then}
     return {**named, "count": counted.count, "sessions": counted.sessions}

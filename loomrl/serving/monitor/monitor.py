@@ -17,11 +17,12 @@ from loomrl.safety.open import open_action_rule, open_text_rule
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.safety.rule import ActionRule, Deed, Found, Saying, TextRule, Wrong, flat
 from loomrl.safety.screen import look
-from loomrl.serving.monitor.ledger import Hit, Ledger
-from loomrl.serving.policy import Acted
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.dispatch import ArmReplica
+from loomrl.serving.monitor.ledger import HitLedger, MonitorHit
+from loomrl.serving.policy import ActResult
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.store import LoomDB
-from loomrl.store.endpoints import Role
+from loomrl.store.endpoints import Endpoint, Role
 from loomrl.store.observations import Observation
 
 log = redacted_logger(__name__)
@@ -38,7 +39,7 @@ REMEMBERED = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class AnswerOrigin:
     """The endpoint, arm, version and session of an answer."""
 
     endpoint: str
@@ -47,7 +48,19 @@ class Origin:
     version: str
     session: str
     revision: int
-    """Of the endpoint."""
+    """The endpoint's revision."""
+
+    @staticmethod
+    def of(endpoint: Endpoint, candidate: ArmReplica, session: str) -> "AnswerOrigin":
+        """The origin of a candidate's answer."""
+        return AnswerOrigin(
+            endpoint=endpoint.name,
+            arm=candidate.arm.name,
+            role=candidate.arm.role,
+            version=candidate.policy.about.version,
+            session=session,
+            revision=endpoint.revision,
+        )
 
 
 class Late(Exception):
@@ -60,7 +73,7 @@ class Monitor:
     def __init__(self, settings: Monitoring, db: LoomDB) -> None:
         self.db = db
         self.settings = settings
-        self.ledger = Ledger(db)
+        self.ledger = HitLedger(db)
         self.rules: Mapping[str, MonitorRule] = {rule.check.label: rule for rule in settings.rules}
         self._texts: dict[str, TextRule] = {}
         self._own_texts: dict[str, TextRule] = {}
@@ -96,11 +109,11 @@ class Monitor:
         """A Refusal for a session in quarantine."""
         if self.ledger.is_held(endpoint, session):
             message = f"session {session!r:.100} is in quarantine: its calls are refused until a person frees it."
-            raise Refusal(Cause.FORBIDDEN, message, where="session")
+            raise Refusal(RefusalCause.FORBIDDEN, message, where="session")
 
-    def count(self, origin: Origin, rule: str, what: str, *, then: str = "") -> None:
+    def count(self, origin: AnswerOrigin, rule: str, what: str, *, then: str = "") -> None:
         """Count a hit."""
-        hit = Hit(
+        hit = MonitorHit(
             endpoint=origin.endpoint,
             arm=origin.arm,
             version=origin.version,
@@ -114,7 +127,7 @@ class Monitor:
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    async def look(self, saying: Saying, origin: Origin, *, without: frozenset[str]) -> dict[str, Found]:
+    async def look(self, saying: Saying, origin: AnswerOrigin, *, without: frozenset[str]) -> dict[str, Found]:
         """Findings of the rules, in the order of the settings; never raises, never late."""
         found: dict[str, Found] = {}
         for name in self.rules:
@@ -125,7 +138,7 @@ class Monitor:
                 found[name] = one
         return found
 
-    async def _look(self, name: str, saying: Saying, origin: Origin) -> Found | None:
+    async def _look(self, name: str, saying: Saying, origin: AnswerOrigin) -> Found | None:
         try:
             if name in self._texts:
                 return look({name: self._texts[name]}, saying).get(name)
@@ -138,7 +151,9 @@ class Monitor:
 
     # -- actions ----------------------------------------------------------------------------------------------------
 
-    async def judge(self, acted: Acted, observations: Any, origin: Origin, *, alone: bool, hits: list[str]) -> Acted:
+    async def judge(
+        self, acted: ActResult, observations: Any, origin: AnswerOrigin, *, alone: bool, hits: list[str]
+    ) -> ActResult:
         """The actions that may leave; Forbidden where there is none. `alone`: one action of a session.
 
         Rules that find something are added to `hits`, also if there is a Refusal.
@@ -150,7 +165,7 @@ class Monitor:
         last = self._last.get(origin.session) if alone else None
         for row in range(len(actions)):
             seen = flat(observations[row]) if isinstance(observations, np.ndarray) else None
-            deed = await self._allowed(Deed(action=flat(actions[row]), observation=seen, before=last), origin, hits)
+            deed = await self._allow(Deed(action=flat(actions[row]), observation=seen, before=last), origin, hits)
             allowed[row] = deed.action.reshape(actions[row].shape)
         if alone:
             self._remember(origin.session, flat(allowed[0]))
@@ -158,7 +173,7 @@ class Monitor:
             return acted
         return replace(acted, actions=allowed, logprobs=None)  # what was not drawn has no log-probability
 
-    async def _allowed(self, deed: Deed, origin: Origin, hits: list[str]) -> Deed:
+    async def _allow(self, deed: Deed, origin: AnswerOrigin, hits: list[str]) -> Deed:
         """The deed after all rules in turn."""
         for name, rule in self._actions.items():
             wrong = await self._wrong(name, rule, deed, origin)
@@ -173,19 +188,19 @@ class Monitor:
                 await self._intervene(name, chosen, origin)
             instead = wrong.instead if chosen.action is None else np.resize(chosen.action, deed.action.shape)
             if instead is None:
-                raise Forbidden(name, may_move=False)
+                raise ForbiddenAction(name, may_move=False)
             deed = replace(deed, action=instead.astype(deed.action.dtype))
         return deed
 
-    async def _intervene(self, name: str, rule: MonitorRule, origin: Origin) -> None:
+    async def _intervene(self, name: str, rule: MonitorRule, origin: AnswerOrigin) -> None:
         """A Refusal unless the rule lets another action take the place of the wrong one."""
         if rule.then == "quarantine":
             await self.ledger.hold(origin.endpoint, origin.session, name)
             self.refuse_held(origin.endpoint, origin.session)
         if rule.then == "stable" and origin.role is not Role.STABLE:
-            raise Forbidden(name, may_move=True)
+            raise ForbiddenAction(name, may_move=True)
 
-    async def _wrong(self, name: str, rule: ActionRule, deed: Deed, origin: Origin) -> Wrong | None:
+    async def _wrong(self, name: str, rule: ActionRule, deed: Deed, origin: AnswerOrigin) -> Wrong | None:
         try:
             if isinstance(self.rules[name].check, CustomActionRule):
                 return await self._in_time(lambda: rule.judge(deed))
@@ -201,7 +216,7 @@ class Monitor:
 
     # -- rules of one's own -----------------------------------------------------------------------------------------
 
-    def _is_closed(self, name: str, origin: Origin, error: Exception) -> bool:
+    def _is_closed(self, name: str, origin: AnswerOrigin, error: Exception) -> bool:
         log.warning("Rule %s failed: %s: %s", name, type(error).__name__, error if isinstance(error, Late) else "")
         self.count(origin, name, type(error).__name__, then="failed")
         return self.settings.fails == "closed" and self.rules[name].then != "count"
@@ -278,14 +293,14 @@ class _Look(Generic[T]):
         return 0.0
 
 
-def _trip(origin: Origin) -> Observation:
+def _trip(origin: AnswerOrigin) -> Observation:
     unit = int.from_bytes(blake2b(origin.session.encode(), digest_size=8).digest())
     return Observation(revision=origin.revision, arm=origin.arm, unit=unit, metric="trip", value=1.0, at=time.time())
 
 
-class Forbidden(Refusal):
+class ForbiddenAction(Refusal):
     """An action that may not leave, with none in its place. `may_move`: the stable arm may know a better one."""
 
     def __init__(self, rule: str, *, may_move: bool) -> None:
-        super().__init__(Cause.FORBIDDEN, f"Rule {rule!r} allows no such action here.", where="observation")
+        super().__init__(RefusalCause.FORBIDDEN, f"Rule {rule!r} allows no such action here.", where="observation")
         self.may_move = may_move

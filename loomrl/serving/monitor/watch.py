@@ -12,9 +12,9 @@ from loomrl.config.monitor import STOPPED
 from loomrl.safety.redaction import PatternRedactor
 from loomrl.safety.rule import Asked, Use
 from loomrl.safety.screen import RuleHit, Screen
-from loomrl.serving.call import Ask, Closed, Drawn, Event, Opened
-from loomrl.serving.monitor.monitor import Monitor, Origin
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.call import ChatRequest, ChoiceClosed, Event, PromptOpened, TokensDrawn
+from loomrl.serving.monitor.monitor import AnswerOrigin, Monitor
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.store import judgements
 from loomrl.types import Message
 
@@ -35,7 +35,7 @@ class _Choice:
     """One choice on its way."""
 
     screen: Screen
-    waiting: list[Drawn] = field(default_factory=list)
+    waiting: list[TokensDrawn] = field(default_factory=list)
     """Events with tokens, which leave when the whole choice may."""
     given: str = ""
     """The text that left."""
@@ -45,11 +45,18 @@ class _Choice:
     """A person is to decide once it is whole."""
 
 
-class Watch:
+class AnswerScreen:
     """Lets the events of one answer leave as far as the rules allow."""
 
     def __init__(
-        self, monitor: Monitor, ask: Ask, origin: Origin, *, deadline: float, call: str, earlier: Sequence[RuleHit] = ()
+        self,
+        monitor: Monitor,
+        ask: ChatRequest,
+        origin: AnswerOrigin,
+        *,
+        deadline: float,
+        call: str,
+        earlier: Sequence[RuleHit] = (),
     ) -> None:
         self._monitor = monitor
         self._ask = ask
@@ -65,7 +72,7 @@ class Watch:
         self._choices = [_Choice(Screen(asked)) for _ in range(ask.drawing.n)]
         self._ignored: frozenset[str] = frozenset()
         self.hits = list(earlier)
-        """Of this answer, and of the one that it replaces."""
+        """Hits in this answer, and in the one that it replaces."""
         self.has_moved = False
         """The stable arm shall answer."""
 
@@ -78,7 +85,7 @@ class Watch:
         """The events that may leave. A Refusal where nothing more may; AskStable if `may_move` and nothing has left."""
         async for event in drawn:
             choice = self._choices[event.index]
-            if choice.cut or isinstance(event, Opened):
+            if choice.cut or isinstance(event, PromptOpened):
                 continue
             async with aclosing(self._event(choice, event, may_move=may_move)) as allowed:
                 async for one in allowed:
@@ -86,7 +93,9 @@ class Watch:
             if all(each.cut for each in self._choices):
                 return
 
-    async def _event(self, choice: _Choice, event: Drawn | Closed, *, may_move: bool) -> AsyncGenerator[Event, None]:
+    async def _event(
+        self, choice: _Choice, event: TokensDrawn | ChoiceClosed, *, may_move: bool
+    ) -> AsyncGenerator[Event, None]:
         self._take(choice, event)
         if choice.held is None:
             await self._look(choice)
@@ -95,7 +104,7 @@ class Watch:
                 yield one
         if choice.cut:
             return
-        if isinstance(event, Closed):
+        if isinstance(event, ChoiceClosed):
             if choice.held is not None:
                 await self._person(choice, choice.held, event)
             for one in self._whole(choice, event):
@@ -104,8 +113,8 @@ class Watch:
             choice.given += text
             yield _text(event.index, text)
 
-    def _take(self, choice: _Choice, event: Drawn | Closed) -> None:
-        if isinstance(event, Drawn):
+    def _take(self, choice: _Choice, event: TokensDrawn | ChoiceClosed) -> None:
+        if isinstance(event, TokensDrawn):
             choice.screen.add(event.text)
             if self._ask.drawing.logprobs:
                 choice.waiting.append(event)
@@ -154,10 +163,10 @@ class Watch:
         before = choice.screen.text[: hit.start] if self._flows and choice.screen.left else ""
         text = before[len(choice.given) :] + (self._monitor.rules[hit.rule].text or STOPPED)
         choice.given += text
-        closed = Closed(index=index, text=choice.given, finish="filtered")
+        closed = ChoiceClosed(index=index, text=choice.given, finish="filtered")
         return (_text(index, text), closed)
 
-    def _whole(self, choice: _Choice, closed: Closed) -> list[Event]:
+    def _whole(self, choice: _Choice, closed: ChoiceClosed) -> list[Event]:
         """The rest of a choice that may leave."""
         if self._ask.drawing.logprobs:
             return [*choice.waiting, closed]
@@ -165,7 +174,7 @@ class Watch:
         choice.given += rest
         return [_text(closed.index, rest), closed] if rest else [closed]
 
-    async def _person(self, choice: _Choice, hit: RuleHit, closed: Closed) -> None:
+    async def _person(self, choice: _Choice, hit: RuleHit, closed: ChoiceClosed) -> None:
         """Wait for a person until the deadline; a Refusal unless the answer is released."""
         redact = PatternRedactor().redact
         conversation = [Message(said.role, redact(said.text).text) for said in self._ask.messages]
@@ -189,9 +198,9 @@ class Watch:
         if judged.choice == RELEASE:
             return
         choice.cut = hit.rule
-        cause = "A person withheld this answer." if judged.choice else "Nobody looked at this answer in time."
-        raise Refusal(Cause.FORBIDDEN, f"{cause} It is on record as {asked.id}.")
+        cause = "A person withheld this answer." if judged.choice else "No person looked at this answer in time."
+        raise Refusal(RefusalCause.FORBIDDEN, f"{cause} It is on record as {asked.id}.")
 
 
-def _text(index: int, text: str) -> Drawn:
-    return Drawn(index=index, ids_T=NO_IDS, logprobs_T=NO_LOGPROBS, versions_T=NO_IDS, text=text)
+def _text(index: int, text: str) -> TokensDrawn:
+    return TokensDrawn(index=index, ids_T=NO_IDS, logprobs_T=NO_LOGPROBS, versions_T=NO_IDS, text=text)

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from loomrl.errors import CorruptPayload
-from loomrl.serving.recording.payload import packed, restored
-from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.recording.payload import pack_value, unpack_value
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.types import Steps
 
 Form = tuple[Any, ...]
@@ -18,7 +18,7 @@ MARK = b"\xc1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Acts:
+class RecordedActs:
     """Steps of one session, arm and version."""
 
     arm: str
@@ -35,7 +35,7 @@ class NewActs:
     key: str
     """The id of the caller's key, never the key."""
     user: str = ""
-    acts: Acts
+    acts: RecordedActs
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -48,15 +48,15 @@ def are_acts(payload: bytes) -> bool:
     return payload[:1] == MARK
 
 
-def encode_acts(acts: Acts) -> bytes:
+def encode_acts(acts: RecordedActs) -> bytes:
     """The row's payload."""
-    return MARK + packed(acts)
+    return MARK + pack_value(acts)
 
 
-def decode_acts(payload: bytes) -> Acts:
+def decode_acts(payload: bytes) -> RecordedActs:
     """The acts of `encode_acts`; CorruptPayload for anything else."""
     try:
-        acts: Acts = restored(payload[1:], Acts)
+        acts: RecordedActs = unpack_value(payload[1:], RecordedActs)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise CorruptPayload(f"recorded acts cannot be read: {error}. Restore the store from a copy.") from None
     return acts
@@ -69,9 +69,7 @@ def together(new: Sequence[NewActs]) -> list[tuple[NewActs, list[int]]]:
         groups.setdefault((*one.place, form_of(one.acts.steps)), []).append(position)
     return [
         (
-            replace(
-                new[at[0]], acts=replace(new[at[0]].acts, steps=joined_steps([new[each].acts.steps for each in at]))
-            ),
+            replace(new[at[0]], acts=replace(new[at[0]].acts, steps=join_steps([new[each].acts.steps for each in at]))),
             at,
         )
         for at in groups.values()
@@ -85,10 +83,10 @@ def check_form(session: str, first: Form, steps: Steps) -> None:
             f"session {session!r:.100} began with steps of another form (observation, action, preference and earned): "
             f"{first}, not {form}. Keep to one in a session, or begin another under a new id."
         )
-        raise Refusal(Cause.INVALID, message, where="observation")
+        raise Refusal(RefusalCause.INVALID, message, where="observation")
 
 
-def joined_steps(parts: Sequence[Steps]) -> Steps:
+def join_steps(parts: Sequence[Steps]) -> Steps:
     """All steps, by time; ValueError if their observations have different forms."""
     if len(parts) == 1:
         return parts[0]
@@ -98,24 +96,24 @@ def joined_steps(parts: Sequence[Steps]) -> Steps:
     order_T = np.argsort(times_T, kind="stable")
 
     def column(name: str) -> Any:
-        return _ordered(_joined([getattr(part, name) for part in parts]), order_T)
+        return _order(_join([getattr(part, name) for part in parts]), order_T)
 
     return Steps(**{name: column(name) for name in Steps.__dataclass_fields__})
 
 
-def _joined(values: Sequence[Any]) -> Any:
+def _join(values: Sequence[Any]) -> Any:
     first = values[0]
     if isinstance(first, Mapping):
-        return {name: _joined([value[name] for value in values]) for name in first}
+        return {name: _join([value[name] for value in values]) for name in first}
     if isinstance(first, list | tuple):
-        return [_joined(list(part)) for part in zip(*values, strict=True)]
+        return [_join(list(part)) for part in zip(*values, strict=True)]
     return np.concatenate(values)
 
 
-def _ordered(value: Any, order_T: Any) -> Any:
+def _order(value: Any, order_T: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _ordered(part, order_T) for name, part in value.items()}
-    return [_ordered(part, order_T) for part in value] if isinstance(value, list) else value[order_T]
+        return {name: _order(part, order_T) for name, part in value.items()}
+    return [_order(part, order_T) for part in value] if isinstance(value, list) else value[order_T]
 
 
 def form_of(steps: Steps) -> Form:

@@ -1,4 +1,4 @@
-"""What the durable recorder writes, in its writing thread: many jobs in one transaction, redacted before."""
+"""The writing thread of the durable recorder: many jobs in one transaction, redacted before."""
 
 import asyncio
 import threading
@@ -13,13 +13,12 @@ from typing import Any
 
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.recorder import check_owner, has_ended, no_session
+from loomrl.serving.recorder import KeepJob, OpenSession, has_ended, no_session
 from loomrl.serving.recording.acts import NewActs, encode_acts, together
 from loomrl.serving.recording.naming import Draft, Naming
 from loomrl.serving.recording.payload import encode, private, private_ending
-from loomrl.serving.recording.record import Call, Ending, Kept
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.thread import Spoken
+from loomrl.serving.recording.record import RecordedCall, SessionEnding
+from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.store import LoomDB
 from loomrl.store.sessions import SESSIONS, NewCall, StoredSession, end_session, keep_calls, person_of
 
@@ -28,23 +27,13 @@ HEARD = 2
 """Messages before a call's own that may say what in them is secret."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Keeping:
-    """A call to keep, the answer that it continues, and its own ones."""
-
-    call: Call
-    record: Kept
-    parent: Spoken | None
-    new: Sequence[Spoken]
-
-
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishJob:
     """A session to end."""
 
     session: str
     key: str | None
-    ending: Ending
+    ending: SessionEnding
 
 
 class Commit:
@@ -55,21 +44,21 @@ class Commit:
         self._naming = naming
         self._clock = clock
 
-    def __call__(self, jobs: Sequence[Keeping | NewActs | Finish]) -> list[Any]:
+    def __call__(self, jobs: Sequence[KeepJob | NewActs | FinishJob]) -> list[Any]:
         """The result of each job, or an exception."""
         works: dict[type, Callable[[Any], list[Any]]] = {
-            Keeping: self._keep,
+            KeepJob: self._keep,
             NewActs: self._keep_acts,
-            Finish: self._end,
+            FinishJob: self._end,
         }
         return [result for kind, alike in groupby(jobs, type) for result in works[kind](list(alike))]
 
-    def _keep(self, jobs: list[Keeping]) -> list[Any]:
-        drafts = [_attempted(partial(self._draft, job)) for job in jobs]
+    def _keep(self, jobs: list[KeepJob]) -> list[Any]:
+        drafts = [_attempt(partial(self._draft, job)) for job in jobs]
         try:
-            named = iter(self._naming.named([draft for draft in drafts if isinstance(draft, Draft)]))
+            named = iter(self._naming.name_drafts([draft for draft in drafts if isinstance(draft, Draft)]))
             new = [
-                _attempted(partial(self._new, job, next(named))) if isinstance(draft, Draft) else draft
+                _attempt(partial(self._new, job, next(named))) if isinstance(draft, Draft) else draft
                 for job, draft in zip(jobs, drafts, strict=True)
             ]
             fates = iter(keep_calls(self._db, [call for call in new if isinstance(call, NewCall)]))
@@ -101,7 +90,7 @@ class Commit:
             created_at=self._clock(),
         )
 
-    def _draft(self, job: Keeping) -> Draft[Kept]:
+    def _draft(self, job: KeepJob) -> Draft[RecordedCall]:
         """The call as it may be stored, but for the names of placeholders."""
         call = job.call
         person = person_of(call.endpoint, call.ask.user)
@@ -109,10 +98,10 @@ class Commit:
         earlier = [one.text for one in call.ask.messages[: job.record.record.begins]]
         return self._naming.draft(call.session, partial(private, unnamed, before=earlier[-HEARD:]))
 
-    def _new(self, job: Keeping, record: Kept) -> NewCall:
+    def _new(self, job: KeepJob, record: RecordedCall) -> NewCall:
         """The row of a call. Answers after redacted text are stored without ids."""
         if job.parent is not None and job.parent.redacted:
-            record = Kept(record=record.record, columns=())
+            record = RecordedCall(record=record.record, columns=())
         for one in job.new:
             one.redacted = record.lost
         call = job.call
@@ -129,22 +118,22 @@ class Commit:
             created_at=self._clock(),
         )
 
-    def _end(self, jobs: list[Finish]) -> list[Any]:
-        return [_attempted(partial(self._ended, job)) for job in jobs]
+    def _end(self, jobs: list[FinishJob]) -> list[Any]:
+        return [_attempt(partial(self._end_session, job)) for job in jobs]
 
-    def _ended(self, job: Finish) -> tuple[StoredSession, Ending]:
+    def _end_session(self, job: FinishJob) -> tuple[StoredSession, SessionEnding]:
         """The session as it has ended, and the end that was told, as it may be stored."""
         stored = SESSIONS.find(self._db, job.session)
         if stored is None:
             raise no_session(job.session)
-        check_owner(job.session, stored.key, job.key)
-        ending = self._naming.redacted(job.session, partial(private_ending, job.ending))
+        OpenSession(stored.id, stored.key, stored.endpoint).check_owner(job.key)
+        ending = self._naming.redact_for(job.session, partial(private_ending, job.ending))
         ended = end_session(self._db, job.session, ending.data(), at=ending.at)
         assert ended is not None, "it was there"
         return ended, ending
 
 
-def _attempted(work: Callable[[], Any]) -> Any:
+def _attempt(work: Callable[[], Any]) -> Any:
     """The result, or the exception that the one who waits is to get."""
     try:
         return work()
@@ -154,7 +143,7 @@ def _attempted(work: Callable[[], Any]) -> Any:
         return unavailable(error)
     except Exception as error:
         log.exception("a job of the recorder failed")
-        return Refusal(Cause.INTERNAL, f"The call could not be recorded: {type(error).__name__}.")
+        return Refusal(RefusalCause.INTERNAL, f"The call could not be recorded: {type(error).__name__}.")
 
 
 def _answer(fate: str, session: str) -> Refusal | None:
@@ -167,7 +156,7 @@ def unavailable(error: StoreError) -> Refusal:
     """The Refusal for a database that does not answer; it is logged."""
     log.error("the recorder's database: %s", error)
     return Refusal(
-        Cause.UNAVAILABLE, "The call could not be recorded: its database does not answer.", retry_after_s=1.0
+        RefusalCause.UNAVAILABLE, "The call could not be recorded: its database does not answer.", retry_after_s=1.0
     )
 
 
@@ -195,7 +184,7 @@ class Writer:
         self._thread.start()
 
     async def do(self, work: Any, *, failed: Callable[[BaseException], None] | None = None) -> Any:
-        """The result of a job. An accepted job is done even if nobody waits for it any more.
+        """The result of a job. An accepted job is done even if its caller has stopped waiting.
 
         `failed` is called in the event loop if it could not be done.
         """
@@ -204,7 +193,7 @@ class Writer:
             job = _Job(work, loop, loop.create_future(), failed)
             with self._changed:
                 if self._closing:
-                    raise Refusal(Cause.UNAVAILABLE, "The recorder is closed.", retry_after_s=1.0)
+                    raise Refusal(RefusalCause.UNAVAILABLE, "The recorder is closed.", retry_after_s=1.0)
                 self._jobs.append(job)
                 self._changed.notify()
             return await job.result
@@ -222,7 +211,7 @@ class Writer:
                 results = self._commit([job.work for job in batch])
             except Exception:  # the boundary of the thread: it must live on
                 log.exception("%d jobs of the recorder failed", len(batch))
-                results = [Refusal(Cause.INTERNAL, "The call could not be recorded.")] * len(batch)
+                results = [Refusal(RefusalCause.INTERNAL, "The call could not be recorded.")] * len(batch)
             for loop in {job.loop for job in batch}:
                 mine = [(job, result) for job, result in zip(batch, results, strict=True) if job.loop is loop]
                 if not loop.is_closed():

@@ -20,7 +20,7 @@ Work = Callable[[Redaction], T]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenValues:
     """Names nothing yet, and remembers what wants a name."""
 
     values: dict[str, str] = field(default_factory=dict)
@@ -28,28 +28,28 @@ class _Seen:
     taken: dict[str, int] = field(default_factory=dict)
 
     def see(self, text: str) -> None:
-        """As of `Names`."""
+        """Note the placeholders in a text."""
         for found in MARK.findall(text):
             kind, _, number = found[1:-1].partition("-")
             self.taken[kind] = max(self.taken.get(kind, 0), int(number))
 
     def name(self, kind: str, value: str) -> str:
-        """As of `Names`."""
+        """The placeholder of a value."""
         self.values.setdefault(normalise(kind, value), kind)
         return mark(kind, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _StoredNames:
     """Names that are on record."""
 
     marks: Mapping[str, str]
 
     def see(self, text: str) -> None:
-        """As of `Names`."""
+        """Note the placeholders in a text."""
 
     def name(self, kind: str, value: str) -> str:
-        """As of `Names`."""
+        """The placeholder of a value."""
         return self.marks[normalise(kind, value)]
 
 
@@ -60,7 +60,7 @@ class Draft(Generic[T]):
     session: str
     work: Work[T]
     redaction: Redaction
-    seen: _Seen
+    seen: _SeenValues
     result: T
 
 
@@ -74,11 +74,11 @@ class Naming:
 
     def draft(self, session: str, work: Work[T]) -> Draft[T]:
         """The work, done but for the names."""
-        seen = _Seen()
+        seen = _SeenValues()
         redaction = Redaction(self._redactor, seen)
         return Draft(session, work, redaction, seen, redaction.whole(work))
 
-    def named(self, drafts: Sequence[Draft[Any]]) -> list[Any]:
+    def name_drafts(self, drafts: Sequence[Draft[Any]]) -> list[Any]:
         """The results of drafts with their names, which are on record by then. A StoreError if they cannot be."""
         wanted: dict[str, Wanted] = {}
         for draft in drafts:
@@ -90,16 +90,16 @@ class Naming:
         numbers = number_values(self._db, wanted) if wanted else {}
         return [self._done(draft, numbers) for draft in drafts]
 
-    def redacted(self, session: str, work: Work[T]) -> T:
+    def redact_for(self, session: str, work: Work[T]) -> T:
         """The result of one work."""
-        (result,) = self.named([self.draft(session, work)])
+        (result,) = self.name_drafts([self.draft(session, work)])
         return result  # type: ignore[no-any-return]
 
     def _done(self, draft: Draft[T], numbers: Mapping[tuple[str, bytes], tuple[str, int]]) -> T:
         if not draft.seen.values:
             return draft.result
         marks = {value: mark(*numbers[draft.session, self._hash(draft.session, value)]) for value in draft.seen.values}
-        draft.redaction.begin(_Given(marks))
+        draft.redaction.begin(_StoredNames(marks))
         return draft.work(draft.redaction)
 
     def _hash(self, session: str, value: str) -> bytes:

@@ -10,29 +10,31 @@ import numpy as np
 from loomrl.errors import CorruptPayload
 from loomrl.hub.array import Allowance, pack, unpack
 from loomrl.safety.redaction import NoRedactor, Redaction
-from loomrl.serving.call import Said, Tool, ToolCall
-from loomrl.serving.recording.record import Columns, Ending, Kept, Record, Words
+from loomrl.serving.call import ChatMessage, ToolCall, ToolSpec
+from loomrl.serving.recording.record import CallRecord, Columns, RecordedCall, SessionEnding, Words
 
 _ARRAY = 1
 
 
-def encode(call: Kept) -> tuple[bytes, bytes | None]:
+def encode(call: RecordedCall) -> tuple[bytes, bytes | None]:
     """Words and token columns; text that is no Unicode (half surrogates) is stored with U+FFFD."""
-    words = packed(call.record)
-    return words, None if call.lost else packed(call.columns)
+    words = pack_value(call.record)
+    return words, None if call.lost else pack_value(call.columns)
 
 
-def decode(payload: bytes, columns: bytes | None) -> Kept:
+def decode(payload: bytes, columns: bytes | None) -> RecordedCall:
     """The call of `encode`; CorruptPayload for anything else."""
     try:
-        record = msgspec.msgpack.decode(payload, type=Record)
-        return Kept(record=record, columns=() if columns is None else restored(columns, tuple[Columns, ...]))
+        record = msgspec.msgpack.decode(payload, type=CallRecord)
+        return RecordedCall(
+            record=record, columns=() if columns is None else unpack_value(columns, tuple[Columns, ...])
+        )
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise CorruptPayload(f"a recorded call cannot be read: {error}. Restore the store from a copy.") from None
 
 
-def private(call: Kept, redaction: Redaction, before: Sequence[str] = ()) -> Kept:
-    """The call as it may be stored. Where something was found, or nobody can look, its tokens are lost.
+def private(call: RecordedCall, redaction: Redaction, before: Sequence[str] = ()) -> RecordedCall:
+    """The call as it may be stored. Where something was found, or the text cannot be searched, its tokens are dropped.
 
     `before` are the messages before those of the call: a secret may be said over two.
     """
@@ -40,19 +42,19 @@ def private(call: Kept, redaction: Redaction, before: Sequence[str] = ()) -> Kep
         return call
     for text in before:
         redaction.hear(text)
-    record = _redacted(call.record, redaction)
+    record = _redact_record(call.record, redaction)
     unseen = not isinstance(call.record.prompt, str | None) or any(one.finish == "cancelled" for one in record.choices)
     if redaction.kinds or unseen or _hidden(call.record, redaction):
-        return Kept(record=record, columns=())
+        return RecordedCall(record=record, columns=())
     return call
 
 
-def private_ending(ending: Ending, redaction: Redaction) -> Ending:
+def private_ending(ending: SessionEnding, redaction: Redaction) -> SessionEnding:
     """The end of a session as it may be stored."""
     return replace(ending, outcome=redaction.value(dict(ending.outcome)))
 
 
-def _redacted(record: Record, redaction: Redaction) -> Record:
+def _redact_record(record: CallRecord, redaction: Redaction) -> CallRecord:
     text = redaction.text
     return replace(
         record,
@@ -65,7 +67,7 @@ def _redacted(record: Record, redaction: Redaction) -> Record:
     )
 
 
-def _said(one: Said, redaction: Redaction) -> Said:
+def _said(one: ChatMessage, redaction: Redaction) -> ChatMessage:
     calls = _calls(one.calls, redaction)
     answers = redaction.text(one.answers)
     return replace(one, text=redaction.said(one.text), calls=calls, answers=answers)
@@ -84,19 +86,19 @@ def _calls(calls: Sequence[ToolCall], redaction: Redaction) -> tuple[ToolCall, .
     )
 
 
-def _tool(one: Tool, redaction: Redaction) -> Tool:
+def _tool(one: ToolSpec, redaction: Redaction) -> ToolSpec:
     name = redaction.text(one.name)
     description = redaction.text(one.description)
-    return Tool(name=name, description=description, parameters=redaction.value(dict(one.parameters)))
+    return ToolSpec(name=name, description=description, parameters=redaction.value(dict(one.parameters)))
 
 
-def _hidden(record: Record, redaction: Redaction) -> bool:
+def _hidden(record: CallRecord, redaction: Redaction) -> bool:
     """True if an answer has a finding once a stop string is put back, which only its tokens have."""
     return any(redaction.finds(one.text + stop) for one in record.choices for stop in record.drawing.stop if one.text)
 
 
-def restored(data: bytes, form: Any) -> Any:
-    """The value of `packed`; ValueError, TypeError or msgspec.DecodeError for anything else."""
+def unpack_value(data: bytes, form: Any) -> Any:
+    """The value of `pack_value`; ValueError, TypeError or msgspec.DecodeError for anything else."""
     allowance = Allowance()
 
     def restore(code: int, data: memoryview) -> Any:
@@ -107,7 +109,7 @@ def restored(data: bytes, form: Any) -> Any:
     return msgspec.msgpack.Decoder(form, ext_hook=restore, dec_hook=_array).decode(data)
 
 
-def packed(value: Any) -> bytes:
+def pack_value(value: Any) -> bytes:
     """MessagePack with arrays."""
 
     def convert(one: Any) -> Any:

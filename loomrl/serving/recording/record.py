@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from loomrl.canonical import canonical_json
 from loomrl.safety.placeholder import drop_numbers
-from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
+from loomrl.serving.call import ChatMessage, ChatRequest, Drawing, ToolCall, ToolSpec
 from loomrl.serving.policy import Picture
-from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.thread import Spoken, answer_mark, marks
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.thread import RecordedAnswer, answer_mark, marks
 
 Finish = Literal["stop", "length", "tool_calls", "cancelled"]
 
@@ -41,8 +41,8 @@ class SpokenChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Call:
-    """One request and its answer. `parent` is `Known.parent`, or empty where a thread begins."""
+class CallToRecord:
+    """One request and its answer. `parent` is `KnownBeginning.parent`, or empty where a thread begins."""
 
     id: str
     session: str
@@ -51,7 +51,7 @@ class Call:
     version: str
     parent: str
     dialect: str
-    ask: Ask
+    ask: ChatRequest
     choices: tuple[SpokenChoice, ...]
     key: str
     """The id of the caller's key, never the key."""
@@ -87,7 +87,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class CallRecord:
     """The words of a call."""
 
     id: str
@@ -99,9 +99,9 @@ class Record:
     dialect: str
     begins: int
     """Messages of the conversation before the new ones."""
-    messages: tuple[Said, ...]
+    messages: tuple[ChatMessage, ...]
     prompt: str | tuple[int, ...] | None = None
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
     """Those of a whole thread are with its first call."""
     tool_choice: str = "auto"
     drawing: Drawing = field(default_factory=Drawing)
@@ -113,10 +113,10 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Kept:
+class RecordedCall:
     """A call as it is recorded: columns for each choice, or none where they are lost."""
 
-    record: Record
+    record: CallRecord
     columns: tuple[Columns, ...]
 
     @property
@@ -134,7 +134,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class SessionEnding:
     """The end of a session."""
 
     at: float
@@ -143,7 +143,7 @@ class Ending:
     success: float | None = None
     outcome: Mapping[str, Any] = field(default_factory=dict)
 
-    def agrees(self, other: "Ending") -> bool:
+    def agrees(self, other: "SessionEnding") -> bool:
         """True if both have the same data."""
         mine, theirs = ((one.reward, one.success, _words_of(one.outcome)) for one in (self, other))
         return mine == theirs
@@ -158,24 +158,26 @@ def _words_of(outcome: Mapping[str, Any]) -> str:
     return drop_numbers(canonical_json(dict(outcome)).decode("utf-8", "replace"))
 
 
-def told(reward: float | None, success: float | None, outcome: Mapping[str, Any] | None, *, at: float) -> Ending:
+def make_ending(
+    reward: float | None, success: float | None, outcome: Mapping[str, Any] | None, *, at: float
+) -> SessionEnding:
     """The end of a session as a caller gave it; Refusal INVALID for numbers out of range, or no JSON."""
     if reward is not None and not math.isfinite(reward):
-        raise Refusal(Cause.INVALID, f"reward={reward} must be a finite number.", where="reward")
+        raise Refusal(RefusalCause.INVALID, f"reward={reward} must be a finite number.", where="reward")
     if success is not None and not 0 <= success <= 1:
-        raise Refusal(Cause.INVALID, f"success={success} must be between 0 and 1.", where="success")
+        raise Refusal(RefusalCause.INVALID, f"success={success} must be between 0 and 1.", where="success")
     try:
         canonical_json(outcome or {})
     except (TypeError, ValueError, RecursionError) as error:
-        raise Refusal(Cause.INVALID, f"outcome must be JSON: {error}.", where="outcome") from None
-    return Ending(at=at, reward=reward, success=success, outcome=outcome or {})
+        raise Refusal(RefusalCause.INVALID, f"outcome must be JSON: {error}.", where="outcome") from None
+    return SessionEnding(at=at, reward=reward, success=success, outcome=outcome or {})
 
 
-def kept(call: Call, parent: Spoken | None) -> Kept:
+def make_recorded(call: CallToRecord, parent: RecordedAnswer | None) -> RecordedCall:
     """A call as it is kept, after the answer that it continues."""
     ask = call.ask
     begins = 0 if parent is None else parent.messages
-    record = Record(
+    record = CallRecord(
         id=call.id,
         session=call.session,
         endpoint=call.endpoint,
@@ -195,17 +197,17 @@ def kept(call: Call, parent: Spoken | None) -> Kept:
         finished_at=call.finished_at,
     )
     if call.parent and parent is None:  # its ids are gone, and without them the new ones make no sense
-        return Kept(record=record, columns=())
+        return RecordedCall(record=record, columns=())
     before = marks(ask)[-1] if ask.prompt is None else b""
-    return Kept(record=record, columns=tuple(_columns(call, at, before) for at in range(len(call.choices))))
+    return RecordedCall(record=record, columns=tuple(_columns(call, at, before) for at in range(len(call.choices))))
 
 
-def spoken(call: Kept, parent: Spoken | None) -> list[Spoken]:
+def make_answers(call: RecordedCall, parent: RecordedAnswer | None) -> list[RecordedAnswer]:
     """The answers of a call, to be continued; none if its tokens are lost."""
     record = call.record
     images = [image for said in record.messages for image in said.images]
     return [
-        Spoken(
+        RecordedAnswer(
             call=record.id,
             index=words.index,
             mark=columns.mark if len(words.sights) == len(images) else b"",
@@ -231,7 +233,7 @@ def _words(choice: SpokenChoice) -> Words:
     )
 
 
-def _columns(call: Call, at: int, before: bytes) -> Columns:
+def _columns(call: CallToRecord, at: int, before: bytes) -> Columns:
     choice = call.choices[at]
     first = call.choices[0]
     repeated = at > 0 and np.array_equal(choice.opened_T, first.opened_T)

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.serving.call import Said
-from loomrl.serving.recording.acts import Acts, joined_steps
-from loomrl.serving.recording.record import Columns, Ending, Kept, Words
-from loomrl.serving.wording import worded
+from loomrl.serving.call import ChatMessage
+from loomrl.serving.recording.acts import RecordedActs, are_acts, decode_acts, join_steps
+from loomrl.serving.recording.payload import decode
+from loomrl.serving.recording.record import Columns, RecordedCall, SessionEnding, Words
+from loomrl.serving.wording import to_messages
+from loomrl.store import LoomDB
+from loomrl.store.sessions import StoredSession, read_calls
 from loomrl.types import NO_VERSION, End, Message, Reward, Source, Task, Tokens, Trajectory, Turn
 
 Ids = NDArray[np.int32]
@@ -23,17 +26,17 @@ NOTHING = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class EndedSession:
     """A session that has ended."""
 
     id: str
     endpoint: str
     key: str = ""
-    ending: Ending
+    ending: SessionEnding
 
 
 @dataclass(slots=True, eq=False)
-class _Thread:
+class _TurnThread:
     turns: list[Turn] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
@@ -42,7 +45,7 @@ class _Thread:
 class _Tip:
     """An answer, the thread that it is in, and all before it: messages, and ids unless they are lost."""
 
-    thread: _Thread
+    thread: _TurnThread
     number: int
     """The answer's turn in its thread."""
     messages: tuple[Message, ...]
@@ -55,19 +58,23 @@ class _Tip:
 
 
 def trajectory_of(
-    session: Session, calls: Sequence[Kept], acts: Sequence[Acts] = (), *, source: Source = Source.PRODUCTION
+    session: EndedSession,
+    calls: Sequence[RecordedCall],
+    acts: Sequence[RecordedActs] = (),
+    *,
+    source: Source = Source.PRODUCTION,
 ) -> Trajectory:
     """The trajectory of an ended session from its calls and acts, as they were kept; at least one."""
     if not acts:
-        return _spoken_trajectory(session, calls, source)
-    acted = _acted_trajectory(session, acts, source)
-    return replace(_spoken_trajectory(session, calls, source), steps=acted.steps) if calls else acted
+        return _trajectory_of_calls(session, calls, source)
+    acted = _trajectory_of_acts(session, acts, source)
+    return replace(_trajectory_of_calls(session, calls, source), steps=acted.steps) if calls else acted
 
 
-def _acted_trajectory(session: Session, acts: Sequence[Acts], source: Source) -> Trajectory:
+def _trajectory_of_acts(session: EndedSession, acts: Sequence[RecordedActs], source: Source) -> Trajectory:
     """The trajectory of a session in which a control policy acted; ValueError if its steps are no one sequence."""
     ending = session.ending
-    steps = joined_steps([one.steps for one in acts])
+    steps = join_steps([one.steps for one in acts])
     arms, versions = ([getattr(one, name) for one in acts] for name in ("arm", "version"))
     return Trajectory(
         id=session.id,
@@ -86,7 +93,7 @@ def _acted_trajectory(session: Session, acts: Sequence[Acts], source: Source) ->
     )
 
 
-def _spoken_trajectory(session: Session, calls: Sequence[Kept], source: Source) -> Trajectory:
+def _trajectory_of_calls(session: EndedSession, calls: Sequence[RecordedCall], source: Source) -> Trajectory:
     threads = _threads(calls)
     ending = session.ending
     reward = _reward(ending)
@@ -121,23 +128,23 @@ def _spoken_trajectory(session: Session, calls: Sequence[Kept], source: Source) 
     )
 
 
-def _threads(calls: Sequence[Kept]) -> list[_Thread]:
-    threads: list[_Thread] = []
+def _threads(calls: Sequence[RecordedCall]) -> list[_TurnThread]:
+    threads: list[_TurnThread] = []
     tips: dict[str, _Tip] = {}
     for call in calls:
         parent = tips.get(call.record.parent)
         for at, words in enumerate(call.record.choices):
-            tip = _spoken(call, at, parent)
+            tip = _add_turn(call, at, parent)
             if tip.number == 0:
                 threads.append(tip.thread)
             tips[f"{call.record.id}/{words.index}"] = tip
     return threads
 
 
-def _spoken(call: Kept, at: int, parent: _Tip | None) -> _Tip:
+def _add_turn(call: RecordedCall, at: int, parent: _Tip | None) -> _Tip:
     """The next turn of the parent's thread; or, if that goes on already, the first turn of a new one."""
     extends = parent is not None and parent.is_last
-    thread = parent.thread if parent is not None and extends else _Thread()
+    thread = parent.thread if parent is not None and extends else _TurnThread()
     before: tuple[Message, ...] = () if parent is None else parent.messages
     before_T = _first(call) if parent is None else parent.ids_T
     new = _new(call)
@@ -153,7 +160,7 @@ def _spoken(call: Kept, at: int, parent: _Tip | None) -> _Tip:
     return _Tip(thread, len(thread.turns) - 1, (*before, *new, Message("assistant", action)), ids_T)
 
 
-def _first(call: Kept) -> Ids | None:
+def _first(call: RecordedCall) -> Ids | None:
     """The ids before a call without a parent: lost, if it had one that is not on record."""
     return None if call.record.parent else NOTHING
 
@@ -168,29 +175,31 @@ def _tokens(columns: Columns, opened_T: Ids) -> Tokens:
     )
 
 
-def _new(call: Kept) -> tuple[Message, ...]:
+def _new(call: RecordedCall) -> tuple[Message, ...]:
     record = call.record
     if isinstance(record.prompt, str):
         return (Message("user", record.prompt),)
-    return worded(record.messages, record.tools, tool_role=True)
+    return to_messages(record.messages, record.tools, tool_role=True)
 
 
 def _action(words: Words) -> str:
     """An answer as the policy writes it."""
-    (message,) = worded([Said(role="assistant", text=words.text, calls=words.calls)], tool_role=True)
+    (message,) = to_messages([ChatMessage(role="assistant", text=words.text, calls=words.calls)], tool_role=True)
     return message.content
 
 
-def _end(ending: Ending) -> End:
+def _end(ending: SessionEnding) -> End:
     return End.TERMINATED if ending.cause == "told" else End.TRUNCATED
 
 
-def _reward(ending: Ending) -> Reward:
+def _reward(ending: SessionEnding) -> Reward:
     parts = {} if ending.reward is None else {"outcome": ending.reward}
     return Reward(ending.reward or 0.0, parts, ending.success or 0.0)
 
 
-def _extra(session: Session, arms: Sequence[str], versions: Sequence[str], more: Mapping[str, Any]) -> dict[str, Any]:
+def _extra(
+    session: EndedSession, arms: Sequence[str], versions: Sequence[str], more: Mapping[str, Any]
+) -> dict[str, Any]:
     """The origin of a trajectory: how it ended, and which calls its turns are."""
     ending = session.ending
     return {
@@ -205,3 +214,37 @@ def _extra(session: Session, arms: Sequence[str], versions: Sequence[str], more:
             **more,
         }
     }
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """The record of a session that has ended."""
+
+    about: EndedSession
+    calls: Sequence[RecordedCall]
+    acts: Sequence[RecordedActs]
+
+    def trajectory(self) -> Trajectory:
+        """The session's trajectory: the same each time, on every machine."""
+        return trajectory_of(self.about, self.calls, self.acts, source=Source.PRODUCTION)
+
+
+def trajectory_on_record(db: LoomDB, session: StoredSession) -> Trajectory:
+    """The trajectory of an ended session: the same each time, on every machine."""
+    return on_record(db, session).trajectory()
+
+
+def on_record(db: LoomDB, session: StoredSession) -> SessionRecord:
+    """All that is on record of an ended session."""
+    _, rows = read_calls(db, session.id)
+    about = EndedSession(id=session.id, endpoint=session.endpoint, key=session.key, ending=ending_of(session))
+    calls = [decode(row.payload, row.columns) for row in rows if not are_acts(row.payload)]
+    acts = [decode_acts(row.payload) for row in rows if are_acts(row.payload)]
+    return SessionRecord(about, calls, acts)
+
+
+def ending_of(session: StoredSession) -> SessionEnding:
+    """The way a session ended."""
+    assert session.ending is not None, "it has ended"
+    assert session.ended_at is not None, "it has ended"
+    return SessionEnding(at=session.ended_at, **session.ending)

@@ -7,7 +7,7 @@ from itertools import groupby
 from loomrl.errors import LoomError
 from loomrl.run.ledger import served_numbers
 from loomrl.run.version import delete_checkpoint, has_checkpoint
-from loomrl.serving.deployment.source import followed_version
+from loomrl.serving.deployment.source import version_to_follow
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.runs import POLICIES, RUNS, RunStatus
@@ -63,7 +63,7 @@ def _spare(db: LoomDB, run: str, versions: Sequence[PolicyVersion]) -> Iterator[
     """The versions with a checkpoint that the run itself and endpoints do not need."""
     if not has_checkpoint(versions[-1], db):
         return
-    keep = {versions[-1].number, followed_version(run, "best", db).number, *served_numbers(db, run)}
+    keep = {versions[-1].number, version_to_follow(run, "best", db).number, *served_numbers(db, run)}
     yield from (version for version in versions if version.number not in keep and has_checkpoint(version, db))
 
 

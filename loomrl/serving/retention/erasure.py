@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from loomrl.hub.hub import Hub
-from loomrl.serving.retention.ageing import end_file, take_out
-from loomrl.serving.retention.file import exists
+from loomrl.serving.retention.archive import end_file, exists, take_out
 from loomrl.store import LoomDB
 from loomrl.store.archives import list_files
 from loomrl.store.erasures import (
@@ -40,11 +39,11 @@ def carry_out(db: LoomDB, hub: Hub, erasure: Erasure, *, at: float) -> Erasure:
     """Delete what an erasure names, wherever it is. Repeating it is harmless."""
     for start in range(0, len(erasure.trajectories), TOGETHER):
         batch = erasure.trajectories[start : start + TOGETHER]
-        erasure = _counted(erasure, erase(db, batch))
-        erasure = _counted(erasure, {"trajectories": len(hub.delete(batch))})
+        erasure = _add_counts(erasure, erase(db, batch))
+        erasure = _add_counts(erasure, {"trajectories": len(hub.delete(batch))})
         keep_erasure(db, erasure)
-    erasure = _counted(erasure, {"archived": _take_out(db, erasure, at)})
-    erasure = _counted(erasure, {"observations": forget_units(db, erasure.endpoint, erasure.units)})
+    erasure = _add_counts(erasure, {"archived": _take_out(db, erasure, at)})
+    erasure = _add_counts(erasure, {"observations": forget_units(db, erasure.endpoint, erasure.units)})
     return finish_erasure(db, erasure, at=at)
 
 
@@ -60,7 +59,7 @@ def _take_out(db: LoomDB, erasure: Erasure, at: float) -> int:
     return taken
 
 
-def _counted(erasure: Erasure, more: Mapping[str, int]) -> Erasure:
+def _add_counts(erasure: Erasure, more: Mapping[str, int]) -> Erasure:
     counts = dict(erasure.counts)
     for name, count in more.items():
         counts[name] = counts.get(name, 0) + count

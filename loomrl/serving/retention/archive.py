@@ -1,13 +1,15 @@
-"""Trajectories as a Parquet file: their payloads, whole, and beside them columns for whoever looks for something."""
+"""The archive: old trajectories as Parquet files, their payloads whole, and beside them columns to search by."""
 
 import json
-from collections.abc import Iterator, Sequence
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
 
-from loomrl.artifacts import locate
+from loomrl.artifacts import Artifacts, locate
 from loomrl.hub.codec import decode, encode
 from loomrl.parquet import from_parquet, to_parquet
 from loomrl.store import LoomDB
-from loomrl.store.archives import list_files
+from loomrl.store.archives import ArchiveFile, begin_file, drop_file, list_files, move_file
 from loomrl.types import Trajectory
 
 
@@ -94,3 +96,45 @@ def read_archive(
 def _bytes(url: str) -> bytes:
     artifacts, name = locate(url)
     return artifacts.get(name)
+
+
+def write_new(
+    db: LoomDB, endpoint: str, artifacts: Artifacts, trajectories: Sequence[Trajectory], *, now: float
+) -> ArchiveFile:
+    """Write trajectories to a new file, which is on record before."""
+    ends = [one.finished_at for one in trajectories]
+    day = datetime.fromtimestamp(max(0.0, min(ends)), UTC).strftime("%Y-%m-%d")
+    id = f"{endpoint}-{day}-{secrets.token_hex(6)}"
+    file = ArchiveFile(
+        id=id,
+        endpoint=endpoint,
+        url=artifacts.url_of(id),
+        count=len(trajectories),
+        first_at=min(ends),
+        last_at=max(ends),
+        created_at=now,
+    )
+    begin_file(db, file)
+    write_file(file.url, trajectories)
+    return file
+
+
+def take_out(db: LoomDB, file: ArchiveFile, ids: Collection[str], *, now: float) -> int:
+    """Replace a file by one without these trajectories; how many of them were in it."""
+    every = read_file(file.url)
+    left = [one for one in every if one.id not in ids]
+    if len(left) == len(every):
+        return 0
+    new = write_new(db, file.endpoint, locate(file.url)[0], left, now=now) if left else None
+    with db.write() as connection:
+        move_file(connection, file.id, "leaving")
+        if new is not None:
+            move_file(connection, new.id, "kept")
+    end_file(db, file)
+    return len(every) - len(left)
+
+
+def end_file(db: LoomDB, file: ArchiveFile) -> None:
+    """Delete a file that must not be read any more, then take it off the record."""
+    delete_file(file.url)
+    drop_file(db, file.id)

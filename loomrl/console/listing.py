@@ -1,0 +1,76 @@
+"""A page with a list of records, made of their declaration: columns, filters, order, and links to the next page."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from starlette.responses import Response
+
+from loomrl.console.page import PAGE, Pages, Visit
+from loomrl.console.session import Role
+from loomrl.errors import ConfigError
+from loomrl.http.refusal import Refused
+from loomrl.record.declaration import Page, Query, Record
+from loomrl.store.events import EVENTS
+
+R = TypeVar("R")
+LONGEST = 500
+"""Characters of a filter's value."""
+
+
+# no slots: see loomrl.record.declaration
+@dataclass(frozen=True, kw_only=True)
+class ListPage(Generic[R]):
+    """A page with a list."""
+
+    path: str
+    title: str
+    record: Record[R]
+    live: str | None = None
+    """Kinds of events after which an open page is loaded again; empty for all kinds, None for never."""
+    cells: Mapping[str, Callable[[Visit, R], Any]] = field(default_factory=dict)
+    """Cells that only a browser can show, by their column's name; other names are columns of their own, at the end."""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Filters that always apply, and are not offered."""
+    template: str = "list.html"
+    role: Role = Role.VIEWER
+
+    def add_to(self, pages: Pages) -> None:
+        """Add the page."""
+        pages.get(self.path, self.show, role=self.role)
+
+    def show(self, visit: Visit, **more: Any) -> Response:
+        """The page that the address asks for."""
+        page = self.read(visit)
+        return visit.page(self.template, rows=page.rows, next=page.next, **self.context(visit), **more)
+
+    def read(self, visit: Visit, *, limit: int = PAGE) -> Page[R]:
+        """The rows that the address asks for; Refused 400 for an impossible filter, order or place."""
+        sorts = [column.sort for column in self.record.columns if column.sort]
+        query = Query(
+            filters={each.name: visit.query(each.name)[:LONGEST] for each in self.record.filters} | dict(self.fixed),
+            limit=limit,
+            after=visit.query("after"),
+            sort=visit.choice("sort", sorts),
+            down=visit.choice("order", ("down", "up"), "down") == "down",
+        )
+        try:
+            return self.record.page(visit.source.db, query)
+        except ConfigError as error:
+            raise Refused(400, str(error)) from None
+
+    def context(self, visit: Visit) -> dict[str, Any]:
+        """What the template needs beside the rows."""
+        offered = [each for each in self.record.filters if each.name not in self.fixed]
+        names = {column.name for column in self.record.columns}
+        return {
+            "title": self.title,
+            "record": self.record,
+            "live": self.live,
+            "cells": self.cells,
+            "extra": [name for name in self.cells if name not in names],
+            "filters": offered,
+            "choices": {each.name: each.choices(visit.source.db) for each in offered if each.choices is not None},
+            "is_filtered": any(visit.query(each.name) for each in offered),
+            "position": EVENTS.last(visit.source.db),
+        }

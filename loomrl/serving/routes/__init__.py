@@ -1,0 +1,1 @@
+"""The gateway's routes: each module reads from a request to its answer."""
