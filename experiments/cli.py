@@ -70,6 +70,7 @@ GROUPS: Mapping[str, Sequence[Callable[..., None] | tuple[str, typer.Typer]]] = 
         serve.console,
         ("runs", runs.runs),
         ("policies", runs.policies),
+        ("trajectories", runs.trajectories),
         tools.events,
         ("query", query.app),
     ],

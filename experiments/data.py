@@ -12,7 +12,7 @@ from loomrl.feedback.dataset import freeze
 from loomrl.run.version import find_version
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB, open_store
-from loomrl.store.datasets import Dataset, Part, find_dataset, read_rows, trained_from
+from loomrl.store.datasets import Dataset, Part, find_dataset, list_policies_trained_on, read_rows
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.feedback import feedback_of
 from loomrl.store.runs import RUNS
@@ -45,7 +45,7 @@ def described(db: LoomDB, made: Dataset) -> dict[str, Any]:
         "with_reward": sum(row.reward is not None for row in rows),
         "with_ids": sum(row.tokens > 0 for row in rows),
         "feedback": dict(said.most_common()),
-        "versions": trained_from(db, made.id),
+        "versions": list_policies_trained_on(db, made.id),
     }
 
 

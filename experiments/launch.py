@@ -11,7 +11,7 @@ from loomrl.experiments.coordinate.work import LocalWork
 from loomrl.experiments.shipped import experiment_file, names, resolve
 from loomrl.load import dump, read_yaml
 from loomrl.store import LoomDB
-from loomrl.store.runs import RUNS, recorded_experiment, run_id
+from loomrl.store.runs import RUNS, load_experiment, run_id
 
 
 class LocalLauncher:
@@ -45,7 +45,7 @@ class LocalLauncher:
             raise ConfigError(f"run {run!r} is being trained by a process that was started here.")
         if known.is_over:
             raise ConfigError(f"run {run!r} is over: {known.result.get('stopped', 'finished')}.")
-        self._launch(run, dump(recorded_experiment(known)), ["--resume"])
+        self._launch(run, dump(load_experiment(known)), ["--resume"])
 
     def log(self, run: str) -> str | None:
         """The end of what the run's latest process wrote; None if no process was started here."""

@@ -72,7 +72,7 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
         voice = inference.open_voice(choice)
         return AgentGateway().serving(inference.speakers(voice), LanguageServedPolicy(voice), sampling=choice.sampling)
     if isinstance(choice, OpenAIPolicy):
-        from loomrl.inference.remote.policy import speakers_on_server
+        from loomrl.inference.remote.server import speakers_on_server
 
         return AgentGateway().serving(speakers_on_server(choice))
     return AgentGateway().serving(policy.open_policy(choice))
@@ -81,7 +81,7 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
 def meet(choice: PolicyChoice) -> None:
     """Raise an error at once if the policy's server does not answer."""
     if isinstance(choice, OpenAIPolicy):
-        from loomrl.inference.remote import policy as server_policy
+        from loomrl.inference.remote import server as server_policy
 
         server_policy.meet(choice)
 
@@ -160,7 +160,7 @@ def exported(
             raise ConfigError(
                 f"--preference: {version.id} is a policy of control: it takes one with every observation."
             )
-        from loomrl.inference.preferred import fix_preference
+        from loomrl.inference.chat import fix_preference
 
         fix_preference(checkpoint / "model", preference)
     shutil.copytree(inside if inside.is_dir() else checkpoint / "model", folder, dirs_exist_ok=True)

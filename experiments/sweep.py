@@ -26,7 +26,7 @@ from loomrl.experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Tr
 from loomrl.process import environ
 from loomrl.run.record import begin_run, run_folder
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import RUNS, Run, RunStatus, finish_run, recorded_sweep, run_id
+from loomrl.store.runs import RUNS, Run, RunStatus, finish_run, load_sweep, run_id
 from loomrl.telemetry.plot import plot_trials
 
 QUIET = {
@@ -131,7 +131,7 @@ def resumed(asked: Sweep, run: str | None) -> tuple[Sweep, str]:
         recorded = RUNS.require(db, run)
     if recorded.kind != "sweep":
         raise ConfigError(f"--resume: run {run!r} is no sweep but of `loomrl {recorded.kind}`.")
-    return recorded_sweep(recorded), run
+    return load_sweep(recorded), run
 
 
 def _start(asked: Sweep, id: str, db: LoomDB, clock: Clock) -> None:

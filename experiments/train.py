@@ -22,7 +22,7 @@ from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
 from loomrl.experiments.evaluate_control import returned
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts, reporter_of
-from loomrl.experiments.sound import check_parts
+from loomrl.experiments.preflight import check_parts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.files import write_whole
@@ -38,11 +38,11 @@ from loomrl.store.runs import (
     Run,
     RunStatus,
     asked_to_stop,
-    changed_since,
+    find_changed_setting,
     finish_run,
     hold,
+    load_experiment,
     machine,
-    recorded_experiment,
     run_id,
 )
 from loomrl.telemetry.diagnosis import Finding, diagnose, too_few
@@ -147,8 +147,8 @@ def resumed(
     with open_store(experiment.store_url) as db:
         if run is None:
             run = _latest(db, experiment, None if of_any_name else experiment.name, changes or {}).id
-        own = recorded_experiment(RUNS.require(db, run))
-        longer = changed_since(db, run, length(own))
+        own = load_experiment(RUNS.require(db, run))
+        longer = find_changed_setting(db, run, length(own))
     if longer is not None:
         changes = merge(parse_assignments([f"{length(own)}={longer}"]), changes or {})
     return type(own).parse(merge(own.plain, changes or {}), origin=f"run {run}, resumed"), run
@@ -163,7 +163,7 @@ def _latest(db: LoomDB, experiment: AnyExperiment, name: str | None, changes: Tr
         named = "no run" if name is None else f"no run of {name!r}"
         raise ConfigError(f"--resume: {named} in {experiment.store_url}.{there}")
     left = next((run for run in known if not run.is_over), None)
-    path = length(recorded_experiment(known[0]))
+    path = length(load_experiment(known[0]))
     if left is None and path.rpartition(".")[2] not in changes.get("train", {}):
         raise ConfigError(
             f"--resume: every run is over: {_listed(known)}. To train one longer, say so: "

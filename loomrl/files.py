@@ -83,7 +83,7 @@ def scratch(purpose: str) -> Path:
     for folder in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
         if folder not in _held:
             _remove_abandoned(folder)
-    made = Path(tempfile.mkdtemp(prefix="loomrl-new-"))  # under a name that nobody sweeps until it is locked
+    made = Path(tempfile.mkdtemp(prefix="loomrl-new-"))  # under a name that no sweep takes until it is locked
     lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     folder = made.rename(made.with_name(f"{SCRATCH}{purpose}-{made.name.removeprefix('loomrl-new-')}"))

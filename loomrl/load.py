@@ -68,7 +68,7 @@ def load(files: Iterable[str | Path] = (), assignments: Iterable[str] = ()) -> A
 def load_any(
     files: Iterable[str | Path] = (), assignments: Iterable[str] = (), *, complete: Callable[[Tree], Tree] | None = None
 ) -> AnyRoot:
-    """As `load`, also for experiments that train nothing by themselves. `complete` is given the tree of settings."""
+    """Load an experiment, also one that trains nothing by itself. `complete` gets the tree of settings."""
     names = [str(file) for file in files]
     given = [read_yaml(name) for name in names] + [nest(parse_assignment(assignment)) for assignment in assignments]
     kinds = [tree["kind"] for tree in given if "kind" in tree]

@@ -95,7 +95,7 @@ def on_loopback() -> Iterator[None]:
     """Have Ray start on loopback, or join there: by itself it reads 127.0.0.1 as the machine's other address."""
     from ray._private import ray_constants
 
-    with environ({LOOPBACK: "0"}), _replaced(ray_constants, "ENABLE_RAY_CLUSTER", False):
+    with environ({LOOPBACK: "0"}), _replace(ray_constants, "ENABLE_RAY_CLUSTER", False):
         yield
 
 
@@ -171,8 +171,8 @@ def _start_within(limit_s: float, folder: Path, settings: Mapping[str, Any]) -> 
     found = _patient(services.get_node, limit_s, lambda: {kind for kind, _ in made[0].dead_processes()} & VITAL)
     with ExitStack() as stack:
         stack.enter_context(environ({"RAY_gcs_server_port_wait_time_s": f"{math.ceil(limit_s)}"}))
-        stack.enter_context(_replaced(node, "Node", Node))
-        stack.enter_context(_replaced(services, "get_node", found))  # Ray gives its raylet 30 s, without a setting
+        stack.enter_context(_replace(node, "Node", Node))
+        stack.enter_context(_replace(services, "get_node", found))  # Ray gives its raylet 30 s, without a setting
         try:
             ray.init("local", **{"include_dashboard": False, "_temp_dir": str(folder / "ray"), **QUIET, **settings})
         except Exception as error:  # Ray has no type for this error
@@ -202,7 +202,7 @@ def _patient(find: Callable[..., Any], limit_s: float, dead: Callable[[], set[st
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _replace(owner: Any, name: str, value: Any) -> Iterator[None]:
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

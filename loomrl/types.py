@@ -35,7 +35,7 @@ class Source(StrEnum):
     DEMONSTRATION = "demonstration"
     PRODUCTION = "production"
     FOREIGN = "foreign"
-    """Of somebody else's agent: text, without tokens."""
+    """From an agent outside LoomRL: text, without tokens."""
 
 
 class Stage(StrEnum):
@@ -121,7 +121,7 @@ class Tokens:
     logprobs_T: NDArray[np.float32]
     versions_T: NDArray[np.int32]
     entropies_T: NDArray[np.float32] | None = None
-    """Of the distribution that each token was drawn from, in nats, 0 where `mask_T` is false; None: not recorded."""
+    """Entropy in nats of the distribution of each token, 0 where `mask_T` is false; None: not recorded."""
 
     def __post_init__(self) -> None:
         shapes = {array.shape for array in self._all()}
@@ -185,7 +185,7 @@ class Steps:
     actions: Any
     """An array with the steps first."""
     logprobs_T: NDArray[np.float32]
-    """Of the drawn action, before it was scaled or clipped to the space; 0 where it was not sampled."""
+    """Log-probability of the drawn action, before it was scaled or clipped to the space; 0 where it was not sampled."""
     sampled_T: NDArray[np.bool_]
     """True where the policy explored, false where it took the likeliest action."""
     versions_T: NDArray[np.int32]
@@ -246,7 +246,7 @@ class Trajectory:
     earlier one is in its first turn, with a false mask: each sampled token has a true mask once.
     """
     steps: Steps | None = None
-    """Of a control policy, which has no turns."""
+    """Steps of a control policy, which has no turns."""
 
     def __post_init__(self) -> None:
         if (self.end is End.FAILED) != (self.failure is not None):

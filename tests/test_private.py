@@ -9,7 +9,7 @@ import pytest
 
 from loomrl.artifacts import open_artifacts
 from loomrl.bus.bus import Message
-from loomrl.bus.spool import Spool
+from loomrl.bus.client import Spool
 from loomrl.config import Records
 from loomrl.experiments.coordinate.work import LocalWork
 from loomrl.experiments.doctor import close_to_others, exposed

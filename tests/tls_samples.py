@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from loomrl.http.tls import Certificate
+from loomrl.http.listen import Certificate
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from loomrl.control.network import Normalizer
 from loomrl.control.preference import Preferred, Steering, group_returns, preference_in, returns_in
 from loomrl.control.weave import Judged, Mixture, Threads
 from loomrl.errors import ConfigError
-from loomrl.evaluation.front import Archive
+from loomrl.evaluation.front import ParetoFront
 from loomrl.telemetry.metric import Metric
 
 Floats = NDArray[np.floating[Any]]
@@ -320,7 +320,7 @@ class Weave(PPO):
         """With an empty front."""
         super().setup(config)
         settings = self.config.settings
-        self.front = Archive(settings.reference)
+        self.front = ParetoFront(settings.reference)
         self.moving = open_moving(settings)
         self._nodes: dict[str, float] = {}
 

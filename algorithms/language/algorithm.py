@@ -32,8 +32,8 @@ from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
+from loomrl.inference.chat import name_objectives
 from loomrl.inference.model import open_model, open_tokenizer, save_model
-from loomrl.inference.preferred import name_objectives
 from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Weights
 from loomrl.run.ledger import Ledger

@@ -30,7 +30,7 @@ from loomrl.gym.memory import MemoryBank
 from loomrl.gym.rewards import Shaping, open_shaping
 from loomrl.gym.task_mixture import TaskMixture, TaskSource, open_task_source
 from loomrl.hub import GroupPlan, Hub, Lease, Selection
-from loomrl.hub.shard import MOST_AT_ONCE
+from loomrl.hub.hub import MOST_AT_ONCE
 from loomrl.run.ledger import Ledger
 from loomrl.store import LoomDB
 from loomrl.store.notes import Notes

@@ -14,7 +14,7 @@ from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config import LanguageWeave
 from loomrl.control.preference import Always, Leaning, group_returns
 from loomrl.errors import ConfigError
-from loomrl.evaluation.front import Archive, parts_of
+from loomrl.evaluation.front import ParetoFront, parts_of
 from loomrl.gym.preference import Preference, percents
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.telemetry.metric import Metric
@@ -31,7 +31,7 @@ class Steered:
         self.settings = settings
         self.tree = settings.tree
         self._moving = open_moving(settings)
-        self._front = Archive(settings.reference)
+        self._front = ParetoFront(settings.reference)
         self._latest: list[list[float]] = []
 
     @property

@@ -118,6 +118,7 @@ def _chosen(wrong: Sequence[_Wrong], most: int) -> Iterator[int]:
 
 def fresh_tests(problem: CodeProblem, submission: str) -> list[Test]:
     """Tests of this submission alone: equal for equal submissions, and unknown before it is submitted."""
+    # from task and code alone: equal submissions get equal verdicts, and no test can be learnt from an earlier one
     seed = sha256(f"{problem.source}\0{submission}".encode("utf-8", "surrogatepass")).hexdigest()
     return draw_tests(problem, Random(seed), FRESH)
 

@@ -88,6 +88,7 @@ class CodeEnvironment(BaseEnvironment):
         if not re.search(rf"\b{challenge.problem.name}\b", code):
             return self._again(f"This does not define {challenge.problem.name}. {CODE_FORMAT}")
         code = with_function(code, challenge.problem.name)
+        # lines are counted by tracing, which other code could switch off
         if challenge.bounded and countable(code) is None:
             return self._again(f"This is not run: {refusal(code)}. {CODE_FORMAT}")
         async with open_sandbox().session(preload=preload(), limits=LIMITS) as session:
@@ -103,6 +104,7 @@ class CodeEnvironment(BaseEnvironment):
         for number, test in enumerate(challenge.hidden, start=1):
             if await grader.failure(code, test) is not None:
                 return self._over(0.0, verdict=f"hidden test {number} of {len(challenge.hidden)} failed")
+        # hidden tests can be learnt by heart over many episodes; fresh ones depend on the submission
         failed = await grader.first_failed(code, [*challenge.examples, *fresh_tests(challenge.problem, code)])
         if failed is not None:
             return self._over(0.0, verdict=f"wrong for {format_call(challenge.problem, failed)[:MAX_CALL]}")

@@ -137,6 +137,7 @@ def _counting(source: str) -> str:
     for line in source.split("\n"):
         lines.append(line)
         statement = line.lstrip()
+        # turns are counted instead of seconds, so that a mutant ends alike on every machine
         if statement.startswith(("while ", "def ")):
             lines.append(f"{' ' * (len(line) - len(statement) + 4)}_turn()")
     return "\n".join(lines)

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 
-from loomrl.envs.code.admission import Suite, Test, make_suite
+from loomrl.envs.code.admission import Suite, Test, kills, make_suite
 from loomrl.envs.code.bank import PATTERNS
 from loomrl.envs.code.composition import NAME, compose
 from loomrl.envs.code.driver import show_value
 from loomrl.envs.code.mutation import Mutant, is_omission, mutants
 from loomrl.envs.code.problem import Arguments, CodeProblem, ProblemPattern, normal, run
-from loomrl.envs.code.value import same
 
 TRIES = 20
 """Problems drawn for a task until one is admitted."""
@@ -121,10 +120,8 @@ def bug(problem: CodeProblem, rng: Random, tests: tuple[Test, ...]) -> Mutant | 
 
 def is_wrong(source: str, problem: CodeProblem, tests: tuple[Test, ...]) -> bool:
     """True if a test fails."""
-    return any(
-        not same(test.expected, run(source, problem.name, test.arguments), tolerance=problem.tolerance)
-        for test in tests
-    )
+    program = partial(run, source, problem.name)
+    return any(kills(test, program, problem) for test in tests)
 
 
 def _any_problem(level: int, rng: Random) -> CodeProblem:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from loomrl.envs.dialogue.scene import DialogueAct, DialogueScene, PartnerReply
-from loomrl.envs.language.wording import bare, words
-from loomrl.gym.generate import between
+from loomrl.envs.language.wording import bare
+from loomrl.gym.generate import between, words
 
 TOPICS = words("cost noise safety traffic health jobs")
 SOURCES = words("story survey study")

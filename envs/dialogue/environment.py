@@ -140,6 +140,7 @@ class DialogueEnvironment(BaseEnvironment):
         if reply.success == 1:
             shares = MannerMarks(*(sum(kept) / len(self._kept) for kept in zip(*self._kept, strict=True)))._asdict()
             parts |= {name: weight * shares[name] * self._manners.asked for name, weight in WEIGHTS.items()}
+            # a judge is asked about successes only, so that it can never turn a failure into a reward
             if self.settings.judge is not None:
                 inquiry = Inquiry(QUESTION, tuple(self._said), CHOICES)
                 opinion = await open_judge(self.settings.judge).ask(inquiry)

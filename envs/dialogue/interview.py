@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from random import Random
 
 from loomrl.envs.dialogue.scene import DialogueAct, DialogueScene, PartnerReply, slots, topics
-from loomrl.envs.language.wording import bare, same_name, words
+from loomrl.envs.language.wording import bare, same_name
 from loomrl.envs.language.world import HOME
-from loomrl.gym.generate import between, listed
+from loomrl.gym.generate import between, listed, words
 
 DAYS = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 COLOURS = words("red green blue white black yellow purple orange brown grey pink silver")

@@ -7,7 +7,8 @@ from random import Random
 from typing import NamedTuple
 
 from loomrl.envs.dialogue.scene import LONGEST_SAY, SAY, DialogueAct
-from loomrl.envs.language.wording import plain, words
+from loomrl.envs.language.wording import plain
+from loomrl.gym.generate import words
 
 MOST_WORDS = 60
 MANNERS_FROM = 3

@@ -24,8 +24,6 @@ _ISSUES: Mapping[str, tuple[str, ...]] = {
     "units": ("10", "20", "30", "40", "50", "60", "70"),
     "training": ("0", "1", "2", "3", "4", "6", "8"),
 }
-_UNITS = {"price": "euros", "delivery": "days", "warranty": "years", "units": "pieces", "training": "hours"}
-
 Offer = dict[str, str]
 
 

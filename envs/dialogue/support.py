@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from loomrl.envs.dialogue.scene import DialogueAct, DialogueScene, PartnerReply, slots, topics
-from loomrl.envs.language.wording import bare, plain, same_name, words
-from loomrl.gym.generate import between, listed
+from loomrl.envs.language.wording import bare, plain, same_name
+from loomrl.gym.generate import between, listed, words
 
 _TOKEN = re.compile(r"[a-z]+|[^\s]")
 _SENTENCE = re.compile(r"[^.!?;:\n]*[.!?;:\n]?")

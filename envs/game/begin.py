@@ -36,6 +36,7 @@ MOST = 2000
 @lru_cache(maxsize=4096)
 def find_opening(family: str, level: int, seed: int) -> tuple[int, ...]:
     """The actions that lead to the position in which the policy is to move. It may be either player."""
+    # only proven wins: from most positions a perfect player draws, and success would measure the opponent
     rng = Random(f"opening {family} {level} {seed}")
     deep = DEEP[level - 1]
     share = SHARE

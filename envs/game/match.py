@@ -98,6 +98,7 @@ class GameMatch:
     def _legal(self) -> Mapping[str, int]:
         """In random order: OpenSpiel's own order lists the foremost pawns first."""
         actions = self._state.legal_actions()
+        # an order of strength would give the best move away
         self._rng("order").shuffle(actions)
         return {self._board.spell(self._state, action): action for action in actions}
 

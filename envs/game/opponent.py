@@ -137,6 +137,7 @@ class PolicyPlayer:
         self._conversation += (Message("user", turn.told + usage),)
         try:
             said = (await self._policy.act(self._conversation)).text
+        # an opponent that fails is no loss of the policy: the attempt fails and is masked
         except LoomError as error:
             raise EpisodeError(f"opponent.policy: {error}") from error
         self._conversation += (Message("assistant", said),)
@@ -177,7 +178,7 @@ def _open_factory(choice: str) -> PolicyFactory:
 
         return open_language(policy)
     if isinstance(policy, OpenAIPolicy):
-        from loomrl.inference.remote.policy import speakers_on_server
+        from loomrl.inference.remote.server import speakers_on_server
 
         return speakers_on_server(policy)
     return open_policy(policy)

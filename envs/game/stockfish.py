@@ -57,6 +57,7 @@ class Stockfish:
         if self._process is None or self._process.poll() is not None:
             self._start()
         deadline = time.monotonic() + self._deadline_s
+        # empty tables: the answer must not depend on earlier questions
         self._say("ucinewgame", f"position fen {game}", f"go nodes {nodes}")
         score = ["cp", "0"]
         while True:

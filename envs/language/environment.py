@@ -73,6 +73,7 @@ class LanguageEnvironment(QuestionEnvironment):
     async def judge(self, submission: TaggedAnswer) -> Reward:
         """Correctness, and with full success what else is worth something."""
         grade = self._problem.grade(undress(submission.answer))
+        # a judge is asked about right answers only, so that it can never turn a wrong one into a reward
         if grade.success < 1:
             return self.pay(grade.success, correctness=grade.success)
         return self.pay(

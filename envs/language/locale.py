@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import Literal
 
 from loomrl.envs.language.problem import LanguageProblem, exact
-from loomrl.envs.language.wording import plain, same_date, same_text, words
+from loomrl.envs.language.wording import plain, same_date, same_text
 from loomrl.errors import ConfigError
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, words
 
 DateForm = Literal["short", "long", "full"]
 FIRST_DATE = datetime.date(1970, 1, 1)

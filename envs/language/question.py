@@ -5,7 +5,7 @@ from itertools import pairwise
 from random import Random
 
 from loomrl.envs.language.problem import LanguageProblem, exact
-from loomrl.envs.language.wording import same_name, same_number, words
+from loomrl.envs.language.wording import same_name, same_number
 from loomrl.envs.language.world import (
     FIRST_YEAR,
     HOME,
@@ -18,7 +18,7 @@ from loomrl.envs.language.world import (
     make_world,
     tell,
 )
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, words
 
 CHANGES_FROM = 4
 DENIALS_FROM = 3

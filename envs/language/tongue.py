@@ -6,8 +6,8 @@ from functools import lru_cache
 from random import Random
 
 from loomrl.envs.language.problem import LanguageProblem, exact
-from loomrl.envs.language.wording import LONGEST, bare, plain, words
-from loomrl.gym.generate import between
+from loomrl.envs.language.wording import LONGEST, bare, plain
+from loomrl.gym.generate import between, words
 
 NOUNS = words("dog cat bird king boy girl horse goat sailor farmer queen doctor robot singer")
 VERBS = words("help follow visit call greet trust warn thank remember answer")

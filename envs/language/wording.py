@@ -3,13 +3,10 @@
 import re
 import unicodedata
 
+from loomrl.gym.generate import words
+
 LONGEST = 4000
 """Characters of an answer; longer ones are wrong."""
-
-
-def words(text: str) -> tuple[str, ...]:
-    """The words of a list that is written as a text."""
-    return tuple(text.split())
 
 
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "−": "-", "‐": "-", "‑": "-"})

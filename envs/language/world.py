@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.language.wording import words
+from loomrl.gym.generate import words
 
 NAMES = words(
     "Ada Ben Carl Dana Emil Fay Gus Hana Igor Jane Karl Lena Marc Nina Olaf Pia Quin Rosa Sam Tina Udo Vera Walt Xena "

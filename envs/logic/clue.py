@@ -12,6 +12,11 @@ def everything(count: int) -> int:
     return (1 << count) - 1
 
 
+def world_of(truth: Iterable[bool]) -> int:
+    """The set of the one world in which exactly these facts are true."""
+    return 1 << sum(1 << place for place, true in enumerate(truth) if true)
+
+
 @lru_cache(maxsize=16)
 def facts(count: int) -> tuple[int, ...]:
     """For each of `count` facts, the worlds in which it is true; there is one world per subset of the facts."""

@@ -96,6 +96,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
         solved = await self._puzzle.accepts(command.argument)
         if solved is None:
             return Step.say(f"That is no solution. SOLVE takes {self._puzzle.solve}.")
+        # bought facts lower success too, or curricula would take a bought solution for a found one
         success = 1.0 - PRICE * len(self._bought) if solved else 0.0
         return Step.end(self.pay(success, correctness=float(solved)), solution=self._puzzle.solution)
 

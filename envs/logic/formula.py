@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from functools import reduce
-from itertools import chain
+from itertools import chain, count
 from operator import and_, or_
 from random import Random
 from typing import NamedTuple
 
-from loomrl.envs.logic.clue import Clue, choose, everything, facts
-from loomrl.envs.logic.puzzle import NAMES, WordPuzzle, sentence
-from loomrl.gym.generate import between, listed
+from loomrl.envs.logic.clue import Clue, choose, everything, facts, world_of
+from loomrl.envs.logic.puzzle import NAMES, WordPuzzle, sentence, subset_puzzle
+from loomrl.gym.generate import between, listed, tier, words
 
 
 class FactTheme(NamedTuple):
@@ -102,7 +102,7 @@ SIZES = {
     "exactly": 2, "at least": 3, "at most": 3, "even": 3,
 }  # fmt: skip
 COUNTED = ("exactly", "at least", "at most", "even")
-NUMBERS = ("no", "one", "two", "three", "four", "five")
+NUMBERS = words("no one two three four five")
 TIERS = (
     ("fact", "both", "exactly", "if"),
     ("both", "exactly", "if", "or", "rule"),
@@ -112,12 +112,7 @@ TIERS = (
 """The kinds of statements, from easy to hard."""
 
 
-def tier(level: int) -> tuple[str, ...]:
-    """The kinds of statements of a level."""
-    return TIERS[(level - 1) * len(TIERS) // 10]
-
-
-COLOURS = ("red", "blue", "green", "white", "black", "pink", "grey", "brown", "gold", "violet", "orange", "cyan")
+COLOURS = words("red blue green white black pink grey brown gold violet orange cyan")
 THEMES = (
     FactTheme("lamps", COLOURS, "is on", "is off", "are on"),
     FactTheme("guests", NAMES, "comes", "stays away", "come"),
@@ -130,27 +125,28 @@ TRIES = 20
 def deduction(level: int, rng: Random, queries: int) -> WordPuzzle:
     """Each of some lamps is on or off, and the premises say which."""
     theme = rng.choice(THEMES)
-    count = between(level, 4, 12)
-    names = tuple(rng.sample(theme.names, count))
-    truth = [rng.random() < 0.5 for _ in names]
-    truth[rng.randrange(count)] = True
-    world = 1 << sum(1 << item for item, true in enumerate(truth) if true)
-    speech = FactSpeaker(theme, names, rng)
-    said = (speech.say(rng.choice(tier(level))) for _ in range(TRIES * count))
-    facts = [Clue(sentence(f"{fact.text}."), fact.worlds) for fact in map(speech.literal, range(count), truth)]
-    clues = choose(said, rng.sample(facts, count), world)
+    speech, truth = _draw_facts(theme, between(level, 4, 12), rng)
+    said = (speech.say(rng.choice(tier(level, TIERS))) for _ in range(TRIES * len(truth)))
+    facts = [Clue(sentence(f"{fact.text}."), fact.worlds) for fact in map(speech.literal, count(), truth)]
+    clues = choose(said, rng.sample(facts, len(facts)), world_of(truth))
     rng.shuffle(clues)
     premises = "\n".join(clue.text for clue in clues)
-    return WordPuzzle(
-        story=f"{sentence(theme.kind)}: {', '.join(names)}.\n{premises}\nWhich {theme.true_of_many}?",
-        solution=", ".join(name for name, true in zip(names, truth, strict=True) if true),
-        solve=f"all that {theme.true_of_many}, with commas",
-        query="name",
-        queries=queries,
-        facts={name.lower(): fact.text for name, fact in zip(names, facts, strict=True)},
-        places=False,
-        shape=(names,),
+    return subset_puzzle(
+        f"{sentence(theme.kind)}: {', '.join(speech.names)}.\n{premises}\nWhich {theme.true_of_many}?",
+        f"all that {theme.true_of_many}, with commas",
+        speech.names,
+        truth,
+        [fact.text for fact in facts],
+        queries,
     )
+
+
+def _draw_facts(theme: FactTheme, size: int, rng: Random) -> tuple[FactSpeaker, list[bool]]:
+    """Names of the theme, and which of them are true; at least one is."""
+    names = tuple(rng.sample(theme.names, size))
+    truth = [rng.random() < 0.5 for _ in names]
+    truth[rng.randrange(size)] = True
+    return FactSpeaker(theme, names, rng), truth
 
 
 THEME = FactTheme("people", NAMES, "is a knight", "is a knave", "are knights")
@@ -160,26 +156,20 @@ TOLD = 3
 
 def knights(level: int, rng: Random, queries: int) -> WordPuzzle:
     """Who of these people, who speak about each other, are knights?"""
-    count = between(level, 4, 10)
-    names = tuple(rng.sample(NAMES, count))
-    truth = [rng.random() < 0.5 for _ in names]
-    truth[rng.randrange(count)] = True
-    world = 1 << sum(1 << item for item, true in enumerate(truth) if true)
-    speech = FactSpeaker(THEME, names, rng)
-    facts = [Clue(f"{fact.text}.", fact.worlds) for fact in map(speech.literal, range(count), truth)]
-    told = rng.sample(facts, count)
-    said = (_said(speech, rng.randrange(count), rng.choice(tier(level))) for _ in range(TRIES * count))
-    clues = choose(chain(told[:1] if level <= TOLD else [], said), told, world)
+    size = between(level, 4, 10)
+    speech, truth = _draw_facts(THEME, size, rng)
+    facts = [Clue(f"{fact.text}.", fact.worlds) for fact in map(speech.literal, count(), truth)]
+    told = rng.sample(facts, size)
+    said = (_said(speech, rng.randrange(size), rng.choice(tier(level, TIERS))) for _ in range(TRIES * size))
+    clues = choose(chain(told[:1] if level <= TOLD else [], said), told, world_of(truth))
     heard = "\n".join(clue.text for clue in rng.sample(clues, len(clues)))
-    return WordPuzzle(
-        story=f"Knights say what is true, knaves what is false.\n{heard}\nWhich of {', '.join(names)} are knights?",
-        solution=", ".join(name for name, true in zip(names, truth, strict=True) if true),
-        solve="all knights, with commas",
-        query="name",
-        queries=queries,
-        facts={name.lower(): fact.text for name, fact in zip(names, facts, strict=True)},
-        places=False,
-        shape=(names,),
+    return subset_puzzle(
+        f"Knights say what is true, knaves what is false.\n{heard}\nWhich of {', '.join(speech.names)} are knights?",
+        "all knights, with commas",
+        speech.names,
+        truth,
+        [fact.text for fact in facts],
+        queries,
     )
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from loomrl.envs.logic.clue import everything, orders
 from loomrl.envs.logic.puzzle import WordPuzzle, sentence
+from loomrl.gym.generate import tier, words
 
 Pair = tuple[int, int]
 Thing = tuple[int, int]
@@ -98,11 +99,11 @@ def drop_implied_relations(domains: Sequence[int], relations: Sequence[OrderRela
 
 
 KINDS: Mapping[str, tuple[str, ...]] = {
-    "colour": ("red", "blue", "green", "white", "black", "yellow", "brown"),
-    "pet": ("cat", "dog", "fox", "owl", "pig", "hen", "bee"),
-    "drink": ("tea", "milk", "wine", "beer", "juice", "cocoa", "water"),
-    "owner": ("Anna", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina"),
-    "hobby": ("chess", "golf", "judo", "yoga", "music", "poker", "dance"),
+    "colour": words("red blue green white black yellow brown"),
+    "pet": words("cat dog fox owl pig hen bee"),
+    "drink": words("tea milk wine beer juice cocoa water"),
+    "owner": words("Anna Ben Cara Dan Eva Finn Gina"),
+    "hobby": words("chess golf judo yoga music poker dance"),
 }
 SIZES = ((3, 2), (3, 2), (3, 3), (4, 2), (4, 3), (4, 3), (4, 4), (5, 3), (5, 4), (5, 4))
 """Houses and kinds of each level."""
@@ -211,7 +212,7 @@ def outline(level: int, number: int) -> Outline:
     """One of the outlines of a level."""
     rng = Random(f"outline:{level}:{number}")
     street = Street(*SIZES[level - 1], rng)
-    pool = street.draw(TIERS[(level - 1) * len(TIERS) // 10], TRIES * len(street.things))
+    pool = street.draw(tier(level, TIERS), TRIES * len(street.things))
     told = [street.place(rng.choice(street.things))] if level <= TOLD else []
     start = len(street.things) - street.size
     clues = street.clues([*told, *pool[:start]], pool[start:])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from loomrl.envs.logic.clue import Clue, choose, everything, orders
 from loomrl.envs.logic.puzzle import NAMES, WordPuzzle
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, tier
 
 
 class OrderTheme(NamedTuple):
@@ -129,7 +129,7 @@ def ordering(level: int, rng: Random, queries: int) -> WordPuzzle:
     order = rng.sample(range(len(names)), len(names))
     fixed = [arrangement.place(item, place) for place, item in enumerate(order)]
     world = reduce(lambda worlds, clue: worlds & clue.worlds, fixed, arrangement.every)
-    kinds = TIERS[(level - 1) * len(TIERS) // 10]
+    kinds = tier(level, TIERS)
     said = (arrangement.say(rng.choice(kinds)) for _ in range(TRIES * len(names)))
     clues = choose(said, rng.sample(fixed, len(fixed)), world)
     story = "\n".join(f"{clue.text}." for clue in rng.sample(clues, len(clues)))

@@ -1,13 +1,15 @@
 """Generated puzzles: a story with one solution, the facts that can be bought about it, and attempts to cheat."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice, takewhile
+from itertools import compress, count, islice, takewhile
 from random import Random
 from typing import Protocol
 
-NAMES = ("Anna", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jan", "Kira", "Leo", "Mia", "Nils")
+from loomrl.gym.generate import words
+
+NAMES = words("Anna Ben Cara Dan Eva Finn Gina Hugo Ida Jan Kira Leo Mia Nils")
 
 
 class LogicPuzzle(Protocol):
@@ -94,6 +96,22 @@ class WordPuzzle:
         if not self.places:
             return [sorted(words)]
         return [[word] for word in words] if len(self.shape) == 1 else [sorted(group) for group in groups]
+
+
+def subset_puzzle(
+    story: str, solve: str, names: Sequence[str], truth: Sequence[bool], facts: Sequence[str], queries: int
+) -> WordPuzzle:
+    """The puzzle which of these names are true; `facts` says of each whether it is."""
+    return WordPuzzle(
+        story=story,
+        solution=", ".join(compress(names, truth)),
+        solve=solve,
+        query="name",
+        queries=queries,
+        facts=dict(zip(map(str.lower, names), facts, strict=True)),
+        places=False,
+        shape=(tuple(names),),
+    )
 
 
 MOST_GROUPS = 40

@@ -17,8 +17,8 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, StringConstraints
 
-from loomrl.envs.logic.clue import Clue, choose, everything, facts
-from loomrl.envs.logic.puzzle import WordPuzzle, sentence
+from loomrl.envs.logic.clue import Clue, choose, everything, facts, world_of
+from loomrl.envs.logic.puzzle import WordPuzzle, sentence, subset_puzzle
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym.adapters.reasoning_gym import PREFIX, ReasoningGymEnvironment
 from loomrl.gym.answer import TaggedAnswer
@@ -53,39 +53,33 @@ def propositions(patterns: Sequence[str], pairs: Sequence[tuple[str, str]], task
     worlds = dict(zip(names, facts(len(names)), strict=True))
     said = [form.say(pair, every, worlds) for form, pair in product(known, some)]
     rng.shuffle(said)
-    truth = _truth(said, names, rng.random)
-    world = _world(truth, names)
-    single = {name: f"{name} is {'true' if truth[name] else 'false'}." for name in names}
-    certain = [Clue(single[name], worlds[name] if truth[name] else every ^ worlds[name]) for name in names]
-    clues = choose(said, rng.sample(certain, len(certain)), world)
+    truth = _draw_truth(said, len(names), rng.random)
+    single = [f"{name} is {'true' if true else 'false'}." for name, true in zip(names, truth, strict=True)]
+    certain = [
+        Clue(text, true if is_true else every ^ true)
+        for text, true, is_true in zip(single, worlds.values(), truth, strict=True)
+    ]
+    clues = choose(said, rng.sample(certain, len(certain)), world_of(truth))
     rng.shuffle(clues)
     listed = "\n".join(clue.text for clue in clues)
-    return WordPuzzle(
-        story=f"Each of these is true or false: {', '.join(sorted(names))}. An or leaves room for both.\n{listed}\n"
+    return subset_puzzle(
+        f"Each of these is true or false: {', '.join(sorted(names))}. An or leaves room for both.\n{listed}\n"
         "Which are true?",
-        solution=", ".join(name for name in names if truth[name]),
-        solve="all that are true, with commas",
-        query="name",
-        queries=min(queries, len(names) - 1),
-        facts={name.lower(): fact for name, fact in single.items()},
-        places=False,
-        shape=(names,),
+        "all that are true, with commas",
+        names,
+        truth,
+        single,
+        min(queries, len(names) - 1),
     )
 
 
-def _truth(said: Sequence[Clue], names: Sequence[str], chance: Callable[[], float]) -> dict[str, bool]:
+def _draw_truth(said: Sequence[Clue], size: int, chance: Callable[[], float]) -> list[bool]:
     """Some propositions are true, and something that is said holds."""
     for _ in range(1000):
-        truth = {name: chance() < 0.5 for name in names}
-        world = _world(truth, names)
-        if any(truth.values()) and any(clue.worlds & world for clue in said):
+        truth = [chance() < 0.5 for _ in range(size)]
+        if any(truth) and any(clue.worlds & world_of(truth) for clue in said):
             return truth
     raise ConfigError("templates: nothing that they say of these variables can hold while one of them is true.")
-
-
-def _world(truth: Mapping[str, bool], names: Sequence[str]) -> int:
-    """The set of the one world in which exactly these are true."""
-    return 1 << sum(1 << place for place, name in enumerate(names) if truth[name])
 
 
 class _PropositionPattern(NamedTuple):

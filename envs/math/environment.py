@@ -78,6 +78,7 @@ class MathEnvironment(QuestionEnvironment):
 
     async def _compare(self, attempt: str) -> AnswerMatch:
         """Our own arithmetic first; a second opinion for finished values beyond it, if no form is required."""
+        # sympy may hang or exhaust memory on hostile text: our arithmetic has a budget and goes first
         match = compare(self._problem.answer, attempt)
         if match is AnswerMatch.UNREADABLE and may_verify(self._problem.answer, attempt):
             return AnswerMatch.EQUAL if await verify(self._problem.answer, attempt) else AnswerMatch.DIFFERENT

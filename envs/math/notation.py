@@ -1,6 +1,7 @@
 """Notation of generators: text for `loomrl.envs.math.syntax`, and LaTeX for the second opinion."""
 
 from collections.abc import Sequence
+from decimal import Context, Decimal, Inexact, localcontext
 from fractions import Fraction
 from math import isqrt
 
@@ -11,20 +12,14 @@ Number = int | Fraction
 
 def number(value: Number) -> str:
     """`3`, `-3/4`."""
-    value = Fraction(value)
-    return str(value.numerator) if value.denominator == 1 else f"{value.numerator}/{value.denominator}"
+    return str(Fraction(value))
 
 
 def decimal(value: Number) -> str:
-    """`12.5`: exact, for a value that has finitely many decimals."""
+    """`12.5`: exact; a value without a finite expansion raises `decimal.Inexact`."""
     value = Fraction(value)
-    places = 0
-    while value.denominator != 1 and (value * 10**places).denominator != 1:
-        places += 1
-        assert places < 20, f"{value} has no finite decimal expansion"
-    digits = str(abs(int(value * 10**places))).rjust(places + 1, "0")
-    whole = digits[: len(digits) - places]
-    return ("-" if value < 0 else "") + whole + (f".{digits[-places:]}" if places else "")
+    with localcontext(Context(traps=[Inexact])):
+        return f"{Decimal(value.numerator) / Decimal(value.denominator):f}"
 
 
 def bracket(value: Number) -> str:
@@ -112,11 +107,6 @@ def surd(coefficient: Number, radicand: int) -> str:
     outside = next(k for k in range(isqrt(radicand), 0, -1) if radicand % (k * k) == 0)
     inside = radicand // (outside * outside)
     return term(coefficient * outside, "" if inside == 1 else f"√{inside}")
-
-
-def listing(items: Sequence[str], last: str = "and") -> str:
-    """`a, b and c`."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
 def latex(node: SyntaxNode) -> str:

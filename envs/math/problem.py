@@ -54,6 +54,8 @@ def pose_fraction(rng: Random, value: Fraction, steps: Iterable[str], *wordings:
     return pose(rng, MathAnswer(number(value), form=Form.LOWEST), steps, *wordings, note=note)
 
 
+Worked = tuple[str, str, list[str]]
+"""A question in signs, its answer, and the steps."""
 Generator = Callable[[int, Random], MathProblem]
 """(level, randomness) → problem; equal arguments give equal problems in every process."""
 
@@ -91,6 +93,7 @@ def custom_problem(task: Task) -> MathProblem:
         answer = MathAnswer(
             text, kind=given.kind, form=form, names=given.unknowns, variables=given.variables, unit=given.unit
         )
+        # an answer that our own reader refuses would make the task unsolvable
         if compare(answer, text) is AnswerMatch.EQUAL:
             return MathProblem(given.prompt, answer, ())
     raise ConfigError(

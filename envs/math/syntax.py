@@ -1,5 +1,6 @@
 """Text → expression tree. Plain notation and LaTeX, ASCII digits only, bounded in length, depth and digits.
 
+from loomrl.gym.generate import words
 The tree keeps how a thing was written, so that `3 + 4` and `7` can be told apart; `evaluate` gives its exact value.
 """
 
@@ -10,6 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from loomrl.envs.math.value import Calculator, Unreadable, Value, atom, constant, rational
+from loomrl.gym.generate import words
 
 MAX_LENGTH = 400
 MAX_DIGITS = 30
@@ -51,7 +53,7 @@ _THIN_THOUSANDS = re.compile(rf"(?<![\d.])\d{{1,3}}(?:(?:[{_THIN}]|\\,)\d{{3}})+
 _NO_DIGIT = re.compile(r"\D")
 _SPACE_BEFORE_FRACTION = re.compile(r"(?<![\d./^])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])")
 
-UNCOMPUTED = ("sec", "csc", "cot", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh")
+UNCOMPUTED = words("sec csc cot arcsin arccos arctan sinh cosh tanh")
 """Functions that are read, and computed only by the second opinion."""
 FUNCTIONS = ("sqrt", "sin", "cos", "tan", "ln", "log", "exp", *UNCOMPUTED)
 WORDS = frozenset({*FUNCTIONS, "pi", "infty", "cup", "pm", "degree", "lbrace", "rbrace", "in", "and", "or"})

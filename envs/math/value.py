@@ -257,6 +257,7 @@ class Calculator:
         return self._circular(a)[1]
 
     def _spend(self, work: int) -> None:
+        # a budget of work instead of seconds: a text is unreadable on every machine or on none
         self.work -= work
         if self.work < 0:
             raise Unreadable("too much to compute")

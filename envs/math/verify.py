@@ -42,6 +42,7 @@ async def verify(answer: MathAnswer, attempt: str) -> bool:
 @lru_cache(maxsize=1)
 def _scorer(process: int) -> Scorer:
     """The one scorer of this process and of every episode in it; a forked child makes its own."""
+    # one for each process id: a fork that shared the worker would mix up its answers
     scorer = Scorer("loomrl.envs.math.verify:equal", control=("x^2/2", r"\frac{x^2}{2}"), deadline_s=DEADLINE_S)
     atexit.register(scorer.close)
     return scorer

@@ -141,6 +141,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
             said = [line for query in queries for line in self._show_notes(query)]
             return Step.say("\n".join(said or ["The memory is closed. RETRIEVE: words, or ANSWER: ..."]))
         question = self._story.questions[self._asked]
+        # the conversation can be read again, so only an answer that the notes give proves remembering
         noted = question.read(self._memory)
         if not (_same(question, answers[-1]) and noted == question.answer):
             return self._over(0.0, question, noted)

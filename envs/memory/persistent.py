@@ -44,6 +44,7 @@ def persistent_story(task: Task, rng: Random) -> MemoryStory:
     chronicle.rng = rng
     chronicle.plain = task.level <= PLAIN
     memory = memory_of(notes, capacity=CAPACITY, longest=LONGEST)
+    # only what the notes say rightly is asked, so that every task can be solved even after a bad episode
     kept = [who for who in _people(chronicle) if _says(memory, who) == chronicle.now(who, TOPIC)]
     old = rng.sample(kept, min(len(kept), between(task.level, 1, 3)))
     return _tell_days(task, rng, chronicle=chronicle, notes=notes, old=old)

@@ -6,17 +6,16 @@ from random import Random
 from typing import NamedTuple
 
 from loomrl.envs.memory.note import Note, NoteMemory, Wanted
+from loomrl.gym.generate import words
 
-PEOPLE = ("Ana", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jan", "Kim", "Leo", "Mia", "Noa", "Ole",
-          "Pia", "Rio", "Sam", "Tom", "Uma", "Vic", "Wes", "Yan", "Zoe")  # fmt: skip
+PEOPLE = words("Ana Ben Cleo Dan Eva Finn Gus Hana Ivo Jan Kim Leo Mia Noa Ole Pia Rio Sam Tom Uma Vic Wes Yan Zoe")
 VALUES: Mapping[str, tuple[str, ...]] = {
-    "pet": ("cat", "dog", "fox", "owl", "hen", "pig", "cow", "bee", "rat", "ape", "elk", "emu"),
-    "city": ("rome", "oslo", "lima", "bern", "kiev", "riga", "doha", "cork", "graz", "nice", "bonn", "pisa"),
-    "job": ("baker", "nurse", "pilot", "judge", "miner", "actor", "tailor", "farmer", "waiter", "diver", "clerk",
-            "guard"),
-    "drink": ("tea", "milk", "cola", "beer", "wine", "cider", "mocha", "water", "rum", "cocoa", "juice", "soda"),
-    "game": ("chess", "golf", "poker", "darts", "rugby", "judo", "polo", "yoga", "tennis", "bingo", "cards", "dice"),
-}  # fmt: skip
+    "pet": words("cat dog fox owl hen pig cow bee rat ape elk emu"),
+    "city": words("rome oslo lima bern kiev riga doha cork graz nice bonn pisa"),
+    "job": words("baker nurse pilot judge miner actor tailor farmer waiter diver clerk guard"),
+    "drink": words("tea milk cola beer wine cider mocha water rum cocoa juice soda"),
+    "game": words("chess golf poker darts rugby judo polo yoga tennis bingo cards dice"),
+}
 """Attribute → its values. No word is in two of them."""
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     "pet": ("{who} got a new pet: {a} {value}", "At {who}'s home there lives only {a} {value} now"),

@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from loomrl.envs.meta.question import Mark, Questions, numbers_in, whole_number
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, words
 
 
 class QuantityTheme(NamedTuple):
@@ -25,7 +25,7 @@ class QuantityTheme(NamedTuple):
 
 THEMES = (
     QuantityTheme(
-        ("fox", "goat", "hen", "pig", "dog", "cat", "owl", "cow", "swan", "seal", "lynx", "toad"),
+        words("fox goat hen pig dog cat owl cow swan seal lynx toad"),
         "Animals:",
         "The {a} weighs {n} kg.",
         "The {a} weighs {n} kg more than the {b}.",
@@ -36,7 +36,7 @@ THEMES = (
         "How many kg more does the {a} weigh than the {b}?",
     ),
     QuantityTheme(
-        ("pen", "book", "lamp", "cup", "hat", "bag", "ball", "bell", "coat", "drum", "flute", "vase"),
+        words("pen book lamp cup hat bag ball bell coat drum flute vase"),
         "For sale:",
         "The {a} costs {n} coins.",
         "The {a} costs {n} coins more than the {b}.",

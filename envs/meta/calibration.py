@@ -13,10 +13,10 @@ from math import prod
 from random import Random
 
 from loomrl.envs.meta.question import Mark, Questions
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, words
 
-COLOURS = ("red", "blue", "green", "white", "black", "pink", "grey", "brown", "gold", "orange")
-WITNESSES = ("Anna", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jan")
+COLOURS = words("red blue green white black pink grey brown gold orange")
+WITNESSES = words("Anna Ben Cara Dan Eva Finn Gina Hugo Ida Jan")
 Chances = Mapping[str, Fraction]
 """The probability of every value that has one."""
 TOLERANCE = 0.01

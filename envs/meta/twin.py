@@ -7,11 +7,11 @@ from math import floor, lcm, prod
 from random import Random
 
 from loomrl.envs.meta.question import NumberQuestion, Questions
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, words
 
 Pair = tuple[NumberQuestion, NumberQuestion]
 NEAREST = "whole number, rounded to the nearest"
-NAMES = ("Anna", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo")
+NAMES = words("Anna Ben Cara Dan Eva Finn Gina Hugo")
 
 
 def bias(level: int, rng: Random) -> Questions:
@@ -86,7 +86,7 @@ def framing(level: int, rng: Random) -> Pair:
 def conjunction(level: int, rng: Random) -> Pair:
     """Two things at once are never more probable than one of them, however well the story fits."""
     count = between(level, 2, 4)
-    traits = rng.sample(("baker", "painter", "singer", "climber", "smoker", "dancer"), count)
+    traits = rng.sample(words("baker painter singer climber smoker dancer"), count)
     shares = [rng.randrange(10, 100, 10 if level < 5 else 5) for _ in traits]
     people = 20**count * rng.randint(1, 1 + level)
     name = rng.choice(NAMES)

@@ -7,9 +7,10 @@ from random import Random
 
 from loomrl.envs.multimodal.plot import LABELS, TOP, Chart, draw_chart
 from loomrl.envs.multimodal.quiz import Quiz, exact
+from loomrl.gym.generate import words
 
 SERIES = ("red", "blue", "green")
-SLICES = ("red", "green", "blue", "yellow", "orange", "purple")
+SLICES = words("red green blue yellow orange purple")
 PERCENTS = tuple(range(5, 55, 5))
 
 

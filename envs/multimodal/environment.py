@@ -5,10 +5,9 @@ from random import Random
 from typing import ClassVar
 
 from loomrl.envs.multimodal.canvas import black
-from loomrl.envs.multimodal.caption import caption_quiz
 from loomrl.envs.multimodal.chart_question import chart_quiz
 from loomrl.envs.multimodal.quiz import Quiz
-from loomrl.envs.multimodal.scene_question import scene_quiz
+from loomrl.envs.multimodal.scene_question import caption_quiz, scene_quiz
 from loomrl.gym.answer import TaggedAnswer, undress
 from loomrl.gym.generate import rng_of
 from loomrl.gym.question import QuestionEnvironment, QuestionSettings
@@ -60,6 +59,7 @@ class MultimodalEnvironment(QuestionEnvironment):
         """The question and its picture."""
         (message,) = await super().reset(task)
         picture = self._quiz.draw()
+        # the score on black pictures is what the question alone gives away
         if self.settings.blind:
             picture = black(*size_of(picture))
         return (message._replace(images=(picture,)),)

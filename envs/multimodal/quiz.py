@@ -4,9 +4,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from loomrl.gym.generate import words
+
 LONGEST = 4000
 """Characters of an answer that is read."""
-NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NUMBERS = words("zero one two three four five six seven eight nine ten eleven twelve")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-COLOURS = ("red", "green", "blue", "yellow", "orange", "purple", "pink", "black")
-KINDS = ("circle", "square", "triangle", "diamond", "star", "cross")
+from loomrl.gym.generate import words
+
+COLOURS = words("red green blue yellow orange purple pink black")
+KINDS = words("circle square triangle diamond star cross")
 
 Cell = tuple[int, int]
 """Row and column, from 0 at the top left."""

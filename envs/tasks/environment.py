@@ -41,6 +41,7 @@ class TaskVerdict(NamedTuple):
 async def verify(workspace: Workspace, task: TaskFolder) -> TaskVerdict:
     """Run the task's tests on what the policy left; a ScorerError where they give no reward."""
     files = [File("/logs/agent"), File("/logs/artifacts"), File(LOGS), *task.tests]
+    # the policy may have planted tests or a reward of its own in these folders
     if not await workspace.lay(files, emptied=OURS):
         return TaskVerdict(0.0, "the folders of the tests could not be emptied of what the policy had put there")
     environment = {**task.image.environment, **task.verifier_env}

@@ -9,12 +9,12 @@ from functools import cache
 from typing import NamedTuple
 
 from loomrl.errors import ConfigError
+from loomrl.gym.generate import words
 
-FETCHES = {
-    *("apt-get", "apt", "aptitude", "dpkg", "apk", "yum", "dnf", "snap", "brew", "pip", "pip3", "pipx", "uv", "uvx"),
-    *("conda", "mamba", "poetry", "npm", "npx", "yarn", "pnpm", "cargo", "gem", "cpan", "go", "rustup", "curl", "wget"),
-    *("add-apt-repository", "service", "systemctl", "useradd", "adduser", "groupadd", "chown", "chgrp", "su", "sudo"),
-}
+FETCHES = words(
+    "apt-get apt aptitude dpkg apk yum dnf snap brew pip pip3 pipx uv uvx conda mamba poetry npm npx yarn pnpm cargo "
+    "gem cpan go rustup curl wget add-apt-repository service systemctl useradd adduser groupadd chown chgrp su sudo"
+)
 """Programs that need a network, a daemon or root, none of which is in the sandbox."""
 FETCHING = {"git": {"clone", "fetch", "pull", "push"}, "python": {"-m pip"}, "python3": {"-m pip"}}
 OF_THE_HARNESS = {"tmux", "asciinema"}

@@ -1,5 +1,6 @@
 """An invented encyclopedia: towns, people and companies, in SQLite's full-text index, once per process.
 
+from loomrl.gym.generate import words
 How a page is found never changes; what it says follows from the edition. So all episodes share one index, and no answer
 can be learnt by heart.
 """
@@ -11,16 +12,20 @@ from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
-FIRST = ("Ana", "Ben", "Cleo", "Dario", "Edda", "Felix", "Greta", "Hugo", "Ines", "Jonas", "Kaja", "Levi", "Mira",
-         "Nils", "Olga", "Pavel", "Rosa", "Sven", "Tilda", "Uwe", "Vera", "Wim", "Yara", "Zeno")  # fmt: skip
-THINGS = ("bolt", "hinge", "lamp", "rope", "valve", "pump", "gear", "cable", "brush", "wheel", "filter", "spring",
-          "clamp", "hose", "latch", "motor", "pipe", "ring", "screw", "tile")  # fmt: skip
-WORDS = ("red", "blue", "green", "old", "new", "cold", "warm", "tall", "small", "quiet", "fox", "owl", "bear", "lynx",
-         "hare", "crow", "pike", "moth", "wolf", "seal")  # fmt: skip
-_STARTS = ("B", "Br", "D", "Dr", "F", "G", "H", "K", "Kr", "L", "M", "N", "P", "R", "S", "Sk", "T", "Tr", "V", "Z")
-_MIDDLES = ("a", "e", "i", "o", "u", "ai", "ei", "ou")
-_JOINTS = ("l", "lv", "m", "nd", "r", "rk", "st", "t", "v", "x", "b", "g")
-_ENDS = ("a", "en", "is", "or", "um", "eth", "ow", "y", "an", "el")
+from loomrl.gym.generate import words
+
+FIRST = words(
+    "Ana Ben Cleo Dario Edda Felix Greta Hugo Ines Jonas Kaja Levi Mira Nils Olga Pavel Rosa Sven Tilda "
+    "Uwe Vera Wim Yara Zeno"
+)
+THINGS = words(
+    "bolt hinge lamp rope valve pump gear cable brush wheel filter spring clamp hose latch motor pipe ring screw tile"
+)
+WORDS = words("red blue green old new cold warm tall small quiet fox owl bear lynx hare crow pike moth wolf seal")
+_STARTS = words("B Br D Dr F G H K Kr L M N P R S Sk T Tr V Z")
+_MIDDLES = words("a e i o u ai ei ou")
+_JOINTS = words("l lv m nd r rk st t v x b g")
+_ENDS = words("a en is or um eth ow y an el")
 
 
 @lru_cache(maxsize=8)
@@ -97,6 +102,7 @@ def find_pages(query: str, most: int) -> list[CorpusPage]:
     if not words:
         return []
     phrase = " OR ".join(f'"{word}"' for word in words)
+    # rowid breaks ties of rank, so that equal queries have equal answers
     rows = _index().execute(
         "SELECT title, kind FROM page WHERE page MATCH ? ORDER BY rank, rowid LIMIT ?", (phrase, most)
     )

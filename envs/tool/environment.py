@@ -94,6 +94,7 @@ class ToolCallEnvironment(BaseEnvironment):
     def _judge(self, submission: TaggedAnswer) -> Reward:
         answer = self._problem.answer
         right = answer is None or same_answer(answer, submission.answer)
+        # the final state decides, not the calls: every way that leads there is right
         if not right or self._session.world.state != goal_of(self._problem).state:
             return self.pay(0.0)
         count = self._session.count

@@ -78,7 +78,8 @@ _NAMES = {dict: "object", list: "array", str: "string", int: "integer", float: "
 _CHECKS: Mapping[str, Callable[[Any, Schema, str], Any]] = {"object": _object, "string": _string, "integer": _integer}
 
 
-Run = Callable[[ToolWorld, Mapping[str, Any]], Any]
+Arguments = Mapping[str, Any]
+Run = Callable[[ToolWorld, Arguments], Any]
 """Acts on the world with arguments that fit the schema; the answer is JSON, a refusal is a ToolError."""
 Listing = Literal["brief", "openai", "mcp"]
 
@@ -107,7 +108,7 @@ def list_tools(tools: Sequence[PolicyTool], listing: Listing) -> str:
     return json.dumps({"tools": [_describe(tool, "inputSchema") for tool in tools]})
 
 
-def page_of(rows: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def page_of(rows: Sequence[Mapping[str, Any]], arguments: Arguments) -> Mapping[str, Any]:
     """One page of a list; by default the first."""
     first = PAGE * (arguments.get("page", 1) - 1)
     return {"items": [dict(row) for row in rows[first : first + PAGE]], "pages": max(1, -(-len(rows) // PAGE))}

@@ -220,6 +220,7 @@ class _McpSession:
         return f" (it said: {' / '.join(said)[:500]})" if said else ""
 
     async def _hold(self, ready: "asyncio.Future[list[Offered]]") -> None:
+        # the library must be left by the task that entered it, so this task does both
         async with _client(self._settings, self._log) as client:
             ready.set_result(await _list_tools(client))
             while (asked := await self._asked.get()) is not None:

@@ -109,6 +109,7 @@ class ToolSession:
 
     def _follow_answer(self, call: FunctionCall, error: ToolError) -> None:
         """Record the call that the answer requires. A 503 requires the same call again."""
+        # an unconfirmed change may have happened: repeating it blindly would pay or book twice
         if error.status == 504:
             self._look = self._problem.check and self._problem.check(call)
             self._succeeded += 1

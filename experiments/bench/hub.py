@@ -169,7 +169,7 @@ def _to_scored_data(group: Group) -> dict[str, Any]:
 
 def _serve_hub(port: int, file: str) -> None:
     from loomrl.http.listen import open_door
-    from loomrl.hub.serve import serve_hub
+    from loomrl.hub.http import serve_hub
 
     serve_hub(_open(Path(file)), open_door(port=port))
 

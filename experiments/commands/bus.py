@@ -72,14 +72,14 @@ def show_bus(
 
         print(json.dumps(contract_of(subject).schema(), indent=2))
         return
-    from loomrl.bus.agent import known_agents
+    from loomrl.bus.agent import list_agents
     from loomrl.bus.open import open_bus
     from loomrl.bus.outbox import Outbox
     from loomrl.store.events import EVENTS
 
     with open_face_store() as db, open_bus(bus or face().store) as opened:
         streams = opened.stats()
-        agents = known_agents(db)
+        agents = list_agents(db)
         rejected = _rejected(db)
         outbox = Outbox(db, face().store, opened)
         cursors = outbox.cursors()

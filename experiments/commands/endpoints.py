@@ -160,10 +160,10 @@ def free(
 ) -> None:
     """Free a session: its calls are answered again within a second."""
     from loomrl.errors import StoreError
-    from loomrl.store.sessions import Quarantine, quarantined, record_quarantine
+    from loomrl.store.sessions import Quarantine, list_quarantined, record_quarantine
 
     with open_face_store() as db:
-        held = [each for each in quarantined(db) if each.session == session]
+        held = [each for each in list_quarantined(db) if each.session == session]
         if not held:
             raise StoreError(
                 f"session {session!r} is not in quarantine. `loomrl endpoints monitor` lists those that are."

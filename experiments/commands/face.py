@@ -147,7 +147,7 @@ class Root(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, then the commands by their groups, then the options."""
-        formatter.write("Usage: loomrl [--store URL] [--json] COMMAND …\n\n")
+        formatter.write("Usage: loomrl [--store URL] [--json] COMMAND …\n")
         width = max(len(name) for name in self.commands) + 2
         for group in self.groups:
             formatter.write(f"{group}\n")

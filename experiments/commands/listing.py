@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,10 +14,19 @@ from loomrl.experiments.commands.face import LIST, face, open_face_store
 from loomrl.experiments.commands.output import emit, table
 from loomrl.record.declaration import Query, Record
 
+if TYPE_CHECKING:
+    from loomrl.store import LoomDB
+
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def add_list(app: typer.Typer, record: Record[Any], *, show: Callable[..., None] | None = None) -> None:
+def add_list(
+    app: typer.Typer,
+    record: Record[Any],
+    *,
+    show: Callable[..., None] | None = None,
+    open_db: "Callable[[], AbstractContextManager[LoomDB]]" = open_face_store,
+) -> None:
     """Add the command that lists a kind of record and, with an id and `show`'s options, shows one.
 
     The first parameter of `show` is the id; its others become options.
@@ -32,7 +42,8 @@ def add_list(app: typer.Typer, record: Record[Any], *, show: Callable[..., None]
         set_here = {name for name, each in (shown | filters | limit).items() if values[name] != each.default}
         if named is None or show is None:
             _refuse(set_here & set(shown), f"name one {record.name} for it")
-            listing = read_list(record, {each: values[each] or "" for each in filters}, limit=values["limit"])
+            asked = {each: values[each] or "" for each in filters}
+            listing = read_list(record, asked, limit=values["limit"], open_db=open_db)
             emit(listing.as_json, show=lambda console: render_list(record, listing, console))
         else:
             _refuse(set_here - set(shown), f"it has no effect on one {record.name}")
@@ -54,9 +65,15 @@ class Listing:
     as_json: Mapping[str, Any]
 
 
-def read_list(record: Record[Any], filters: Mapping[str, str], *, limit: int) -> Listing:
+def read_list(
+    record: Record[Any],
+    filters: Mapping[str, str],
+    *,
+    limit: int,
+    open_db: "Callable[[], AbstractContextManager[LoomDB]]" = open_face_store,
+) -> Listing:
     """The first rows of a list."""
-    with open_face_store() as db:
+    with open_db() as db:
         page = record.page(db, Query(filters=filters, limit=limit))
         cells = [[column.text(row) for column in record.columns] for row in page.rows]
         return Listing(cells, {record.plural: [dict(record.as_json(row)) for row in page.rows]})

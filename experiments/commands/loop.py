@@ -55,8 +55,7 @@ def run(  # noqa: PLR0913 - a command with its options
     if once:
         _once(plan)
         return
-    from loomrl.http.listen import open_door
-    from loomrl.http.tls import Certificate
+    from loomrl.http.listen import Certificate, open_door
 
     shown = tls and Certificate(*tls)
     door = open_door(host, port, token=token, certificate=shown) if http else None  # before imports that take seconds

@@ -160,13 +160,13 @@ def calibrate(  # noqa: PLR0913 - a command with its options
 
 def _hub_of(db: "LoomDB", contents: "Contents", name: str) -> "Hub":
     """The hub of an endpoint, of an external agent, or of a run."""
-    from loomrl.bus.agent import hub_name, known_agents
+    from loomrl.bus.agent import hub_name, list_agents
     from loomrl.errors import ConfigError, unknown
     from loomrl.store.endpoints import list_endpoints
     from loomrl.store.runs import RUNS
 
     endpoints = [one.name for one in list_endpoints(db)]
-    agents = known_agents(db)
+    agents = list_agents(db)
     runs = [one.id for one in RUNS.latest(db, limit=1000)]
     hubs = {
         **{one: one for one in runs},
@@ -206,7 +206,7 @@ def _render_report(report: "Report", file: str | None, console: Console) -> None
 @contextmanager
 def _open_judging(db: "LoomDB", name: str, settings: "RewardPipeline", *, is_agent: bool) -> Iterator["Judging"]:
     """The step for an endpoint, or for an external agent."""
-    from loomrl.bus.agent import hub_name, known_agents, open_agent_hub
+    from loomrl.bus.agent import hub_name, list_agents, open_agent_hub
     from loomrl.config import HubConfig
     from loomrl.errors import ConfigError, unknown
     from loomrl.feedback.reward.judging import Judging, open_judging
@@ -218,7 +218,7 @@ def _open_judging(db: "LoomDB", name: str, settings: "RewardPipeline", *, is_age
         with open_judging(db, face().store, name, settings) as judging:
             yield judging
         return
-    agents = known_agents(db)
+    agents = list_agents(db)
     if name not in agents:
         raise ConfigError(unknown("agent", name, agents))
     with open_agent_hub(face().store, name, HubConfig()) as hub:

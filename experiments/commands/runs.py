@@ -3,22 +3,27 @@
 import getpass
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.face import Who, Why, nouns, open_face_store, without
+from loomrl.experiments.commands.face import Who, Why, face, nouns, open_face_store, without
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit, table
 from loomrl.record import word
-from loomrl.record.catalogue import POLICY_RECORDS, RUN_RECORDS, headlines_of
+from loomrl.record.catalogue import POLICY_RECORDS, RUN_RECORDS, TRAJECTORY_RECORDS, headlines_of
+
+if TYPE_CHECKING:
+    from loomrl.store import LoomDB
 
 runs = nouns("List, show and stop runs: trainings, evaluations, sweeps.")
+trajectories = nouns("List and show trajectories: what was played, and what was served.")
 policies = nouns("List and show policy versions, copy them out, delete old ones.")
 
 
@@ -98,6 +103,56 @@ def _show_policy(
 
 
 add_list(policies, POLICY_RECORDS, show=_show_policy)
+
+
+def _show_trajectory(
+    id: Annotated[str, typer.Argument(metavar="TRAJECTORY", help="Its id; a served one has its session's.")],
+) -> None:
+    """Show a trajectory: its task, its reward, and all that was said."""
+    from loomrl.console.source import open_source
+    from loomrl.errors import StoreError
+    from loomrl.serving.retention.archive import conversation
+
+    with closing(open_source(face().store)) as source:
+        place = source.find(id)
+    if place is None:
+        raise StoreError(f"trajectory {id!r:.100} is in no hub of {face().store}. `loomrl trajectories` lists them.")
+    trajectory = place.trajectory
+    threads = json.loads(conversation(trajectory))
+    about = {
+        "id": trajectory.id,
+        "hub": place.hub,
+        "run": trajectory.run,
+        "task": asdict(trajectory.task),
+        "ending": trajectory.end.value,
+        "reward": asdict(trajectory.reward),
+        "stored_at": place.created_at,
+    }
+
+    def render(console: Console) -> None:
+        rows = [(name, ", ".join(f"{key} {part}" for key, part in value.items()) if isinstance(value, dict) else value)
+                for name, value in about.items()]  # fmt: skip
+        console.print(table("", ("", ""), rows))
+        for message in (message for thread in threads for message in thread):
+            console.print(f"\n{message['role']}: {message['content']}", markup=False, highlight=False)
+
+    emit({**about, "threads": threads}, show=render)
+
+
+@contextmanager
+def _open_index() -> "Iterator[LoomDB]":
+    """The index of trajectories, brought up to date."""
+    from loomrl.console.index import Indexer
+    from loomrl.console.source import open_source
+
+    with closing(open_source(face().store)) as source:
+        indexer = Indexer(source)
+        while indexer.round():
+            pass
+        yield source.index
+
+
+add_list(trajectories, TRAJECTORY_RECORDS, show=_show_trajectory, open_db=_open_index)
 
 
 def _render_lineage(found: Mapping[str, Any], console: Console) -> None:

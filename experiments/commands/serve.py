@@ -77,8 +77,7 @@ def hub(
     A killed server is restarted, and its clients wait meanwhile; SIGTERM ends it.
     """
     from loomrl.http.keeper import come_back_when_killed
-    from loomrl.http.listen import open_door
-    from loomrl.http.tls import Certificate
+    from loomrl.http.listen import Certificate, open_door
 
     door = open_door(  # before what takes seconds to import
         host,
@@ -90,7 +89,7 @@ def hub(
     from loomrl.experiments.shipped import resolve_language
     from loomrl.hub import open_hub
     from loomrl.hub.atropos.routes import atropos_routes
-    from loomrl.hub.serve import serve_hub
+    from loomrl.hub.http import serve_hub
     from loomrl.store import open_store
     from loomrl.store.notes import Notes
 
@@ -133,7 +132,7 @@ def console(
     from loomrl.console.serve import open_console, serve_console
     from loomrl.console.source import open_source
     from loomrl.experiments.launch import LocalLauncher
-    from loomrl.http.tls import Certificate
+    from loomrl.http.listen import Certificate
 
     source = open_source(face().store)
     try:

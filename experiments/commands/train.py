@@ -147,8 +147,8 @@ def show(
     words: Words = None,
 ) -> None:
     """Print the resolved experiment and its hash: what a run would do. What it names has to be there."""
+    from loomrl.experiments.preflight import check_parts
     from loomrl.experiments.shipped import resolve_any
-    from loomrl.experiments.sound import check_parts
     from loomrl.load import dump
 
     experiment = resolve_any(with_store(words))

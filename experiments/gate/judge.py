@@ -17,7 +17,7 @@ from loomrl.release.gate.benchmark import benchmark, improvement, regression
 from loomrl.release.gate.check import Check, Origin, improved, outcome_of, provenance, strategy_of
 from loomrl.store import LoomDB
 from loomrl.store.policies import lineage
-from loomrl.store.runs import RUNS, code_revision, recorded_experiment, run_id
+from loomrl.store.runs import RUNS, code_revision, load_experiment, run_id
 from loomrl.store.verdicts import StoredVerdict, record_verdict
 
 SEEDS = 2**31
@@ -96,7 +96,7 @@ def _origin(suite: Suite, parties: Parties, db: LoomDB) -> list[Check]:
 def _gone(id: str, db: LoomDB) -> list[str]:
     """Environment versions of a run that cannot be opened as they were recorded."""
     run = RUNS.require(db, id)
-    experiment = recorded_experiment(run)
+    experiment = load_experiment(run)
     if isinstance(experiment, ControlExperiment):
         there = _snapshot(experiment)
         return [name for name, hash in run.environments.items() if there.get(name) != hash]

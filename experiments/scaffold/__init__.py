@@ -1,1 +1,1 @@
-"""What `loomrl new` copies: small whole files that pass their checks, under names that are replaced."""
+"""Files that `loomrl new` copies: small, whole, passing their checks, under names that are replaced."""

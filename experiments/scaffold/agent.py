@@ -34,12 +34,12 @@ def task(level: int, rng: random.Random) -> dict[str, Any]:
 
 
 def oracle(task: Mapping[str, Any], conversation: Sequence[Any]) -> str:
-    """What a perfect model would write next; for a model that begins from nothing."""
+    """The next text of a perfect model, for a model that begins from nothing."""
     return f"<answer>{sum(task['numbers'])}</answer>"
 
 
 def guess(task: Mapping[str, Any], rng: random.Random) -> str:
-    """What a model without skill might write."""
+    """A text of a model without skill."""
     return f"<answer>{rng.randint(2, 99)}</answer>"
 
 

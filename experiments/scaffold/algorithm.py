@@ -25,7 +25,7 @@ class OwnLearner(LanguageLearner):
     def advantages(
         self, rewards: Any, masks: Sequence[NDArray[np.bool_]], *, groups: Sequence[str], values: Any
     ) -> Estimate:
-        """What an attempt earned above the bar of its group, on every token that the policy sampled."""
+        """An attempt's reward above the bar of its group, on every token that the policy sampled."""
         totals = np.array([reward_T.sum() for reward_T in rewards])
         names = np.array(groups)
         bars = {name: np.quantile(totals[names == name], self.config.algorithm.quantile) for name in set(groups)}
@@ -34,7 +34,7 @@ class OwnLearner(LanguageLearner):
 
 
 class OwnConfig(LanguageConfig):
-    """What an experiment names as `algorithm.entry_point`."""
+    """The object that an experiment names as `algorithm.entry_point`."""
 
     settings = OwnSettings
 

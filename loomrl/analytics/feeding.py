@@ -16,7 +16,7 @@ from loomrl.analytics.feeder import Fed, Feeder, Tell, ignore_progress
 from loomrl.analytics.place import Place, sole
 from loomrl.analytics.source import Hubs, newest
 from loomrl.analytics.warehouse import WAIT_S, open_warehouse
-from loomrl.bus.origin import origin_of
+from loomrl.bus.agent import origin_of
 from loomrl.errors import AnalyticsError
 from loomrl.store import LoomDB, open_store
 from loomrl.store.notes import find_note, put_note

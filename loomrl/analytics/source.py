@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loomrl.bus.agent import hub_name, known_agents
-from loomrl.hub.beside import run_hubs
+from loomrl.bus.agent import hub_name, list_agents
 from loomrl.hub.glance import Glance, glance, read_glances, trajectory_ids
+from loomrl.hub.open import run_hubs
 from loomrl.serving.retention.archive import exists, ids_in, read_payloads
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import ArchiveFile, list_files
@@ -16,7 +16,7 @@ from loomrl.store.events import EVENTS
 from loomrl.store.feedback import FEEDBACK
 from loomrl.store.log import count_rows, last_row
 from loomrl.store.observations import read_observations
-from loomrl.store.rewards import REWARDS, replaced_between
+from loomrl.store.rewards import REWARDS, find_replaced
 
 RUNS = "runs"
 """The name of LoomDB's own hub."""
@@ -126,7 +126,7 @@ class Hubs:
         for endpoint in endpoint_names(self._db):
             if len(f"endpoint-{endpoint}") <= LONGEST:  # it has no hub otherwise
                 yield f"endpoint-{endpoint}", endpoint
-        for agent in known_agents(self._db):
+        for agent in list_agents(self._db):
             yield hub_name(agent), None
         shard = 2
         while shard == 2 or str(shard - 1) in self._sources:
@@ -146,7 +146,7 @@ def reward_page(db: LoomDB, after: int, limit: int) -> tuple[Page, Mapping[str, 
     if not found:
         return Page(after, [], 0), {}
     last = found[-1][0]
-    replaced = replaced_between(db, after, last)
+    replaced = find_replaced(db, after, last)
     rows = [
         (
             position,

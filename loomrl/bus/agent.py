@@ -2,12 +2,15 @@
 
 import hashlib
 import re
+import uuid
 
 from loomrl.config import HubConfig
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
 from loomrl.store import LoomDB, beside
+from loomrl.store.erasures import ORIGIN
 from loomrl.store.events import EVENTS, Event
+from loomrl.store.notes import Notes
 
 CAME = "agent.came"
 """Kind of the event that puts an agent on record."""
@@ -28,7 +31,7 @@ def open_agent_hub(url: str, agent: str, settings: HubConfig) -> Hub:
     return open_hub(beside(url, hub_name(agent)), settings)
 
 
-def known_agents(db: LoomDB) -> dict[str, str]:
+def list_agents(db: LoomDB) -> dict[str, str]:
     """The agents whose trajectories were taken in, and the names of their hubs; in the order in which they came."""
     found: dict[str, str] = {}
     after = 0
@@ -41,3 +44,12 @@ def known_agents(db: LoomDB) -> dict[str, str]:
 def record_agent(db: LoomDB, agent: str, *, at: float) -> None:
     """Put an agent on record."""
     EVENTS.append(db, [Event(kind=CAME, subject=agent, data={"hub": hub_name(agent)}, created_at=at)])
+
+
+STORE = "Loomrl-Store"
+"""Header of our own events: the LoomDB that they come from, so that it does not take them in."""
+
+
+def origin_of(db: LoomDB) -> str:
+    """The id of a LoomDB, made at the first request."""
+    return Notes(db).keep_first(ORIGIN, uuid.uuid4().hex)

@@ -9,7 +9,7 @@ from typing import Any, Self
 from loomrl.errors import BusError, TooLarge
 
 HOLD_S = 30.0
-"""Time for a consumer to acknowledge what it was given; then somebody else gets it."""
+"""Time for a consumer to acknowledge what it was given; then another consumer gets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Delivery:
     position: int
     """In its stream."""
     tries: int = 1
-    """How often it was given to somebody, with this time."""
+    """Deliveries so far, with this one."""
     receipt: Any = None
     """For the bus alone."""
 
@@ -104,7 +104,7 @@ class Subscription(ABC):
 
     @abstractmethod
     def fetch(self, most: int, *, wait_s: float) -> list[Delivery]:
-        """What is there, oldest first; if there is nothing, it is waited for so long."""
+        """The next messages, oldest first; waits for `wait_s` if there is none."""
 
     @abstractmethod
     def ack(self, deliveries: Sequence[Delivery]) -> None:
@@ -147,7 +147,7 @@ class Bus(ABC):
 
     @abstractmethod
     def browse(self, stream: str, *, after: int = 0, most: int = 100) -> list[Delivery]:
-        """The next messages of a stream past a position, for whoever looks and consumes nothing."""
+        """The next messages of a stream past a position, without consuming any."""
 
     @abstractmethod
     def remove(self, stream: str, *positions: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from loomrl.bus.contract.trajectory import TrajectoryEvent
+from loomrl.bus.contract import TrajectoryEvent
 from loomrl.safety.redaction import Redaction, Redactor
 
 PARTS = frozenset(("turns", "observation", "context", "action", "result", "task_context", "metadata"))
@@ -32,7 +32,7 @@ def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent
     return redaction.whole(work), redaction.kinds
 
 
-def cleaned_text(text: str, redactor: Redactor) -> str:
+def redact_text(text: str, redactor: Redactor) -> str:
     """Any text, which may be JSON, without findings."""
     return Redaction(redactor).whole(lambda redaction: redaction.json(text))
 

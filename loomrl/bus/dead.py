@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from loomrl.bus.bus import Bus, Delivery, Message
-from loomrl.bus.clean import cleaned_text
+from loomrl.bus.clean import redact_text
 from loomrl.errors import BusError
 from loomrl.safety.redaction import Redactor
 
 STREAM = "RL_DEAD"
 PREFIX = "agent.rl.dead."
 MOST_BYTES = 900_000
-"""Of a letter."""
+"""Longest letter."""
 LONGEST = 100_000
 """Characters of a payload that are kept where all of it is too much."""
 PAGE = 100
@@ -34,7 +34,7 @@ class Cause(StrEnum):
     AGENTS = "agents"
     """There are too many agents already."""
     TRIES = "tries"
-    """It was given out many times, and nobody ever acknowledged it."""
+    """It was delivered many times and never acknowledged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Letter:
     cause: Cause
     reason: str
     subject: str
-    """Of the message."""
+    """The message's subject."""
     message: str
     """Its id."""
     payload: str
@@ -56,7 +56,7 @@ class Letter:
 
 def letter_from(given: Delivery, cause: Cause, reason: str, *, redactor: Redactor, at: float) -> Message:
     """The dead letter about a message. Writing it twice is harmless."""
-    text = cleaned_text(given.payload.decode(errors="replace"), redactor)
+    text = redact_text(given.payload.decode(errors="replace"), redactor)
     content = {
         "cause": cause.value,
         "reason": redactor.redact(reason).text[:2000],

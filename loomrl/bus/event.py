@@ -8,11 +8,8 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from loomrl.bus.contract import example
-from loomrl.bus.contract.model import ModelDeployed
-from loomrl.bus.contract.reward import RewardEvent
-from loomrl.bus.contract.training import TrainingRequest, TrainingStatus
-from loomrl.bus.contract.trajectory import TrajectoryEvent
+from loomrl.bus.contract import ModelDeployed, RewardEvent, TrainingRequest, TrainingStatus, TrajectoryEvent
+from loomrl.bus.example import EXAMPLES, with_examples
 from loomrl.errors import EventError, unknown
 
 T = TypeVar("T")
@@ -24,9 +21,9 @@ MOST_FAULTS = 5
 class Contract(Generic[T]):
     """A subject, and what an event of it may hold."""
 
-    def __init__(self, subject: str, kind: type[T], example: Mapping[str, Any]) -> None:
+    def __init__(self, subject: str, kind: type[T]) -> None:
         self.subject = subject
-        self.example = example
+        self.example = EXAMPLES[subject]
         """An event with every property."""
         self._adapter: TypeAdapter[T] = TypeAdapter(kind)
 
@@ -40,7 +37,7 @@ class Contract(Generic[T]):
                 json.loads(payload, parse_constant=_refuse)
         except ValidationError as error:
             details = error.errors(include_input=False, include_url=False, include_context=False)
-            raise EventError(f"{self.subject}: {_told(details)}") from None
+            raise EventError(f"{self.subject}: {_describe_faults(details)}") from None
         except ValueError as error:
             raise EventError(f"{self.subject}: {error}") from None
         return event
@@ -56,15 +53,15 @@ class Contract(Generic[T]):
 
     def schema(self) -> dict[str, Any]:
         """The contract as a JSON Schema, whose properties have descriptions and examples."""
-        described = example.with_examples(self._adapter.json_schema(), self.example)
+        described = with_examples(self._adapter.json_schema(), self.example)
         return {"$schema": DIALECT, "$id": self.subject, **described}
 
 
-TRAJECTORY = Contract("agent.rl.trajectory.v1", TrajectoryEvent, example.TRAJECTORY)
-REWARD = Contract("agent.rl.reward.v1", RewardEvent, example.REWARD)
-TRAINING_REQUEST = Contract("agent.rl.training.request.v1", TrainingRequest, example.TRAINING_REQUEST)
-TRAINING_STATUS = Contract("agent.rl.training.status.v1", TrainingStatus, example.TRAINING_STATUS)
-MODEL_DEPLOYED = Contract("agent.rl.model.deployed.v1", ModelDeployed, example.MODEL_DEPLOYED)
+TRAJECTORY = Contract("agent.rl.trajectory.v1", TrajectoryEvent)
+REWARD = Contract("agent.rl.reward.v1", RewardEvent)
+TRAINING_REQUEST = Contract("agent.rl.training.request.v1", TrainingRequest)
+TRAINING_STATUS = Contract("agent.rl.training.status.v1", TrainingStatus)
+MODEL_DEPLOYED = Contract("agent.rl.model.deployed.v1", ModelDeployed)
 CONTRACTS: Mapping[str, Contract[Any]] = {
     contract.subject: contract for contract in (TRAJECTORY, REWARD, TRAINING_REQUEST, TRAINING_STATUS, MODEL_DEPLOYED)
 }
@@ -77,7 +74,7 @@ def contract_of(subject: str) -> Contract[Any]:
     return CONTRACTS[subject]
 
 
-def _told(faults: list[ErrorDetails]) -> str:
+def _describe_faults(faults: list[ErrorDetails]) -> str:
     shown = [
         f"{'.'.join(map(str, fault['loc'])) or 'event'}: {fault['msg'].removeprefix('Value error, ')}"
         for fault in faults[:MOST_FAULTS]

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from loomrl.bus.contract.trajectory import Observation, TrajectoryEvent, TurnEvent
+from loomrl.bus.contract import Observation, TrajectoryEvent, TurnEvent
 from loomrl.serving.wording import write_use
 from loomrl.types import End, Message, Reward, Source, Task, Trajectory, Turn
 
@@ -44,15 +44,15 @@ def trajectory_from(event: TrajectoryEvent) -> Trajectory:
 
 def _turn(event: TrajectoryEvent, place: int) -> Turn:
     turn = event["turns"][place]
-    seen = tuple(_seen(turn["observation"]))
+    seen = tuple(_read_observation(turn["observation"]))
     if place > 0:
-        return Turn((*_unseen_result(event["turns"][place - 1], turn["observation"]), *seen), _written(turn))
+        return Turn((*_unseen_result(event["turns"][place - 1], turn["observation"]), *seen), _write_action(turn))
     instructions = event["task_context"]["instructions"]
     is_said = instructions in ("", *(message.content for message in seen))
-    return Turn(seen if is_said else (Message("system", instructions), *seen), _written(turn))
+    return Turn(seen if is_said else (Message("system", instructions), *seen), _write_action(turn))
 
 
-def _seen(observation: Observation) -> Iterator[Message]:
+def _read_observation(observation: Observation) -> Iterator[Message]:
     """An observation as messages. `{"messages": […]}` are several."""
     content = observation["content"]
     role = ROLES[observation["type"]]
@@ -86,7 +86,7 @@ def _output(turn: TurnEvent) -> str:
     return output if isinstance(output, str) else _text(output)
 
 
-def _written(turn: TurnEvent) -> str:
+def _write_action(turn: TurnEvent) -> str:
     """An action as a policy writes it: the raw response, and a call that is not in it."""
     action = turn["action"]
     raw = action.get("raw_response", "")

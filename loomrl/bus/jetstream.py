@@ -20,14 +20,13 @@ from loomrl.bus.bus import (
     Subscription,
     stream_of,
 )
-from loomrl.bus.link import ACK_S, Link, Pulling, open_link, place_of
-from loomrl.bus.wait import ID, NotThere
+from loomrl.bus.link import ACK_S, ID, Link, NotThere, Pulling, open_link, place_of
 from loomrl.errors import BusAway, BusError
 
 T = TypeVar("T")
 CONNECT_S = 3.0
 PULL_BYTES = 32 << 20
-"""Of one fetch."""
+"""Most bytes of one fetch."""
 MOST_UNACKED = 10_000
 DAY_S = 86_400.0
 REMOVED_AT_ONCE = 64
@@ -56,7 +55,7 @@ class JetStreamBus(Bus):
         streams = {stream_of(message.subject).name: stream_of(message.subject) for message in messages}
 
         async def publish() -> list[bool]:
-            link = await self._linked()
+            link = await self._connect()
             try:
                 return await link.publish(messages)
             except NotThere:
@@ -69,7 +68,7 @@ class JetStreamBus(Bus):
     @override
     def make_streams(self) -> None:
         async def make() -> None:
-            link = await self._linked()
+            link = await self._connect()
             for stream in STREAMS:
                 await _make_stream(link, stream)
 
@@ -103,7 +102,7 @@ class JetStreamBus(Bus):
     @override
     def remove(self, stream: str, *positions: int) -> None:
         async def remove() -> None:
-            link = await self._linked()
+            link = await self._connect()
             for first in range(0, len(positions), REMOVED_AT_ONCE):
                 some = positions[first : first + REMOVED_AT_ONCE]
                 await asyncio.gather(*(_remove(link, stream, position) for position in some))
@@ -113,7 +112,7 @@ class JetStreamBus(Bus):
     @override
     def answer(self, subject: str, reply: Callable[[bytes], bytes]) -> bool:
         async def answer() -> None:
-            link = await self._linked()
+            link = await self._connect()
             if self._answers.setdefault(subject, reply) is reply:
                 await link.answer(subject, reply)
 
@@ -140,7 +139,7 @@ class JetStreamBus(Bus):
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
 
-    async def _linked(self) -> Link:
+    async def _connect(self) -> Link:
         """The connection, made now if there is none."""
         self._linking = self._linking or asyncio.Lock()
         async with self._linking:
@@ -151,7 +150,7 @@ class JetStreamBus(Bus):
             return self._link
 
     async def _browse(self, stream: str, config: ConsumerConfig, most: int) -> list[Delivery]:
-        link = await self._linked()
+        link = await self._connect()
         try:
             making = link.jetstream.add_consumer(stream, config)
             made = await link.ask(making, *_about("CONSUMER.CREATE", stream))
@@ -166,7 +165,7 @@ class JetStreamBus(Bus):
             await link.ask(ending, *_about("CONSUMER.DELETE", stream, made.name))
 
     async def _stats(self) -> list[StreamStats]:
-        link = await self._linked()
+        link = await self._connect()
         found = []
         for stream in STREAMS:
             try:
@@ -236,17 +235,17 @@ class _JetStreamSubscription(Subscription):
                 found = await link.pull(pulling, first, wait_s + ACK_S)
                 if found and most > 1:
                     found += await link.pull(pulling, {"batch": most - 1, **AT_ONCE}, ACK_S)
-        except NotThere:  # somebody deleted it
+        except NotThere:  # it was deleted on the broker
             self._pulling = None
             raise BusAway(f"{self._stream.name}: its consumer was deleted; it is made again.") from None
         return [_delivery(message) for message in found]
 
     async def _ack(self, receipts: Sequence[str]) -> None:
-        link = await self._bus._linked()
+        link = await self._bus._connect()
         await link.tell(receipts)
 
     async def _ready(self) -> Pulling:
-        link = await self._bus._linked()
+        link = await self._bus._connect()
         if self._pulling is None or self._pulling.link is not link:
             await _make_stream(link, self._stream)
             await _make_consumer(link, self._stream, self._config)

@@ -4,10 +4,11 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
@@ -15,8 +16,59 @@ from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from loomrl.bus.bus import Message
-from loomrl.bus.wait import ID, NO_RESPONDERS, STATUS, Batch, NotThere, Wait
 from loomrl.errors import BusAway, BusError, BusRefused, TooLarge
+
+ID = "Nats-Msg-Id"
+STATUS = "Status"
+DESCRIPTION = "Description"
+NO_RESPONDERS = "503"
+
+
+class NotThere(BusError):
+    """A stream or a consumer that does not exist."""
+
+
+class Wait:
+    """Something that waits for the broker's answers about some subjects. It may fail before they come."""
+
+    def __init__(self, about: Iterable[str]) -> None:
+        self.about = {subject.lower() for subject in about}
+        self.signs = 0
+        """Answers so far."""
+        self.changed = asyncio.Event()
+        self.error: BusError | None = None
+
+    def fail(self, error: BusError) -> None:
+        """Wait no longer."""
+        self.error = self.error or error
+        self.changed.set()
+
+
+class Batch(Wait):
+    """Messages on their way."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        super().__init__({message.subject for message in messages})
+        self.is_new = [False] * len(messages)
+        self.open = 0
+        self.target = 0
+        """`changed` is set once no more than this are open."""
+        self.tokens: set[str] = set()
+
+    def take(self, place: int, answer: Msg, subject: str) -> None:
+        """The broker's answer about one of them."""
+        self.signs += 1
+        self.open -= 1
+        if answer.headers and answer.headers.get(STATUS) == NO_RESPONDERS:
+            return self.fail(NotThere(f"no stream takes subject {subject!r}"))
+        said = msgspec.json.decode(answer.data)
+        if "error" in said:
+            return self.fail(BusError(f"{subject}: the broker refused a message: {said['error'].get('description')}."))
+        self.is_new[place] = not said.get("duplicate", False)
+        if self.open <= self.target:
+            self.changed.set()
+        return None
+
 
 T = TypeVar("T")
 WINDOW = 64
@@ -57,9 +109,9 @@ class Link:
     async def open(self, connect_s: float) -> None:
         """Connect; BusAway or BusRefused if that is not possible now."""
         options: dict[str, Any] = {
-            "error_cb": self._heard,
-            "disconnected_cb": self._lost,
-            "reconnected_cb": self._back,
+            "error_cb": self._take_error,
+            "disconnected_cb": self._on_lost,
+            "reconnected_cb": self._on_back,
             "name": "loomrl",
             "inbox_prefix": self._inbox,
             "connect_timeout": connect_s,
@@ -69,7 +121,7 @@ class Link:
         try:
             await self._connect(self._client.connect(self._url, **options), connect_s)
             self._answers = self._client.new_inbox()
-            await self._client.subscribe(f"{self._answers}.*", cb=self._answered)
+            await self._client.subscribe(f"{self._answers}.*", cb=self._take_answer)
             await self._client.flush(timeout=max(int(connect_s), 1))
         except (Error, OSError, TimeoutError, ValueError) as error:
             if not self._said:
@@ -123,7 +175,7 @@ class Link:
         try:
             for place, message in enumerate(messages):
                 if batch.open >= WINDOW:
-                    await self._settled(batch, WINDOW // 2)
+                    await self._await_acks(batch, WINDOW // 2)
                 token = str(next(self._tokens))
                 self._sent[token] = (batch, place, message.subject)
                 batch.tokens.add(token)
@@ -132,9 +184,9 @@ class Link:
                 await self._client.publish(
                     message.subject, message.payload, reply=f"{self._answers}.{token}", headers=headers or None
                 )
-            await self._settled(batch, 0)
+            await self._await_acks(batch, 0)
         except (Error, OSError) as error:
-            raise self._translated(error) from None
+            raise self._translate(error) from None
         finally:
             self._waiting.discard(batch)
             for token in batch.tokens:
@@ -153,7 +205,7 @@ class Link:
                 raise wait.error
             return await task
         except (Error, OSError, TimeoutError) as error:
-            raise self._translated(error) from None
+            raise self._translate(error) from None
         finally:
             self._waiting.discard(wait)
             for one in (task, failed):
@@ -168,20 +220,20 @@ class Link:
                 await self._client.publish(subject)
             await self._client.flush(timeout=max(int(ACK_S), 1))
         except (Error, OSError, TimeoutError) as error:
-            raise self._translated(error) from None
+            raise self._translate(error) from None
 
     async def answer(self, subject: str, reply: Callable[[bytes], bytes]) -> None:
-        """Answer requests about a subject, in a thread; whoever else does so has the others."""
+        """Answer requests about a subject, in a thread; requests are shared among all who answer."""
 
-        async def heard(message: Msg) -> None:
+        async def take_request(message: Msg) -> None:
             if message.reply:
                 await message.respond(await asyncio.to_thread(reply, message.data))
 
         try:
-            await self._client.subscribe(subject, queue=ANSWERING, cb=heard)
+            await self._client.subscribe(subject, queue=ANSWERING, cb=take_request)
             await self._client.flush(timeout=max(int(ACK_S), 1))
         except (Error, OSError, TimeoutError) as error:
-            raise self._translated(error) from None
+            raise self._translate(error) from None
 
     async def close(self) -> None:
         """Say goodbye."""
@@ -189,7 +241,7 @@ class Link:
             wait.fail(BusAway("the bus was closed."))
         await self._client.close()
 
-    async def _settled(self, batch: Batch, target: int) -> None:
+    async def _await_acks(self, batch: Batch, target: int) -> None:
         """Return once no more than `target` are open; fail if the broker is silent for long."""
         batch.target = target
         while batch.open > target and batch.error is None:
@@ -210,7 +262,7 @@ class Link:
         if not self._client.is_connected:
             raise self.fault()
 
-    def _translated(self, error: BaseException) -> BusError:
+    def _translate(self, error: BaseException) -> BusError:
         match error:
             case ServiceUnavailableError():
                 return BusAway(f"the broker at {self.place} has no JetStream now. Start it with: nats-server -js")
@@ -223,14 +275,14 @@ class Link:
                 return self.fault()
         raise error
 
-    async def _answered(self, answer: Msg) -> None:
+    async def _take_answer(self, answer: Msg) -> None:
         sent = self._sent.pop(answer.subject.rpartition(".")[2], None)
         if sent is not None:
             batch, place, subject = sent
             batch.take(place, answer, subject)
 
-    async def _heard(self, error: Exception) -> None:
-        """Whatever the broker complains about, a refused publish too, which has no other answer."""
+    async def _take_error(self, error: Exception) -> None:
+        """Log broker errors; a rejected publish is reported only here."""
         text = str(error)
         found = VIOLATION.search(text)
         if found is None:
@@ -255,11 +307,11 @@ class Link:
             self._said = str(error) or type(error).__name__
             self.was_reset = isinstance(error, ConnectionResetError)
 
-    async def _lost(self) -> None:
+    async def _on_lost(self) -> None:
         for wait in [*self._waiting]:
             wait.fail(BusAway(f"the connection to the broker at {self.place} broke."))
 
-    async def _back(self) -> None:
+    async def _on_back(self) -> None:
         self._said = ""
 
     # -- pulling -----------------------------------------------------------------------------------------------------
@@ -270,7 +322,7 @@ class Link:
         try:
             pulling.listening = await self._client.subscribe(f"{pulling.inbox}.*", cb=pulling.take)
         except (Error, OSError) as error:
-            raise self._translated(error) from None
+            raise self._translate(error) from None
         return pulling
 
     async def pull(self, pulling: "Pulling", request: dict[str, int | bool], timeout_s: float) -> list[Msg]:
@@ -285,7 +337,7 @@ class Link:
                 pulling.changed.clear()
                 await self._sign(pulling, timeout_s)
         except (Error, OSError) as error:
-            raise self._translated(error) from None
+            raise self._translate(error) from None
         finally:
             self._waiting.discard(pulling)
         if pulling.error is not None and not pulling.arrived:
@@ -342,7 +394,7 @@ async def open_link(url: str, connect_s: float) -> Link:
     user = urlsplit(url).username or ""
     inboxes = [f"_INBOX_{user}", "_INBOX"] if re.fullmatch(r"[\w-]+", user) else ["_INBOX"]
     for inbox in inboxes:
-        link = await _opened(url, inbox, connect_s)
+        link = await _open(url, inbox, connect_s)
         if link.refused is None:
             return link
         await link.close()
@@ -350,7 +402,7 @@ async def open_link(url: str, connect_s: float) -> Link:
     raise link.refused
 
 
-async def _opened(url: str, inbox: str, connect_s: float) -> Link:
+async def _open(url: str, inbox: str, connect_s: float) -> Link:
     """Tried again if the broker reset the connection: that can lose the reason, which was sent just before."""
     for tries_left in reversed(range(RESETS)):
         link = Link(url, inbox=inbox)

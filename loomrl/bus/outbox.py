@@ -9,11 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from loomrl.bus.agent import STORE, origin_of
 from loomrl.bus.bus import Bus, Message, publish_fitting, stream_of
 from loomrl.bus.event import MODEL_DEPLOYED, REWARD, TRAINING_REQUEST, TRAINING_STATUS, TRAJECTORY, Contract
-from loomrl.bus.origin import STORE, origin_of
-from loomrl.bus.outgoing import Data, deployed_event, is_told, request_event, status_event, trajectory_event
-from loomrl.bus.record import deployment_on_record
+from loomrl.bus.outgoing import (
+    Data,
+    deployment_event,
+    deployment_on_record,
+    is_told,
+    request_event,
+    status_event,
+    trajectory_event,
+)
 from loomrl.canonical import as_uuid
 from loomrl.config import HubConfig
 from loomrl.errors import EventError
@@ -81,8 +88,8 @@ class EventFeed:
         for position, event in events:
             id = f"{self._origin}-{position}"
             try:
-                found = self._told(event, rewards)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:  # whoever recorded it left something out
+                found = self._encode_event(event, rewards)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:  # the record lacks something
                 page.skipped.append((id, f"{event.kind} {event.subject}: {type(error).__name__}: {error}"))
                 continue
             if found is not None:
@@ -90,7 +97,7 @@ class EventFeed:
                 page.add(contract, id, told, at=event.created_at, now=now)
         return page
 
-    def _told(self, event: Event, rewards: Mapping[str, StoredReward]) -> tuple[Contract[Any], Data] | None:
+    def _encode_event(self, event: Event, rewards: Mapping[str, StoredReward]) -> tuple[Contract[Any], Data] | None:
         subject = event.subject
         data = event.data
         at = event.created_at
@@ -103,12 +110,12 @@ class EventFeed:
             case "training.moved":
                 return TRAINING_STATUS, status_event(subject, data, at=at)
             case "deployment.made" if is_told(data):
-                return MODEL_DEPLOYED, deployed_event(**deployment_on_record(self._db, event))
+                return MODEL_DEPLOYED, deployment_event(**deployment_on_record(self._db, event))
         return None
 
 
 class HubFeed:
-    """What an endpoint has served, from its hub."""
+    """The sessions that an endpoint has served, from its hub."""
 
     def __init__(self, hub: Hub, endpoint: str) -> None:
         self.name = f"hub/{endpoint}"

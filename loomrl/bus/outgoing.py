@@ -6,7 +6,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loomrl.canonical import as_uuid
+from loomrl.config import Experiment
+from loomrl.config.language import LanguageAlgorithm
+from loomrl.errors import LoomError
 from loomrl.serving.wording import CallReader
+from loomrl.store import LoomDB
+from loomrl.store.deployments import CONTENT, DEPLOYMENTS, Deployment
+from loomrl.store.events import Event
+from loomrl.store.releases import read_release
+from loomrl.store.replicas import front_of
+from loomrl.store.runs import POLICIES, RUNS, load_experiment
+from loomrl.store.trainings import TRAININGS
+from loomrl.store.verdicts import VERDICTS
 from loomrl.types import End, Message, Trajectory, Turn
 
 Data = Mapping[str, Any]
@@ -25,7 +36,7 @@ def trajectory_event(trajectory: Trajectory) -> dict[str, Any] | None:
     """
     if not trajectory.turns:
         return None
-    instructions, first = _parted(trajectory.turns[0].observation)
+    instructions, first = _split_system(trajectory.turns[0].observation)
     seen = [first, *(turn.observation for turn in trajectory.turns[1:])]
     began = iso(trajectory.started_at)
     return {
@@ -69,7 +80,7 @@ def status_event(job: str, moved: Data, *, at: float) -> dict[str, Any]:
     return _without_none(moved) | {"status": status, "training_job_id": as_uuid(job), "timestamp": iso(at)}
 
 
-def deployed_event(deployment: Data, *, policy: Data, endpoint_url: str, release: Data, verdict: Data | None) -> Data:
+def deployment_event(deployment: Data, *, policy: Data, endpoint_url: str, release: Data, verdict: Data | None) -> Data:
     """`agent.rl.model.deployed.v1` from a deployment, its policy version, its release, and a verdict of the gate."""
     strategy = release.get("strategy")
     return {
@@ -112,7 +123,7 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-def _parted(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
+def _split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
     """The instructions of the system, and the messages after them."""
     if len(messages) > 1 and messages[0].role == "system":
         return messages[0].text, messages[1:]
@@ -196,3 +207,64 @@ def _part(value: Any) -> Any:
     if isinstance(value, Mapping):
         return _without_none(value)
     return [_part(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def deployment_on_record(db: LoomDB, event: Event) -> dict[str, Any]:
+    """The arguments of `deployed_event` for a `deployment.made`."""
+    made = DEPLOYMENTS.require(db, event.subject)
+    rows = read_release(db, made.id.partition("/")[0])
+    content = rows[0].content if rows else {}
+    return {
+        "deployment": {"id": made.id, "endpoint": made.endpoint, "share": made.share, "created_at": made.created_at},
+        "policy": _policy(db, made),
+        "endpoint_url": _endpoint_url(db, made.endpoint),
+        "release": {
+            "strategy": content.get("plan", {}).get("strategy"),
+            "who": rows[0].who if rows else "",
+            "baseline": content.get("baseline"),
+        },
+        "verdict": _verdict(db, made.policy.partition(CONTENT)[0]),
+    }
+
+
+def _policy(db: LoomDB, made: Deployment) -> dict[str, Any]:
+    """The deployed policy: a version on record, the newest one of a run that is followed, or a folder's content."""
+    run = made.policy.rpartition("@")[0]
+    followed = POLICIES.latest(db, run=run, limit=1) if run and CONTENT not in made.policy else []
+    version = followed[0] if followed else POLICIES.find(db, made.policy)
+    if version is None:
+        url = made.policy.partition(CONTENT)[0]
+        return {"id": made.policy, "job": made.policy, "url": url, "created_at": None, "base_model": "unknown"}
+    training = TRAININGS.newest(db, run=version.run)
+    return {
+        "id": version.id,
+        "job": version.run if training is None else training.id,
+        "url": version.url,
+        "created_at": version.created_at,
+        "base_model": _base_model(db, version.run),
+    }
+
+
+def _endpoint_url(db: LoomDB, endpoint: str) -> str:
+    """The address of an endpoint's front; a name where none is up."""
+    return front_of(db, endpoint) or f"urn:loomrl:endpoint:{endpoint or 'unknown'}"
+
+
+def _base_model(db: LoomDB, run: str) -> str:
+    """The weights that a run began with."""
+    try:
+        experiment = load_experiment(RUNS.require(db, run))
+    except LoomError:  # recorded by an earlier version, and not readable any more
+        return "unknown"
+    if not isinstance(experiment, Experiment) or not isinstance(experiment.algorithm, LanguageAlgorithm):
+        return "none"
+    return experiment.algorithm.model.path or "built"
+
+
+def _verdict(db: LoomDB, policy: str) -> dict[str, Any] | None:
+    """The gate's latest verdict about a policy."""
+    found = VERDICTS.latest(db, policy=policy, limit=1)
+    if not found:
+        return None
+    checks = found[0].report.get("checks", ())
+    return {"checks": checks, "outcome": found[0].outcome.value, "approved_by": found[0].approved_by}

@@ -1,6 +1,6 @@
 """The sink: takes in the trajectories of other people's agents, each once, and puts aside what cannot be.
 
-A window is durable in its agents' hubs, and its dead letters on the bus, before any of it is acknowledged. Whatever a
+A window is durable in its agents' hubs, and its dead letters on the bus, before any of it is acknowledged. What a
 kill interrupts is done again, to the same effect. What came raw is on the bus as it was redacted, and gone as it came.
 """
 
@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from loomrl.bus.agent import known_agents, open_agent_hub, record_agent
+from loomrl.bus.agent import STORE, list_agents, open_agent_hub, origin_of, record_agent
 from loomrl.bus.bus import INTAKE, Bus, Delivery, Message, Subscription, publish_fitting, stream_of
-from loomrl.bus.clean import cleaned, cleaned_text, has_opted_out
-from loomrl.bus.contract.trajectory import TrajectoryEvent
+from loomrl.bus.clean import cleaned, has_opted_out, redact_text
+from loomrl.bus.contract import TrajectoryEvent
 from loomrl.bus.dead import Cause, letter_from
 from loomrl.bus.event import TRAJECTORY
 from loomrl.bus.foreign import trajectory_from
-from loomrl.bus.origin import STORE, origin_of
 from loomrl.config import HubConfig
 from loomrl.errors import Conflict, EventError, HubError
 from loomrl.hub.hub import Hub
@@ -34,13 +33,13 @@ REJECTED = "bus.rejected"
 """Kind of the event that counts dead letters."""
 WINDOW = 512
 MOST_TRIES = 20
-"""A message that was given out more often has ended whoever took it."""
+"""A message that was delivered more often has crashed every consumer."""
 OPEN_HUBS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the sink takes in, and for whom."""
+    """Limits of the sink, and the group that it shares messages with."""
 
     group: str = ""
     """Sinks of one group share the messages; empty: the sinks of this LoomDB."""
@@ -106,7 +105,7 @@ class Sink:
         self._terms = terms or Terms()
         self._redactor = Remembering(redactor or PatternRedactor())
         self._origin = origin_of(db)
-        self._agents = set(known_agents(db))
+        self._agents = set(list_agents(db))
         self._hubs: dict[str, Hub] = {}
         self._subscriptions: dict[str, Subscription] = {}
         """By subject."""
@@ -159,7 +158,7 @@ class Sink:
             if given.headers.get(STORE) == self._origin:
                 own += 1
                 continue
-            made = self._made(given)
+            made = self._read(given)
             if isinstance(made, _Dead):
                 dead.append(made)
                 continue
@@ -180,15 +179,15 @@ class Sink:
         raw = [one for one in read if one.is_changed or one.trajectory is None or one.given.subject == INTAKE]
         kept = [one for one in raw if (one.given.subject, one.given.position) not in refused]
         # What is too large with its placeholders is in its hub alone.
-        publish_fitting(self._bus, [self._redacted(one) for one in kept if one.trajectory is not None])
+        publish_fitting(self._bus, [self._redact(one) for one in kept if one.trajectory is not None])
         gone = [one.given for one in raw]
         gone += [one.given for one in dead if one.given.subject == INTAKE or self._is_raw(one.given)]
         for subject in dict.fromkeys(given.subject for given in gone):
             positions = {given.position for given in gone if given.subject == subject}
             self._bus.remove(stream_of(subject).name, *sorted(positions))
 
-    def _redacted(self, one: _Read) -> Message:
-        """What the durable stream holds of a raw message."""
+    def _redact(self, one: _Read) -> Message:
+        """The redacted copy of a raw message for the durable stream."""
         id = str(one.event["trajectory_id"])
         return Message(
             subject=TRAJECTORY.subject,
@@ -199,9 +198,9 @@ class Sink:
 
     def _is_raw(self, given: Delivery) -> bool:
         text = given.payload.decode(errors="replace")
-        return cleaned_text(text, self._redactor) != text
+        return redact_text(text, self._redactor) != text
 
-    def _made(self, given: Delivery) -> _Read | _Dead:
+    def _read(self, given: Delivery) -> _Read | _Dead:
         """A message, redacted, and the trajectory in it."""
         if given.tries > MOST_TRIES:
             return _Dead(given, Cause.TRIES, f"given out {given.tries} times and never acknowledged")

@@ -32,7 +32,7 @@ TOGETHER = 1000
 PRUNE_EVERY = 1000
 """Messages between two prunings of their stream."""
 MAX_BYTES = 1 << 20
-"""Of a message, as on NATS."""
+"""Longest message, as on NATS."""
 DAY_S = 86_400.0
 
 
@@ -49,7 +49,7 @@ class StoredBus(Bus):
     @override
     def publish(self, messages: Sequence[Message]) -> list[bool]:
         now = self._clock()
-        rows = [_stored(message, now) for message in messages]
+        rows = [_row_of(message, now) for message in messages]
         if not rows:
             return []
         is_new: list[bool] = []
@@ -130,10 +130,10 @@ class _StoredSubscription(Subscription):
 
     @override
     def close(self) -> None:
-        """What is held goes to others when its time is up."""
+        """Unacknowledged messages go to others when their time is up."""
 
 
-def _stored(message: Message, now: float) -> StoredMessage:
+def _row_of(message: Message, now: float) -> StoredMessage:
     if len(message.payload) > MAX_BYTES:
         raise TooLarge(
             f"{message.subject} {message.id!r}: {len(message.payload)} bytes, and a message has at most {MAX_BYTES}.",

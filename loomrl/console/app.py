@@ -39,8 +39,7 @@ from loomrl.console.live import Feed, filter_news, stream
 from loomrl.console.page import Pages, Visit, local, refusal_page
 from loomrl.console.session import COOKIE, Known, Role, Sessions
 from loomrl.console.source import Source
-from loomrl.http.refusal import Refused
-from loomrl.http.site import Site
+from loomrl.http.site import Refused, Site
 
 FORM = "application/x-www-form-urlencoded"
 POLICY = (

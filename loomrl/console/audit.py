@@ -8,7 +8,7 @@ from starlette.responses import Response
 from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.record.catalogue import EVENT_RECORDS, KEY_RECORDS, EventRow
 from loomrl.store.keys import KEYS, SCOPES, Key, create_key, revoke_key
 

@@ -19,8 +19,8 @@ from loomrl.console.feedback import STARS, opinion, take
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.gym.preference import percents
-from loomrl.http.refusal import Refused
-from loomrl.http.tls import trusted
+from loomrl.http.listen import trusted
+from loomrl.http.site import Refused
 from loomrl.store import LoomDB
 from loomrl.store.keys import create_key
 from loomrl.store.replicas import front_of

@@ -12,7 +12,7 @@ from loomrl.console.chart import line_chart, share_bar
 from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.record.catalogue import AB_TEST_RECORDS, ENDPOINT_RECORDS, EndpointRow, ab_state
 from loomrl.release.ab import Reading
 from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
@@ -22,7 +22,7 @@ from loomrl.store.events import EVENTS
 from loomrl.store.observations import Observation, latest_observations, read_observations
 from loomrl.store.releases import list_releases
 from loomrl.store.replicas import front_of, live_replicas
-from loomrl.store.sessions import Quarantine, quarantined, record_quarantine
+from loomrl.store.sessions import Quarantine, list_quarantined, record_quarantine
 
 ROWS = 500
 """Rows of observations that the traffic is drawn from."""
@@ -163,7 +163,7 @@ def _monitor(visit: Visit) -> Response:
         latest.setdefault(kind, event.created_at)
         sessions.setdefault(kind, [str(each) for each in event.data.get("sessions", [])][:3])
     rows = [(kind, count, latest[kind], sessions[kind]) for kind, count in hits.most_common(200)]
-    held = quarantined(db)
+    held = list_quarantined(db)
     return visit.page("monitor.html", rows=rows, held=held, is_whole=len(events) < HITS, position=EVENTS.last(db))
 
 
@@ -172,7 +172,7 @@ def _free(visit: Visit) -> Response:
     session = visit.form.get("session", "")
     endpoint = visit.form.get("endpoint", "")
     db = visit.source.db
-    if not any((each.session, each.endpoint) == (session, endpoint) for each in quarantined(db)):
+    if not any((each.session, each.endpoint) == (session, endpoint) for each in list_quarantined(db)):
         raise Refused(404, f"Session {session[:120]!r} is not in quarantine.")
     record_quarantine(db, Quarantine(endpoint=endpoint, session=session, held=False, who=visit.who, at=time.time()))
     return visit.back("/monitor")

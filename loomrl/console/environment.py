@@ -20,7 +20,7 @@ from loomrl.console.session import Role
 from loomrl.errors import LoomError, RegistryError
 from loomrl.gym.catalogue import find, make, names
 from loomrl.gym.manual import ManualEnvironment
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.store.environments import list_environments
 from loomrl.store.events import EVENTS
 from loomrl.store.policies import EVALUATIONS, Evaluation

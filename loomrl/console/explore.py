@@ -17,7 +17,7 @@ from loomrl.analytics.schema import STANDARD, TABLES
 from loomrl.console.chart import Form, XForm, bar_chart, line_chart
 from loomrl.console.page import Pages, Visit
 from loomrl.errors import AnalyticsError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.record import word
 
 LONGEST = 20_000

@@ -12,7 +12,7 @@ from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
 from loomrl.console.source import Place
 from loomrl.errors import StoreError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.record.catalogue import DATASET_RECORDS, FEEDBACK_RECORDS, REWARD_RECORDS, TRAINING_RECORDS
 from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.serving.dialect.openai import message_of

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from loomrl.errors import LoomError
-from loomrl.hub.look import Stored, Tried, read_stored, tried_by_environment
+from loomrl.hub.query import Stored, Tried, count_attempts, read_stored
 from loomrl.store import LoomDB
-from loomrl.store.view.trajectory_index import Indexed, extend_index, indexed_up_to
+from loomrl.store.view.trajectory_index import Indexed, extend_index, read_index_cursor
 from loomrl.types import Trajectory
 
 log = logging.getLogger(__name__)
@@ -67,10 +67,10 @@ class Indexer:
         db = self._hubs.hub(name)
         if db is None:
             return 0
-        after = indexed_up_to(self._hubs.index, name)
+        after = read_index_cursor(self._hubs.index, name)
         up_to, stored = read_stored(db, after=after, limit=BATCH)
         if up_to != after or name not in self._hubs.tried:
-            self._hubs.tried[name] = tried_by_environment(db)
+            self._hubs.tried[name] = count_attempts(db)
         if up_to == after:
             if self._hubs.is_over(name):
                 self._again[name] = time.monotonic() + OVER_S

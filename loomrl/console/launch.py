@@ -11,7 +11,7 @@ from loomrl.console.page import Pages, Visit
 from loomrl.console.run import run_of
 from loomrl.console.session import Role
 from loomrl.errors import ConfigError, LoomError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.runs import RUNS, ask_to_stop

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from loomrl.console.page import PAGE, Pages, Visit
 from loomrl.console.session import Role
 from loomrl.errors import ConfigError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.record.declaration import Page, Query, Record
 from loomrl.store.events import EVENTS
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from starlette.responses import StreamingResponse
 
 from loomrl.errors import LoomError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.view.metrics import last_metrics, newest_metrics

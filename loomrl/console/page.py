@@ -21,7 +21,7 @@ from starlette.routing import Route
 from loomrl.console.session import Known, Role, Session
 from loomrl.console.source import Source
 from loomrl.errors import LoomError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.picture import to_url
 from loomrl.record import word
 

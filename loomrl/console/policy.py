@@ -13,7 +13,7 @@ from starlette.responses import Response
 from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.run import changed, evaluation_row
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.record import word
 from loomrl.record.catalogue import POLICY_RECORDS, PolicyRow
 from loomrl.store import LoomDB

@@ -14,9 +14,9 @@ from loomrl.errors import ConfigError, LoomError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
 from loomrl.gym.preference import add_preference, preference_of
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.store import LoomDB
-from loomrl.store.runs import RUNS, recorded_experiment
+from loomrl.store.runs import RUNS, load_experiment
 from loomrl.types import Trajectory
 
 PATIENCE_S = 10.0
@@ -93,7 +93,7 @@ def _settings(attempt: Trajectory, db: LoomDB) -> Mapping[str, Any]:
     """
     run = RUNS.find(db, attempt.run) if attempt.run else None
     try:
-        experiment = None if run is None else recorded_experiment(run)
+        experiment = None if run is None else load_experiment(run)
     except LoomError:  # of evaluations and sweeps
         experiment = None
     given = experiment.environments if isinstance(experiment, Experiment) else ()

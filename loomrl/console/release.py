@@ -15,7 +15,7 @@ from loomrl.console.chart import figure
 from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.console.session import Role
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.record import word
 from loomrl.record.catalogue import RELEASE_RECORDS, VERDICT_RECORDS
 from loomrl.release.controller import Look, Moment, Observer, past

@@ -11,14 +11,14 @@ from loomrl.console.chart import interval_marks
 from loomrl.console.comparison import comparison_table, headlines
 from loomrl.console.page import Pages, Visit
 from loomrl.errors import LoomError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.load import parse_yaml
 from loomrl.schema import Difference, differences
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.policies import EVALUATIONS, Evaluation
-from loomrl.store.runs import POLICIES, RUNS, Run, RunStatus, asked_to_stop, machine_of, recorded_experiment
-from loomrl.store.view.metrics import MetricRow, last_numbers, read_metrics, thinned_metrics
+from loomrl.store.runs import POLICIES, RUNS, Run, RunStatus, asked_to_stop, load_experiment, machine_of
+from loomrl.store.view.metrics import MetricRow, last_numbers, read_metrics, sample_metrics
 from loomrl.telemetry.diagnosis import diagnose, too_few
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.number import Unit, percent
@@ -92,7 +92,7 @@ def unit_in(names: Iterable[str]) -> Unit:
 
 def history_of(run: Run, db: LoomDB) -> list[dict[str, float]]:
     """The metrics of a run as its doctor reads them, thinned out if there are very many."""
-    _, rows = thinned_metrics(db, run.id, most=DOCTOR_ROWS)
+    _, rows = sample_metrics(db, run.id, most=DOCTOR_ROWS)
     if rows:
         return [{STEP: float(row.step), **{name: _float(value) for name, value in row.values.items()}} for row in rows]
     return _lines(run)
@@ -105,7 +105,7 @@ def _float(value: float | None) -> float:
 def _lines(run: Run) -> list[dict[str, float]]:
     """The metrics in the run's folder, if this machine has it; never a file outside of it."""
     try:
-        folder = Path(recorded_experiment(run).train.folder).resolve()
+        folder = Path(load_experiment(run).train.folder).resolve()
     except (LoomError, AttributeError, OSError):  # evaluations and sweeps have none
         return []
     file = (folder / run.id / "metrics.jsonl").resolve()
@@ -123,7 +123,7 @@ def metrics_of(run: Run, db: LoomDB, *, after: int = 0) -> dict[str, Any]:
         every = 1
         rows = read_metrics(db, run.id, after=after, limit=POINTS)
     else:
-        every, rows = thinned_metrics(db, run.id, most=POINTS)
+        every, rows = sample_metrics(db, run.id, most=POINTS)
     if not rows and not after and (lines := _lines(run)):
         every = max(1, -(-len(lines) // POINTS))
         rows = [_from_line(run.id, number, line) for number, line in enumerate(lines, 1) if number % every == 0]

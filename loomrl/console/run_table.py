@@ -17,7 +17,7 @@ from loomrl.console.listing import ListPage
 from loomrl.console.page import PAGE, Pages, Visit
 from loomrl.console.run import MOST_TOGETHER, evaluation_row, unit_in
 from loomrl.errors import LoomError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.load import parse_yaml
 from loomrl.record import word
 from loomrl.record.catalogue import RUN_RECORDS, Headline, RunRow, headlines_of

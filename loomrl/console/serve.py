@@ -5,11 +5,9 @@ from loomrl.console.launch import Launcher
 from loomrl.console.session import ROLES
 from loomrl.console.source import Source
 from loomrl.errors import ServeError
-from loomrl.http.limits import Limits
-from loomrl.http.listen import Door, is_loopback, open_door
-from loomrl.http.server import serve
+from loomrl.http.listen import Certificate, Door, is_loopback, open_door
+from loomrl.http.server import Limits, serve
 from loomrl.http.site import JSON, Site
-from loomrl.http.tls import Certificate
 from loomrl.store.keys import any_key
 
 FORM = "application/x-www-form-urlencoded"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from threading import Lock
 
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.store import LoomDB
 from loomrl.store.keys import FORM, KEYS, Key, any_key, is_secret_of
 

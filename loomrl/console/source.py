@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from loomrl.console.index import NAME as INDEX
-from loomrl.hub.beside import run_hubs
-from loomrl.hub.look import Tried, find_stored, stored_at
+from loomrl.hub.open import run_hubs
+from loomrl.hub.query import Tried, find_stored, read_stored_at
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.db import neighbours
 from loomrl.store.view.trajectory_index import find_indexed
@@ -93,7 +93,7 @@ class Source:
     def at(self, hub: str, place: int) -> Place | None:
         """The trajectory at a place of a hub."""
         db = self.hub(hub)
-        found = {} if db is None else stored_at(db, [place])
+        found = {} if db is None else read_stored_at(db, [place])
         if place not in found:
             return None
         return Place(hub, place, found[place].created_at, found[place].trajectory)

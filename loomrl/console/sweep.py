@@ -13,11 +13,11 @@ from loomrl.console.chart import figure
 from loomrl.console.listing import ListPage
 from loomrl.console.page import Pages, Visit
 from loomrl.errors import LoomError
-from loomrl.http.refusal import Refused
+from loomrl.http.site import Refused
 from loomrl.record.catalogue import RUN_RECORDS, path_to
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
-from loomrl.store.runs import RUNS, Run, recorded_sweep
+from loomrl.store.runs import RUNS, Run, load_sweep
 from loomrl.store.view.run_list import trials_of
 from loomrl.telemetry.parallel import parallel_axes
 
@@ -87,7 +87,7 @@ def trials_in(db: LoomDB, run: Run) -> list[dict[str, Any]]:
 
 def _mode(run: Run) -> str:
     try:
-        return recorded_sweep(run).mode
+        return load_sweep(run).mode
     except LoomError:
         return "max"
 

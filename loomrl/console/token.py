@@ -10,7 +10,7 @@ from typing import Any
 from loomrl.errors import LoomError
 from loomrl.run.version import file_of
 from loomrl.store import LoomDB
-from loomrl.store.runs import POLICIES, RUNS, recorded_experiment
+from loomrl.store.runs import POLICIES, RUNS, load_experiment
 
 FILE = "tokenizer.json"
 MOST = 8
@@ -83,7 +83,7 @@ def _file(db: LoomDB, run: str) -> str | None:
         if data is not None:
             return data.decode("utf-8", "replace")
     try:
-        model: Any = getattr(getattr(recorded_experiment(found), "algorithm", None), "model", None)
+        model: Any = getattr(getattr(load_experiment(found), "algorithm", None), "model", None)
         file = Path(str(getattr(model, "path", ""))) / FILE
         return file.read_text(encoding="utf-8") if file.is_file() else None
     except (LoomError, OSError):

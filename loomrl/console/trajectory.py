@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from loomrl.console.chart import line_chart
@@ -20,9 +21,10 @@ from loomrl.console.transcript import part_of, series_of, tokens_of
 from loomrl.errors import StoreError
 from loomrl.gym.base import INFO
 from loomrl.gym.catalogue import names
-from loomrl.http.refusal import Refused
-from loomrl.hub.look import glimpses, places_with, siblings_of
+from loomrl.http.site import Refused
+from loomrl.hub.query import glimpses, places_with, siblings_of
 from loomrl.record import word
+from loomrl.record.catalogue import TRAJECTORY_RECORDS
 from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of
 from loomrl.store.rewards import rewards_of
@@ -33,7 +35,7 @@ from loomrl.store.view.trajectory_index import (
     choices,
     count_indexed,
     drop_indexed,
-    indexed_at,
+    find_indexed_at,
     page_of,
 )
 from loomrl.types import End, Trajectory
@@ -83,11 +85,15 @@ def _list(visit: Visit) -> Response:
     before = visit.whole("before", 0, high=2**62) or None
     keep = (lambda rows: list(_with_text(source, rows, text))) if text else None
     page = page_of(source.index, wanted, before=before, limit=PAGE, keep=keep)
-    rows = _with_first_words(source, page.rows)
+    words = _with_first_words(source, page.rows)
+    first = {(row.hub, row.place): said for row, said in words}
     total = count_indexed(source.index)
     return visit.page(
         "trajectories.html",
-        rows=rows,
+        record=TRAJECTORY_RECORDS,
+        rows=[row for row, _ in words],
+        cells={"success": _success, "begins": lambda _, row: Markup("<bdi>{}</bdi>").format(first[row.hub, row.place])},
+        extra=["begins"],
         next=page.next,
         is_short=len(page.rows) < PAGE and page.next is not None,
         looked=page.looked,
@@ -101,6 +107,12 @@ def _list(visit: Visit) -> Response:
         ranges=RANGES,
         position=EVENTS.last(source.db),
     )
+
+
+def _success(visit: Visit, row: Indexed) -> Any:
+    """A mark, a share, or a dash where the attempt is not judged yet."""
+    parts: Any = visit.templates.get_template("parts.html").module
+    return parts.success(row)
 
 
 def _with_text(source: Source, rows: list[tuple[int, Indexed]], text: str) -> Iterator[tuple[int, Indexed]]:
@@ -220,7 +232,7 @@ def advantage_of(source: Source, found: Place) -> dict[str, float] | None:
     if db is None or found.trajectory.group_size < 2:
         return None
     places = [each.place for each in siblings_of(db, found.place, limit=MOST_SIBLINGS)]
-    attempts = indexed_at(source.index, found.hub, places)
+    attempts = find_indexed_at(source.index, found.hub, places)
     rewards = [attempt.reward for attempt in attempts if attempt.ending != End.FAILED]
     if len(rewards) < 2:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from loomrl.bus.contract.training import TrainingRequest
+from loomrl.bus.contract import TrainingRequest
 from loomrl.bus.outgoing import ALGORITHMS
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.decision import Alert

@@ -18,12 +18,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from loomrl.bus.agent import STORE, origin_of
 from loomrl.bus.bus import Bus, Delivery, Subscription
 from loomrl.bus.dead import Cause, letter_from
 from loomrl.bus.event import TRAINING_REQUEST
-from loomrl.bus.origin import STORE, origin_of
-from loomrl.bus.outgoing import deployed_event, is_told, iso, status_event
-from loomrl.bus.record import deployment_on_record
+from loomrl.bus.outgoing import deployment_event, deployment_on_record, is_told, iso, status_event
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.contract import job_from, status_of
 from loomrl.coordinator.job import Job, Phase
@@ -143,7 +142,7 @@ class TrainingService:
     def models(self, query: ModelsQuery) -> Answer:
         """The latest deployments of the endpoint, as `agent.rl.model.deployed.v1` has them, newest first."""
         models = [
-            deployed_event(**deployment_on_record(self.db, Event(kind="", subject=one.id, created_at=one.created_at)))
+            deployment_event(**deployment_on_record(self.db, Event(kind="", subject=one.id, created_at=one.created_at)))
             for one in DEPLOYMENTS.latest(self.db, endpoint=self.plan.endpoint, limit=MOST)
             if one.created_at >= query.deployed_since and is_told({"stage": one.stage.value, "share": one.share})
         ]

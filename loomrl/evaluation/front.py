@@ -55,7 +55,7 @@ def sparsity(points_PH: ArrayLike) -> float:
     return float(np.square(np.diff(np.sort(points, axis=0), axis=0)).sum() / (len(points) - 1))
 
 
-class Archive:
+class ParetoFront:
     """The front of all points seen above a reference, and its width."""
 
     def __init__(self, reference: Sequence[float] | None, *, most: int = 512) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import httpx
 
 from loomrl.errors import LoomError
-from loomrl.http.tls import trusted
+from loomrl.http.listen import trusted
 
 TRIES = 4
 LONGEST_PAUSE_S = 10.0

@@ -29,7 +29,7 @@ from loomrl.files import is_file
 from loomrl.hub import EVERYTHING
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB
-from loomrl.store.datasets import Dataset, DatasetRow, identified, record_dataset, trained_trajectories
+from loomrl.store.datasets import Dataset, DatasetRow, identified, list_training_ids, record_dataset
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.feedback import feedback_of
 from loomrl.store.policies import lineage
@@ -91,7 +91,7 @@ def freeze(
     with Contents(store_url) as contents:
         seen = [one for hub in hubs for one in _scanned(contents, hub, selection, sieve, prompts)]
     judged = _by_reward(_judged(db, seen), selection, sieve)
-    trained = trained_trajectories(db, _datasets_behind(db, parent))
+    trained = list_training_ids(db, _datasets_behind(db, parent))
     fresh = sieve.sift("parent", judged, lambda one: one.row.trajectory not in trained)
     held = [replace(one, row=replace(one.row, part="holdout")) for one in fresh if is_held_out(one.row, selection)]
     learnt = _limited([one for one in fresh if not is_held_out(one.row, selection)], selection, sieve)

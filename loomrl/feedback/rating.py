@@ -14,7 +14,7 @@ from loomrl.hub.hub import Hub, Selection
 from loomrl.store.db import LoomDB
 from loomrl.store.erasures import erase_late
 from loomrl.store.feedback import FEEDBACK
-from loomrl.store.judgements import Judgement, answered_about, ask, id_about, trajectory_of
+from loomrl.store.judgements import Judgement, ask, id_about, list_answered, trajectory_of
 from loomrl.types import End, Feedback, Message, Trajectory
 
 RATED = ("thumb", "stars", "outcome")
@@ -77,7 +77,7 @@ def from_inbox(db: LoomDB, criteria: Sequence[Criterion], hub: Hub) -> Ratings:
     """Answers to `ask_people`. A trajectory that was judged by every criterion has the weighted share as its rating."""
     names = {question(criterion): criterion.name for criterion in criteria}
     found: dict[str, dict[str, Judgement]] = {}
-    for one in answered_about(db, list(names)):
+    for one in list_answered(db, list(names)):
         found.setdefault(trajectory_of(one.id), {})[names[one.question]] = one
     there = _read(hub, found.keys())
     rated = [_answered(one, found[id], criteria) for id, one in there.items()]

@@ -201,6 +201,7 @@ def _load(registration: EnvironmentRegistration) -> FoundEnvironment:
         raise RegistryError(f"{where}: the class lacks {missing}. Define what is missing.")
     version = registration.version or cls.version
     _order(version)
+    # Plain functions are adapted here, so that pool, actors and checker need not know of them.
     return FoundEnvironment(registration, asynchronous(cls, registration.reward_threshold), version)
 
 

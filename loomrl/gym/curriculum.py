@@ -46,6 +46,7 @@ def shares(stakes: Mapping[str, Stake]) -> dict[str, float]:
 
 
 TRAINING_SEEDS = range(2**31)
+# A range of its own: no list of held-out tasks has to be kept, also where tasks are generated without end.
 HELD_OUT_SEEDS = range(2**31, 2**32)
 """Seeds for evaluation; no curriculum draws them."""
 

@@ -238,6 +238,7 @@ async def _cross(
     """
     timer = None
     try:
+        # Stepped by hand: most calls finish without waiting, and a timer for each would cost more than the call.
         awaited = call.send(None)
         async with Deadline(timeout_s, held_s) as timer:
             return await _resume(call, awaited, suspended)
@@ -400,6 +401,7 @@ class LocalHost:
             return failure_trajectory(plan.attempt, failure_from(error, boundary=boundary))
         if environment.player is None:
             return await run_episode(environment, policy, plan.attempt, limits=self._limits, seat=seat)
+        # Other attempts must not wait for it: nothing says when its program asks again.
         seat.step_aside()  # its program asks the policy whenever it likes, in no round
         try:
             return await environment.player(policy, plan.attempt, limits=self._limits)

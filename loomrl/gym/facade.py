@@ -44,14 +44,9 @@ def _refuse_shared_memory(space: TextSpace, n: int = 1, ctx: Any = None) -> None
     )
 
 
-def observation_space() -> TextSpace:
-    """The space of observations."""
-    return TextSpace(OBSERVATION_LENGTH, min_length=0, charset=CHARSET)
-
-
-def action_space() -> TextSpace:
-    """The space of actions. An environment accepts any text, including text outside it."""
-    return TextSpace(ACTION_LENGTH, min_length=0, charset=CHARSET)
+def text_space(length: int) -> TextSpace:
+    """Texts of up to `length` characters. As actions an environment accepts any text, including text outside it."""
+    return TextSpace(length, min_length=0, charset=CHARSET)
 
 
 class TextEpisodes:
@@ -68,6 +63,7 @@ class TextEpisodes:
     ) -> tuple[str, dict[str, Any]]:
         """Begin the task of `seed`, or of one drawn from `rng`; options may name `task`, or `family` and `level`."""
         task = self._task(int(rng.integers(2**31)) if seed is None else seed, options or {})
+        # A seed promises the same episode, so nothing may be left from earlier ones.
         if seed is not None:
             self._memories.load_state_dict({})
         task = self._memories.attach(task)
@@ -106,8 +102,8 @@ class TextEnvironment(gymnasium.Env[str, str]):
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's own declaration
 
     def __init__(self, environment: str, render_mode: str | None = None, **settings: Any) -> None:
-        self.observation_space = observation_space()
-        self.action_space = action_space()
+        self.observation_space = text_space(OBSERVATION_LENGTH)
+        self.action_space = text_space(ACTION_LENGTH)
         self.render_mode = render_mode
         self._episodes = TextEpisodes(make(environment, settings))
         self._loop = PrivateLoop()
@@ -163,8 +159,8 @@ class TextVectorEnvironment(gymnasium.vector.VectorEnv[Texts, Texts, NDArray[Any
         self._loop = PrivateLoop()
         self._episodes: list[TextEpisodes] = []
         self.num_envs = num_envs
-        self.single_observation_space = observation_space()
-        self.single_action_space = action_space()
+        self.single_observation_space = text_space(OBSERVATION_LENGTH)
+        self.single_action_space = text_space(ACTION_LENGTH)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._episodes += [TextEpisodes(make(environment, settings)) for _ in range(num_envs)]

@@ -104,6 +104,7 @@ def quote(messages: Sequence[Message], *, fence: str) -> str:
 
     So no message can begin another one or end the quotation.
     """
+    # The fence is random, so a judged text cannot contain it and end its quotation.
     lines = [f"===={fence}===="]
     for message in messages:
         lines += [f"[{message.role}]", *(f"| {line}" for line in shorten(message.text).splitlines() or [""])]

@@ -46,6 +46,7 @@ class MemoryBank:
         leaving = [attempt for attempt in group.usable if MEMORY in attempt.extra and attempt.reward.success > 0]
         if not leaving:
             return False
+        # One attempt is committed, not a mixture: later attempts stay comparable and can be replayed.
         best = max(leaving, key=lambda attempt: attempt.reward.success)
         self.keep(best.task, best.extra[MEMORY])
         return True

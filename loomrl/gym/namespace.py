@@ -43,6 +43,7 @@ def read_version(entry_point: str) -> str | None:
     """
     module, _, name = entry_point.partition(":")
     path = _source(module)
+    # Parsed, not imported: a module whose own import led here would fail.
     body = ast.parse(path.read_text(encoding="utf-8")).body if path else []
     for node in body:
         if isinstance(node, ast.ClassDef) and node.name == name:

@@ -41,6 +41,7 @@ def add_preference(observation: Observation, preference: Preference | None) -> O
 
 def line(preference: Preference) -> str:
     """The preference in words, in alphabetical order: records keep no other."""
+    # Alphabetical: records keep objects without an order, and equal preferences must read alike.
     return f"Preference: {', '.join(f'{name} {percent}' for name, percent in sorted(percents(preference).items()))}."
 
 

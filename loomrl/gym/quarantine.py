@@ -68,6 +68,7 @@ class FamilyQuarantine:
         for case in self.cases:
             if case.until <= self._updates:
                 self._release(case.name)
+        # Sorted, so that equal attempts decide equally in any order of arrival.
         for attempt in sorted(attempts, key=lambda attempt: (len(attempt.id), attempt.id)):
             if attempt.failure is None or attempt.failure.boundary in BLAMED:
                 self._count(attempt.task.environment, family_key(attempt.task), attempt.failure)

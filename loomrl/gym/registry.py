@@ -136,6 +136,7 @@ def _source_of_package(name: str, paths: Iterable[str]) -> Iterator[tuple[str, s
 
 
 def _hash_of_file(file: Path) -> str:
+    # Line endings differ between checkouts; the hash must not.
     return sha256(file.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
 
 

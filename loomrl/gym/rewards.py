@@ -225,6 +225,7 @@ class Shaping:
 
     def _adapt(self, means: Mapping[str, float]) -> None:
         mean = math.fsum(means.values()) / len(means)
+        # Multiplicative, so that weights stay positive and no part is lost for good.
         raised = {n: w * math.exp(self.adaptation * (mean - means[n])) for n, w in self.weights.items()}
         scale = math.fsum(self.weights.values()) / math.fsum(raised.values())
         self.weights = {name: weight * scale for name, weight in raised.items()}

@@ -185,6 +185,7 @@ class Calibration(Config):
 
     def of(self, score: float) -> float:
         """People's score where the judge gives this one."""
+        # Monotone and nothing more: only the direction of the relation is known.
         return float(np.interp(score, self.judge, self.people))
 
     def write(self, file: Path) -> None:

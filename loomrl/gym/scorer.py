@@ -76,6 +76,7 @@ class Scorer:
                 except _CallFailed:
                     worker.kill()
                     worker = None
+            # Only a known good call tells whether the answer or the machine is at fault.
             fresh = self._start()
             self._control(fresh, self.deadline_s)
             worker = fresh

@@ -50,6 +50,7 @@ class Noted(Mapping[str, Any]):
         self.unread = set(values)
 
     def __getitem__(self, key: str) -> Any:
+        # Reads are observed, not declared: a declaration could be wrong, and the template would change nothing.
         self.unread.discard(key)
         return self._values[key]
 

@@ -7,8 +7,7 @@ import zstandard
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loomrl.http.refusal import Refused, refusal_of
-from loomrl.http.site import Site
+from loomrl.http.site import Refused, Site, refusal_of
 
 MAX_BYTES = 128 << 20
 OPEN_PATHS = frozenset({"/health", "/v2/health"})
@@ -40,7 +39,7 @@ class Admission:
         headers = Headers(scope=scope)
         arrived = False
 
-        async def watched() -> Message:
+        async def watch() -> Message:
             nonlocal arrived
             message = await receive()
             arrived = not message.get("more_body", False)
@@ -49,13 +48,13 @@ class Admission:
         try:
             self._site.check(scope["method"], headers)
             self._authorise(scope["path"], headers)
-            body = await self._body(headers, watched)
+            body = await self._body(headers, watch)
         except Refused as refusal:
             if not arrived:  # what comes after a whole request is the client's goodbye: nothing to wait for
                 await _discard(receive, self._max_bytes)
             await refusal_of(refusal)(scope, receive, send)
             return
-        await self._app(_plain(scope, len(body)), _replayed(body, receive), send)
+        await self._app(_plain(scope, len(body)), _replay(body, receive), send)
 
     def _authorise(self, path: str, headers: Headers) -> None:
         if self._token is None or path in OPEN_PATHS:
@@ -80,9 +79,9 @@ class Admission:
             more = message.get("more_body", False)
             if size > self._max_bytes:
                 raise self._too_large("more")
-        return self._unpacked(b"".join(chunks), headers.get("content-encoding", "identity").strip().lower())
+        return self._unpack(b"".join(chunks), headers.get("content-encoding", "identity").strip().lower())
 
-    def _unpacked(self, body: bytes, encoding: str) -> bytes:
+    def _unpack(self, body: bytes, encoding: str) -> bytes:
         if encoding == "identity":
             return body
         try:
@@ -133,7 +132,7 @@ def _plain(scope: Scope, length: int) -> Scope:
     return {**scope, "headers": [*kept, (b"content-length", str(length).encode())]}
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay(body: bytes, receive: Receive) -> Receive:
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

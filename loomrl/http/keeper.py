@@ -21,7 +21,7 @@ def come_back_when_killed() -> None:
     """
     parent = os.getpid()
     ending = _Ending()
-    before = {number: signal.signal(number, ending.heard) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, ending.take_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     pause = 0.0
     while True:
         begun = time.monotonic()
@@ -49,7 +49,7 @@ class _Ending:
         self.asked = False
         self.child = 0
 
-    def heard(self, _number: int, _frame: FrameType | None) -> None:
+    def take_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.asked = True
         if self.child:
             os.kill(self.child, signal.SIGTERM)

@@ -5,15 +5,32 @@ A page of another site is recognised by `Origin`, by `Sec-Fetch-Site`, by a `Hos
 """
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp
 
 from loomrl.http.listen import Door, is_loopback
-from loomrl.http.refusal import Refused, refusal_of
+
+
+class Refused(Exception):
+    """A refused request, with its HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def refusal_of(refused: Refused) -> JSONResponse:
+    """The answer to a refused request, after which its connection is closed."""
+    extra = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
+    answer = {"error": "Refused", "message": str(refused)}
+    return JSONResponse(answer, refused.status, headers={"connection": "close", **extra})
+
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 JSON = "application/json"
@@ -80,7 +97,7 @@ def for_programs(serve: Serve) -> Serve:
 
 
 def _is_visit(method: str, headers: Mapping[str, str]) -> bool:
-    """True if somebody follows a link to us: the linking page cannot read the answer."""
+    """True if a person follows a link to us: the linking page cannot read the answer."""
     sent = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
     return method == "GET" and sent == ("navigate", "document")
 
@@ -88,3 +105,16 @@ def _is_visit(method: str, headers: Mapping[str, str]) -> bool:
 def _name(host: str) -> str:
     """The name in a Host header, without port and brackets."""
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].rstrip(".")
+
+
+def open_to(app: ASGIApp, origins: Collection[str], *, shown: Collection[str] = ()) -> ASGIApp:
+    """The application, for pages of these sites too; they may read the headers `shown`."""
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=list(shown),
+    )

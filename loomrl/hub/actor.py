@@ -11,11 +11,10 @@ from ray.exceptions import RayTaskError
 from typing_extensions import override
 
 from loomrl.config import EnvironmentConfig, HubConfig
-from loomrl.hub.hub import Hub
+from loomrl.hub.client import RemoteHub, asked
+from loomrl.hub.hub import Hub, Shard
 from loomrl.hub.open import set_shares, shard_urls
 from loomrl.hub.queue import LocalHub, Promises
-from loomrl.hub.remote import RemoteHub, asked
-from loomrl.hub.shard import Shard
 from loomrl.hub.sharded import ShardedHub
 from loomrl.store import open_store
 

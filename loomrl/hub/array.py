@@ -22,7 +22,7 @@ EXPANSION = 1 << 26
 """Bytes that the runs of one payload may unfold to; so a small hostile payload cannot fill the memory."""
 
 _BASE = struct.Struct("<B7xq")
-"""Of a narrow array: bytes per value, and the lowest value, from which the others are counted."""
+"""Head of a narrow array: bytes per value, and the lowest value, from which the others are counted."""
 
 _BYTE, _WORD, _LONG = (np.dtype[Any](code) for code in ("<u1", "<u2", "<u4"))
 _PLANES: dict[int, tuple[np.dtype[Any], ...]] = {1: (_BYTE,), 2: (_WORD,), 3: (_WORD, _BYTE), 4: (_LONG,)}

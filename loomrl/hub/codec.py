@@ -101,14 +101,14 @@ def _trajectory(body: memoryview, origin: str) -> Trajectory:
             raise ValueError(f"extension {code} is unknown")
         return unpack(data, allowance)
 
-    decoder = msgspec.msgpack.Decoder(Trajectory, ext_hook=restore, dec_hook=_checked)
+    decoder = msgspec.msgpack.Decoder(Trajectory, ext_hook=restore, dec_hook=_check_column)
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         raise CorruptPayload(f"{origin}: not a trajectory: {error}. {REMEDY}") from None
 
 
-def _checked(kind: Any, value: Any) -> Any:
+def _check_column(kind: Any, value: Any) -> Any:
     """A token column as `Tokens` declares it: its dtype and nothing else."""
     dtype = kind.__args__[1].__args__[0]
     if not isinstance(value, np.ndarray) or value.dtype != dtype:

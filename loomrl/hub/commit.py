@@ -1,4 +1,4 @@
-"""Group commit: whatever waits to be written is committed together, in the order it came, with one fsync."""
+"""Group commit: waiting writes are committed together, in the order in which they came, with one fsync."""
 
 import queue
 import threading
@@ -78,14 +78,14 @@ class Committer:
 
     def _commit(self, batch: list[Job]) -> None:
         try:
-            results = self._db.again(lambda: self._written(batch))
+            results = self._db.again(lambda: self._write(batch))
         except Exception as error:  # noqa: BLE001 - the boundary of jobs: a failure belongs to who gave the job
             self._fail(batch, error)
             return
         for job, result in zip(batch, results, strict=True):
             job.results.set_result(result)
 
-    def _written(self, batch: list[Job]) -> list[list[Any]]:
+    def _write(self, batch: list[Job]) -> list[list[Any]]:
         with self._db.write() as connection:
             ledger = Ledger(connection, self._clock())
             results = [result for work, jobs in groupby(batch, _work) for result in _perform(ledger, work, jobs)]

@@ -1,4 +1,4 @@
-"""What a trajectory tells without its words and tokens: read ten times as fast as the whole of it."""
+"""A trajectory's figures without its words and tokens, read ten times as fast as the whole."""
 
 import logging
 import math
@@ -43,15 +43,15 @@ class Glance(NamedTuple):
     """None: unknown. The attempt failed, or its session ended without an outcome."""
     reward: float
     turns: int
-    """Of all threads; of a control policy steps, too."""
+    """Turns of all threads, or a control policy's steps."""
     tokens: int
     """All of its threads, prompts too; of a foreign agent what it says."""
     sampled: int
-    """Of these, those that the policy drew."""
+    """The tokens that the policy sampled."""
     seconds: float | None
     """The policy's own time, where it is known."""
     usd: float | None
-    """What a foreign agent says it cost."""
+    """The cost that a foreign agent reported."""
     started_at: float
     finished_at: float
 
@@ -167,7 +167,7 @@ def _glance(one: _Payload) -> Glance:
     tokens = sampled = 0
     for turn in turns:
         if turn.tokens is not None:
-            length, drawn = _measured(turn.tokens.mask_T)
+            length, drawn = _measure(turn.tokens.mask_T)
             tokens += length
             sampled += drawn
     task = one.task
@@ -186,7 +186,7 @@ def _glance(one: _Payload) -> Glance:
         one.end,
         _success(one),
         one.reward.total,
-        len(turns) + (_measured(one.steps.versions_T)[0] if one.steps is not None else 0),
+        len(turns) + (_measure(one.steps.versions_T)[0] if one.steps is not None else 0),
         tokens or foreign.metadata.total_tokens or 0,
         sampled,
         _seconds(one, extra.session, foreign.turns),
@@ -221,7 +221,7 @@ def _seconds(one: _Payload, session: _Session | None, told: Sequence[_Told]) -> 
     return math.fsum(ms) / 1000 if ms else None
 
 
-def _measured(column: Ext) -> tuple[int, int]:
+def _measure(column: Ext) -> tuple[int, int]:
     """The length of a packed column, and how many of its values are true, where they are bits."""
     data = memoryview(column.data)
     form = data[0]

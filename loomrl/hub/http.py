@@ -1,4 +1,4 @@
-"""The hub over HTTP: an ASGI application with the `/v2` routes, and whatever other protocol is mounted beside them."""
+"""The hub over HTTP: an ASGI application with the `/v2` routes, and other protocols mounted beside them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,9 @@ from starlette.routing import BaseRoute, Route
 
 from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, LoomError, StoreError
 from loomrl.http.admission import MAX_BYTES, Admission
-from loomrl.http.site import JSON, Site
+from loomrl.http.listen import Door
+from loomrl.http.server import serve
+from loomrl.http.site import JSON, Site, site_of
 from loomrl.hub import wire
 from loomrl.hub.hub import Hub
 
@@ -62,3 +64,9 @@ def _endpoint(hub: Hub, answer: Answer) -> Callable[[Request], Any]:
 async def _refuse(_: Request, error: Exception) -> Response:
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     return JSONResponse({"error": type(error).__name__, "message": str(error)}, status)
+
+
+def serve_hub(hub: Hub, door: Door, *, extra_routes: Sequence[BaseRoute] = ()) -> None:
+    """Serve behind the door until interrupted or terminated; then SystemExit or KeyboardInterrupt, to close the hub."""
+    site = site_of(door, wire.PAYLOADS)
+    serve(create_app(hub, site=site, token=door.token, extra_routes=extra_routes), door.listeners, tls=door.tls)

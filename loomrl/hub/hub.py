@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import mul
 
+from loomrl.errors import HubError
 from loomrl.types import NO_VERSION, Group, Source, Trajectory
 
 
@@ -154,14 +155,14 @@ def _sum(same: Sequence[EnvironmentStats]) -> EnvironmentStats:
 class Hub(ABC):
     """A durable queue of groups: idempotent append, lease → ack → gone, bounded staleness, fair shares, replay.
 
-    Expired leases are taken back and groups whose time is up are decided whenever somebody asks for groups or counts.
+    Expired leases are taken back and groups whose time is up are decided at each call for groups or counts.
     """
 
     @abstractmethod
     def append(self, trajectories: Sequence[Trajectory | bytes | memoryview]) -> list[int]:
         """Store them durably and return their cursors; a repeated id with equal content returns its first cursor.
 
-        A repeated id with other content raises Conflict, and nothing of the call is stored. A group nobody opened
+        A repeated id with other content raises Conflict, and nothing of the call is stored. A group that was not opened
         is opened by its first trajectory. One that comes after its group was decided is kept as late. What is encoded
         already (`loomrl.hub.codec`) is stored as it is.
         """
@@ -247,3 +248,53 @@ class Hub(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+MOST_AT_ONCE = 10_000
+"""Trajectories of one append, groups of one lease."""
+POSITION_BITS = 48
+"""Bits of one shard's position in a cursor; a cursor of several shards holds one position of each."""
+
+
+class Shard(Hub):
+    """A hub that can be one of several: it tells how full it is, and takes part in acks that are decided elsewhere."""
+
+    @abstractmethod
+    def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
+        """Set this environment's share of leased groups, from now on. New ones have weight 1."""
+
+    @abstractmethod
+    def check(self, trajectories: Sequence[Trajectory]) -> None:
+        """Raise what `append` would raise, and store nothing."""
+
+    @abstractmethod
+    def admit(self, plans: Sequence[GroupPlan], *, elsewhere: int) -> list[str]:
+        """`open`, while so many groups are in flight in other shards."""
+
+    @abstractmethod
+    def available(self, *, version: int, groups: Sequence[str] | None = None) -> int:
+        """The number of groups, or of those named, that `lease` could hand out at this version."""
+
+    @abstractmethod
+    def pin(self, lease_id: str) -> None:
+        """First step of an ack that spans shards: the lease cannot expire until it is acked or released."""
+
+    @abstractmethod
+    def undecided(self) -> list[str]:
+        """Leases that are pinned past their expiry, perhaps by a dead process. Others that expired are ended."""
+
+    @abstractmethod
+    def lease_state(self, lease_id: str) -> tuple[str, int | None]:
+        """The state of a lease and the version it was acked into; the state is empty for an unknown one."""
+
+
+def check_counts(count: int, at_least: int) -> None:
+    """HubError for a lease that asks for no sensible number of groups."""
+    if not 1 <= at_least <= count <= MOST_AT_ONCE:
+        raise HubError(f"lease: 1 <= at_least={at_least} <= count={count} <= {MOST_AT_ONCE} is needed.")
+
+
+def check_page(after: int, limit: int) -> None:
+    """HubError for a page that cannot be read."""
+    if limit < 1 or not 0 <= after < 1 << POSITION_BITS:
+        raise HubError(f"read: after={after} is no cursor of this hub, or limit={limit} is not at least 1.")

@@ -93,7 +93,7 @@ class Intake:
 
     def open(self, plans: Sequence[GroupPlan], *, room: int) -> list[str]:
         """The ids of those that are open already or for which there is room."""
-        known = self._known(plan.id for plan in plans)
+        known = self._find_known(plan.id for plan in plans)
         admitted = []
         fresh: dict[str, GroupPlan] = {}
         for plan in plans:
@@ -133,7 +133,7 @@ class Intake:
     def check(self, parcels: Sequence[Parcel]) -> Delivery:
         """The effect of storing the parcels; Conflict or HubError if they may not be stored."""
         cursors, fresh = self._sort_out(parcels)
-        known = self._known(parcel.trajectory.group for parcel in fresh)
+        known = self._find_known(parcel.trajectory.group for parcel in fresh)
         unknown: dict[str, GroupPlan] = {}
         for t in (parcel.trajectory for parcel in fresh):
             plan = GroupPlan(t.group, t.task.environment, t.group_size, t.first_version)
@@ -155,7 +155,7 @@ class Intake:
                 )
         return {id: row.position for id, row in stored.items()}, [p for id, p in fresh.items() if id not in stored]
 
-    def _known(self, ids: Iterable[str]) -> dict[str, Standing]:
+    def _find_known(self, ids: Iterable[str]) -> dict[str, Standing]:
         rows = self.ledger.connection.execute(_KNOWN, {"ids": list(set(ids))})
         return {row.id: Standing(**row._mapping) for row in rows}
 

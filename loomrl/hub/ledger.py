@@ -66,7 +66,7 @@ class Counters:
         self.late += late
         turns = [turn for thread in trajectory.sequences for turn in thread]
         self.tokens += sum(len(turn.tokens) for turn in turns if turn.tokens is not None)
-        self.recent = self.recent * self._faded(now) + 1
+        self.recent = self.recent * self._decay(now) + 1
         self.recent_at = max(now, self.recent_at)
         if trajectory.end is End.FAILED:
             self.failures += 1
@@ -94,10 +94,10 @@ class Counters:
             success=self.success_sum / judged,
             reward=self.reward_sum / judged,
             parts={name: total / judged for name, total in self.part_sums.items()},
-            rate=self.recent * self._faded(now) / RATE_S,
+            rate=self.recent * self._decay(now) / RATE_S,
         )
 
-    def _faded(self, now: float) -> float:
+    def _decay(self, now: float) -> float:
         return math.exp(-max(now - self.recent_at, 0.0) / RATE_S)
 
 
@@ -119,7 +119,7 @@ class Ledger:
         return self.environments[environment]
 
     def positions(self, table: Table, count: int) -> range:
-        """The next positions of a table. They grow in commit order, as nobody else may write now."""
+        """The next positions of a table. They grow in commit order, as this transaction holds the write lock."""
         if table.name not in self._next:
             there = self.connection.scalar(select(func.max(table.c.position))) or 0
             gone = self.connection.scalar(_NOTE, {"key": highest(table)}) or 0

@@ -1,14 +1,18 @@
 """The one way to a hub in this process: by URL, sharded as the settings say."""
 
+import re
 import time
 from collections.abc import Callable, Sequence
 
+from sqlalchemy import select
+
 from loomrl.config import EnvironmentConfig, HubConfig
-from loomrl.hub.hub import Hub
+from loomrl.hub.hub import Hub, Shard
 from loomrl.hub.queue import LocalHub, Promises
-from loomrl.hub.shard import Shard
 from loomrl.hub.sharded import ShardedHub
 from loomrl.store import beside, open_store
+from loomrl.store.db import LoomDB
+from loomrl.store.runs import RUNS, RunStatus
 
 
 def open_hub(
@@ -44,3 +48,14 @@ def set_shares(shards: Sequence[Shard], environments: Sequence[EnvironmentConfig
 def shard_urls(url: str, count: int) -> list[str]:
     """The database of each shard: the named one, and its neighbours `2`, `3`, …"""
     return [url, *(beside(url, str(number)) for number in range(2, count + 1))]
+
+
+_SHARD = re.compile(r"-\d+$")
+
+
+def run_hubs(db: LoomDB, names: Sequence[str]) -> dict[str, bool]:
+    """The LoomDBs of these that are hubs of runs → True while the run is going on. Each shard is one."""
+    with db.read() as connection:
+        going = {id: status == RunStatus.RUNNING for id, status in connection.execute(select(RUNS.c.id, RUNS.c.status))}
+    found = {name: name if name in going else _SHARD.sub("", name) for name in names}
+    return {name: going[run] for name, run in found.items() if run in going}

@@ -13,15 +13,24 @@ from typing_extensions import override
 
 from loomrl.config import HubConfig
 from loomrl.errors import HubError
-from loomrl.hub import archive, lending
+from loomrl.hub import lending, query
 from loomrl.hub.codec import decode_all, encode
 from loomrl.hub.commit import Committer
-from loomrl.hub.deletion import check_ids, delete_trajectories
-from loomrl.hub.hub import EVERYTHING, GroupPlan, HubStats, Lease, Ready, Selection
+from loomrl.hub.hub import (
+    EVERYTHING,
+    MOST_AT_ONCE,
+    GroupPlan,
+    HubStats,
+    Lease,
+    Ready,
+    Selection,
+    Shard,
+    check_counts,
+    check_page,
+)
 from loomrl.hub.intake import Intake, Parcel, check_name, check_number, parcel
 from loomrl.hub.ledger import ALL_COUNTERS, Counters, Ledger
-from loomrl.hub.lending import Loan
-from loomrl.hub.shard import MOST_AT_ONCE, Shard, check_counts, check_page
+from loomrl.hub.lending import Loan, check_ids, delete_trajectories
 from loomrl.store.db import LoomDB
 from loomrl.store.hub_tables import groups, leases
 from loomrl.types import NO_VERSION, Trajectory
@@ -127,7 +136,7 @@ class LocalHub(Shard):
 
         def look(connection: Connection) -> list[Ready]:
             counters = [Counters.of(row) for row in connection.execute(ALL_COUNTERS)]
-            return archive.read_ready(connection, [one.environment for one in counters if one.ready], limit)
+            return query.read_ready(connection, [one.environment for one in counters if one.ready], limit)
 
         return self._look(look)
 
@@ -159,7 +168,7 @@ class LocalHub(Shard):
         self, after: int = 0, *, limit: int = 100, selection: Selection = EVERYTHING
     ) -> list[tuple[int, Trajectory]]:
         check_page(after, limit)
-        return self._look(lambda connection: archive.read_page(connection, after, limit, selection))
+        return self._look(lambda connection: query.read_page(connection, after, limit, selection))
 
     @override
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -248,10 +257,10 @@ class LocalHub(Shard):
         def job(ledger: Ledger) -> Loan:
             self._clear(ledger, version)
             loan = Loan(id=id, consumer=consumer, version=version, expires_at=self._expiry(ledger))
-            return lending.lent_already(ledger, id) or lending.lend(ledger, replace(loan, positions=pick(ledger)))
+            return lending.find_loan(ledger, id) or lending.lend(ledger, replace(loan, positions=pick(ledger)))
 
         loan = self._committer.run(job)
-        whole, damaged = self._look(lambda connection: archive.read_groups(connection, loan.positions))
+        whole, damaged = self._look(lambda connection: query.read_groups(connection, loan.positions))
         if damaged:
             log.error("Groups %s have damaged payloads and are released as corrupt.", damaged)
             self._committer.run(lambda ledger: lending.release_corrupt(ledger, damaged))

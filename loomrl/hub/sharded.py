@@ -16,8 +16,20 @@ from typing_extensions import override
 
 from loomrl.errors import LeaseLost
 from loomrl.hub.codec import decode_all
-from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection, merge
-from loomrl.hub.shard import POSITION_BITS, Shard, check_counts, check_page
+from loomrl.hub.hub import (
+    EVERYTHING,
+    POSITION_BITS,
+    GroupPlan,
+    Hub,
+    HubStats,
+    Lease,
+    Ready,
+    Selection,
+    Shard,
+    check_counts,
+    check_page,
+    merge,
+)
 from loomrl.types import NO_VERSION, Trajectory
 
 T = TypeVar("T")
@@ -72,7 +84,7 @@ class ShardedHub(Hub):
         shards = self._holders(id)
         if shards:
             parts = [shard.lease(count, version=version, consumer=consumer, lease_id=id) for shard in shards]
-            return _in_order(self._joined(id, parts, at_least=1), groups)
+            return _in_order(self._join(id, parts, at_least=1), groups)
         named = None if groups is None else self._parts(groups, str)
         names = [None if named is None else named.get(index, []) for index in range(len(self._shards))]
         both = list(zip(self._shards, names, strict=True))
@@ -84,7 +96,7 @@ class ShardedHub(Hub):
             for (shard, names), part in zip(both, divide(count, waiting), strict=True)
             if part
         ]
-        return _in_order(self._joined(id, parts, at_least=at_least), groups)
+        return _in_order(self._join(id, parts, at_least=at_least), groups)
 
     @override
     def ready(self, *, limit: int = 1000) -> list[Ready]:
@@ -160,7 +172,7 @@ class ShardedHub(Hub):
             parts.setdefault(zlib.crc32(group(item).encode()) % len(self._shards), []).append(item)
         return parts
 
-    def _joined(self, id: str, parts: Sequence[Lease], *, at_least: int) -> Lease:
+    def _join(self, id: str, parts: Sequence[Lease], *, at_least: int) -> Lease:
         """One lease of its parts; nothing at all if other consumers left too little meanwhile."""
         groups = tuple(group for part in parts for group in part.groups)
         if len(groups) >= at_least:

@@ -122,6 +122,7 @@ class RequestTally:
     @contextmanager
     def open(self, request: Request) -> Iterator[None]:
         """Count an open request until the block ends."""
+        # an engine is busy once, however many requests are open
         if not self._open:
             self._busy_since = time.perf_counter()
         self._open += 1

@@ -50,5 +50,6 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
 
 def longest_context(folder: str | Path, wanted: int, *, trust_remote_code: bool = False) -> int:
     """The wanted tokens of a conversation, or as many as the model in a folder has positions for."""
+    # beyond its positions a model does not fail: its answers become noise
     config = config_of(folder, trust_remote_code=trust_remote_code)
     return min(wanted, int(getattr(config.get_text_config(), "max_position_embeddings", wanted)))

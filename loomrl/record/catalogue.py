@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from loomrl.errors import ConfigError
 from loomrl.record import word
 from loomrl.record.declaration import Column, Filter, Form, Page, Query, Record
-from loomrl.types import Feedback, PolicyVersion, Stage
+from loomrl.types import End, Feedback, PolicyVersion, Source, Stage
 
 if TYPE_CHECKING:
     from loomrl.coordinator.job import Job
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from loomrl.store.sessions import OptOut, Quarantine
     from loomrl.store.verdicts import StoredVerdict
     from loomrl.store.view.run_list import ListedRun
+    from loomrl.store.view.trajectory_index import Indexed
 
 
 def path_to(*parts: str) -> str:
@@ -143,9 +144,9 @@ def _run_as_json(row: RunRow) -> Mapping[str, Any]:
 
 
 def _kinds_of_runs(db: "LoomDB") -> list[str]:
-    from loomrl.store.view.run_list import kinds_of_runs
+    from loomrl.store.view.run_list import list_run_kinds
 
-    return kinds_of_runs(db)
+    return list_run_kinds(db)
 
 
 def _statuses(_: "LoomDB") -> list[str]:
@@ -286,6 +287,62 @@ ENDPOINT_RECORDS = Record[EndpointRow](
     as_json=lambda row: {**asdict(row.endpoint), "policies": row.policies, "gateways": row.gateways},
     none="No endpoints. `loomrl serve` makes one.",
     limit=1000,
+)
+
+
+def _read_trajectories(index: "LoomDB", query: Query) -> "Page[Indexed]":
+    """Rows of the index, which is a LoomDB of its own: see loomrl.console.source."""
+    from loomrl.store.view.trajectory_index import EQUAL, TrajectoryFilter, page_of
+
+    wanted = TrajectoryFilter(equal={name: value for name in EQUAL if (value := query.get(name)) is not None})
+    rows: list[Indexed] = []
+    before = _position(query.after)
+    while True:
+        page = page_of(index, wanted, before=before, limit=query.limit - len(rows))
+        rows += [row for _, row in page.rows]
+        before = page.next
+        # a page ends where its time is up, however rare the rows that the filter takes
+        if before is None or len(rows) >= query.limit:
+            return Page(rows, None if before is None else str(before))
+
+
+TRAJECTORY_RECORDS = Record["Indexed"](
+    name="trajectory",
+    plural="trajectories",
+    about="List trajectories of rollouts, evaluations and endpoints, newest first.",
+    columns=(
+        Column(name="trajectory", value=lambda row: row.id, to=lambda row: path_to("trajectories", row.id)),
+        Column(name="environment", value=lambda row: row.environment),
+        Column(name="family", value=lambda row: row.family),
+        Column(name="level", value=lambda row: row.level, form=Form.COUNT),
+        Column(name="reward", value=lambda row: row.reward, form=Form.NUMBER),
+        Column(name="success", value=lambda row: row.success, form=Form.NUMBER),
+        Column(name="ending", value=lambda row: row.ending, form=Form.STATUS),
+        Column(name="length", value=lambda row: row.length, form=Form.COUNT),
+        Column(name="version", value=lambda row: row.version if row.version >= 0 else None, form=Form.COUNT),
+        Column(name="source", value=lambda row: row.source),
+        Column(name="stored", value=lambda row: row.created_at, form=Form.TIME),
+    ),
+    filters=(
+        Filter(name="run", about="Only trajectories of this run."),
+        Filter(name="environment", about="Only this environment."),
+        Filter(name="family", about="Only this family of tasks."),
+        Filter(
+            name="source",
+            about="rollout, evaluation, production or foreign.",
+            choices=lambda _: [source.value for source in Source],
+            is_closed=True,
+        ),
+        Filter(
+            name="ending",
+            about="terminated, truncated or failed.",
+            choices=lambda _: [end.value for end in End],
+            is_closed=True,
+        ),
+        Filter(name="hub", about="Only this hub, such as endpoint-policy."),
+    ),
+    read=_read_trajectories,
+    none="No trajectories. `loomrl train` makes them.",
 )
 
 
@@ -634,9 +691,9 @@ HIT_RECORDS = Record[HitRow](
 
 
 def _read_quarantine(db: "LoomDB", query: Query) -> "Page[Quarantine]":
-    from loomrl.store.sessions import quarantined
+    from loomrl.store.sessions import list_quarantined
 
-    return Page(quarantined(db, endpoint=query.get("endpoint") or "")[: query.limit])
+    return Page(list_quarantined(db, endpoint=query.get("endpoint") or "")[: query.limit])
 
 
 QUARANTINE_RECORDS = Record["Quarantine"](

@@ -53,7 +53,7 @@ class Ledger:
     claim: Claim
     """Ours on the run. Without it nothing is put on record."""
     file: str
-    """Of a checkpoint's state, in the checkpoint."""
+    """Folder of a checkpoint's state, in the checkpoint."""
     data: Callable[[State], Mapping[str, Any]]
     """From a state: the data that the version was trained on, as recorded."""
     settle: Callable[[State], None] = _nothing

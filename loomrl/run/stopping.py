@@ -32,7 +32,7 @@ class Convergence:
 
     @property
     def mean(self) -> float | None:
-        """Of the latest scores; None until a window is full."""
+        """Mean of the latest scores; None until a window is full."""
         return _mean(self._scores) if len(self._scores) == self.window else None
 
     def see(self, score: float, at: int) -> str | None:
@@ -96,7 +96,7 @@ class Stopper(Convergence):
         self._kl.append(kl)
         self.updates += 1
         reason = None if self._by_evaluation else self.see(success, self.updates)
-        self.stopped = self._collapsed() or reason
+        self.stopped = self._is_collapsed() or reason
         return self.stopped
 
     def judge(self, success: float | None) -> str | None:
@@ -105,7 +105,7 @@ class Stopper(Convergence):
             self.stopped = self.see(success, self.updates) or self.stopped
         return self.stopped
 
-    def _collapsed(self) -> str | None:
+    def _is_collapsed(self) -> str | None:
         limit = self._limit
         kl = _mean(self._kl)
         if limit is None or kl <= limit:

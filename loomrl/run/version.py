@@ -8,7 +8,7 @@ from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError
 from loomrl.files import scratch
 from loomrl.store import LoomDB
-from loomrl.store.runs import POLICIES, RUNS, recorded_experiment
+from loomrl.store.runs import POLICIES, RUNS, load_experiment
 from loomrl.types import PolicyVersion
 
 
@@ -25,7 +25,7 @@ def find_version(text: str, db: LoomDB) -> PolicyVersion | None:
 
 def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
     """The experiment that made the version."""
-    return recorded_experiment(RUNS.require(db, version.run))
+    return load_experiment(RUNS.require(db, version.run))
 
 
 def copied(version: PolicyVersion, db: LoomDB) -> Path:

@@ -117,7 +117,7 @@ class GatewayApp:
         if self.gateway.meter is not None:
             self.gateway.meter.count_refusal(refusal.cause)
         if reply.is_begun:
-            return
+            return  # its stream has said what went wrong, or is cut off
         retry = refusal.retry_after_s
         extra: Headers = [] if retry is None else [(b"retry-after", str(max(1, round(retry))).encode())]
         if refusal.cause is RefusalCause.BUDGET and retry is None:

@@ -52,6 +52,7 @@ class Body(BaseModel):
     def _drop_nulls(cls, raw: Any) -> Any:
         if not isinstance(raw, dict) or None not in raw.values():
             return raw
+        # clients send null for fields that they leave out
         return {name: value for name, value in raw.items() if value is not None}
 
 
@@ -130,7 +131,7 @@ def invalid(where: str, message: str) -> Refusal:
 
 def read_body(form: type[B], raw: Mapping[str, Any]) -> B:
     """The body as a model; a Refusal names the first part that is unknown, unsupported or wrong."""
-    check_bounds(raw)
+    check_bounds(raw)  # before pydantic, which would recurse into a hostile body
     return read_closed(form, raw)
 
 

@@ -1,9 +1,9 @@
 """Dispatch of a call: the chosen arm first, then another replica, then the stable arm, within a deadline."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from loomrl.errors import ConfigError
@@ -32,31 +32,6 @@ class EndpointView(Protocol):
 
     def replicas(self, policy: str) -> Sequence[ServedPolicy]:
         """The replicas of an arm's policy that can be reached; the one to ask first comes first."""
-
-
-@dataclass(frozen=True, slots=True)
-class FixedView:
-    """Endpoints and policies that do not change: in one process, for the agents of a rollout and for tests."""
-
-    known: Mapping[str, Endpoint] = field(default_factory=dict)
-    policies: Mapping[str, Sequence[ServedPolicy]] = field(default_factory=dict)
-    running: Sequence[AbTest] = ()
-
-    def endpoint(self, name: str) -> Endpoint | None:
-        """The endpoint of this name."""
-        return self.known.get(name)
-
-    def endpoints(self) -> Sequence[Endpoint]:
-        """All of them."""
-        return list(self.known.values())
-
-    def tests(self, endpoint: str) -> Sequence[AbTest]:
-        """Those of this endpoint."""
-        return [test for test in self.running if test.endpoint == endpoint]
-
-    def replicas(self, policy: str) -> Sequence[ServedPolicy]:
-        """Those of this name."""
-        return self.policies.get(policy, ())
 
 
 MOVABLE = frozenset({RefusalCause.UNAVAILABLE, RefusalCause.TIMEOUT, RefusalCause.FULL, RefusalCause.INTERNAL})

@@ -26,7 +26,7 @@ from loomrl.serving.recording.trajectory import ending_of, trajectory_on_record
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.thread import KnownBeginning, RecordedAnswer, answer_marks
 from loomrl.store import LoomDB, open_store
-from loomrl.store.sessions import SESSIONS, StoredSession, find_session, opted_out, person_of, read_calls
+from loomrl.store.sessions import SESSIONS, StoredSession, find_session, list_opted_out, person_of, read_calls
 from loomrl.types import Trajectory
 
 log = redacted_logger(__name__)
@@ -102,7 +102,7 @@ class StoreRecorder(Recorder):
             return True
         if self._clock() - self._out_at > self._settings.opt_out_s:
             self._out_at = self._clock()
-            self._out = await self._read(opted_out, self._db)
+            self._out = await self._read(list_opted_out, self._db)
         return person_of(endpoint, ask.user) not in self._out
 
     @override
@@ -139,6 +139,7 @@ class StoreRecorder(Recorder):
         if call.parent and (recent is None or call.parent not in recent.threads.named):
             recent = await self._load(name)
         recent = recent or self._remember(_Recent(name, call.key, call.endpoint))
+        # no check_open: a call that is on record may be repeated after the session has ended
         recent.check_owner(call.key, call.endpoint)
         keeping = recent.extend(call)
         self._add(recent, keeping.new)

@@ -175,7 +175,7 @@ class Measures:
         """
         there = self._unit(endpoint, unit)
         if session and (name := (endpoint.name, session)) not in self._sessions:
-            _put_bounded(self._sessions, name, _MeasuredSession(key, there))
+            _remember_bounded(self._sessions, name, _MeasuredSession(key, there))
         return None if there is None else MeasuredCall(self, there, is_alone=is_alone)
 
     def complete(self, session: str, *, key: str | None, **told: float | None) -> bool:
@@ -208,7 +208,7 @@ class Measures:
         if there is None:
             hashed = unit_hash(unit)
             there = _Unit(endpoint.name, endpoint.revision, assignment.arm.name, assignment.test, hashed)
-            _put_bounded(self._units, key, there)
+            _remember_bounded(self._units, key, there)
         return there
 
     def note(self, unit: _Unit, metric: str, value: float) -> None:
@@ -317,7 +317,7 @@ def metrics_of_feedback(judgement: Feedback) -> dict[str, float]:
     return {"negative": float(judgement.value < NEGATIVE)}
 
 
-def _put_bounded(held: OrderedDict[K, V], name: K, value: V) -> None:
+def _remember_bounded(held: OrderedDict[K, V], name: K, value: V) -> None:
     held[name] = value
     if len(held) > MOST_UNITS:
         held.popitem(last=False)

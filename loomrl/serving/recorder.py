@@ -97,6 +97,7 @@ class OpenSession:
 
     def check_owner(self, key: str | None, endpoint: str | None = None) -> None:
         """Refusal UNKNOWN for the session of another key or endpoint; None does not check."""
+        # one refusal for both, so that sessions of others cannot be found by trying names
         if key not in (None, self.key) or endpoint not in (None, self.endpoint):
             raise no_session(self.id)
 

@@ -17,7 +17,7 @@ from loomrl.types import Stage, Verdict
 
 
 class Phase(StrEnum):
-    """A stopped test assigns nobody; its name may be used again, and counts on."""
+    """A stopped test assigns no units; its name may be used again, and its numbers continue."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -31,7 +31,7 @@ class AbTest:
     number: int = 0
     endpoint: str
     layer: str
-    """Tests of one layer share nobody, whatever their endpoints."""
+    """Tests of one layer share no unit, even of different endpoints."""
     start: float = 0.0
     """The test has the units of the slots from `start` to `end` of the layer's 0..1."""
     end: float
@@ -40,14 +40,14 @@ class AbTest:
     metric: str
     better: str
     low: float = 0.0
-    """Of the metric, with `high`."""
+    """Lower bound of the metric; `high` is the upper one."""
     high: float = 1.0
     guards: Mapping[str, float] = field(default_factory=dict)
     """Further metric → how much worse it may be."""
     added: tuple[str, ...] = ()
     """The arms that came with the test."""
     revision: int = 0
-    """Of the endpoint, when the test began."""
+    """The endpoint's revision when the test began."""
     started_at: float
     until: float | None = None
     """Time at which it ends by itself."""
@@ -101,7 +101,7 @@ def stop_test(db: LoomDB, name: str, *, at: float, keep: str = "", reason: str =
             refuse_open(connection, test.endpoint)
         endpoint = ENDPOINTS.newest(connection, name=test.endpoint)
         if endpoint is not None and endpoint.state is State.SERVING:
-            arms = _kept(endpoint, test, keep)
+            arms = _arms_after(endpoint, test, keep)
             if arms != endpoint.arms:
                 why = f"A/B test {name} ends" + (f": {keep} is kept" if keep else "")
                 change_endpoint(connection, replace(endpoint, arms=arms, reason=why, created_at=at), endpoint.revision)
@@ -149,7 +149,7 @@ def _deploy(connection: Connection, test: AbTest, arms: Sequence[Arm], shares: M
         deploy(connection, deployment)
 
 
-def _kept(endpoint: Endpoint, test: AbTest, keep: str) -> tuple[Arm, ...]:
+def _arms_after(endpoint: Endpoint, test: AbTest, keep: str) -> tuple[Arm, ...]:
     """The endpoint's arms after the test."""
     if keep:
         kept = next(arm for arm in endpoint.arms if arm.name == keep)

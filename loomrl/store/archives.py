@@ -1,7 +1,7 @@
 """Files of trajectories that have left an endpoint's hub. Each is on record before it is written and until it is gone.
 
 `writing`: the trajectories are still in the hub, or in the file that this one replaces. `kept`: they are nowhere else.
-`leaving`: nobody may read it any more; it is being deleted.
+`leaving`: it must not be read any more; it is being deleted.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class ArchiveFile:
     id: str
     endpoint: str
     url: str
-    """Of its artifact."""
+    """The URL of its artifact."""
     state: FileState = "writing"
     count: int
     first_at: float

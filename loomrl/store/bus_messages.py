@@ -28,7 +28,7 @@ from loomrl.store.db import LoomDB
 from loomrl.store.log import Log, Position, metadata
 
 MOST_BYTES = 32 << 20
-"""Of what is handed out at once; one message is, whatever its size."""
+"""Most bytes in one delivery; a single message is delivered at any size."""
 PAGE = 500
 """Ids in one query."""
 
@@ -94,7 +94,7 @@ class Taker:
 def keep_messages(db: LoomDB, new: Sequence[StoredMessage]) -> list[bool]:
     """Store messages in one transaction, each once; True for each that is new."""
     with db.write() as connection:
-        known = _known(connection, new)
+        known = _find_known(connection, new)
         fresh: list[StoredMessage] = []
         is_new = []
         for message in new:
@@ -128,10 +128,10 @@ def begin_group(db: LoomDB, taker: Taker) -> None:
 
 
 def is_something_for(db: LoomDB, taker: Taker, *, now: float) -> bool:
-    """True if there is something to take. Nobody has to wait for the answer."""
+    """True if there is something to take. It takes no lock."""
     with db.read() as connection:
         due = select(bus_held.c.position).where(_of(taker), _is_due(taker, now)).limit(1)
-        return connection.execute(due).first() is not None or bool(_unseen(connection, taker, 1))
+        return connection.execute(due).first() is not None or bool(_find_unseen(connection, taker, 1))
 
 
 def take_messages(db: LoomDB, taker: Taker, most: int, *, now: float) -> list[Given]:
@@ -139,7 +139,7 @@ def take_messages(db: LoomDB, taker: Taker, most: int, *, now: float) -> list[Gi
     with db.write() as connection:
         due = select(bus_held.c.position, bus_held.c.tries).where(_of(taker), _is_due(taker, now))
         again = {row.position: row.tries + 1 for row in connection.execute(due.order_by("position").limit(most))}
-        new = _unseen(connection, taker, most - len(again))
+        new = _find_unseen(connection, taker, most - len(again))
         until = now + taker.hold_s
         if again:
             rows = [{"at": at, "times": times, "hold_until": until} for at, times in again.items()]
@@ -155,7 +155,7 @@ def take_messages(db: LoomDB, taker: Taker, most: int, *, now: float) -> list[Gi
 
 
 def settle_messages(db: LoomDB, taker: Taker, positions: Sequence[int]) -> None:
-    """What a group was given is done with."""
+    """Mark messages as done with by a group."""
     with db.write() as connection:
         connection.execute(_SETTLE, [{"at": at, "of": taker.group, "about": taker.subject} for at in positions])
 
@@ -167,7 +167,7 @@ def read_messages(db: LoomDB, stream: str, *, after: int, limit: int) -> list[Gi
 
 
 def remove_by_id(connection: Connection, ids: Sequence[str]) -> int:
-    """Delete messages by their ids, from whatever stream; how many."""
+    """Delete messages by their ids, from any stream; how many."""
     where = MESSAGES.c.id.in_(ids)
     positions = list(connection.scalars(select(MESSAGES.c.position).where(where)))
     connection.execute(delete(bus_held).where(bus_held.c.position.in_(positions)))
@@ -223,7 +223,7 @@ def count_messages(db: LoomDB) -> tuple[list[StreamCount], list[GroupCount]]:
     return streams, groups
 
 
-def _known(connection: Connection, new: Sequence[StoredMessage]) -> set[tuple[str, str]]:
+def _find_known(connection: Connection, new: Sequence[StoredMessage]) -> set[tuple[str, str]]:
     """The stream and id of those that are stored already."""
     ids = sorted({message.id for message in new})
     known = set()
@@ -233,7 +233,7 @@ def _known(connection: Connection, new: Sequence[StoredMessage]) -> set[tuple[st
     return known
 
 
-def _unseen(connection: Connection, taker: Taker, most: int) -> list[int]:
+def _find_unseen(connection: Connection, taker: Taker, most: int) -> list[int]:
     """Positions of the next messages that the group was not given yet."""
     seen = select(bus_groups.c.next).where(_is(taker)).scalar_subquery()
     size = func.length(MESSAGES.c.payload)

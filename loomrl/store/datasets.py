@@ -27,7 +27,7 @@ class DatasetRow:
     position: int
     trajectory: str
     sha256: str
-    """Of what can be learnt from: texts and token columns."""
+    """Hash of texts and token columns, which are what can be learnt from."""
     domain: str
     prompt: str
     """Hash of what was asked first, by which equal prompts are known."""
@@ -50,7 +50,7 @@ class Dataset:
     """Its name, and the beginning of its hash: the same content has the same id."""
     name: str
     sha256: str
-    """Of content and rows."""
+    """Hash of content and rows."""
     content: Mapping[str, Any]
     """`selection`, `parent` (the policy to train), `counts` (what each filter left out), `sizes` by part."""
     created_at: float
@@ -114,13 +114,13 @@ def read_rows(db: LoomDB, id: str, *, part: Part | None = None) -> list[DatasetR
     return DATASET_ROWS.fetch(db, DATASET_ROWS.select(dataset=id, part=part).order_by(DATASET_ROWS.c.number))
 
 
-def trained_trajectories(db: LoomDB, ids: Sequence[str]) -> set[str]:
+def list_training_ids(db: LoomDB, ids: Sequence[str]) -> set[str]:
     """The trajectories that these data sets have for training."""
     mine = DATASET_ROWS.c.dataset.in_(ids) & (DATASET_ROWS.c.part == "train")
     return set(scalars(db, select(DATASET_ROWS.c.trajectory).where(mine)))
 
 
-def trained_from(db: LoomDB, id: str) -> list[str]:
+def list_policies_trained_on(db: LoomDB, id: str) -> list[str]:
     """The policy versions that were trained on a data set, oldest first."""
     named = POLICIES.c.data.contains(f'"dataset":{json.dumps(id)}', autoescape=True)
     query = select(POLICIES.c.id).where(named).order_by(POLICIES.c.created_at, POLICIES.c.number)

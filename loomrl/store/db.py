@@ -38,13 +38,13 @@ AWAKE: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
-"""Of libpq: a server that is gone without a word is known to be after fifteen seconds. The URL may say otherwise."""
+"""Keepalives of libpq: a dead server is detected within 15 s. The URL may override them."""
 BUSY_TIMEOUT_S = 60.0
 PAGE_BYTES = 8192
 """Page size of a new SQLite file. Payloads span many pages; twice SQLite's default halves their time in the kernel."""
 RETRY_S = 0.25
 MOST_TIMES = 3
-"""That work is tried under which the server goes away."""
+"""Attempts for work interrupted by a lost connection."""
 APART_S = 5.0
 """Leases, schedules and windows are written with the clocks of several hosts, and compared."""
 STUCK_WRITER_S = 8.0
@@ -84,13 +84,13 @@ class LoomDB:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A consistent snapshot. Never waits for a writer."""
-        with self._translated(), self._reader.connect() as connection, connection.begin():
+        with self._translate_errors(), self._reader.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """The only writer. Commits durably (fsynced) at the end of the context, or not at all. Not nestable."""
-        with self._our_turn(), self._translated(), self._writer.begin() as connection:
+        with self._our_turn(), self._translate_errors(), self._writer.begin() as connection:
             if not self.is_sqlite:
                 connection.execute(_TAKE_WRITE_LOCK)
             yield connection
@@ -116,7 +116,7 @@ class LoomDB:
             self._turn.release()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Translate database errors: the database, its message, the remedy."""
         try:
             yield
@@ -202,7 +202,7 @@ def beside(url: str, name: str) -> str:
     """The URL of another LoomDB beside this one: `loom-NAME.db`, or the schema NAME of the same PostgreSQL database."""
     if not _NAME.fullmatch(name):
         raise StoreError(f"name={name!r}: at most 50 letters, digits, '.', '_' and '-' are needed.")
-    parsed = _parsed(url)
+    parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         file = Path(parsed.database or "")
         return str(parsed.set(database=str(file.with_name(f"{file.stem}-{name}{file.suffix}"))))
@@ -212,8 +212,8 @@ def beside(url: str, name: str) -> str:
 
 
 def is_there(url: str) -> bool:
-    """True if somebody has opened a LoomDB at this URL before. Creates nothing."""
-    parsed = _parsed(url)
+    """True if a LoomDB was opened at this URL before. Creates nothing."""
+    parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return Path(parsed.database or "").expanduser().is_file()
     schema = str(parsed.query.get(SCHEMA, "public"))
@@ -223,7 +223,7 @@ def is_there(url: str) -> bool:
 
 def neighbours(url: str) -> list[str]:
     """The names of the LoomDBs beside this one: those that `beside` takes."""
-    parsed = _parsed(url)
+    parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         file = Path(parsed.database or "").expanduser().absolute()
         return sorted(
@@ -239,7 +239,7 @@ def neighbours(url: str) -> list[str]:
 
 def make_schema(url: str) -> None:
     """Create the PostgreSQL schema in the URL, if the URL names one and it does not exist."""
-    parsed = _parsed(url)
+    parsed = _parse_url(url)
     schema = parsed.query.get(SCHEMA)
     if schema is None or parsed.get_backend_name() == "sqlite":
         return
@@ -249,7 +249,7 @@ def make_schema(url: str) -> None:
 
 def connect(url: str, *, reconnect_s: float = 0.0) -> Engine:
     """The engine behind a URL; creates and migrates nothing."""
-    parsed = _parsed(url)
+    parsed = _parse_url(url)
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         return _sqlite(parsed)
@@ -261,7 +261,7 @@ def connect(url: str, *, reconnect_s: float = 0.0) -> Engine:
     raise StoreError("store_url scheme " + unknown("backend", backend, BACKENDS))
 
 
-def _parsed(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError):  # of a port, int() says
@@ -282,14 +282,14 @@ def _sqlite(url: URL) -> Engine:
         raise StoreError(f"store_url={str(url)!r}: its folder cannot be used: {error}. Choose another path.") from None
     held = HeldFile(file)
 
-    def opened() -> sqlite3.Connection:
+    def open_file() -> sqlite3.Connection:
         with suppress(OSError):  # SQLite says why
             held.create()  # its log and shared memory get the same mode
         settings: dict[str, Any] = {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False, "factory": _Checked}
         made: sqlite3.Connection = sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, **settings)
         return made
 
-    engine = create_engine(url.set(drivername="sqlite", database=str(file)), creator=opened)
+    engine = create_engine(url.set(drivername="sqlite", database=str(file)), creator=open_file)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:

@@ -1,7 +1,7 @@
 """Endpoints: names that people call, and the policies behind each, by a revision that only grows.
 
 A change is a new row; the newest row of a name holds. Two who change one endpoint at once cannot overwrite each other:
-whoever names an old revision is refused.
+a change made for an old revision is refused.
 """
 
 import re
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 class Role(StrEnum):
-    """The part of an arm: stable answers whatever nobody else does, shadow answers nobody and is compared."""
+    """The part of an arm: stable answers what no other arm does, shadow gets copies of calls and is only compared."""
 
     STABLE = "stable"
     CANARY = "canary"
@@ -76,7 +76,7 @@ class Endpoint:
 
     @property
     def stable(self) -> Arm:
-        """The arm that answers whatever no other does."""
+        """The arm that answers what no other does."""
         return next(arm for arm in self.arms if arm.role is Role.STABLE)
 
 
@@ -88,7 +88,7 @@ def set_endpoint(
 ) -> Endpoint:
     """Give the endpoint these arms, and record the deployments.
 
-    `revision` is the one the caller saw (0: none); None overwrites whatever holds.
+    `revision` is the one the caller saw (0: none); None overwrites any.
     """
     if not _NAME.fullmatch(name):
         raise StoreError(
@@ -148,8 +148,8 @@ def change_endpoint(
         raise _no_such(connection, name)
     if seen is not None and seen != held:
         raise StoreError(
-            f"endpoint {name!r} is at revision {held}, and the change was made for revision {seen}: somebody "
-            "changed it meanwhile. Look at it again (`loomrl endpoints show`), and repeat the change."
+            f"endpoint {name!r} is at revision {held}, and the change was made for revision {seen}: it was "
+            "changed meanwhile. Look at it again (`loomrl endpoints show`), and repeat the change."
         )
     revision = 1 if before is None else before.revision + 1
     kept = before.arms if before and not draft.arms else draft.arms
@@ -186,7 +186,7 @@ def _deploy(connection: Connection, before: Endpoint | None, after: Endpoint) ->
 
 
 def _parts(endpoint: Endpoint | None) -> dict[str, tuple[Stage, float]]:
-    """Policy → its stage and its share of the traffic. Shadows answer nobody."""
+    """Policy → its stage and its share of the traffic. Shadows have no share."""
     if endpoint is None or endpoint.state is State.DELETED:
         return {}
     found: dict[str, tuple[Stage, float]] = {}
@@ -213,7 +213,7 @@ def _check(name: str, arms: Sequence[Arm]) -> None:
     stable = [arm.name for arm in arms if arm.role is Role.STABLE]
     if len(stable) != 1:
         found = ", ".join(stable) or "none"
-        raise StoreError(f"{where}: one stable arm is needed, which answers whatever no other does; there is {found}.")
+        raise StoreError(f"{where}: one stable arm is needed, which answers what no other does; there is {found}.")
     for arm in arms:
         if not 0 <= arm.share <= 1:
             raise StoreError(f"{where}: share={arm.share} of arm {arm.name!r} must lie between 0 and 1.")

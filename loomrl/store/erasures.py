@@ -21,7 +21,7 @@ from loomrl.store.rewards import REWARDS
 from loomrl.store.sessions import SESSIONS, delete_sessions, forget_participants, person_hash, placeholders, sessions_of
 
 ORIGIN = "bus/origin"
-"""The note with the beginning of the ids under which events are on the bus (`loomrl.bus.origin`)."""
+"""The note with the beginning of the ids under which events are on the bus (`loomrl.bus.agent`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Erasure:
     units: tuple[int, ...] = ()
     """In observations."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What was deleted by now."""
+    """Rows deleted so far, by kind."""
     created_at: float
 
 
@@ -102,7 +102,7 @@ def keep_erasure(db: LoomDB, erasure: Erasure) -> None:
 def finish_erasure(db: LoomDB, erasure: Erasure, *, at: float) -> Erasure:
     """Record the end of a deletion, once: the person's hash and counts. The rest goes.
 
-    What was told of the trajectories goes last, as nobody can tell it again.
+    The trajectories' own messages go last: after this row, nothing names them any more.
     """
     ids = list(map(as_uuid, erasure.trajectories))
     with db.write() as connection:
@@ -116,7 +116,7 @@ def finish_erasure(db: LoomDB, erasure: Erasure, *, at: float) -> Erasure:
     return replace(erasure, counts=counts)
 
 
-def erased(source: Source, trajectories: Collection[str]) -> set[str]:
+def find_erased(source: Source, trajectories: Collection[str]) -> set[str]:
     """Those that are being deleted, or were lately. A writer that stored something of them meanwhile deletes it.
 
     In the transaction that stores something of them, nothing is left to delete.
@@ -127,7 +127,7 @@ def erased(source: Source, trajectories: Collection[str]) -> set[str]:
 
 def erase_late(db: LoomDB, trajectories: Collection[str]) -> set[str]:
     """Those that were deleted while something of them was stored: what was stored in LoomDB is deleted too."""
-    gone = erased(db, trajectories)
+    gone = find_erased(db, trajectories)
     if gone:
         erase(db, sorted(gone))
     return gone

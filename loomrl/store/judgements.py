@@ -65,8 +65,8 @@ def trajectory_of(id: str) -> str:
     return id.split(":", 2)[2]
 
 
-def answered_about(db: LoomDB, questions: Collection[str]) -> list[Judgement]:
-    """The answered ones of these questions, about whatever trajectories, oldest first."""
+def list_answered(db: LoomDB, questions: Collection[str]) -> list[Judgement]:
+    """The answered ones of these questions about trajectories, oldest first."""
     mine = JUDGEMENTS.c.id.startswith(ABOUT) & JUDGEMENTS.c.question.in_(questions) & JUDGEMENTS.c.choice.is_not(None)
     return JUDGEMENTS.fetch(db, JUDGEMENTS.select().where(mine).order_by(JUDGEMENTS.c.position))
 

@@ -22,7 +22,7 @@ Of people at the console: `view` looks, `rate` judges too, `operate` decides on 
 """
 PREFIX = "loom"
 SECRET_BYTES = 24
-"""192 random bits: nobody guesses them, so a fast hash protects them."""
+"""192 random bits cannot be guessed, so a fast hash protects them."""
 CHANGES = ("key.created", "key.revoked")
 FORM = re.compile(rf"{PREFIX}-([0-9a-f]{{12}})-([0-9a-f]{{{2 * SECRET_BYTES}}})")
 """The public id, and the secret."""

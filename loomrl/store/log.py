@@ -95,12 +95,8 @@ class Records(Generic[T]):
         self._newest = [self.c[one] for one in newest]
 
     def row(self, one: T, **more: Any) -> dict[str, Any]:
-        """The row of a record; StoreError for what no database or no JSON can hold."""
-        row = {name: self._plain(name, one) for name in self._names} | more
-        for name, value in row.items():
-            if isinstance(value, str) and "\0" in value:
-                raise StoreError(f"{self._named(one)}: {name}={value!r:.200} has a NUL character. Remove it.")
-        return row
+        """The row of a record; StoreError for what JSON cannot hold."""
+        return {name: self._plain(name, one) for name in self._names} | more
 
     def parse(self, row: Row) -> T:
         """The record in a row."""
@@ -157,6 +153,9 @@ class Records(Generic[T]):
         Fields in `changing` may differ from the stored record, because they change later.
         """
         row = self.row(one)
+        for name, value in row.items():
+            if isinstance(value, str) and "\0" in value:
+                raise StoreError(f"{self._describe(one)}: {name}={value!r:.200} has a NUL character. Remove it.")
         stored = next(iter(fetch(connection, self.select(id=row["id"]))), None)
         if stored is None:
             connection.execute(insert(self.table).values(**row))
@@ -164,7 +163,7 @@ class Records(Generic[T]):
         for name, value in row.items():
             if name not in changing and stored[name] != value and not self._is_same_json(name, stored[name], value):
                 raise IdTaken(
-                    f"{self._named(one)} is stored already with {name}={stored[name]!r:.200}, "
+                    f"{self._describe(one)} is stored already with {name}={stored[name]!r:.200}, "
                     f"now it comes with {value!r:.200}. Nothing was stored; use a new id."
                 )
         return False
@@ -176,10 +175,10 @@ class Records(Generic[T]):
     def _plain(self, name: str, one: T) -> Any:
         value = getattr(one, name)
         if name in self._json:
-            return None if value is None else to_json(value, what=f"{self._named(one)}: {name}")
+            return None if value is None else to_json(value, what=f"{self._describe(one)}: {name}")
         return value.value if isinstance(value, Enum) else value
 
-    def _named(self, one: T) -> str:
+    def _describe(self, one: T) -> str:
         return f"{self.table.name} {getattr(one, 'id', '')!r:.100}"
 
 

@@ -30,12 +30,12 @@ observations = Table(
 class Observation:
     """The outcome of one unit in one metric.
 
-    A unit is whoever was assigned as one: a user, a session, or a call without either. It has one observation of a
+    A unit is a user, a session, or a call without either. It has one observation of a
     metric, over its first calls: its calls share an arm, so they are not evidence of their own.
     """
 
     revision: int
-    """Of the endpoint, when the unit was assigned: it tells the shares."""
+    """The endpoint's revision when the unit was assigned, which tells the shares."""
     arm: str
     """The assigned arm, also where another one answered for it."""
     unit: int

@@ -1,7 +1,7 @@
 """Releases on record: a log of rows for each; the one with the highest number holds.
 
-A row, the endpoint's new revision, the deployments and the stages of policies are one transaction, and only whoever
-has seen the newest row may write the next: any number of controllers may run, and any may die at any instant.
+A row, the endpoint's new revision, the deployments and the stages of policies are one transaction, and only a writer
+that has seen the newest row may write the next: any number of controllers may run, and any may die at any instant.
 """
 
 from collections.abc import Mapping, Sequence

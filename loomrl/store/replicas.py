@@ -108,7 +108,7 @@ def front_of(db: LoomDB, endpoint: str) -> str | None:
 
 
 def bury(db: LoomDB, *, dead_s: float = DEAD_S) -> list[str]:
-    """Remove the rows of the dead, and return their ids. It writes only if somebody died."""
+    """Remove the rows of the dead, and return their ids. It writes only if there are any."""
     with db.read() as connection:
         since = now(db, connection) - dead_s
         dead = scalars(connection, select(REPLICAS.c.id).where(REPLICAS.c.beat_at <= since))

@@ -53,8 +53,8 @@ def store_rewards(target: Source, new: Sequence[StoredReward]) -> list[StoredRew
     return fresh
 
 
-def replaced_between(db: LoomDB, after: int, upto: int) -> dict[int, int]:
-    """Of the rewards past one position and up to another: position → that of the reward that it took the place of."""
+def find_replaced(db: LoomDB, after: int, upto: int) -> dict[int, int]:
+    """Rewards past one position and up to another that replaced an earlier one: position → its position."""
     table = REWARDS.table
     earlier = table.alias()
     same = (earlier.c.trajectory == table.c.trajectory) & (earlier.c.position < table.c.position)
@@ -64,7 +64,7 @@ def replaced_between(db: LoomDB, after: int, upto: int) -> dict[int, int]:
 
 
 def first_scores(db: LoomDB, endpoint: str, *, after: int, limit: int) -> list[tuple[int, Mapping[str, float]]]:
-    """Of the next rewards past a position: the scores that were the first of their trajectory."""
+    """The next rewards past a position: the scores that were the first of their trajectory."""
     return [(at, one.first) for at, one in REWARDS.read(db, after=after, limit=limit, endpoint=endpoint)]
 
 
@@ -88,7 +88,7 @@ def latest_rewards(db: LoomDB, trajectories: Collection[str]) -> dict[str, Store
     return found
 
 
-def judged_before(db: LoomDB, trajectories: Collection[str], *, position: int) -> set[str]:
+def find_judged(db: LoomDB, trajectories: Collection[str], *, position: int) -> set[str]:
     """Those of these trajectories that have a reward before a position."""
     query = select(REWARDS.c.trajectory).where(REWARDS.c.position < position).distinct()
     return {id for ids in slices(trajectories) for id in scalars(db, query.where(REWARDS.c.trajectory.in_(ids)))}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 STOP_ASKED = "run.stop_asked"
 BEGUN = ("run.started", "run.resumed")
 BY_A_PERSON = "stopped by "
-"""Beginning of a result's `stopped`, if somebody asked for it."""
+"""Beginning of a result's `stopped` after a person's request."""
 LONGEST_ID = 200
 """Maximum length of a run's id: files are named after it, and trials of a sweep extend it."""
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@=+-]*")
@@ -84,7 +84,7 @@ POLICIES = Records(
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to lead a run. Who started or resumed it last holds it; whoever held it before is fenced out."""
+    """The right to lead a run. The process that started or resumed it last holds it; earlier holders are fenced."""
 
     run: str
     times: int
@@ -122,7 +122,7 @@ def start_run(db: LoomDB, run: Run) -> Claim:
         if before is None:
             connection.execute(insert(RUNS.table).values(**row))
         else:
-            started["changed"] = {path: now for path, _, now in _changed_layout(before, run)}
+            started["changed"] = {path: now for path, _, now in _find_changes(before, run)}
             reopened = {name: row[name] for name in ("status", "finished_at", "code", "environments")}
             connection.execute(update(RUNS.table).where(RUNS.c.id == run.id).values(**reopened))
         kind = "run.started" if before is None else "run.resumed"
@@ -215,7 +215,7 @@ def code_revision() -> str:
     return answer.stdout.strip()
 
 
-def recorded_experiment(run: Run) -> "AnyExperiment":
+def load_experiment(run: Run) -> "AnyExperiment":
     """The experiment of a recorded run."""
     from loomrl.config import parse_experiment
 
@@ -223,7 +223,7 @@ def recorded_experiment(run: Run) -> "AnyExperiment":
     return parse_experiment(parse_yaml(run.resolved, origin=origin), origin=origin)
 
 
-def recorded_sweep(run: Run) -> "Sweep":
+def load_sweep(run: Run) -> "Sweep":
     """The sweep of a recorded run of `loomrl sweep`."""
     from loomrl.config.sweep import Sweep
 
@@ -231,15 +231,15 @@ def recorded_sweep(run: Run) -> "Sweep":
     return Sweep.parse(parse_yaml(run.resolved, origin=origin), origin=origin)
 
 
-def changed_since(db: LoomDB, run: str, path: str) -> str | None:
+def find_changed_setting(db: LoomDB, run: str, path: str) -> str | None:
     """The value of this setting that the run was resumed with last, as text; None if it is its own."""
     begun = _beginnings(db, run)
     changed: Mapping[str, str] = begun[-1].data.get("changed", {}) if begun else {}
     return changed.get(path)
 
 
-def _changed_layout(earlier: Run, run: Run) -> list[Difference]:
-    """What differs from the experiment that the run began with; a StoreError if that is more than where it runs."""
+def _find_changes(earlier: Run, run: Run) -> list[Difference]:
+    """The differences from the experiment that the run began with; a StoreError for more than where it runs."""
     if run.experiment == earlier.experiment:
         return []
     told = f"run {run.id!r} was started with experiment {earlier.experiment}, now {run.experiment}"
@@ -259,8 +259,8 @@ def _changes(earlier: Run, run: Run) -> tuple[list[Difference], list[Difference]
     from loomrl.config.layout import otherwise
 
     if run.kind == "sweep":
-        changed = differences(recorded_sweep(earlier).plain, recorded_sweep(run).plain)
+        changed = differences(load_sweep(earlier).plain, load_sweep(run).plain)
         return changed, changed
-    now = recorded_experiment(run)
-    changed = differences(recorded_experiment(earlier).plain, now.plain)
+    now = load_experiment(run)
+    changed = differences(load_experiment(earlier).plain, now.plain)
     return changed, otherwise(changed, now)

@@ -262,7 +262,7 @@ def _end(db: LoomDB, endpoint: str, over: Any, ending: Mapping[str, Any], at: fl
         return int(done.rowcount)
 
 
-def ended_sessions(db: LoomDB, endpoint: str, *, limit: int) -> list[StoredSession]:
+def list_ended_sessions(db: LoomDB, endpoint: str, *, limit: int) -> list[StoredSession]:
     """Ended sessions of an endpoint that its hub does not have yet, oldest first."""
     ended = SESSIONS.select(endpoint=endpoint, state="ended")
     return SESSIONS.fetch(db, ended.order_by(SESSIONS.c.last_at).limit(limit))
@@ -272,7 +272,7 @@ def mark_stored(db: LoomDB, trajectories: Mapping[str, str]) -> None:
     """Say of ended sessions, by id, which trajectory each became."""
     if trajectories:
         with db.write() as connection:
-            connection.execute(_ARCHIVED, [{"at": id, "made": made} for id, made in trajectories.items()])
+            connection.execute(_MARK_STORED, [{"at": id, "made": made} for id, made in trajectories.items()])
 
 
 def count_lost(db: LoomDB, endpoint: str, *, since: float) -> int:
@@ -327,7 +327,7 @@ def list_opt_outs(db: LoomDB, endpoint: str) -> list[OptOut]:
     return OPT_OUTS.fetch(db, OPT_OUTS.select(endpoint=endpoint).order_by(OPT_OUTS.c.created_at.desc()))
 
 
-def opted_out(db: LoomDB) -> frozenset[str]:
+def list_opted_out(db: LoomDB) -> frozenset[str]:
     """The hashes of all who opted out."""
     return frozenset(scalars(db, select(OPT_OUTS.c.person)))
 
@@ -400,7 +400,7 @@ def read_quarantine(db: LoomDB, *, after: int = 0) -> list[tuple[int, Quarantine
     ]
 
 
-def quarantined(db: LoomDB, *, endpoint: str = "") -> list[Quarantine]:
+def list_quarantined(db: LoomDB, *, endpoint: str = "") -> list[Quarantine]:
     """The sessions in quarantine now, oldest first."""
     there: dict[tuple[str, str], Quarantine] = {}
     after = 0
@@ -414,7 +414,7 @@ def quarantined(db: LoomDB, *, endpoint: str = "") -> list[Quarantine]:
 
 
 _SEEN = update(SESSIONS.table).where(SESSIONS.c.id == bindparam("at")).values(last_at=bindparam("seen"))
-_ARCHIVED = (
+_MARK_STORED = (
     update(SESSIONS.table)
     .where(SESSIONS.c.id == bindparam("at"), SESSIONS.c.state == "ended")
     .values(state="stored", trajectory=bindparam("made"))

@@ -1,7 +1,7 @@
 """Trainings that a coordinator follows: a log of rows for each; the one with the highest number holds.
 
-A row and its events are one transaction, and only whoever has seen the newest row may write the next: any number of
-coordinators may run, and any may die at any instant. An endpoint has one training at a time that has begun.
+A row and its events are one transaction, and only a writer that has seen the newest row may write the next: any number
+of coordinators may run, and any may die at any instant. An endpoint has one training at a time that has begun.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ ENDS = ("done", "back", "refused", "failed", "cancelled")
 """States in which a training is over."""
 MOST_QUEUED = 100
 MOST_OVER = 100
-"""Of an endpoint."""
+"""Trainings of an endpoint that are over and still read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ TRAININGS = Log(
     key=("id", "number"),
 )
 Beside = Callable[[Connection], object]
-"""What else is written in the transaction of a row."""
+"""Writes further rows in the transaction of a training's row."""
 
 
 def ask(db: LoomDB, first: TrainingRow, told: Sequence[Event], *, seen: int | None = None) -> bool:

@@ -38,7 +38,7 @@ class StoredVerdict:
     suite_hash: str
     """SHA-256 of the resolved suite."""
     outcome: VerdictOutcome
-    """As the gate found it."""
+    """The gate's finding, before any approval."""
     report: Mapping[str, Any]
     """The evidence: `checks`, `improvement`, `strategy`, `approvers`, seeds and settings."""
     created_at: float

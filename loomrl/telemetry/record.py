@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from loomrl.bus.agent import known_agents, open_agent_hub
+from loomrl.bus.agent import list_agents, open_agent_hub
 from loomrl.bus.outbox import published
 from loomrl.bus.sink import REJECTED
 from loomrl.config import HubConfig
@@ -35,7 +35,7 @@ from loomrl.store.notes import list_notes
 from loomrl.store.observations import read_observations
 from loomrl.store.releases import OPEN, RELEASES, list_releases
 from loomrl.store.replicas import ReplicaRole, ReplicaState, live_replicas
-from loomrl.store.rewards import REWARDS, StoredReward, judged_before, newest_rewards
+from loomrl.store.rewards import REWARDS, StoredReward, find_judged, newest_rewards
 from loomrl.store.sessions import count_lost
 from loomrl.store.trainings import list_trainings
 from loomrl.store.verdicts import VERDICTS
@@ -196,7 +196,7 @@ class RecordCollector(Collector):
             name = f"endpoint-{endpoint.name}"
             if name not in self._hubs and is_there(beside(self._url, name)):
                 self._add(name, open_endpoint_hub(self._url, endpoint.name, HubConfig()))
-        for agent, name in known_agents(self._db).items():
+        for agent, name in list_agents(self._db).items():
             if name not in self._hubs and is_there(beside(self._url, name)):
                 self._add(name, open_agent_hub(self._url, agent, HubConfig()))
         yield from self._hubs.values()
@@ -212,7 +212,7 @@ class RecordCollector(Collector):
 
     def _fold_rewards(self, counts: Counts, page: Sequence[tuple[int, StoredReward]]) -> None:
         """The first reward of each trajectory."""
-        seen = judged_before(self._db, [one.trajectory for _, one in page], position=page[0][0])
+        seen = find_judged(self._db, [one.trajectory for _, one in page], position=page[0][0])
         for _, one in page:
             if one.trajectory not in seen:
                 seen.add(one.trajectory)

@@ -16,7 +16,7 @@ from loomrl.experiments.data import settled
 from loomrl.experiments.policies import exported
 from loomrl.feedback.dataset import freeze
 from loomrl.store import beside, open_store
-from loomrl.store.datasets import Dataset, read_rows, trained_from
+from loomrl.store.datasets import Dataset, list_policies_trained_on, read_rows
 from loomrl.store.feedback import append_feedback
 from loomrl.store.policies import lineage
 from loomrl.telemetry.metric import Metric
@@ -103,7 +103,7 @@ def test_every_algorithm_learns_from_what_was_served_and_says_from_what(producti
         assert tree["ancestors"][-1]["id"] == "r/0"
         assert tree["made_from"]["run"]["parent_policy"] == "r/0"
         assert tree["made_from"]["data"] == {"dataset": made.id, "sha256": made.sha256, "updates": len(history)}
-        assert f"once-{kind}/{len(history)}" in trained_from(db, made.id)
+        assert f"once-{kind}/{len(history)}" in list_policies_trained_on(db, made.id)
 
 
 @pytest.mark.parametrize("kind", ["rloo", "kto"])

@@ -13,7 +13,7 @@ from sqlalchemy import update
 from loomrl.analytics import feeder
 from loomrl.analytics.feeding import Feeding
 from loomrl.analytics.warehouse import open_warehouse
-from loomrl.bus.origin import origin_of
+from loomrl.bus.agent import origin_of
 from loomrl.config import HubConfig
 from loomrl.errors import AnalyticsError
 from loomrl.hub.open import open_endpoint_hub, open_hub

@@ -10,7 +10,7 @@ from loomrl.bus.bus import Bus
 from loomrl.bus.open import open_bus
 from loomrl.cluster.nats import broker
 from loomrl.errors import BusAway
-from loomrl.http.tls import Certificate
+from loomrl.http.listen import Certificate
 
 
 class NatsServer:

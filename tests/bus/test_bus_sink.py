@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from event_samples import foreign_event, message
 
-from loomrl.bus.agent import known_agents, open_agent_hub
+from loomrl.bus.agent import STORE, list_agents, open_agent_hub, origin_of
 from loomrl.bus.bus import Delivery, Message
 from loomrl.bus.dead import Cause, letter_from, letters, replay
 from loomrl.bus.event import TRAJECTORY
-from loomrl.bus.origin import STORE, origin_of
 from loomrl.bus.sink import MOST_TRIES, REJECTED, Sink, Terms
 from loomrl.bus.stored import StoredBus
 from loomrl.config import HubConfig
@@ -69,8 +68,8 @@ def test_trajectories_go_to_the_hubs_of_their_agents_and_the_agents_on_record(
     assert (sink.step(wait_s=0).stored, sink.step(wait_s=0).total) == (3, 0)
     assert [one.id for one in stored(url)] == [events[0]["trajectory_id"], events[2]["trajectory_id"]]
     assert [one.id for one in stored(url, "other agent")] == [events[1]["trajectory_id"]]
-    assert list(known_agents(db)) == ["zero", "other agent"]
-    assert known_agents(db)["zero"] == "agent-zero"
+    assert list(list_agents(db)) == ["zero", "other agent"]
+    assert list_agents(db)["zero"] == "agent-zero"
 
 
 def test_a_trajectory_that_comes_twice_is_stored_once_and_is_no_dead_letter(
@@ -150,12 +149,12 @@ def test_a_letter_is_replayed_and_comes_back_only_if_it_is_still_wrong(url: str,
 def test_our_own_events_are_not_taken_in_again(db: LoomDB, url: str, bus: StoredBus, sink: Sink) -> None:
     bus.publish([message(foreign_event(), headers={STORE: origin_of(db)})])
     taken = sink.step(wait_s=0)
-    assert (taken.stored, taken.own, known_agents(db)) == (0, 1, {})
+    assert (taken.stored, taken.own, list_agents(db)) == (0, 1, {})
 
 
 def test_a_message_that_nobody_ever_acknowledged_becomes_a_letter() -> None:
     given = Delivery(subject=TRAJECTORY.subject, id="i", payload=b"{}", headers={}, position=7, tries=MOST_TRIES + 1)
-    made = Sink._made(Sink.__new__(Sink), given)
+    made = Sink._read(Sink.__new__(Sink), given)
     assert getattr(made, "cause", None) is Cause.TRIES
     arguments = {"redactor": PatternRedactor(), "at": 0.0}
     letter = letter_from(given, Cause.TRIES, "why", **arguments)
@@ -189,7 +188,7 @@ def test_a_window_that_fails_halfway_is_done_again_to_the_same_effect(
         if boundary == "publish":
             patch.setattr(bus, "fails", "publish")
         elif boundary == "record":
-            patch.setattr("loomrl.bus.sink.append_events", fail)
+            patch.setattr("loomrl.bus.sink.EVENTS.append", fail)
         else:
             patch.setattr("loomrl.bus.stored._StoredSubscription.ack", fail)
         for _ in range(2):

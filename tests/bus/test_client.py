@@ -11,9 +11,9 @@ from event_samples import foreign_event
 
 from loomrl.bus import Publisher, publish_trajectory
 from loomrl.bus.bus import Message
+from loomrl.bus.client import Spool
 from loomrl.bus.event import TRAJECTORY
 from loomrl.bus.open import open_bus
-from loomrl.bus.spool import Spool
 from loomrl.errors import BusAway, BusError, BusRefused, EventError
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz012345"

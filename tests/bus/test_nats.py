@@ -39,11 +39,11 @@ def test_streams_are_made_as_the_contract_says_and_existing_ones_stay(server: Na
     with JetStreamBus(server.url) as bus:
 
         async def ask(name: str) -> object:
-            link = await bus._linked()
+            link = await bus._connect()
             return (await link.jetstream.stream_info(name)).config
 
         async def make() -> None:
-            link = await bus._linked()
+            link = await bus._connect()
             await link.jetstream.add_stream(name="RL_TRAINING", subjects=["agent.rl.training.>"], max_msgs=77)
 
         bus._do(make())
@@ -230,11 +230,11 @@ def test_a_stream_of_another_name_that_takes_all_subjects_keeps_nothing_from_bei
     with open_store(sqlite_url) as db, JetStreamBus(server.url) as bus:
 
         async def make() -> None:
-            link = await bus._linked()
+            link = await bus._connect()
             await link.jetstream.add_stream(name="EVERYTHING", subjects=["agent.rl.>"])
 
         async def count() -> int:
-            link = await bus._linked()
+            link = await bus._connect()
             return int((await link.jetstream.stream_info("EVERYTHING")).state.messages)
 
         bus._do(make())

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from loomrl.bus.agent import STORE, origin_of
 from loomrl.bus.event import CONTRACTS
-from loomrl.bus.origin import STORE, origin_of
 from loomrl.bus.outbox import SKIPPED, Outbox
-from loomrl.bus.outgoing import deployed_event, is_told, request_event, status_event
+from loomrl.bus.outgoing import deployment_event, is_told, request_event, status_event
 from loomrl.bus.stored import StoredBus
 from loomrl.config import ControlExperiment, HubConfig
 from loomrl.hub.open import open_endpoint_hub
@@ -293,7 +293,7 @@ def test_deployments_are_told_with_the_findings_of_the_gate(db: LoomDB, bus: Sto
 
 
 def test_a_version_that_no_gate_has_seen_passed_nothing() -> None:
-    event = deployed_event(
+    event = deployment_event(
         {"id": "d", "endpoint": "shop", "share": 0.25, "created_at": NOW},
         policy={"id": "r/1", "run": "r", "job": "r", "url": "u", "base_model": "m", "created_at": NOW},
         endpoint_url="http://127.0.0.1:8000",

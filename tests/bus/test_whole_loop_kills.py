@@ -187,7 +187,7 @@ def test_a_loop_whose_parts_are_killed_loses_nothing_and_does_nothing_twice(
 
 
 def check_answers(db: LoomDB, crowd: Crowd) -> None:
-    """Every answer that somebody got is on record, and so once: CALLS have one row for an id."""
+    """Every answer that somebody got is on record, and so once: calls have one row for an id."""
     with db.read() as connection:
         recorded = set(connection.scalars(select(CALLS.c.id)))
     assert {re.sub(f"^({'|'.join(PREFIXES)})", "", one.call) for one in crowd.answered} <= recorded

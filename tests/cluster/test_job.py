@@ -11,7 +11,7 @@ import pytest
 
 from loomrl.experiments.shipped import resolve
 from loomrl.store import open_store
-from loomrl.store.runs import RUNS, recorded_experiment
+from loomrl.store.runs import RUNS, load_experiment
 from tests.cluster.cluster_support import AUTH, ROOT, TOKEN, cli, environment, token_cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -66,7 +66,7 @@ def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_ins
     with open_store(f"sqlite:///{site.folder}/loom.db") as db:  # relative paths are those of here, as all nodes are
         recorded = RUNS.require(db, "r")
     assert recorded.experiment == told["sha256"]
-    trained = recorded_experiment(recorded)
+    trained = load_experiment(recorded)
     wanted = resolve([*CONTROL, *PLACED])
     assert trained.algorithm == wanted.algorithm
     assert trained.placement == wanted.placement

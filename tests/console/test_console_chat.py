@@ -11,7 +11,6 @@ import pytest
 from loomrl.serving.call import ChatRequest
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.durable import open_recorder
-from loomrl.serving.local import LocalGateway
 from loomrl.serving.policy import ActAsk
 from loomrl.serving.recorder import MemoryRecorder, Recorder
 from loomrl.store import open_store
@@ -19,6 +18,7 @@ from loomrl.store.feedback import FEEDBACK
 from loomrl.store.keys import KEYS
 from loomrl.store.replicas import Replica, ReplicaRole, beat
 from tests.console.console_support import Browser, console, key
+from tests.serving.local_gateway import LocalGateway
 from tests.serving.scripted import Adder, Weigher
 
 PAGE = "/endpoints/steered/chat"

@@ -15,7 +15,7 @@ from loomrl.console.source import Source
 from loomrl.experiments.shipped import resolve_any
 from loomrl.gym.catalogue import make
 from loomrl.hub import open_hub
-from loomrl.hub.look import find_stored
+from loomrl.hub.query import find_stored
 from loomrl.load import dump
 from loomrl.store.releases import list_releases
 from loomrl.store.runs import Run, start_run

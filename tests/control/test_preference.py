@@ -26,7 +26,7 @@ from loomrl.control.preference import (
 )
 from loomrl.control.space import flatten
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.evaluation.front import Archive
+from loomrl.evaluation.front import ParetoFront
 from tests.algorithms.objective_envs import WAYS, Road
 
 
@@ -249,7 +249,7 @@ def test_a_part_that_is_not_named_is_missed() -> None:
 
 def test_a_front_of_a_tree_has_the_axes_of_its_names() -> None:
     tree = Weave(objectives=DEEP).tree
-    front = Archive((-5.0, -5.0))
+    front = ParetoFront((-5.0, -5.0))
     front.observe(group_returns([[1, 0, 0, -1], [0, 1, 1, 0]], tree))
     assert front.points is not None
     np.testing.assert_allclose(front.points, [[0.5, -1], [0.5, 0]][1:])

@@ -34,19 +34,23 @@ OPENINGS = (
 SPACES = ("\u2009", "\u202f", "\u00a0", "\u200a")
 
 
-def dressed_answer(
+def wrap_answer(
     text: str, seed: int, *, marks: tuple[str, ...] = MARKS, leads: tuple[str, ...] = LEADS, loud: bool = True
 ) -> str:
     """`text` with words before it, marks of emphasis around it and a full stop behind it."""
     rng = Random(f"answer {seed}")
-    lead, mark, tail = rng.choice(leads), rng.choice(marks), rng.choice(TAILS)
+    lead = rng.choice(leads)
+    mark = rng.choice(marks)
+    tail = rng.choice(TAILS)
     if tail == "!" and not loud and " is " not in lead:
         tail = "."  # 5! is a number
     if "```" in mark and ("\n" not in lead or tail.strip()):
-        lead, tail = "", ""
+        lead = ""
+        tail = ""
     if "\n" in text:
-        text = _listed(text, rng)
-        mark, tail = rng.choice(("{}", "```\n{}\n```")), ""
+        text = _list(text, rng)
+        mark = rng.choice(("{}", "```\n{}\n```"))
+        tail = ""
         lead = rng.choice(("", "**Answer:**\n", "Answer:\n")) if mark == "{}" else ""
     inside = rng.random() < 0.3 and "\n" not in lead and "*" not in lead + mark and "`" not in mark
     bare = mark == "{}" or "*" in mark or "_" in mark
@@ -55,7 +59,7 @@ def dressed_answer(
     return f"{lead}{mark.format(text)}{tail}"
 
 
-def _listed(text: str, rng: Random) -> str:
+def _list(text: str, rng: Random) -> str:
     """Lines as a list, with bullets or numbers, some of them bold."""
     bullet, mark, tail = (
         rng.choice(("", "", "- ", "* ", "• ", "{}. ")),
@@ -66,7 +70,7 @@ def _listed(text: str, rng: Random) -> str:
     return "\n".join(bullet.format(number) + mark.format(line) + tail for number, line in lines)
 
 
-def tagged(answer: str, seed: int) -> str:
+def add_tags(answer: str, seed: int) -> str:
     """A reply with this answer between tags."""
     rng = Random(f"tags {seed}")
     around = rng.choice(("{}", "{}", "{}", " {} ", "\n{}\n"))
@@ -121,11 +125,12 @@ _SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _VULGAR = {"1/2": "½", "1/3": "⅓", "2/3": "⅔", "1/4": "¼", "3/4": "¾", "1/5": "⅕", "5/8": "⅝"}
 
 
-def dressed_math(text: str, answer: MathAnswer, family: str, seed: int) -> str:
+def wrap_math(text: str, answer: MathAnswer, family: str, seed: int) -> str:
     """An answer of Math: another notation, names and units, then words and marks."""
     rng = Random(f"math {seed}")
-    named = _named(_notation(text, answer, rng), answer, rng)
-    leads, label = LEADS, ""
+    named = _name(_notation(text, answer, rng), answer, rng)
+    leads = LEADS
+    label = ""
     if rng.random() < 0.5 and not (answer.kind in ("set", "tuple") and "=" in named):
         label = rng.choice([each for each in LABELS[_topic(family, answer)] if not answer.names or len(each) > 4])
         is_words = label.rstrip(": ").replace("'", "").replace(" ", "").isalpha()
@@ -134,8 +139,8 @@ def dressed_math(text: str, answer: MathAnswer, family: str, seed: int) -> str:
     if " = " in named or "=" in named or "<" in named or "in " in named:
         leads = tuple(lead for lead in leads if lead != "= ")
     if label and not label.endswith("= "):
-        return dressed_answer(named, seed, marks=MATH_MARKS, leads=(label,), loud=False)
-    return dressed_answer(label + named, seed, marks=MATH_MARKS, leads=leads, loud=False)
+        return wrap_answer(named, seed, marks=MATH_MARKS, leads=(label,), loud=False)
+    return wrap_answer(label + named, seed, marks=MATH_MARKS, leads=leads, loud=False)
 
 
 def _topic(family: str, answer: MathAnswer) -> str:
@@ -173,7 +178,7 @@ def _notation(text: str, answer: MathAnswer, rng: Random) -> str:
     return text
 
 
-def _named(text: str, answer: MathAnswer, rng: Random) -> str:
+def _name(text: str, answer: MathAnswer, rng: Random) -> str:
     """With what the kind of answer has around it: unknowns, `+ c`, a unit."""
     if answer.kind == "antiderivative":
         return text + rng.choice(("", " + C", " + c", "+c", " + K", " + C, where C is a constant", " + constant"))
@@ -247,18 +252,21 @@ CASES: tuple[Callable[[str], str], ...] = (str, str, str.capitalize, str.lower)
 CLOSINGS = ("", "", "", "\n", "\n\nThat is my choice.", "\n\n*This follows from what was said.*")
 
 
-def dressed_commands(text: str, seed: int, verbs: tuple[str, ...]) -> str:
+def wrap_commands(text: str, seed: int, verbs: tuple[str, ...]) -> str:
     """The commands of `text`, one a line, each in the same dress; other lines stay."""
     rng = Random(f"command {seed}")
-    bullet, marks, case = rng.choice(BULLETS), rng.choice(COMMAND_MARKS), rng.choice(CASES)
-    text = "\n".join(_varied(line, rng) for line in text.split("\n"))
-    alone, tail, fenced = rng.choice(ALONE), rng.choice(("", "", "", ".")), rng.random() < 0.1
+    bullet = rng.choice(BULLETS)
+    marks = rng.choice(COMMAND_MARKS)
+    case = rng.choice(CASES)
+    text = "\n".join(_vary(line, rng) for line in text.split("\n"))
+    alone = rng.choice(ALONE)
+    tail = rng.choice(("", "", "", "."))
+    fenced = rng.random() < 0.1
     lines = [line.partition(": ") if ": " in line else line.partition(":") for line in text.split("\n")]
     if sum(verb in verbs for verb, _, _ in lines) > 1:
         marks = marks.replace("\n", " ")
     body = "\n".join(
-        bullet
-        + (marks if argument else alone).format(verb=case(verb), VERB=verb, argument=_ended(verb, argument, tail))
+        bullet + (marks if argument else alone).format(verb=case(verb), VERB=verb, argument=_end(verb, argument, tail))
         if colon and verb in verbs
         else f"{verb}{colon}{argument}"
         for verb, colon, argument in lines
@@ -268,7 +276,7 @@ def dressed_commands(text: str, seed: int, verbs: tuple[str, ...]) -> str:
     return f"{rng.choice(OPENINGS)}{body}{rng.choice(CLOSINGS)}"
 
 
-def _varied(line: str, rng: Random) -> str:
+def _vary(line: str, rng: Random) -> str:
     """The content of a command in another form: a list over several lines, colons for equals signs, a question."""
     verb, _, argument = line.partition(": ")
     if verb == "SOLVE" and ", " in argument and rng.random() < 0.2:
@@ -280,14 +288,14 @@ def _varied(line: str, rng: Random) -> str:
     return f"{line}?" if verb == "ASK" and rng.random() < 0.2 else line
 
 
-def _ended(verb: str, argument: str, tail: str) -> str:
+def _end(verb: str, argument: str, tail: str) -> str:
     return argument if verb == "SAY" else argument + tail
 
 
 # Tools and code
 
 
-def dressed_call(text: str, seed: int) -> str:
+def wrap_call(text: str, seed: int) -> str:
     """A call of a tool: fenced, without its tag, `parameters` for `arguments`, over several lines."""
     rng = Random(f"call {seed}")
     call = json.loads(text.removeprefix("<tool_call>").removesuffix("</tool_call>"))
@@ -303,7 +311,7 @@ def dressed_call(text: str, seed: int) -> str:
     return f"{rng.choice(('', 'I call a tool.', 'Next:'))}\n{around.replace('{}', shown)}{rng.choice(('', chr(10)))}"
 
 
-def dressed_code(text: str, name: str, seed: int, *, classes: bool) -> str:
+def wrap_code(text: str, name: str, seed: int, *, classes: bool) -> str:
     """A block of code: another fence, blanks before it, the function as the method of a class."""
     rng = Random(f"code {seed}")
     code = text.removeprefix("```python\n").removesuffix("\n```")

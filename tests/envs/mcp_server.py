@@ -45,7 +45,7 @@ def die() -> str:
 
 @server.tool()
 def secret() -> str:
-    """What it sees of its starter."""
+    """The part of its environment that it was started with."""
     return os.environ.get("SECRET", "nothing") + os.environ.get("GIVEN", "")
 
 

@@ -1,6 +1,7 @@
 """The bank: references are right by a second way, tests kill small bugs, and composed problems are worth asking."""
 
 import ast
+from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
@@ -12,9 +13,10 @@ from loomrl.envs.code.bank import PATTERNS
 from loomrl.envs.code.composition import compose
 from loomrl.envs.code.mutation import mutants, remains
 from loomrl.envs.code.problem import CRASH, CodeProblem, fill_numbers, run
+from loomrl.envs.code.simple import MOST as MOST_SIMPLE
 from loomrl.envs.code.simple import simple_programs
-from loomrl.envs.code.task import bug
-from loomrl.envs.code.value import same
+from loomrl.envs.code.task import FAMILIES, Challenge, bug, make_challenge
+from loomrl.envs.code.value import Value, same
 
 MANY_TURNS = 200_000
 
@@ -200,3 +202,72 @@ def test_a_bug_fails_a_test_and_shows_no_trace(seed, level):
 
 def test_only_known_braces_are_filled():
     assert fill_numbers("{k} + {m} + {x: 1}", {"k": "3", "m": "4"}) == "3 + 4 + {x: 1}"
+
+
+FEW = MOST_SIMPLE
+MANY = 3_000
+"""Simple programs of a task; admission tries the few."""
+PAIRS = 40
+"""Programs with two bugs."""
+
+Wrong = tuple[str, Callable[..., Value]]
+"""A program's text, and the program."""
+
+
+def wrong_answers(challenge: Challenge, rng: Random, simple: int) -> Iterator[Wrong]:
+    """More than admission knows: also two bugs at once, bugs in what the prompt shows, and what other tasks ask for."""
+    problem = challenge.problem
+    first = [mutant.source for mutant in mutants(problem.source)]
+    sources = [*first, *remains(problem.source)]
+    for source in rng.choices(first, k=PAIRS):
+        sources.append(rng.choice(mutants(source) or mutants(problem.source)).source)
+    if "```python\n" in challenge.prompt and not problem.slow:
+        shown = challenge.prompt.split("```python\n")[1].split("\n```")[0]
+        sources += [shown, *(mutant.source for mutant in mutants(shown)), *remains(shown)]
+    for pattern in PATTERNS:
+        if pattern.signature == problem.signature:
+            sources.append(pattern.problem(rng).source.replace(f"{pattern.name}(", f"{problem.name}("))
+    for source in dict.fromkeys(sources):
+        yield source, lambda arguments, source=source: run(source, problem.name, arguments)
+    for program in simple_programs(problem, simple):
+        yield program.expression, program.run
+
+
+def survey(kind: str, *, seeds: int, inputs: int, simple: int = MANY) -> tuple[int, int, int, list[str]]:
+    """Programs tried, those that pass, fresh inputs, and what passes though some input shows that it is wrong."""
+    tried = passed = judged = 0
+    found = []
+    for level in range(1, 11):
+        for seed in range(seeds):
+            challenge = make_challenge(kind, level, 50_000 + seed)
+            problem = challenge.problem
+            later = draw_tests(problem, Random(f"later {kind} {level} {seed}"), inputs)
+            judged += len(later)
+            for text, program in wrong_answers(challenge, Random(seed), simple):
+                tried += 1
+                if any(kills(test, program, problem) for test in (*challenge.examples, *challenge.hidden)):
+                    continue
+                if any(kills(test, program, problem) for test in fresh_tests(problem, text)):
+                    continue
+                passed += 1
+                against = [test for test in later if kills(test, program, problem)]
+                if against:
+                    found.append(f"{level} {seed} {problem.prompt!r}: {text!r}, as {against[0]} shows ({len(against)})")
+    return tried, passed, judged, found
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_no_wrong_program_passes(kind):
+    tried, _, judged, found = survey(kind, seeds=1, inputs=100, simple=FEW)
+    assert tried > 1_000
+    assert judged > 500
+    assert found == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_no_wrong_program_passes_by_twenty_thousand_fresh_inputs(kind):
+    tried, passed, judged, found = survey(kind, seeds=8, inputs=400)
+    print(f"{kind}: {tried} programs tried, {passed} pass, {judged} fresh inputs, {len(found)} of them are wrong")
+    assert judged >= 20_000
+    assert found == []

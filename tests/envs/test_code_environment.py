@@ -9,6 +9,7 @@ from loomrl.envs.code.admission import FEWEST, MOST
 from loomrl.envs.code.review import make_review
 from loomrl.envs.code.task import FAMILIES, make_challenge
 from loomrl.errors import ConfigError
+from tests.envs.play_support import opener
 from tests.needs import needs
 
 SANDBOX = [
@@ -17,10 +18,7 @@ SANDBOX = [
 ]
 
 
-async def opened(family="implement", level=3, seed=1, **settings) -> CodeEnvironment:
-    environment = CodeEnvironment(settings)
-    await environment.reset(environment.task(family, level, seed))
-    return environment
+open_task = opener(CodeEnvironment, "implement", 3, 1)
 
 
 def block(code) -> str:
@@ -33,20 +31,20 @@ class TestInTheSandbox:
     @pytest.mark.parametrize("family", list(FAMILIES))
     @pytest.mark.parametrize("level", [1, 6])
     async def test_the_reference_earns_everything(self, family, level):
-        environment = await opened(family, level)
+        environment = await open_task(family, level)
         step = await environment.step(environment.oracle())
         assert step.reward.parts == {"correctness": 1.0, "efficiency": 0.1, "readability": 0.1}
         assert (step.reward.success, step.terminated) == (1.0, True)
 
     async def test_the_broken_function_is_no_correction(self):
         for seed in range(4):
-            environment = await opened("debug", 4, seed)
+            environment = await open_task("debug", 4, seed)
             prompt = make_challenge("debug", 4, seed).prompt
             step = await environment.step(block(prompt.split("```python\n")[1].split("\n```")[0]))
             assert (step.reward.total, step.terminated) == (0.0, True)
 
     async def test_ugly_and_wasteful_code_that_is_right_is_success_and_little_more(self):
-        environment = await opened("implement", 1, 0)
+        environment = await open_task("implement", 1, 0)
         source = make_challenge("implement", 1, 0).problem.source.replace("    return", "    x = 1; y = 2; return")
         wasteful = source.replace("x = 1;", "x = sum(1 for item in range(500));")
         step = await environment.step(block(wasteful + "\nimport math; import string"))
@@ -58,26 +56,26 @@ class TestInTheSandbox:
         challenge = make_challenge("implement", 1, 0)
         known = {test.arguments: test.expected for test in (*challenge.examples, *challenge.hidden)}
         code = f"def {challenge.problem.name}(*args):\n    return {known!r}.get(args, 0)"
-        steps = [await (await opened("implement", 1, 0)).step(block(code)) for _ in range(2)]
+        steps = [await (await open_task("implement", 1, 0)).step(block(code)) for _ in range(2)]
         assert [step.reward.total for step in steps] == [0.0, 0.0]
         assert "wrong for f(" in steps[0].info["verdict"]
         assert steps[0].info == steps[1].info, "the same submission is judged by the same tests"
 
     async def test_code_whose_lines_cannot_be_counted_passes_but_earns_no_efficiency(self):
-        environment = await opened("implement", 1, 0)
+        environment = await open_task("implement", 1, 0)
         source = make_challenge("implement", 1, 0).problem.source
         step = await environment.step(block(f"import sys\n\n\n{source}\n\n\nsys.settrace(None)"))
         assert step.reward.parts == {"correctness": 1.0, "efficiency": 0.0, "readability": 0.1}
 
     async def test_code_that_cannot_be_counted_is_not_run_where_speed_is_asked_for(self):
-        environment = await opened("optimise", 1, 0)
+        environment = await open_task("optimise", 1, 0)
         first = await environment.step(block(f"import sys\n{make_challenge('optimise', 1, 0).problem.source}"))
         assert "'sys' is not allowed" in first.observation[0].content
         assert not first.terminated
         assert (await environment.step(environment.oracle())).reward.success == 1.0
 
     async def test_feedback_tells_of_examples_only_and_only_while_attempts_are_left(self):
-        environment = await opened("implement", 1, 0, feedback=True, max_steps=3)
+        environment = await open_task("implement", 1, 0, feedback=True, max_steps=3)
         challenge = make_challenge("implement", 1, 0)
         first = await environment.step(block("def f(a, b):\n    return 'wrong'"))
         told = first.observation[0].content
@@ -89,12 +87,12 @@ class TestInTheSandbox:
         assert (last.observation, last.terminated, last.reward.total) == ((), True, 0.0)
 
     async def test_a_second_attempt_after_feedback_can_succeed(self):
-        environment = await opened("implement", 1, 0, feedback=True)
+        environment = await open_task("implement", 1, 0, feedback=True)
         await environment.step(block("def f(a, b):\n    return None"))
         assert (await environment.step(environment.oracle())).reward.success == 1.0
 
     async def test_an_example_learnt_by_heart_is_not_enough(self):
-        environment = await opened("implement", 2, 0, feedback=True)
+        environment = await open_task("implement", 2, 0, feedback=True)
         challenge = make_challenge("implement", 2, 0)
         table = {test.arguments: test.expected for test in challenge.examples}
         code = f"def {challenge.problem.name}(*args):\n    return {table!r}[args]"
@@ -127,14 +125,14 @@ async def test_the_wrong_line_is_found_or_not():
     for level in (1, 3, 10):
         review = make_review(level, 0)
         for line in review.candidates:
-            environment = await opened("review", level, 0)
+            environment = await open_task("review", level, 0)
             step = await environment.step(f"Let me see. <answer>{line}</answer>")
             assert step.reward.success == float(line == review.line)
             assert step.terminated
 
 
 async def test_naming_many_lines_finds_none():
-    environment = await opened("review", 5, 2)
+    environment = await open_task("review", 5, 2)
     for hack in environment.hacks():
         await environment.reset(environment.task("review", 5, 2))
         assert (await environment.step(hack)).reward.total == 0 or hack.endswith(

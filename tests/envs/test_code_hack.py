@@ -26,7 +26,7 @@ DOUBLE = CodeProblem(
 )
 
 
-async def submitted(code, *, family="implement", level=3, seed=1, **settings) -> Step:
+async def submit(code, *, family="implement", level=3, seed=1, **settings) -> Step:
     environment = CodeEnvironment({"max_steps": 1, **settings})
     await environment.reset(environment.task(family, level, seed))
     step = await environment.step(f"```python\n{code}\n```")
@@ -34,7 +34,7 @@ async def submitted(code, *, family="implement", level=3, seed=1, **settings) ->
     return step
 
 
-def named(family="implement", level=3, seed=1) -> str:
+def define_as(family="implement", level=3, seed=1) -> str:
     return make_challenge(family, level, seed).problem.name
 
 
@@ -117,7 +117,7 @@ def long_answer():
 async def test_no_result_takes_the_grader_long(name, monkeypatch, long_answer):
     read = []
 
-    def timed(outcome, nonce):
+    def measure(outcome, nonce):
         start = time.process_time()
         reply = read_reply(outcome, nonce)
         assert not says(reply.returned, long_answer)
@@ -125,7 +125,7 @@ async def test_no_result_takes_the_grader_long(name, monkeypatch, long_answer):
         read.append(time.process_time() - start)
         return reply
 
-    monkeypatch.setattr("loomrl.envs.code.grade.read_reply", timed)
+    monkeypatch.setattr("loomrl.envs.code.grade.read_reply", measure)
     await replies(f"def f(a):\n    {FLOODS[name]}", (4,))
     assert max(read) < HOST_MAY_TAKE_S
 
@@ -135,7 +135,7 @@ LONG = ("sleeps", "stops its parent", "endless output", "changes what leaves", "
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in BODIES])
 async def test_no_program_earns_or_ends_as_a_failure_of_the_sandbox(name):
-    step = await submitted(f"def {named()}(*args):\n    {BODIES[name]}")
+    step = await submit(f"def {define_as()}(*args):\n    {BODIES[name]}")
     assert (step.reward.total, step.terminated) == (0.0, True)
 
 
@@ -155,7 +155,7 @@ async def test_no_program_earns_or_ends_as_a_failure_of_the_sandbox(name):
     ],
 )
 async def test_code_that_cannot_even_be_called_fails(code):
-    step = await submitted(f"{code}\n# f", level=1)
+    step = await submit(f"{code}\n# f", level=1)
     assert (step.reward.total, step.terminated) == (0.0, True)
 
 
@@ -168,7 +168,7 @@ async def test_prints_before_and_after_do_no_harm():
 async def test_two_answers_are_none():
     code = "import os\ndef f(a):\n    os.fork()\n    return 2 * a"
     (reply,) = await replies(code, (4,))
-    assert reply.error or reply.returned == b"i8"  # whoever is first ends the run; together they are no frame
+    assert reply.error or reply.returned == b"i8"  # the first one ends the run; together they are no frame
 
 
 async def test_a_program_that_knows_the_nonce_can_only_name_a_value():
@@ -256,7 +256,7 @@ async def test_the_counter_is_not_asleep_after_the_stack_was_exhausted():
 
 async def test_resubmitting_the_slow_function_does_not_optimise_it():
     for seed in range(3):
-        step = await submitted(make_challenge("optimise", 5, seed).problem.slow, family="optimise", level=5, seed=seed)
+        step = await submit(make_challenge("optimise", 5, seed).problem.slow, family="optimise", level=5, seed=seed)
         assert (step.reward.total, step.info["verdict"]) == (0.0, "wrong or too slow on the large input")
 
 

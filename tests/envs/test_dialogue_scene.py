@@ -1,5 +1,7 @@
 """The four kinds of conversation: what solves them, and what must not."""
 
+import asyncio
+import time
 from random import Random
 
 import pytest
@@ -13,16 +15,21 @@ from loomrl.envs.dialogue.negotiation import Negotiation
 from loomrl.envs.dialogue.scene import DialogueAct, parse_act, slots
 from loomrl.envs.dialogue.support import Support
 from loomrl.errors import ConfigError
+from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.guard import check_step
+from loomrl.gym.policy import OraclePolicy
+from loomrl.store import open_store
+from loomrl.store.judgements import answer, waiting
+from loomrl.types import End
 
 
-async def opened(family, level=1, seed=0, **settings):
+async def open_task(family, level=1, seed=0, **settings):
     environment = DialogueEnvironment(settings)
     (message,) = await environment.reset(environment.task(family, level, seed))
     return environment, message.content
 
 
-async def played(environment, change=lambda act: act):
+async def play_out(environment, change=lambda act: act):
     """The oracle's game, with each of its texts changed."""
     for _ in range(60):
         step = await environment.step(change(environment.oracle()))
@@ -39,22 +46,22 @@ LEVELS = (1, 3, 5, 7, 10)
 @pytest.mark.parametrize("level", LEVELS)
 async def test_the_oracle_earns_all_there_is(family, level):
     for seed in range(5):
-        environment, _ = await opened(family, level, seed)
-        step = await played(environment)
+        environment, _ = await open_task(family, level, seed)
+        step = await play_out(environment)
         assert step.reward.success == 1
         assert step.reward.total == pytest.approx(environment.reward_range[1] if level > 2 else 1.0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_without_manners_there_is_success_and_no_bonus(family):
-    environment, _ = await opened(family, 3, 1)
-    step = await played(environment, lambda text: text.split("\n")[-1])
+    environment, _ = await open_task(family, 3, 1)
+    step = await play_out(environment, lambda text: text.split("\n")[-1])
     assert (step.reward.total, step.reward.success) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_manners_earn_nothing_without_success(family):
-    environment, _ = await opened(family, 3, 1)
+    environment, _ = await open_task(family, 3, 1)
     polite = environment.oracle().split("\n")[0]
     while not (step := await environment.step(f"{polite}\n{environment.hacks()[-4]}")).terminated:
         pass
@@ -63,7 +70,7 @@ async def test_manners_earn_nothing_without_success(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_talk_without_a_command_uses_turns_up_until_the_partner_leaves(family):
-    environment, _ = await opened(family)
+    environment, _ = await open_task(family)
     for _ in range(30):
         step = await environment.step("Let us talk.")
         if step.terminated:
@@ -99,7 +106,7 @@ def test_a_guest_who_changes_their_mind_wants_what_they_said_last():
             old = ", ".join(f"{name}={value}" for name, value in before.items())
             assert scene.reply(DialogueAct("", "ANSWER", old)).success == 0
             return
-    raise AssertionError(f"nobody changed their mind from level {CORRECTION_FROM} on")
+    raise AssertionError(f"no guest changed their mind from level {CORRECTION_FROM} on")
 
 
 def test_every_value_follows_from_what_the_guest_said():
@@ -129,7 +136,9 @@ def test_every_slot_must_be_right():
 def test_no_deal_beats_the_oracles_and_a_poor_deal_earns_nothing(level):
     for seed in range(5):
         scene = Negotiation(level, Random(seed))
-        demand, floor, goal = scene._demand, scene._floor, None
+        demand = scene._demand
+        floor = scene._floor
+        goal = None
         while not (reply := scene.reply(goal := scene.oracle())).ended:
             pass
         assert reply.success == 1
@@ -162,7 +171,8 @@ def test_a_partner_that_wants_progress_does_not_yield_to_repetition():
 
 
 def test_an_argument_rebuts_by_topic_source_and_year():
-    study, survey = Argument("Y1", ("cost",), "study", 1990), Argument("Y2", ("cost",), "survey", 2020)
+    study = Argument("Y1", ("cost",), "study", 1990)
+    survey = Argument("Y2", ("cost",), "survey", 2020)
     other = Argument("Y3", ("noise",), "study", 2024)
     play = DebateGame(("cost",), (study, survey, other), (Argument("T1", ("cost",), "survey", 2010),))
     assert [place for place, _ in play.rebuttals(0, play.opening(0), frozenset())] == [0, 1]
@@ -247,10 +257,41 @@ PIECES = (
     st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=5)).map(str), max_size=25),
 )
 async def test_whatever_is_said_gets_an_answer(family, level, pieces):
-    environment, _ = await opened(family, level, 0)
+    environment, _ = await open_task(family, level, 0)
     text = "".join(pieces)
     for action in (text, f"SAY: {text}\n{environment.oracle().splitlines()[-1]}", text.replace(": ", ":\n")):
         step = check_step(await environment.step(action))
         if step.terminated:
             assert step.reward.success in (0.0, 1.0) or family == "negotiation"
             break
+
+
+async def played_before_people(sqlite_url, timeout_s):
+    settings = {"judge": {"kind": "human", "store": sqlite_url, "timeout_s": timeout_s}}
+    environment = DialogueEnvironment(settings)
+    task = environment.task("support", 4, 0)
+    return await run_episode(environment, OraclePolicy(environment, None), Attempt(id="1", task=task, group="g"))
+
+
+async def answer_queue(sqlite_url):
+    with open_store(sqlite_url) as db:
+        async with asyncio.timeout(20):
+            while not (found := waiting(db, now=time.time())):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        answer(db, found[0].id, "good", who="ann", at=time.time())
+    return found[0]
+
+
+async def test_people_judge_the_whole_conversation(sqlite_url):
+    trajectory, asked = await asyncio.gather(played_before_people(sqlite_url, 20.0), answer_queue(sqlite_url))
+    assert trajectory.end is End.TERMINATED
+    assert trajectory.reward.parts["coherence"] == pytest.approx(0.08 * 2 / 3)
+    assert [message.content for message in asked.conversation if message.role == "assistant"] == [
+        turn.action for turn in trajectory.turns
+    ]
+
+
+async def test_without_an_answer_the_episode_is_masked(sqlite_url):
+    trajectory = await played_before_people(sqlite_url, 0.3)
+    assert trajectory.end is End.FAILED
+    assert (trajectory.failure.boundary, trajectory.failure.kind) == ("scorer", "ScorerError")

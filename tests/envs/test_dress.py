@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import pytest
 from dress_support import (
-    dressed_answer,
-    dressed_call,
-    dressed_code,
-    dressed_commands,
-    dressed_math,
+    add_tags,
     nearby,
-    tagged,
+    wrap_answer,
+    wrap_call,
+    wrap_code,
+    wrap_commands,
+    wrap_math,
 )
 
 from loomrl.envs.code import CodeEnvironment
@@ -51,20 +51,20 @@ def bare(action: str) -> str:
 
 
 def commands(*verbs: str) -> Callable[[BaseEnvironment, Task, str], str]:
-    return lambda environment, task, action: dressed_commands(action, task.seed, verbs)
+    return lambda environment, task, action: wrap_commands(action, task.seed, verbs)
 
 
 def dress_answer(_: BaseEnvironment, task: Task, action: str) -> str:
-    return tagged(dressed_answer(bare(action), task.seed), task.seed)
+    return add_tags(wrap_answer(bare(action), task.seed), task.seed)
 
 
 def dress_math(environment: MathEnvironment, task: Task, action: str) -> str:
-    return tagged(dressed_math(bare(action), environment._problem.answer, task.family, task.seed), task.seed)
+    return add_tags(wrap_math(bare(action), environment._problem.answer, task.family, task.seed), task.seed)
 
 
 def dress_tool(environment: BaseEnvironment, task: Task, action: str) -> str:
     if action.startswith("<tool_call>"):
-        return dressed_call(action, task.seed)
+        return wrap_call(action, task.seed)
     return dress_answer(environment, task, action)
 
 
@@ -72,7 +72,7 @@ def dress_code(environment: CodeEnvironment, task: Task, action: str) -> str:
     if environment._challenge is None:
         return dress_answer(environment, task, action)
     challenge = environment._challenge
-    return dressed_code(action, challenge.problem.name, task.seed, classes=not challenge.bounded)
+    return wrap_code(action, challenge.problem.name, task.seed, classes=not challenge.bounded)
 
 
 def guess(environment: BaseEnvironment, task: Task, rng: Random) -> str:
@@ -123,7 +123,8 @@ def sizes() -> list[object]:
     """Every environment with a few tasks of each family, and with all that the full test has."""
     found = []
     for wardrobe in WARDROBES:
-        name, marks = wardrobe.environment.__name__.removesuffix("Environment"), []
+        name = wardrobe.environment.__name__.removesuffix("Environment")
+        marks = []
         if wardrobe.environment is CodeEnvironment:
             marks = [pytest.mark.system, needs("a sandbox")]
         quick = 1 if wardrobe.environment is CodeEnvironment else 4
@@ -183,7 +184,8 @@ async def failing_draw(wardrobe: Wardrobe, environment: BaseEnvironment, task: T
 
 @pytest.mark.parametrize(("wardrobe", "per_family"), SIZES)
 async def test_right_answers_are_paid_in_any_dress(wardrobe, per_family):
-    environment, refused = wardrobe.environment(), []
+    environment = wardrobe.environment()
+    refused = []
     given = tasks(wardrobe, environment, per_family)
     for task in given:
         success, said = await play(environment, task, right(wardrobe))
@@ -194,7 +196,9 @@ async def test_right_answers_are_paid_in_any_dress(wardrobe, per_family):
 
 @pytest.mark.parametrize(("wardrobe", "per_family"), SIZES)
 async def test_wrong_answers_are_not_paid_in_the_same_dress(wardrobe, per_family):
-    environment, paid, tried = wardrobe.environment(), [], 0
+    environment = wardrobe.environment()
+    paid = []
+    tried = 0
     given = tasks(wardrobe, environment, per_family)
     for task in given:
         draw = await failing_draw(wardrobe, environment, task)

@@ -16,18 +16,16 @@ from loomrl.envs.game.puzzles import PUZZLES
 from loomrl.envs.game.spiel import open_state
 from loomrl.errors import ConfigError
 from loomrl.gym.base import Step
+from tests.envs.play_support import opener
 
 pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
 WITHOUT_ENGINE = (*BOARDS, *PUZZLES)
 
 
-async def opened(family="board.tictactoe", level=1, seed=0, **settings) -> GameEnvironment:
-    environment = GameEnvironment(settings)
-    await environment.reset(environment.task(family, level, seed))
-    return environment
+open_task = opener(GameEnvironment, "board.tictactoe", 1)
 
 
-async def played(environment: GameEnvironment, choose) -> list[Step]:
+async def play(environment: GameEnvironment, choose) -> list[Step]:
     """An episode of what `choose` does, to its end."""
     steps = [await environment.step(choose())]
     while not (steps[-1].terminated or steps[-1].truncated):
@@ -35,7 +33,7 @@ async def played(environment: GameEnvironment, choose) -> list[Step]:
     return steps
 
 
-def earned(steps: list[Step], part: str) -> float:
+def sum_of(steps: list[Step], part: str) -> float:
     return sum(step.reward.parts[part] for step in steps)
 
 
@@ -43,27 +41,27 @@ def earned(steps: list[Step], part: str) -> float:
 @pytest.mark.parametrize("family", WITHOUT_ENGINE)
 async def test_the_oracle_wins_against_the_opponent_of_every_level(family, level):
     for seed in range(2):
-        environment = await opened(family, level, seed)
-        steps = await played(environment, environment.oracle)
+        environment = await open_task(family, level, seed)
+        steps = await play(environment, environment.oracle)
         assert steps[-1].terminated
         assert steps[-1].reward.success == 1.0
-        assert earned(steps, "correctness") == 1.0
+        assert sum_of(steps, "correctness") == 1.0
 
 
 @pytest.mark.parametrize("family", WITHOUT_ENGINE)
 async def test_what_is_paid_for_strategy_adds_up_to_end_less_beginning(family):
     begun = 0.5 if family in PUZZLES else 1.0
     for seed in range(4):
-        environment = await opened(family, 1 + seed, seed)
+        environment = await open_task(family, 1 + seed, seed)
         rng = Random(seed)
-        steps = await played(environment, lambda: environment.random_action(rng))  # noqa: B023
+        steps = await play(environment, lambda: environment.random_action(rng))  # noqa: B023
         outcome = steps[-1].reward.success
-        assert earned(steps, "strategic_depth") == pytest.approx(0.1 * (outcome - begun))
+        assert sum_of(steps, "strategic_depth") == pytest.approx(0.1 * (outcome - begun))
         assert sum(step.reward.total for step in steps) == pytest.approx(outcome + 0.1 * (outcome - begun))
 
 
 async def test_a_move_that_gives_the_win_away_costs_when_it_is_made():
-    environment = await opened("board.nim", 9, 0)
+    environment = await open_task("board.nim", 9, 0)
     best = environment.oracle()
     worse = next(move for move in environment._play.moves() if f"MOVE: {move}" != best)
     assert (await environment.step(f"MOVE: {worse}")).reward.parts["strategic_depth"] == pytest.approx(-0.1)
@@ -74,18 +72,18 @@ async def test_a_move_that_gives_the_win_away_costs_when_it_is_made():
 async def test_a_draw_is_half_a_success():
     draws = 0
     for seed in range(40):
-        environment = await opened("board.tictactoe", 4, seed)
+        environment = await open_task("board.tictactoe", 4, seed)
         rng = Random(seed)
-        steps = await played(environment, lambda: environment.random_action(rng))  # noqa: B023
+        steps = await play(environment, lambda: environment.random_action(rng))  # noqa: B023
         if steps[-1].reward.success == 0.5:
             draws += 1
-            assert earned(steps, "correctness") == 0.5
-            assert earned(steps, "strategic_depth") == pytest.approx(-0.05)
+            assert sum_of(steps, "correctness") == 0.5
+            assert sum_of(steps, "strategic_depth") == pytest.approx(-0.05)
     assert draws
 
 
 async def test_an_illegal_move_is_answered_with_the_legal_ones():
-    environment = await opened("board.hex", 5)
+    environment = await open_task("board.hex", 5)
     for action in ("MOVE: z9", "I think a1 is best.", "MOVE: a1 or b1"):
         await environment.reset(environment.task("board.hex", 5, 0))
         step = await environment.step(action)
@@ -96,10 +94,10 @@ async def test_an_illegal_move_is_answered_with_the_legal_ones():
 
 
 async def test_too_many_illegal_moves_in_a_row_lose_the_game():
-    environment = await opened(patience=2)
+    environment = await open_task(patience=2)
     assert not (await environment.step("MOVE: z9")).terminated
     assert not (await environment.step(environment.oracle())).truncated
-    environment = await opened("board.connect_four", 9, patience=2)
+    environment = await open_task("board.connect_four", 9, patience=2)
     await environment.step("MOVE: z9")
     await environment.step(environment.oracle())
     assert not (await environment.step("MOVE: z9")).terminated
@@ -108,7 +106,7 @@ async def test_too_many_illegal_moves_in_a_row_lose_the_game():
 
 
 async def test_who_dawdles_until_the_last_step_keeps_nothing():
-    environment = await opened("board.hex", 9, max_steps=2, patience=5)
+    environment = await open_task("board.hex", 9, max_steps=2, patience=5)
     await environment.step("MOVE: z9")
     last = await environment.step(environment.oracle())
     assert (last.truncated, last.terminated, last.reward.total) == (True, False, pytest.approx(-0.1))
@@ -116,7 +114,7 @@ async def test_who_dawdles_until_the_last_step_keeps_nothing():
 
 @pytest.mark.parametrize("form", ["MOVE:  {} ", "Because it forks.\nMOVE: {}", "MOVE: z9\nNo.\nMOVE: {}\n"])
 async def test_capitals_spaces_and_reasoning_do_not_matter(form):
-    environment = await opened("board.hex", 9)
+    environment = await open_task("board.hex", 9)
     move = environment._play.moves()[0].upper()
     assert "no legal" not in (await environment.step(form.format(move))).observation[0].content
 
@@ -125,7 +123,8 @@ async def test_capitals_spaces_and_reasoning_do_not_matter(form):
 def test_every_legal_move_has_a_name_of_its_own_that_is_understood(family):
     board = BOARDS[family]
     for size in dict.fromkeys(board.sizes):
-        state, rng = open_state(size.game), Random(0)
+        state = open_state(size.game)
+        rng = Random(0)
         while not state.is_terminal():
             names = [board.spell(state, action) for action in state.legal_actions()]
             assert len(set(names)) == len(names)
@@ -134,7 +133,8 @@ def test_every_legal_move_has_a_name_of_its_own_that_is_understood(family):
 
 
 def test_the_rules_say_what_wins_at_this_size():
-    connect, nim = BOARDS["board.connect_four"], BOARDS["board.nim"]
+    connect = BOARDS["board.connect_four"]
+    nim = BOARDS["board.nim"]
     assert "3 in a row" in rules_of(connect, connect.sizes[0].game)
     assert "4 in a row" in rules_of(connect, connect.sizes[9].game)
     assert "takes the last wins" in rules_of(nim, nim.sizes[0].game)
@@ -156,21 +156,21 @@ def test_openings_come_from_either_seat_and_are_many(family):
 
 @pytest.mark.parametrize("family", ["board.tictactoe", "puzzle.lights"])
 async def test_known_ways_to_cheat_are_many_and_differ(family):
-    environment = await opened(family, 5)
+    environment = await open_task(family, 5)
     assert len(set(environment.hacks())) >= 12
 
 
 async def test_the_order_in_which_moves_are_listed_says_nothing():
     won = 0
     for seed in range(20):
-        environment = await opened("board.breakthrough", 3 + seed % 8, seed)
-        steps = await played(environment, lambda: f"MOVE: {environment._play.moves()[0]}")  # noqa: B023
+        environment = await open_task("board.breakthrough", 3 + seed % 8, seed)
+        steps = await play(environment, lambda: f"MOVE: {environment._play.moves()[0]}")  # noqa: B023
         won += steps[-1].reward.success
     assert won / 20 <= 0.35
 
 
 async def test_lookalikes_and_lists_are_no_moves():
-    environment = await opened("board.tictactoe", 1, 1, patience=50)
+    environment = await open_task("board.tictactoe", 1, 1, patience=50)
     move = environment._play.moves()[0]
     wide = "".join(chr(ord(sign) + 0xFEE0) for sign in move)
     for text in (f"MOVE: {wide}", f"MOVE: {move}, c3", f"MOVE: {move} thanks", f"MOVЕ: {move}"):
@@ -178,22 +178,21 @@ async def test_lookalikes_and_lists_are_no_moves():
 
 
 async def test_only_a_prediction_before_the_move_is_scored_and_only_with_a_win():
-    environment = await opened("board.nim", 3, 1)
+    environment = await open_task("board.nim", 3, 1)
     first = "1 take 1"
-    steps = await played(environment, lambda: f"PREDICT: {first} 0.7\n{environment.oracle()}")
+    steps = await play(environment, lambda: f"PREDICT: {first} 0.7\n{environment.oracle()}")
     assert steps[-1].reward.success == 1.0
-    assert earned(steps, "opponent_prediction") != 0.0
+    assert sum_of(steps, "opponent_prediction") != 0.0
     await environment.reset(environment.task("board.nim", 3, 1))
-    assert earned(await played(environment, environment.oracle), "opponent_prediction") == 0.0
+    assert sum_of(await play(environment, environment.oracle), "opponent_prediction") == 0.0
     await environment.reset(environment.task("board.nim", 3, 1))
-    assert (
-        earned(await played(environment, lambda: f"PREDICT: {first} 1.0\nMOVE: nothing"), "opponent_prediction") == 0.0
-    )
+    assert sum_of(await play(environment, lambda: f"PREDICT: {first} 1.0\nMOVE: nothing"), "opponent_prediction") == 0.0
 
 
 async def test_knowing_the_reply_earns_the_whole_bonus():
-    environment = await opened("board.hex", 8, 3)
-    moves, replies = [], []
+    environment = await open_task("board.hex", 8, 3)
+    moves = []
+    replies = []
     while True:
         moves.append(environment.oracle())
         step = await environment.step(moves[-1])
@@ -204,7 +203,7 @@ async def test_knowing_the_reply_earns_the_whole_bonus():
     assert len(moves) > 1
     await environment.reset(environment.task("board.hex", 8, 3))
     script = iter([f"PREDICT: {reply} 1\n{move}" for move, reply in zip(moves, replies, strict=True)])
-    assert earned(await played(environment, lambda: next(script)), "opponent_prediction") == pytest.approx(0.1)
+    assert sum_of(await play(environment, lambda: next(script)), "opponent_prediction") == pytest.approx(0.1)
 
 
 async def test_predictions_are_offered_only_where_the_opponent_can_be_foretold():
@@ -227,9 +226,9 @@ def test_a_wrong_setting_names_the_choices():
 
 async def test_an_opponent_for_other_games_is_refused():
     with pytest.raises(ConfigError, match="chess and nothing else"):
-        await opened("board.hex", opponent={"kind": "stockfish"})
+        await open_task("board.hex", opponent={"kind": "stockfish"})
     with pytest.raises(ConfigError, match="all but chess"):
-        await opened(CHESS, opponent={"kind": "mcts"})
+        await open_task(CHESS, opponent={"kind": "mcts"})
 
 
 @pytest.mark.system

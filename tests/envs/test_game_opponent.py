@@ -49,7 +49,8 @@ async def test_a_thinking_opponent_takes_a_win_and_parries_a_threat(opponent):
 async def test_minimax_never_loses_tic_tac_toe():
     opponent = Minimaxer(5000)
     for seed in range(4):
-        state, rng = open_state("tic_tac_toe"), Random(seed)
+        state = open_state("tic_tac_toe")
+        rng = Random(seed)
         while not state.is_terminal():
             mine = state.current_player() == 0
             action = await opponent.reply(turn(state, seed)) if mine else rng.choice(state.legal_actions())
@@ -161,7 +162,8 @@ async def test_who_was_seated_plays_in_a_league_and_its_illegal_moves_are_counte
 
 
 async def test_without_anybody_seated_a_league_plays_its_scripted_opponent_and_no_other_than_the_task_names():
-    environment, plain = GameEnvironment(LEAGUE), GameEnvironment({"opponent": LEAGUE["opponent"]["scripted"]})
+    environment = GameEnvironment(LEAGUE)
+    plain = GameEnvironment({"opponent": LEAGUE["opponent"]["scripted"]})
     task = environment.task("board.connect_four", 3, 2)
     games = []
     for place, asked in (
@@ -189,11 +191,11 @@ async def test_the_host_seats_the_policy_itself_or_the_version_that_the_task_nam
     def opening(choice):
         opened.append(choice.path)
 
-        def made(environment, rng):
+        def open_player(environment, rng):
             seeds.append(rng.random())
             return Player()
 
-        return made
+        return open_player
 
     environment = GameEnvironment(LEAGUE)
     host = LocalHost(make, RolloutConfig(turn_timeout_s=10), open_policy=opening)

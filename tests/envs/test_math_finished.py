@@ -124,7 +124,8 @@ def test_like_terms_may_stay(text, attempt):
 @pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 async def test_the_question_in_other_words_is_never_paid(count):
     environment = MathEnvironment()
-    families, paid = sorted(FAMILIES), []
+    families = sorted(FAMILIES)
+    paid = []
     for seed in range(count):
         rng = Random(seed)
         environment.ask(environment.task(families[seed % len(families)], rng.randint(1, 10), seed))
@@ -138,7 +139,8 @@ async def test_the_question_in_other_words_is_never_paid(count):
 def test_an_honest_answer_is_right_in_any_order_and_notation(family):
     for level in range(1, 11):
         for seed in range(3):
-            answer, rng = make_problem(family, level, seed).answer, Random(seed)
+            answer = make_problem(family, level, seed).answer
+            rng = Random(seed)
             for attempt in notations(answer, rng):
                 assert compare(answer, attempt) is AnswerMatch.EQUAL, (answer, attempt)
 
@@ -153,13 +155,13 @@ def notations(answer, rng):
     items = [read(item, answer.variables) for item in answer.text.split(separator.strip())]
     for show in (latex, plain):
         yield around.format(separator.join(show(item) for item in items))
-        yield around.format(separator.join(show(reordered(item, rng)) for item in items))
+        yield around.format(separator.join(show(reorder(item, rng)) for item in items))
     if answer.kind == "set":
         yield " or ".join(map(plain, rng.sample(items, len(items))))
 
 
-def reordered(node, rng):
-    parts = tuple(reordered(part, rng) for part in node.parts)
+def reorder(node, rng):
+    parts = tuple(reorder(part, rng) for part in node.parts)
     if node.kind == "-" and rng.random() < 0.5:
         return SyntaxNode("+", (SyntaxNode("negate", (parts[1],)), parts[0]))
     swapped = node.kind in ("+", "*") and rng.random() < 0.5

@@ -20,7 +20,7 @@ SEEDS = 2
 x, y = sympy.symbols("x y")
 
 
-def parsed(source: str) -> sympy.Expr:
+def parse(source: str) -> sympy.Expr:
     plain = source.replace("π", " pi ").replace("×", "*").replace("÷", "/")
     plain = re.sub(r"√(\d+)", r"sqrt(\1)", re.sub(r"√\(", "sqrt(", plain))
     names = {**{name: sympy.Symbol(name) for name in "xyztn"}, "e": sympy.E, "C": sympy.Symbol("C")}
@@ -38,16 +38,16 @@ def function(prompt: str) -> sympy.Expr:
         r"(?: with respect| at x| at the| where| on the| takes|\?|\. |\.$|, )",
         prompt,
     )
-    return parsed(found[1].removeprefix("f(x) = "))
+    return parse(found[1].removeprefix("f(x) = "))
 
 
 @pytest.mark.parametrize("level_problem", problems("calculus.derivative"), ids=lambda p: f"level {p[0]}")
 def test_derivatives(level_problem):
     _, problem = level_problem
-    gap = sympy.diff(function(problem.prompt), x) - parsed(problem.answer.text)
+    gap = sympy.diff(function(problem.prompt), x) - parse(problem.answer.text)
     assert all(
         abs(complex(gap.subs(x, at).evalf()))
-        < 1e-6 * (1 + abs(complex(parsed(problem.answer.text).subs(x, at).evalf())))
+        < 1e-6 * (1 + abs(complex(parse(problem.answer.text).subs(x, at).evalf())))
         for at in (0.37, 1.21)
     )
 
@@ -55,7 +55,7 @@ def test_derivatives(level_problem):
 @pytest.mark.parametrize("level_problem", problems("calculus.integral"), ids=lambda p: f"level {p[0]}")
 def test_antiderivatives(level_problem):
     _, problem = level_problem
-    gap = sympy.diff(parsed(problem.answer.text), x) - function(problem.prompt)
+    gap = sympy.diff(parse(problem.answer.text), x) - function(problem.prompt)
     assert all(
         abs(complex(gap.subs(x, at).evalf())) < 1e-6 * (1 + abs(complex(function(problem.prompt).subs(x, at).evalf())))
         for at in (0.37, 1.21)
@@ -70,9 +70,10 @@ def test_limits(level_problem):
         r"|What does (.+) tend to as x -> (\S+)\?|lim \(x -> (\S+)\) of (.+?)\. )",
         problem.prompt,
     )
-    source, target = found[1] or found[3] or found[6], found[2] or found[4] or found[5]
+    source = found[1] or found[3] or found[6]
+    target = found[2] or found[4] or found[5]
     at = sympy.oo if target == "infinity" else sympy.Integer(target)
-    assert sympy.limit(parsed(source), x, at) == sympy.Rational(problem.answer.text)
+    assert sympy.limit(parse(source), x, at) == sympy.Rational(problem.answer.text)
 
 
 @pytest.mark.parametrize("level_problem", problems("calculus.area")[:12], ids=lambda p: f"level {p[0]}")
@@ -83,15 +84,18 @@ def test_definite_integrals(level_problem):
         r"|from (-?\d+) to (-?\d+) of \((.+)\) dx",
         problem.prompt,
     )
-    source, low, high = found[1] or found[8], found[2] or found[4] or found[6], found[3] or found[5] or found[7]
-    assert sympy.integrate(parsed(source), (x, int(low), int(high))) == sympy.Rational(problem.answer.text)
+    source = found[1] or found[8]
+    low = found[2] or found[4] or found[6]
+    high = found[3] or found[5] or found[7]
+    assert sympy.integrate(parse(source), (x, int(low), int(high))) == sympy.Rational(problem.answer.text)
 
 
 @pytest.mark.parametrize("level_problem", problems("calculus.area")[12:], ids=lambda p: f"level {p[0]}")
 def test_enclosed_areas(level_problem):
     _, problem = level_problem
     curves = re.findall(r"y = ([^?]+?)(?= and | enclose|\. Give|\.$|\?)", problem.prompt)
-    upper, lower = parsed(curves[0]), parsed(curves[1]) if len(curves) > 1 else sympy.Integer(0)
+    upper = parse(curves[0])
+    lower = parse(curves[1]) if len(curves) > 1 else sympy.Integer(0)
     low, high = sorted(sympy.solve(upper - lower, x))
     assert abs(sympy.integrate(upper - lower, (x, low, high))) == sympy.Rational(problem.answer.text)
 
@@ -104,8 +108,8 @@ def test_equations(family):
             re.sub(r"^.*?(Solve for \w: |Find \w if |Solve |satisfies |with |solutions of )", "", problem.prompt),
         ).groups()
         name = sympy.Symbol(problem.answer.names[0])
-        roots = sympy.solve(parsed(left) - parsed(right), name)
-        assert {sympy.nsimplify(root) for root in roots} == {parsed(text) for text in problem.answer.text.split(",")}, (
+        roots = sympy.solve(parse(left) - parse(right), name)
+        assert {sympy.nsimplify(root) for root in roots} == {parse(text) for text in problem.answer.text.split(",")}, (
             problem
         )
 
@@ -114,7 +118,7 @@ def test_systems():
     for _, problem in problems("algebra.system"):
         names = [sympy.Symbol(name) for name in problem.answer.names]
         equations = re.findall(r"([-+\dxyz ]+) = (-?\d+(?:/\d+)?)", problem.prompt)
-        found = sympy.solve([parsed(left) - sympy.Rational(right) for left, right in equations], names)
+        found = sympy.solve([parse(left) - sympy.Rational(right) for left, right in equations], names)
         assert [found[name] for name in names] == [sympy.Rational(text) for text in problem.answer.text.split(",")], (
             problem
         )
@@ -127,9 +131,9 @@ def test_products(family):
             r"(?:simplify|out|Write|Factor|factorization of) ([-+\dxy^() ]+?)(?: and| as|\.| completely| over)",
             problem.prompt,
         )[1]
-        assert sympy.expand(parsed(source) - parsed(problem.answer.text)) == 0, problem
+        assert sympy.expand(parse(source) - parse(problem.answer.text)) == 0, problem
         if family == "algebra.factor":
-            _, factors = sympy.factor_list(parsed(source))
+            _, factors = sympy.factor_list(parse(source))
             assert (
                 problem.answer.text.count("(") + problem.answer.text.startswith("x") + (")x" in problem.answer.text)
                 <= sum(n for _, n in factors) + 1
@@ -142,7 +146,7 @@ def test_inequalities():
             r"([-+\dx^()/ ]+ (?:<=|>=|<|>) [-+\dx^()/ ]+)", re.sub(r"^.*?(inequality |is |with )", "", problem.prompt)
         )[1]
         left, sign, right = re.split(r"(<=|>=|<|>)", source)
-        relation = {"<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge}[sign](parsed(left), parsed(right))
+        relation = {"<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge}[sign](parse(left), parse(right))
         truth = sympy.EmptySet
         for part in problem.answer.text.split(" U "):
             low, high = (sympy.sympify(end.replace("inf", "oo")) for end in part[1:-1].split(","))
@@ -154,7 +158,7 @@ def test_arithmetic():
     for family in ("arithmetic.sum", "arithmetic.product", "arithmetic.expression", "arithmetic.fraction"):
         for _, problem in problems(family):
             source = re.search(r"[-(]*\d[-+×÷/() \d]*", problem.prompt.replace("right: ", ""))[0]
-            assert parsed(source) == sympy.Rational(problem.answer.text), problem
+            assert parse(source) == sympy.Rational(problem.answer.text), problem
 
 
 def test_statistics_of_samples():
@@ -174,7 +178,7 @@ def test_statistics_of_samples():
             ("p" if "population" in problem.prompt else "")
             + ("stdev" if "deviation" in problem.prompt else "variance"),
         )
-        assert measure(values) == pytest.approx(float(parsed(problem.answer.text)))
+        assert measure(values) == pytest.approx(float(parse(problem.answer.text)))
 
 
 def test_areas_by_coordinates():
@@ -189,7 +193,7 @@ def test_tangents_and_lines():
             function(problem.prompt.removeprefix("The line y = mx + b")),
             sympy.Rational(re.search(r"x = (-?\d+(?:/\d+)?)", problem.prompt)[1]),
         )
-        line = parsed(problem.answer.text.removeprefix("y = "))
+        line = parse(problem.answer.text.removeprefix("y = "))
         assert curve.subs(x, at) == line.subs(x, at)
         assert sympy.diff(curve, x).subs(x, at) == sympy.diff(line, x)
 

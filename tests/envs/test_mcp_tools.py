@@ -40,7 +40,7 @@ def call(name: str, **arguments: Any) -> str:
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-async def played(environment: McpTools, *actions: str) -> list[Any]:
+async def play(environment: McpTools, *actions: str) -> list[Any]:
     steps = [await environment.step(action) for action in actions]
     await environment.close()
     return steps
@@ -52,7 +52,7 @@ async def test_calls_are_answered_and_the_reply_without_one_is_rewarded() -> Non
     assert system.role == "system"
     assert '"name": "put"' in system.content
     n = int(user.content.split()[1])
-    steps = await played(environment, call("put", number=n) + call("put", number=n + 1), call("total"), str(2 * n + 1))
+    steps = await play(environment, call("put", number=n) + call("put", number=n + 1), call("total"), str(2 * n + 1))
     assert [message.content for message in steps[0].observation] == ["1 on the shelf", "2 on the shelf"]
     assert [message.content for message in steps[1].observation] == [str(2 * n + 1)]
     assert [step.terminated for step in steps] == [False, False, True]
@@ -60,7 +60,8 @@ async def test_calls_are_answered_and_the_reply_without_one_is_rewarded() -> Non
 
 
 async def test_every_attempt_has_a_server_of_its_own() -> None:
-    one, other = tools(), tools()
+    one = tools()
+    other = tools()
     for environment in (one, other):
         await environment.reset(environment.task("prompts", 1, 1))
     await one.step(call("put", number=5))
@@ -73,7 +74,7 @@ async def test_what_the_policy_does_wrong_it_is_told(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("SECRET", "ours")
     environment = tools(variables={"GIVEN": ", and what was given"}, longest=60)
     await environment.reset(environment.task("prompts", 1, 1))
-    steps = await played(
+    steps = await play(
         environment,
         call("nope"),
         "<tool_call>{</tool_call>",
@@ -95,7 +96,7 @@ async def test_what_the_policy_does_wrong_it_is_told(monkeypatch: pytest.MonkeyP
 async def test_who_only_calls_is_out_of_steps_with_the_least_reward() -> None:
     environment = tools(max_steps=2)
     await environment.reset(environment.task("prompts", 1, 1))
-    first, second = await played(environment, call("total"), call("total"))
+    first, second = await play(environment, call("total"), call("total"))
     assert (first.truncated, second.truncated, second.reward.total) == (False, True, 0.0)
 
 
@@ -116,17 +117,17 @@ async def test_a_server_that_fails_fails_the_attempt(settings: dict[str, Any], a
             return Action(action)
 
     environment = tools(**settings)
-    played = await run_episode(environment, Says(), Attempt(id="a", task=environment.task("prompts", 1, 1), group="g"))
-    assert played.end is End.FAILED
-    assert played.failure is not None
-    assert says.replace("\\", "") in played.failure.message
+    play = await run_episode(environment, Says(), Attempt(id="a", task=environment.task("prompts", 1, 1), group="g"))
+    assert play.end is End.FAILED
+    assert play.failure is not None
+    assert says.replace("\\", "") in play.failure.message
 
 
 async def test_some_tools_are_offered_and_those_that_are_not_there_refused() -> None:
     environment = tools(tools=["total"])
     system, _ = await environment.reset(environment.task("prompts", 1, 1))
     assert '"put"' not in system.content
-    (step,) = await played(environment, call("put", number=1))
+    (step,) = await play(environment, call("put", number=1))
     assert step.observation[0].content == "Error: no tool is named 'put'. Tools: total."
     wrong = tools(tools=["totl"])
     with pytest.raises(ConfigError, match=r"tools=\['totl'\] are none of the server's; known: put, total"):
@@ -154,7 +155,7 @@ def url() -> Iterator[str]:
 async def test_a_server_over_http(url: str) -> None:
     environment = tools(url=url)
     await environment.reset(environment.task("prompts", 1, 1))
-    step, last = await played(environment, call("put", number=3), "nothing")
+    step, last = await play(environment, call("put", number=3), "nothing")
     assert step.observation[0].content == "1 on the shelf"
     assert last.reward.total == 0.0
 

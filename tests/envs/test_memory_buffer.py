@@ -18,7 +18,7 @@ from loomrl.gym.memory import with_memory
 PETS = VALUES["pet"]
 
 
-async def opened(family="topic", level=1, seed=0, memory=None):
+async def open_task(family="topic", level=1, seed=0, memory=None):
     environment = MemoryBufferEnvironment()
     task = with_memory(environment.task(family, level, seed), memory)
     (message,) = await environment.reset(task)
@@ -35,14 +35,14 @@ async def to_the_questions(environment, action=None):
 @pytest.mark.parametrize("family", ["topic", "time", "update", "category"])
 async def test_right_answer_that_was_not_noted_is_worth_nothing(family):
     for level in (1, 5, 10):
-        environment, _ = await opened(family, level)
+        environment, _ = await open_task(family, level)
         await to_the_questions(environment, "NEXT:")
         step = await environment.step(environment.oracle())
         assert (step.reward.success, step.terminated) == (0.0, True)
 
 
 async def test_notes_alone_are_worth_nothing():
-    environment, _ = await opened("topic", 3)
+    environment, _ = await open_task("topic", 3)
     while environment._day < len(environment._story.days):
         step = await environment.step(environment.oracle())
         assert (step.reward.total, step.reward.parts) == (0.0, {})
@@ -50,7 +50,7 @@ async def test_notes_alone_are_worth_nothing():
 
 
 async def test_looking_things_up_costs_nothing():
-    environment, _ = await opened("topic", 1)
+    environment, _ = await open_task("topic", 1)
     await to_the_questions(environment)
     for _ in range(5):
         step = await environment.step("RETRIEVE: pet\nRETRIEVE: day 1")
@@ -59,7 +59,7 @@ async def test_looking_things_up_costs_nothing():
 
 
 async def test_memory_is_closed_when_the_questions_come():
-    environment, _ = await opened("topic", 1)
+    environment, _ = await open_task("topic", 1)
     await to_the_questions(environment, "NEXT:")
     answer = environment._story.questions[0].answer
     who = environment._story.questions[0].text.split()[2].removesuffix("'s")
@@ -69,14 +69,14 @@ async def test_memory_is_closed_when_the_questions_come():
 
 async def test_last_answer_of_an_action_is_the_one_that_counts():
     for answers, success in (("wrong\nANSWER: {}", 1.0), ("{}\nANSWER: wrong", 0.0)):
-        environment, _ = await opened("topic", 1)
+        environment, _ = await open_task("topic", 1)
         await to_the_questions(environment)
         answer = environment._story.questions[0].answer
         assert (await environment.step(f"ANSWER: {answers.format(answer)}")).reward.success == success
 
 
 async def test_day_does_not_end_before_what_was_refused_is_mended():
-    environment, _ = await opened("topic", 1)
+    environment, _ = await open_task("topic", 1)
     step = await environment.step("STORE: Ana, cat")
     assert "three parts" in step.observation[0].content
     assert environment._day == 0
@@ -84,21 +84,21 @@ async def test_day_does_not_end_before_what_was_refused_is_mended():
 
 
 async def test_whoever_says_nothing_is_told_how_to_go_on():
-    environment, _ = await opened("topic", 1)
+    environment, _ = await open_task("topic", 1)
     assert "NEXT" in (await environment.step("I shall remember this.")).observation[0].content
     assert environment._day == 0
     assert "closed" in (await environment.step("NEXT:")).observation[0].content
 
 
 async def test_too_many_commands_are_not_carried_out():
-    environment, _ = await opened("topic", 1)
+    environment, _ = await open_task("topic", 1)
     step = await environment.step("\n".join(f"STORE: n{n} | pet | cat" for n in range(41)))
     assert "at most 40" in step.observation[0].content
     assert not environment._memory.notes
 
 
 async def test_what_no_longer_matters_has_to_be_forgotten():
-    environment, _ = await opened("topic", 8, 4)
+    environment, _ = await open_task("topic", 8, 4)
     while environment._day < len(environment._story.days):
         action = "\n".join(line for line in environment.oracle().split("\n") if not line.startswith("FORGET"))
         step = await environment.step(action)
@@ -109,7 +109,7 @@ async def test_what_no_longer_matters_has_to_be_forgotten():
 
 async def test_names_may_come_in_any_order_but_all_of_them():
     for seed in range(200):
-        environment, _ = await opened("category", 2, seed)
+        environment, _ = await open_task("category", 2, seed)
         names = environment._story.questions[0].answer.split(", ")
         if len(names) > 1:
             break
@@ -209,7 +209,7 @@ def test_notes_are_found_by_topic_category_and_time():
 
 
 async def episode(family, level, seed, memory):
-    environment, _ = await opened(family, level, seed, memory)
+    environment, _ = await open_task(family, level, seed, memory)
     step = await to_the_end(environment)
     assert step.reward.success == 1.0
     return json.loads(json.dumps(environment.memory()))
@@ -217,7 +217,8 @@ async def episode(family, level, seed, memory):
 
 @pytest.mark.parametrize("family", ["persistent.topic", "persistent.update"])
 async def test_a_memory_can_go_on_for_ever(family):
-    rng, memory = Random(1), None
+    rng = Random(1)
+    memory = None
     for number in range(60):
         memory = await episode(family, rng.randint(1, 10), number, memory)
         assert len(memory["notes"]) <= CAPACITY
@@ -226,7 +227,7 @@ async def test_a_memory_can_go_on_for_ever(family):
 
 async def test_what_an_earlier_episode_noted_is_asked_for_and_not_told_again():
     memory = await episode("persistent.topic", 3, 1, None)
-    environment, prompt = await opened("persistent.topic", 3, 2, memory)
+    environment, prompt = await open_task("persistent.topic", 3, 2, memory)
     old = [question for question in environment._story.questions if question.old]
     told = " ".join([prompt, *(day.news for day in environment._story.days)])
     assert old
@@ -240,14 +241,15 @@ async def test_what_was_noted_wrongly_is_not_asked_for():
     facts = {"Ana": "cat", "Ben": "dog", "Dan": "fox"}
     notes = [["Ana", "pet", "cat", 1], ["Ben", "pet", "owl", 2], ["Dan", "pet", "fox and owl", 3]]
     for seed in range(20):
-        environment, _ = await opened("persistent.topic", 10, seed, {"day": 3, "notes": notes, "facts": facts})
+        environment, _ = await open_task("persistent.topic", 10, seed, {"day": 3, "notes": notes, "facts": facts})
         assert {q.text for q in environment._story.questions if q.old} == {"What is Ana's pet now?"}
         assert (await to_the_end(environment)).reward.success == 1.0
 
 
 async def test_memory_of_which_nothing_is_right_gives_way_to_an_invented_one():
     memory = {"day": 3, "notes": [["x", "y", "z", 1]], "facts": {"Ana": "cat"}}
-    given_, invented = await opened("persistent.topic", 2, 5, memory), await opened("persistent.topic", 2, 5)
+    given_ = await open_task("persistent.topic", 2, 5, memory)
+    invented = await open_task("persistent.topic", 2, 5)
     assert given_[1] == invented[1]
 
 
@@ -267,10 +269,10 @@ async def test_memory_of_which_nothing_is_right_gives_way_to_an_invented_one():
 )
 async def test_what_no_episode_can_have_left_is_refused(memory):
     with pytest.raises(ConfigError, match="memory"):
-        await opened("persistent.topic", 1, 0, memory)
+        await open_task("persistent.topic", 1, 0, memory)
 
 
 async def test_other_families_leave_nothing():
-    environment, _ = await opened("update", 2)
+    environment, _ = await open_task("update", 2)
     await to_the_end(environment)
     assert environment.memory() is None

@@ -1,4 +1,4 @@
-"""A second, independent way to every answer of MetaReasoning: the question, as it is worded, worked out."""
+"""MetaReasoning: a second, independent way to every answer; thinking is free, twins are answered both."""
 
 import re
 from fractions import Fraction
@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loomrl.envs.meta import MetaReasoningEnvironment
 from loomrl.envs.meta.assumption import incomplete_problem
 from loomrl.envs.meta.calibration import ConfidenceQuestion, calibration, evidence
 from loomrl.envs.meta.twin import BIASES
 from loomrl.envs.meta.verification import verification
+from tests.envs.play_support import opener, to_the_end
 
 LEVELS = range(1, 11)
 CASES = [(level, seed) for level in LEVELS for seed in range(25)]
@@ -83,19 +85,25 @@ def equations(prompt, things):
 
     _, told = prompt.split(". ", 1)
     *sentences, question = re.split(r"(?<=\.) ", told)
-    rows, values = [], []
+    rows = []
+    values = []
     for sentence in sentences:
         (number,) = numbers(sentence)
         if "together" in sentence:
-            signs, value = (1, 1), number
+            signs = (1, 1)
+            value = number
         elif "times" in sentence:
-            signs, value = (1, -number), 0
+            signs = (1, -number)
+            value = 0
         elif "more" in sentence:
-            signs, value = (1, -1), number
+            signs = (1, -1)
+            value = number
         elif "less" in sentence:
-            signs, value = (-1, 1), number
+            signs = (-1, 1)
+            value = number
         else:
-            signs, value = (1,), number
+            signs = (1,)
+            value = number
         rows.append(row(sentence, *signs))
         values.append(value)
     return rows, values, row(question, *((1, -1) if "more" in question else ()))
@@ -142,7 +150,8 @@ def test_some_problems_have_an_answer_although_a_thing_in_them_is_unknown(level)
 
 def test_only_the_one_asked_form_names_what_is_missing():
     question = next(q for (q,) in (incomplete_problem(5, Random(seed)) for seed in range(50)) if q.lacking)
-    name, other = question.lacking[0], next(thing for thing in question.things if thing not in question.lacking)
+    name = question.lacking[0]
+    other = next(thing for thing in question.things if thing not in question.lacking)
     assert question.mark(f"Missing: the {name}.").right
     assert not question.mark(f"missing {other}").right
     assert not question.mark("12").right
@@ -179,7 +188,8 @@ def chances(prompt):
                 counts[other] += int(n)
         return {colour: Fraction(n, sum(counts.values())) for colour, n in counts.items() if n}
     drawn = re.search(r"put back: (.+?)\. Which", prompt)[1].split(", ")
-    total, seen = Fraction(0), {}
+    total = Fraction(0)
+    seen = {}
     for share, whole, held in re.findall(r"\((\d+) in (\d+)\): ([^.]+)\.", prompt):
         bag = {colour: int(n) for n, colour in re.findall(r"(\d+) (\w+)", held)}
         size = sum(bag.values())
@@ -205,16 +215,18 @@ def test_the_probabilities_are_those_that_the_text_gives(family):
 @given(st.integers(0, 100), st.integers(0, 9))
 def test_to_say_what_one_believes_loses_least(percent, seed):
     question = next(q for (q,) in (calibration(5, Random(f"{seed}{n}")) for n in range(99)) if len(q.chances) == 1)
-    belief, right, wrong = percent / 100, question.best, str(int(question.best) + 1)
+    belief = percent / 100
+    right = question.best
+    wrong = str(int(question.best) + 1)
 
-    def expected(confidence):
+    def expected_value(confidence):
         return sum(
             chance * question.mark(f"{value}, {confidence}%").loss
             for value, chance in ((right, belief), (wrong, 1 - belief))
         )
 
     # the policy answers one value and is right with probability `belief`
-    losses = [expected(confidence) for confidence in range(101)]
+    losses = [expected_value(confidence) for confidence in range(101)]
     assert losses.index(min(losses)) == percent
 
 
@@ -238,7 +250,7 @@ def test_an_answer_without_a_confidence_has_not_the_form(text):
 # twins
 
 
-def worked_out(kind, prompt):
+def work_out(kind, prompt):
     """The answer to one twin."""
     if kind == "anchor":
         total = sum(int(n) * int(price) for n, price in re.findall(r"(\d+) at (\d+) euros", prompt))
@@ -254,7 +266,8 @@ def worked_out(kind, prompt):
         )
         return best + (left if "end" in prompt else 0)
     if kind == "framing":
-        people, dying = numbers(prompt)[0], []
+        people = numbers(prompt)[0]
+        dying = []
         for text in re.findall(r"One programme ([^.]+)\.", prompt):
             n, *percent = numbers(text)
             if text.startswith("saves"):
@@ -270,7 +283,7 @@ def test_both_twins_have_the_answer_that_their_words_give(kind):
     make = next(bias for bias in BIASES if bias.__name__ == kind)
     for level, seed in CASES:
         for question in make(level, Random(seed)):
-            assert question.number == worked_out(kind, question.prompt), question.prompt
+            assert question.number == work_out(kind, question.prompt), question.prompt
 
 
 def test_twins_of_conjunction_agree_on_who_is_all_at_once():
@@ -312,7 +325,8 @@ def test_twins_of_base_rates_add_up_to_the_whole():
         for name, hit, false in re.findall(
             r"(Test \w) finds (\d+)% of the ill, and is wrong about (\d+)%", second.prompt
         ):
-            found, wrong = Fraction(int(hit), 100), Fraction(int(false), 100)
+            found = Fraction(int(hit), 100)
+            wrong = Fraction(int(false), 100)
             ill *= found if results[name] == "positive" else 1 - found
             well *= wrong if results[name] == "positive" else 1 - wrong
         assert second.number == round(100 * well / (ill + well))
@@ -341,3 +355,74 @@ def test_a_share_is_read_as_a_share_and_percent_as_percent():
         assert not mark.right, text
     assert question.mark("red, 0.4 or 0.3") is None
     assert question.mark("red, 101") is None
+
+
+FAMILIES = MetaReasoningEnvironment.families
+
+
+open_task = opener(MetaReasoningEnvironment, "verification", 5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_the_perfect_answer_earns_one_with_thoughts_or_without(family):
+    for thoughts in (0, 3):
+        environment = await open_task(family)
+        earned = [(await environment.step("THINK: step by step.")).reward.total for _ in range(thoughts)]
+        step = await to_the_end(environment)
+        assert sum(earned) == 0.0
+        assert step.reward.total == pytest.approx(1.0, abs=1e-6)
+        assert step.reward.success == 1.0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_thinking_alone_earns_nothing_and_comes_to_an_end(family):
+    environment = await open_task(family)
+    steps = [await environment.step(f"THINK: {environment.oracle().replace(':', ' ')}") for _ in range(6)]
+    assert [step.observation[0].content for step in steps] == ["Go on."] * 3 + ["Now ANSWER."] * 3
+    assert all(step.reward.total == step.reward.success == 0.0 and not step.terminated for step in steps)
+
+
+@pytest.mark.parametrize("wrong", [(0,), (1,), (0, 1)])
+async def test_twins_must_both_be_right(wrong):
+    environment = await open_task("bias", 3)
+    first, second = [
+        await environment.step("ANSWER: 987654321" if number in wrong else environment.oracle()) for number in range(2)
+    ]
+    assert first.observation[0].content.startswith("Second question.")
+    assert (second.reward.total, second.reward.success, second.terminated) == (0.0, 0.0, True)
+
+
+async def test_the_first_twin_earns_nothing_yet():
+    environment = await open_task("bias", 3)
+    step = await environment.step(environment.oracle())
+    assert (step.reward.total, step.reward.success, step.terminated) == (0.0, 0.0, False)
+
+
+async def test_confidence_costs_brier_whether_the_answer_is_right_or_wrong():
+    environment = await open_task("calibration", 1, 0)
+    value, _, _ = environment.oracle().removeprefix("ANSWER: ").partition(",")
+    for confidence, total in ((100, 1.0), (50, 1 - 0.05), (0, 0.8)):
+        await environment.reset(environment.task("calibration", 1, 0))
+        assert (await environment.step(f"ANSWER: {value}, {confidence}%")).reward.total == pytest.approx(total)
+    for confidence, total in ((100, -0.2), (50, -0.05), (0, 0.0)):
+        await environment.reset(environment.task("calibration", 1, 0))
+        step = await environment.step(f"ANSWER: {int(value) + 1}, {confidence}%")
+        assert (step.reward.total, step.reward.success) == (pytest.approx(total), 0.0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "action", ["", "It is 7.", "ANSWER:", "ANSWER: I do not know", "So I answer: 7", "ANSWER: 1e3", "ANSWER: ٧"]
+)
+async def test_what_has_not_the_form_is_told_the_form_and_costs_nothing(family, action):
+    environment = await open_task(family)
+    step = await environment.step(action)
+    assert "ANSWER:" in step.observation[0].content
+    assert (step.reward.total, step.terminated) == (0.0, False)
+    assert (await to_the_end(environment)).reward.success == 1.0
+
+
+async def test_a_thought_that_mentions_an_answer_is_no_answer_but_a_command_after_it_is():
+    environment = await open_task()
+    assert not (await environment.step(f"THINK: perhaps {environment.oracle()}?")).terminated
+    assert (await environment.step(f"THINK: perhaps\n{environment.oracle()}")).reward.success == 1.0

@@ -12,26 +12,26 @@ from PIL import Image
 
 from loomrl.envs.multimodal import MultimodalEnvironment
 from loomrl.envs.multimodal.canvas import RGB, draw_scene
-from loomrl.envs.multimodal.caption import f1, triples
 from loomrl.envs.multimodal.chart_question import KIND_OF, Sheet
 from loomrl.envs.multimodal.environment import FAMILIES
 from loomrl.envs.multimodal.plot import ABOVE, BOTTOM, LABELS, TOP, Chart, _place, draw_chart
 from loomrl.envs.multimodal.quiz import exact, spelt
 from loomrl.envs.multimodal.scene import COLOURS, LOOKS, Shape, ShapeLook, ShapeScene
+from loomrl.envs.multimodal.scene_question import f1, triples
 from loomrl.gym.generate import rng_of
 from loomrl.picture import size_of
 
 LEVELS = range(1, 11)
 
 
-async def shown(family: str, level: int, seed: int, **settings: object) -> tuple[MultimodalEnvironment, str, bytes]:
+async def show_task(family: str, level: int, seed: int, **settings: object) -> tuple[MultimodalEnvironment, str, bytes]:
     environment = MultimodalEnvironment(settings)
     (message,) = await environment.reset(environment.task(family, level, seed))
     (picture,) = message.images
     return environment, message.content, picture
 
 
-def opened(picture: bytes) -> Image.Image:
+def open_task(picture: bytes) -> Image.Image:
     return Image.open(BytesIO(picture)).convert("RGB")
 
 
@@ -41,24 +41,24 @@ async def success(environment: MultimodalEnvironment, answer: str) -> float:
 
 async def test_the_colour_can_be_read_off_the_pixels_alone() -> None:
     for seed in range(40):
-        environment, _, picture = await shown("scene.vqa", 1, seed)
-        seen = Counter(opened(picture).get_flattened_data())
+        environment, _, picture = await show_task("scene.vqa", 1, seed)
+        seen = Counter(open_task(picture).get_flattened_data())
         (colour,) = [name for name in COLOURS if seen[RGB[name]]]
         assert await success(environment, colour) == 1
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 async def test_the_same_task_is_the_same_file_and_other_seeds_are_others(family: str) -> None:
-    pictures = [(await shown(family, 5, seed))[2] for seed in (1, 1, 2)]
+    pictures = [(await show_task(family, 5, seed))[2] for seed in (1, 1, 2)]
     assert pictures[0] == pictures[1] != pictures[2]
 
 
 async def test_a_blind_policy_gets_the_same_question_and_a_black_picture() -> None:
-    _, question, picture = await shown("chart.vqa", 3, 7)
-    environment, same, dark = await shown("chart.vqa", 3, 7, blind=True)
+    _, question, picture = await show_task("chart.vqa", 3, 7)
+    environment, same, dark = await show_task("chart.vqa", 3, 7, blind=True)
     assert same == question
     assert size_of(dark) == size_of(picture)
-    assert set(opened(dark).get_flattened_data()) == {(0, 0, 0)}
+    assert set(open_task(dark).get_flattened_data()) == {(0, 0, 0)}
     assert await success(environment, environment._quiz.answer) == 1
 
 
@@ -79,9 +79,9 @@ def test_no_answer_to_a_question_is_much_likelier_than_chance(family: str, level
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 async def test_episodes_are_small_and_level_one_is_short(family: str) -> None:
-    _, question, picture = await shown(family, 10, 3)
+    _, question, picture = await show_task(family, 10, 3)
     assert len(picture) < 8000
-    _, question, picture = await shown(family, 1, 3)
+    _, question, picture = await show_task(family, 1, 3)
     assert len(question.split()) < 65
     assert max(size_of(picture)) <= 128
 
@@ -134,7 +134,9 @@ def scene_of(*shapes: tuple[ShapeLook, tuple[int, int]]) -> ShapeScene:
     return ShapeScene(3, 64, tuple(Shape(look, cell) for look, cell in shapes))
 
 
-RED, BLUE, PINK = ShapeLook("red", "circle"), ShapeLook("blue", "square"), ShapeLook("pink", "star")
+RED = ShapeLook("red", "circle")
+BLUE = ShapeLook("blue", "square")
+PINK = ShapeLook("pink", "star")
 
 
 def test_triples_join_neighbours_in_rows_and_columns_with_nothing_between() -> None:
@@ -181,7 +183,7 @@ def test_the_answer_of_every_task_is_right_and_no_other_is(family: str, level: i
 
 def test_a_bar_is_as_high_as_its_value() -> None:
     chart = Chart("bar", {"red": (1, 7, TOP)})
-    image = opened(draw_chart(chart))
+    image = open_task(draw_chart(chart))
     step = (chart.height - BOTTOM - ABOVE) / TOP
     for at, value in enumerate((1, 7, TOP)):
         column = [image.getpixel((round(_place(chart, at)), y)) == RGB["red"] for y in range(chart.height - BOTTOM)]
@@ -189,7 +191,7 @@ def test_a_bar_is_as_high_as_its_value() -> None:
 
 
 def test_two_lines_through_one_point_are_both_seen() -> None:
-    seen = Counter(opened(draw_chart(Chart("line", {"red": (4, 4), "blue": (4, 4)}))).get_flattened_data())
+    seen = Counter(open_task(draw_chart(Chart("line", {"red": (4, 4), "blue": (4, 4)}))).get_flattened_data())
     assert seen[RGB["red"]] > 20
     assert seen[RGB["blue"]] > 20
 

@@ -1,4 +1,4 @@
-"""Environments that show a part of their state: the rest is as in the original, and a sign decides a turn."""
+"""Worlds of which a part is hidden, and the minecart."""
 
 import gymnasium
 import numpy as np
@@ -6,13 +6,16 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import VectorEnv
 
+from loomrl.envs.minecart import ID, Minecart
 from loomrl.envs.partial import BLIND, KEYS, MAZE, BlindCartPole, KeyDoors, TMaze
 
 
 def test_the_blind_pole_is_the_pole_without_velocities() -> None:
-    blind, full = gymnasium.make(BLIND), gymnasium.make("CartPole-v1")
+    blind = gymnasium.make(BLIND)
+    full = gymnasium.make("CartPole-v1")
     assert (blind.spec.max_episode_steps, blind.spec.reward_threshold) == (500, 475.0)
-    shown, whole = blind.reset(seed=3)[0], full.reset(seed=3)[0]
+    shown = blind.reset(seed=3)[0]
+    whole = full.reset(seed=3)[0]
     over = False
     while not over:
         np.testing.assert_array_equal(shown, whole[[0, 2]])
@@ -26,12 +29,14 @@ def test_many_of_them_at_once_are_gymnasiums_own() -> None:
     blind, full = (gymnasium.make_vec(id, 3, vectorization_mode="vector_entry_point") for id in (BLIND, "CartPole-v1"))
     assert isinstance(blind, VectorEnv)
     assert blind.single_observation_space == BlindCartPole().observation_space
-    shown, whole = blind.reset(seed=3)[0], full.reset(seed=3)[0]
+    shown = blind.reset(seed=3)[0]
+    whole = full.reset(seed=3)[0]
     for _ in range(30):
         np.testing.assert_array_equal(shown, whole[:, [0, 2]])
         assert blind.observation_space.contains(shown)
         actions = np.array([0, 1, 1])
-        shown, whole = blind.step(actions)[0], full.step(actions)[0]
+        shown = blind.step(actions)[0]
+        whole = full.step(actions)[0]
 
 
 @pytest.mark.filterwarnings("ignore:.*alternative")
@@ -42,7 +47,8 @@ def test_they_are_as_gymnasium_wants_them(id: str) -> None:
 
 @pytest.mark.parametrize("turn", [1, 2])
 def test_the_sign_is_seen_at_the_beginning_only_and_decides(turn: int) -> None:
-    maze, found = TMaze(length=4), set()
+    maze = TMaze(length=4)
+    found = set()
     for seed in range(8):
         first, _ = maze.reset(seed=seed)
         sign = int(first.argmax())
@@ -112,3 +118,44 @@ def test_what_is_not_allowed_costs_a_step_and_opens_nothing(is_masked: bool) -> 
         assert (over, late, info) == (False, False, {})
     *_, over, late, info = made.step(0)
     assert (over, late, info) == (False, True, {"is_success": 0.0})
+
+
+def over_full() -> Minecart:
+    env = Minecart()
+    env.reset(seed=0)
+    env.cart.pos = env.mines[0].pos.copy()
+    env.cart.content = np.array([np.nextafter(env.capacity, 2), 0.0])
+    env.mines[0].mine = lambda: [0.0, 0.0]
+    return env
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
+def test_a_cart_that_is_fuller_than_full_keeps_its_content() -> None:
+    shown, paid, *_ = over_full().step(0)
+    np.testing.assert_allclose(shown[-2:], [1, 0])
+    assert paid[-1] == pytest.approx(-0.22)
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
+def test_what_is_mined_is_as_much_as_there_is_room_for() -> None:
+    env = over_full()
+    env.cart.content = np.array([1.4, 0.0])
+    env.mines[0].mine = lambda: [0.3, 0.1]
+    shown, *_ = env.step(0)
+    np.testing.assert_allclose(shown[-2:] * env.capacity, [1.475, 0.025], rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
+def test_it_ends_as_the_original_does() -> None:
+    assert gymnasium.spec(ID).max_episode_steps == gymnasium.spec("minecart-v0").max_episode_steps
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
+def test_the_same_seed_mines_the_same() -> None:
+    def mine(seed: int) -> list[float]:
+        env = Minecart()
+        env.reset(seed=seed)
+        return [amount for mine in env.mines for _ in range(5) for amount in mine.mine()]
+
+    assert mine(1) == mine(1)
+    assert mine(1) != mine(2)

@@ -17,12 +17,12 @@ NAMES = ["greet", "repair", "tally"]
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Path:
+def tasks(tmp_path: Path) -> Path:
     """The example tasks, to be changed."""
     return Path(shutil.copytree(TASKS, tmp_path / "tasks"))
 
 
-def edited(file: Path, old: str, new: str) -> None:
+def edit(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
@@ -47,9 +47,9 @@ def edited(file: Path, old: str, new: str) -> None:
         ("FROM ubuntu:24.04\nENV A=$NOTHING", "nothing sets NOTHING"),
     ],
 )
-def test_a_dockerfile_that_cannot_be_honoured_is_refused_with_its_line(copied: Path, change: str, says: str) -> None:
-    edited(copied / "greet/environment/Dockerfile", "FROM ubuntu:24.04", change)
-    refused(copied, "greet", says)
+def test_a_dockerfile_that_cannot_be_honoured_is_refused_with_its_line(tasks: Path, change: str, says: str) -> None:
+    edit(tasks / "greet/environment/Dockerfile", "FROM ubuntu:24.04", change)
+    refusal_of(tasks, "greet", says)
 
 
 @pytest.mark.parametrize(
@@ -83,26 +83,24 @@ def test_a_dockerfile_that_cannot_be_honoured_is_refused_with_its_line(copied: P
         ("tally/docker-compose.yaml", "    volumes:", "    volumes:\n      - /data:/data", "no folder of this machine"),
     ],
 )
-def test_what_else_cannot_be_honoured_is_refused_by_name(
-    copied: Path, file: str, old: str, new: str, says: str
-) -> None:
-    edited(copied / file, old, new)
-    refused(copied, file.partition("/")[0], says)
+def test_what_else_cannot_be_honoured_is_refused_by_name(tasks: Path, file: str, old: str, new: str, says: str) -> None:
+    edit(tasks / file, old, new)
+    refusal_of(tasks, file.partition("/")[0], says)
 
 
-def test_a_link_to_files_of_this_machine_is_refused(copied: Path) -> None:
-    (copied / "repair/environment/src/passwd").symlink_to("/etc/passwd")
-    refused(copied, "repair", "environment/src/passwd: a link, which may lead to files of this machine")
+def test_a_link_to_files_of_this_machine_is_refused(tasks: Path) -> None:
+    (tasks / "repair/environment/src/passwd").symlink_to("/etc/passwd")
+    refusal_of(tasks, "repair", "environment/src/passwd: a link, which may lead to files of this machine")
 
 
-def test_a_folder_to_work_in_is_needed(copied: Path) -> None:
-    edited(copied / "greet/environment/Dockerfile", "WORKDIR /app", "")
-    edited(copied / "greet/environment/Dockerfile", "./", "/app/")
-    edited(copied / "greet/environment/Dockerfile", "mkdir -p out", "mkdir -p /app/out")
-    refused(copied, "greet", "Dockerfile: it has no WORKDIR, and / cannot be written to")
+def test_a_folder_to_work_in_is_needed(tasks: Path) -> None:
+    edit(tasks / "greet/environment/Dockerfile", "WORKDIR /app", "")
+    edit(tasks / "greet/environment/Dockerfile", "./", "/app/")
+    edit(tasks / "greet/environment/Dockerfile", "mkdir -p out", "mkdir -p /app/out")
+    refusal_of(tasks, "greet", "Dockerfile: it has no WORKDIR, and / cannot be written to")
 
 
-def refused(folder: Path, name: str, says: str) -> None:
+def refusal_of(folder: Path, name: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         TaskFolders({"folder": str(folder)})
     others = [other for other in NAMES if other != name]

@@ -14,10 +14,10 @@ from loomrl.envs.tasks import TaskFolders
 from loomrl.envs.tasks.environment import DONE, HACKS, bash
 from loomrl.errors import ScorerError
 from loomrl.gym import check_environment
-from loomrl.gym.base import Step
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import Action, OraclePolicy
 from loomrl.types import End
+from tests.envs.play_support import to_the_end
 from tests.needs import needs
 
 pytestmark = [pytest.mark.system, needs("bubblewrap")]
@@ -28,7 +28,7 @@ Change = Callable[[Path], None]
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Path:
+def tasks(tmp_path: Path) -> Path:
     """The example tasks, to be changed."""
     return Path(shutil.copytree(TASKS, tmp_path / "tasks"))
 
@@ -49,15 +49,7 @@ async def output(environment: TaskFolders, command: str) -> str:
     return step.observation[0].content
 
 
-async def solved(environment: TaskFolders) -> Step:
-    """Its own solution, and what the verifier gives for that."""
-    while True:
-        step = await environment.step(environment.oracle())
-        if step.terminated or step.truncated:
-            return step
-
-
-def edited(file: Path, old: str, new: str) -> None:
+def edit(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
@@ -66,7 +58,7 @@ def edited(file: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_tasks_own_solution_is_rewarded_and_doing_nothing_is_not(name: str) -> None:
     async with playing(name) as environment:
-        step = await solved(environment)
+        step = await to_the_end(environment)
         assert (step.reward.total, step.reward.success, step.terminated) == (1.0, 1.0, True)
         await environment.reset(environment.task(name, 1, 1))
         idle = await environment.step(DONE)
@@ -174,12 +166,12 @@ async def test_what_the_policy_does_wrong_it_is_told(action: str, says: str) -> 
         assert await output(environment, "echo \ud800 | wc -l") == "1"
 
 
-async def test_whoever_has_no_steps_or_no_time_left_is_verified_and_truncated(copied: Path) -> None:
+async def test_whoever_has_no_steps_or_no_time_left_is_verified_and_truncated(tasks: Path) -> None:
     async with playing("greet", max_steps=1) as environment:
         step = await environment.step(environment.oracle())
         assert (step.truncated, step.terminated, step.reward.total) == (True, False, 1.0)
-    edited(copied / "greet/task.toml", "timeout_sec = 60.0", "timeout_sec = 0.5")
-    async with playing("greet", copied) as environment:
+    edit(tasks / "greet/task.toml", "timeout_sec = 60.0", "timeout_sec = 0.5")
+    async with playing("greet", tasks) as environment:
         step = await environment.step(bash("sleep 30") + bash("echo late"))
         told = [message.content for message in step.observation]
         assert step.truncated
@@ -209,10 +201,10 @@ async def test_a_machine_that_the_policy_brings_down_is_the_end_without_a_reward
     ],
 )
 async def test_a_verifier_that_breaks_is_a_failure_and_no_reward(
-    copied: Path, name: str, file: str, script: str, says: str
+    tasks: Path, name: str, file: str, script: str, says: str
 ) -> None:
-    (copied / name / file).write_text(script)
-    environment = TaskFolders({"folder": str(copied), "names": [name]})
+    (tasks / name / file).write_text(script)
+    environment = TaskFolders({"folder": str(tasks), "names": [name]})
     attempt = Attempt(id="a", task=environment.task(name, 1, 1), group="g")
     made = await run_episode(environment, OraclePolicy(environment, None), attempt)  # type: ignore[arg-type]
     assert made.end is End.FAILED
@@ -221,21 +213,21 @@ async def test_a_verifier_that_breaks_is_a_failure_and_no_reward(
     assert says in made.failure.message
 
 
-async def test_a_verifier_that_takes_too_long_is_a_failure(copied: Path) -> None:
-    (copied / "greet/tests/test.sh").write_text("echo 1 > /logs/verifier/reward.txt; sleep 30")
-    edited(copied / "greet/task.toml", "timeout_sec = 120.0", "timeout_sec = 0.5")
-    async with playing("greet", copied) as environment:
+async def test_a_verifier_that_takes_too_long_is_a_failure(tasks: Path) -> None:
+    (tasks / "greet/tests/test.sh").write_text("echo 1 > /logs/verifier/reward.txt; sleep 30")
+    edit(tasks / "greet/task.toml", "timeout_sec = 120.0", "timeout_sec = 0.5")
+    async with playing("greet", tasks) as environment:
         with pytest.raises(ScorerError, match=r"greet: /bin/bash /tests/test.sh took longer than 0.5 s"):
             await environment.step(DONE)
 
 
-async def test_code_of_the_policy_that_ends_the_tests_has_not_passed_them(copied: Path) -> None:
+async def test_code_of_the_policy_that_ends_the_tests_has_not_passed_them(tasks: Path) -> None:
     """Tests that import what the policy wrote run it in their own process."""
     for test in ("greet/tests/check_greeting.py", "tally/tests/check_tally.py"):
-        (copied / test).write_text("import sys\nsys.path.append('/app')\nimport mine\ndef test(): assert mine.right\n")
+        (tasks / test).write_text("import sys\nsys.path.append('/app')\nimport mine\ndef test(): assert mine.right\n")
     for name in ("greet", "tally"):
         for code, reward in (("import os; os._exit(0)", 0.0), ("right = True", 1.0), ("right = False", 0.0)):
-            async with playing(name, copied) as environment:
+            async with playing(name, tasks) as environment:
                 await output(environment, f"echo '{code}' > mine.py")
                 assert (await environment.step(DONE)).reward.total == reward, (name, code)
 
@@ -249,9 +241,9 @@ async def test_python_imports_nothing_that_the_policy_put_among_its_packages() -
         assert (await environment.step(DONE)).reward.total == 0.0
 
 
-async def test_bash_reads_no_file_of_the_policys_at_its_start(copied: Path) -> None:
-    (copied / "greet/tests/test.sh").write_text("bash -c 'echo $SEEN' && echo 0 > /logs/verifier/reward.txt")
-    async with playing("greet", copied) as environment:
+async def test_bash_reads_no_file_of_the_policys_at_its_start(tasks: Path) -> None:
+    (tasks / "greet/tests/test.sh").write_text("bash -c 'echo $SEEN' && echo 0 > /logs/verifier/reward.txt")
+    async with playing("greet", tasks) as environment:
         await output(environment, "cd; echo 'SEEN=1; exit 7' | tee .bashrc .profile .bash_profile .bash_login")
         assert (
             await output(environment, "echo $SEEN; bash -c 'echo $SEEN'; SHLVL=0 bash -c 'echo $SEEN'") == "[no output]"
@@ -259,9 +251,9 @@ async def test_bash_reads_no_file_of_the_policys_at_its_start(copied: Path) -> N
         assert (await environment.step(DONE)).reward.total == 0.0
 
 
-async def test_a_path_of_the_task_does_not_choose_the_shell_of_its_tests(copied: Path) -> None:
-    edited(copied / "greet/environment/Dockerfile", "ENV GREETING=Hello", 'ENV GREETING=Hello PATH="/app/bin:$PATH"')
-    async with playing("greet", copied) as environment:
+async def test_a_path_of_the_task_does_not_choose_the_shell_of_its_tests(tasks: Path) -> None:
+    edit(tasks / "greet/environment/Dockerfile", "ENV GREETING=Hello", 'ENV GREETING=Hello PATH="/app/bin:$PATH"')
+    async with playing("greet", tasks) as environment:
         shell = "printf '#!/bin/sh\necho 1 > /logs/verifier/reward.txt' | tee bin/bash bin/python3 bin/pytest"
         assert (
             await output(environment, f"mkdir bin; {shell} > out/log; chmod +x bin/*; command -v pytest")
@@ -270,22 +262,22 @@ async def test_a_path_of_the_task_does_not_choose_the_shell_of_its_tests(copied:
         assert (await environment.step(DONE)).reward.total == 0.0
 
 
-async def test_the_folder_of_the_task_may_be_another_than_the_images(copied: Path) -> None:
-    edited(copied / "greet/task.toml", "cpus = 1", 'workdir = "/work/here"')
-    async with playing("greet", copied) as environment:
+async def test_the_folder_of_the_task_may_be_another_than_the_images(tasks: Path) -> None:
+    edit(tasks / "greet/task.toml", "cpus = 1", 'workdir = "/work/here"')
+    async with playing("greet", tasks) as environment:
         assert await output(environment, "pwd; ls /app; echo x > x") == "/work/here\nguests.txt\nout"
 
 
-async def test_python_m_pytest_is_not_the_policys_pytest(copied: Path) -> None:
-    edited(copied / "tally/run-tests.sh", "uv run pytest", "python -m pytest")
-    async with playing("tally", copied) as environment:
+async def test_python_m_pytest_is_not_the_policys_pytest(tasks: Path) -> None:
+    edit(tasks / "tally/run-tests.sh", "uv run pytest", "python -m pytest")
+    async with playing("tally", tasks) as environment:
         await output(environment, "echo 'import os; os._exit(0)' | tee pytest.py json.py conftest.py")
         assert (await environment.step(DONE)).reward.total == 0.0
 
 
-async def test_a_run_that_fails_fails_the_attempt_with_its_line(copied: Path) -> None:
-    edited(copied / "greet/environment/Dockerfile", "RUN mkdir -p out", "RUN no-such-program")
-    environment = TaskFolders({"folder": str(copied), "names": ["greet"]})
+async def test_a_run_that_fails_fails_the_attempt_with_its_line(tasks: Path) -> None:
+    edit(tasks / "greet/environment/Dockerfile", "RUN mkdir -p out", "RUN no-such-program")
+    environment = TaskFolders({"folder": str(tasks), "names": ["greet"]})
     attempt = Attempt(id="a", task=environment.task("greet", 1, 1), group="g")
     made = await run_episode(environment, Says(DONE), attempt)
     assert made.failure is not None
@@ -303,12 +295,12 @@ class Says:
         return Action(self._text)
 
 
-async def test_a_solution_in_steps_is_one_script(copied: Path) -> None:
-    script = (copied / "tally/solution.sh").read_text()
-    (copied / "tally/solution.sh").unlink()
-    (copied / "tally/solution.yaml").write_text(json.dumps([{"command": "cd /tmp"}, {"command": f"cd -\n{script}"}]))
-    async with playing("tally", copied) as environment:
-        assert (await solved(environment)).reward.total == 1.0
+async def test_a_solution_in_steps_is_one_script(tasks: Path) -> None:
+    script = (tasks / "tally/solution.sh").read_text()
+    (tasks / "tally/solution.sh").unlink()
+    (tasks / "tally/solution.yaml").write_text(json.dumps([{"command": "cd /tmp"}, {"command": f"cd -\n{script}"}]))
+    async with playing("tally", tasks) as environment:
+        assert (await to_the_end(environment)).reward.total == 1.0
 
 
 def test_the_checker_has_nothing_against_the_examples() -> None:

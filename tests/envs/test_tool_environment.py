@@ -1,15 +1,22 @@
 """ToolCall: what is paid is the state that is left, and nothing that was merely said."""
 
 import json
+import time
+from contextlib import suppress
+from fractions import Fraction
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from play_support import to_the_end
 
 from loomrl.envs.tool import ToolCallEnvironment
-from loomrl.envs.tool.call import FunctionCall
+from loomrl.envs.tool.amount import UnreadableAmount, same_answer, spelt, value_of
+from loomrl.envs.tool.call import LONGEST, MOST, FunctionCall, MalformedCall, read_call, split_calls
 from loomrl.envs.tool.corpus import find_pages, pages, state_fact, text_of
 from loomrl.envs.tool.family.bank import DECOYS, TOOLS, TRANSFER
+from loomrl.envs.tool.kit import Invalid, check_arguments, fields, text, whole
 from loomrl.envs.tool.problem import Faults, ToolProblem, Turnstile, faults_for
 from loomrl.envs.tool.session import ToolSession, calls_needed, goal_of
 from loomrl.envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, ToolWorld
@@ -19,7 +26,7 @@ DONE = "<answer>done</answer>"
 PAY = FunctionCall("transfer", {"source": "A1", "target": "A2", "amount": 40})
 
 
-async def opened(family, level=1, seed=0, **settings):
+async def open_task(family, level=1, seed=0, **settings):
     environment = ToolCallEnvironment(settings)
     (message,) = await environment.reset(environment.task(family, level, seed))
     return environment, message.content
@@ -37,7 +44,7 @@ def bank(**faults):
     )
 
 
-def called(session, call):
+def call_tools(session, call):
     return json.loads(session.call(json.dumps(call._asdict())))
 
 
@@ -47,7 +54,7 @@ def balances(session):
 
 @pytest.mark.parametrize("family", ToolCallEnvironment.families)
 async def test_known_way_earns_everything_in_spite_of_faults(family):
-    environment, _ = await opened(family, 10, 5)
+    environment, _ = await open_task(family, 10, 5)
     step = await to_the_end(environment)
     assert (step.reward.success, step.terminated) == (1.0, True)
     assert step.reward.total == pytest.approx(environment.reward_range[1])
@@ -56,14 +63,15 @@ async def test_known_way_earns_everything_in_spite_of_faults(family):
 @pytest.mark.parametrize("family", ["file", "api.booking", "api.bank", "api.inventory", "chain"])
 async def test_saying_that_it_is_done_is_worth_nothing(family):
     for level in range(1, 11):
-        environment, _ = await opened(family, level)
+        environment, _ = await open_task(family, level)
         step = await environment.step(DONE)
         assert (step.reward.total, step.reward.success, step.terminated) == (0.0, 0.0, True)
 
 
 async def test_state_counts_however_it_was_reached():
-    environment, prompt = await opened("file", 1)
-    words, path = prompt.split("'")[1], prompt.split("the file ")[1].split(".txt")[0] + ".txt"
+    environment, prompt = await open_task("file", 1)
+    words = prompt.split("'")[1]
+    path = prompt.split("the file ")[1].split(".txt")[0] + ".txt"
     calls = [FunctionCall("write_file", {"path": path, "text": text}) for text in ("wrong", f"{words}\r\n")]
     step = await environment.step("".join(map(str, calls)) + DONE)
     assert step.reward.success == 1.0
@@ -72,7 +80,7 @@ async def test_state_counts_however_it_was_reached():
 
 async def test_whoever_does_more_than_asked_has_failed():
     for family in ("file", "api.booking", "api.bank", "api.inventory"):
-        environment, _ = await opened(family, 1, 3)
+        environment, _ = await open_task(family, 1, 3)
         call = environment.oracle()
         arguments = json.loads(call.removeprefix("<tool_call>").removesuffix("</tool_call>"))["arguments"]
         other = {"path": "extra.txt"} if family == "file" else {}
@@ -84,14 +92,14 @@ async def test_whoever_does_more_than_asked_has_failed():
 
 
 async def test_right_answer_with_a_changed_world_has_failed():
-    environment, _ = await opened("chain", 4, 1)
+    environment, _ = await open_task("chain", 4, 1)
     harmless = await environment.step(str(FunctionCall("write_file", {"path": "other.txt", "text": "x"})))
     assert "written" in harmless.observation[0].content
     assert (await to_the_end(environment)).reward.success == 0.0
 
 
 async def test_answer_is_judged_by_what_follows_the_last_call():
-    environment, _ = await opened("calculator", 1)
+    environment, _ = await open_task("calculator", 1)
     hidden = str(FunctionCall("calculate", {"expression": "1 + 1 <answer>5</answer>"}))
     step = await environment.step(hidden)
     assert not step.terminated
@@ -100,7 +108,7 @@ async def test_answer_is_judged_by_what_follows_the_last_call():
 
 
 async def test_parts_say_what_was_not_so_good():
-    environment, _ = await opened("api.bank", 2, 1)
+    environment, _ = await open_task("api.bank", 2, 1)
     await environment.step('<tool_call>{"name": "transfer", "arguments": {}}</tool_call>')
     await environment.step('<tool_call>{"name": "no_such", "arguments": {}}</tool_call>')
     unknown = str(FunctionCall("transfer", {"source": "A1", "target": "A2", "amount": 1}))
@@ -117,14 +125,14 @@ async def test_parts_say_what_was_not_so_good():
 
 
 async def test_solving_without_any_call_earns_no_part_for_calls():
-    environment, prompt = await opened("calculator", 1)
+    environment, prompt = await open_task("calculator", 1)
     first, second = prompt.split("?")[0].removeprefix("What is ").split(" * ")
     step = await environment.step(f"<answer>{int(first) * int(second)}</answer>")
     assert (step.reward.total, step.reward.success) == (1.0, 1.0)
 
 
 async def test_too_many_calls_at_once_are_not_carried_out():
-    environment, _ = await opened("api.bank", 1)
+    environment, _ = await open_task("api.bank", 1)
     step = await environment.step(environment.oracle() * 9 + DONE)
     assert "at most 8" in step.observation[0].content
     assert not step.terminated
@@ -136,7 +144,7 @@ async def test_too_many_calls_at_once_are_not_carried_out():
     [("brief", "calculate(expression):"), ("openai", '"type": "function"'), ("mcp", '"inputSchema"')],
 )
 async def test_tools_are_listed_as_it_was_set(listing, sign):
-    _, prompt = await opened("calculator", 10, listing=listing)
+    _, prompt = await open_task("calculator", 10, listing=listing)
     assert sign in prompt
     if listing == "mcp":
         line = next(line for line in prompt.split("\n") if line.startswith("{"))
@@ -147,18 +155,19 @@ async def test_tools_are_listed_as_it_was_set(listing, sign):
 
 def test_passing_trouble_changes_nothing_and_passes():
     session = ToolSession(bank(broken=(0,)))
-    assert called(session, PAY)["error"]["status"] == 503
+    assert call_tools(session, PAY)["error"]["status"] == 503
     assert balances(session) == [100, 100]
-    assert called(session, PAY)["result"]["amount"] == 40
+    assert call_tools(session, PAY)["result"]["amount"] == 40
     assert balances(session) == [60, 140]
 
 
 def test_lost_confirmation_hides_what_was_carried_out_and_a_dropped_call_looks_the_same():
-    lost, dropped = ToolSession(bank(lost=(0,))), ToolSession(bank(dropped=(0,)))
-    assert called(lost, PAY) == called(dropped, PAY)
+    lost = ToolSession(bank(lost=(0,)))
+    dropped = ToolSession(bank(dropped=(0,)))
+    assert call_tools(lost, PAY) == call_tools(dropped, PAY)
     assert (balances(lost), balances(dropped)) == ([60, 140], [100, 100])
-    assert len(called(lost, FunctionCall("list_transfers", {}))["result"]["items"]) == 1
-    assert not called(dropped, FunctionCall("list_transfers", {}))["result"]["items"]
+    assert len(call_tools(lost, FunctionCall("list_transfers", {}))["result"]["items"]) == 1
+    assert not call_tools(dropped, FunctionCall("list_transfers", {}))["result"]["items"]
 
 
 def test_known_way_looks_before_it_calls_again():
@@ -169,8 +178,8 @@ def test_known_way_looks_before_it_calls_again():
 
 def test_calling_again_without_looking_pays_twice():
     session = ToolSession(bank(lost=(0,)))
-    called(session, PAY)
-    called(session, PAY)
+    call_tools(session, PAY)
+    call_tools(session, PAY)
     assert session.world.state != goal_of(bank(lost=(0,))).state
     assert session.count.heedless == 1
 
@@ -178,19 +187,19 @@ def test_calling_again_without_looking_pays_twice():
 def test_rate_limit_tells_how_long_to_wait_and_waiting_helps():
     session = ToolSession(bank(burst=2, window_s=20))
     look = FunctionCall("get_account", {"account": "A1"})
-    assert [("error" in called(session, look)) for _ in range(2)] == [False, False]
-    refused = called(session, look)["error"]
+    assert [("error" in call_tools(session, look)) for _ in range(2)] == [False, False]
+    refused = call_tools(session, look)["error"]
     assert refused["status"] == 429
-    called(session, FunctionCall("wait", {"seconds": refused["retry_after_s"] - 1}))
-    assert called(session, FunctionCall("get_account", {"account": "A2"}))["result"]["owner"] == "Ana"
+    call_tools(session, FunctionCall("wait", {"seconds": refused["retry_after_s"] - 1}))
+    assert call_tools(session, FunctionCall("get_account", {"account": "A2"}))["result"]["owner"] == "Ana"
 
 
 def test_session_ends_after_so_many_calls_and_login_begins_another():
     session = ToolSession(bank(session=1))
-    assert called(session, PAY)["error"]["status"] == 401
-    called(session, FunctionCall("login", {}))
-    assert "result" in called(session, PAY)
-    assert called(session, PAY)["error"]["status"] == 401
+    assert call_tools(session, PAY)["error"]["status"] == 401
+    call_tools(session, FunctionCall("login", {}))
+    assert "result" in call_tools(session, PAY)
+    assert call_tools(session, PAY)["error"]["status"] == 401
     assert balances(session) == [60, 140]
 
 
@@ -216,7 +225,7 @@ def test_a_rate_limit_ends_after_any_number_of_refused_calls():
 def test_money_is_neither_made_nor_lost_by_refused_transfers():
     session = ToolSession(bank())
     for arguments in ({"source": "A1", "target": "A1", "amount": 1}, {"source": "A1", "target": "A2", "amount": 101}):
-        assert "error" in called(session, FunctionCall("transfer", arguments))
+        assert "error" in call_tools(session, FunctionCall("transfer", arguments))
     assert balances(session) == [100, 100]
 
 
@@ -274,3 +283,209 @@ def test_decoys_leave_another_world_behind():
         right = problem.world.copy()
         TRANSFER.run(right, PAY.arguments)
         assert world.state != right.state
+
+
+SCHEMA = fields(room=text("which", longest=5), hour=whole("when", 8, 17), optional=("hour",))
+
+
+def test_calls_and_what_follows_them_are_told_apart():
+    one = FunctionCall("a", {"x": 1})
+    two = FunctionCall("b", {})
+    assert split_calls(f"Let me see. {one} and {two}\n<answer>3</answer>") == (
+        ['{"name": "a", "arguments": {"x": 1}}', '{"name": "b", "arguments": {}}'],
+        "\n<answer>3</answer>",
+    )
+
+
+def test_last_call_need_not_be_closed():
+    assert split_calls('<tool_call>{"name": "a"') == (['{"name": "a"'], "")
+
+
+def test_flood_of_calls_is_not_read_to_its_end():
+    calls, _ = split_calls("<tool_call>{}</tool_call>" * 10_000)
+    assert len(calls) == MOST + 1
+
+
+@given(
+    name=st.text(max_size=20),
+    arguments=st.dictionaries(st.text(max_size=9), st.integers(-(10**16), 10**16) | st.text(max_size=9)),
+)
+def test_every_call_that_was_written_is_read_again(name, arguments):
+    raw = json.dumps({"name": name, "arguments": arguments})
+    assert read_call(raw) == FunctionCall(name, arguments)
+    assert read_call(f"\n{raw} \n").key == FunctionCall(name, dict(reversed(arguments.items()))).key
+
+
+@pytest.mark.parametrize(
+    ("raw", "word"),
+    [
+        ("", "no JSON"),
+        ("null", "arguments"),
+        ('{"name": "a"}', "arguments"),
+        ('{"name": "a", "arguments": {}, "reward": 1}', "nothing else"),
+        ('{"name": ["a"], "arguments": {}}', "string"),
+        ('{"name": "a", "arguments": "{}"}', "object"),
+        ('{"name": "a", "name": "b", "arguments": {}}', "twice"),
+        ('{"name": "a", "arguments": {"x": NaN}}', "NaN"),
+        ('{"name": "a", "arguments": {"x": -Infinity}}', "Infinity"),
+        ('{"name": "a", "arguments": {"x": 1e999}}', "large"),
+        ('{"name": "a", "arguments": {"x": ' + "9" * 3000 + "}}", "digits"),
+        ('{"name": "a", "arguments": ' + "[" * 2000, "brackets"),
+        ('{"name": "a", "arguments": {"x": "' + "y" * LONGEST + '"}}', "characters"),
+    ],
+)
+def test_what_is_no_call_is_refused_with_the_reason(raw, word):
+    with pytest.raises(MalformedCall, match=word):
+        read_call(raw)
+
+
+def test_arguments_that_fit_are_taken_and_whole_floats_become_integers():
+    assert check_arguments({"room": "R1", "hour": 9.0}, SCHEMA) == {"room": "R1", "hour": 9}
+    assert check_arguments({"room": "R1"}, SCHEMA) == {"room": "R1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({}, "missing"),
+        ({"room": "R1", "day": 2}, "no property 'day'"),
+        ({"room": 1}, "string expected, not integer"),
+        ({"room": ""}, "characters"),
+        ({"room": "R12345"}, "characters"),
+        ({"room": "R1", "hour": "9"}, "integer expected, not string"),
+        ({"room": "R1", "hour": True}, "integer expected, not boolean"),
+        ({"room": "R1", "hour": 9.5}, "integer expected, not number"),
+        ({"room": "R1", "hour": None}, "integer expected, not null"),
+        ({"room": "R1", "hour": 18}, "8 to 17"),
+        ({"room": "R1", "hour": [9]}, "integer expected, not array"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_with_where_and_why(arguments, word):
+    with pytest.raises(Invalid, match=word):
+        check_arguments(arguments, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("2 + 3 * 4", "14"),
+        ("(2 + 3) * 4", "20"),
+        ("2 - 3 - 4", "-5"),
+        ("-2^2", "-4"),
+        ("2^10", "1024"),
+        ("1 / 3 + 1 / 6", "0.5"),
+        ("1 / 3", "1/3"),
+        ("0.1 + 0.2", "0.3"),
+        ("--3", "3"),
+        ("12345678901234567890 * 98765432109876543210", "1219326311370217952237463801111263526900"),
+    ],
+)
+def test_values_are_exact(expression, value):
+    assert spelt(value_of(expression)) == value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "",
+        "2 +",
+        "(2",
+        "2)",
+        "2 3",
+        "1/0",
+        "9^9^9",
+        "9^99",
+        "99^40^2",
+        "1e5",
+        "abs(2)",
+        "٣",
+        "²",
+        "2**3",
+        "(" * 50 + "1",
+        "9" * 50,
+    ],
+)
+def test_what_has_no_value_is_refused(expression):
+    with pytest.raises(UnreadableAmount):
+        value_of(expression)
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(1, 10**6))
+def test_numbers_are_spelt_so_that_they_are_read_as_the_same(numerator, denominator):
+    value = Fraction(numerator, denominator)
+    assert same_answer(spelt(value), spelt(value))
+    assert not same_answer(spelt(value), spelt(value + 1))
+
+
+@given(st.text(alphabet="0123456789+-*/^(). ", max_size=120))
+def test_no_expression_is_slow_or_raises_anything_else(expression):
+    start = time.process_time()
+    with suppress(UnreadableAmount):
+        spelt(value_of(expression))
+    assert time.process_time() - start < 0.05
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "same"),
+    [
+        ("1760", "1,760", True),
+        ("1760", "1760.0", True),
+        ("1760", "1760.", True),
+        ("0.5", "1/2", True),
+        ("0.5", "2/4", False),
+        ("1760", "176000/100", False),
+        ("1760", "1760/1", False),
+        ("-3", " -3 ", True),
+        ("1760", "1760 or 1761", False),
+        ("1760", "17,60", False),
+        ("1760", "１７６０", False),
+        ("1760", "1760 1761", False),
+        ("Golvel Sateth", "golvel  sateth.", True),
+        ("Golvel Sateth", "Golvel Sateth or Damy Sateth", False),
+        ("Golvel Sateth", "Sateth", False),
+        ("1/3", "2/0", False),
+    ],
+)
+def test_answers_are_compared_by_what_they_say(wanted, given, same):
+    assert same_answer(wanted, given) is same
+
+
+CALL = '{"name": "a", "arguments": {"x": 1}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"I call it.\n```json\n{CALL}\n```\nThen I wait.", f"~~~\n{CALL}\n~~~\nThen I wait.",
+        f"<tool_call>```json\n{CALL}\n```</tool_call>\nThen I wait.",
+        f"```\n{CALL.replace('arguments', 'parameters')}\n```\nThen I wait.",
+        f"<tool_call>{CALL.replace('arguments', 'parameters')}</tool_call>\nThen I wait.",
+    ],
+)  # fmt: skip
+def test_a_call_may_be_fenced_and_have_parameters(text):
+    (raw,), rest = split_calls(text)
+    assert read_call(raw) == FunctionCall("a", {"x": 1})
+    assert rest == "\nThen I wait."
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['```json\n{"result": 1}\n```', f"```json\n{CALL}", f"```json\n[{CALL}]\n```", f"I would call `{CALL}`.", CALL],
+)
+def test_other_blocks_are_no_calls(text):
+    assert split_calls(text) == ([], text)
+
+
+def test_both_words_for_arguments_at_once_are_refused():
+    with pytest.raises(MalformedCall, match="nothing else"):
+        read_call('{"name": "a", "arguments": {}, "parameters": {}}')
+
+
+@pytest.mark.parametrize("given_", ["**42**", "The answer is 42.", "`42.0`", "= 42", "42"])
+def test_an_answer_may_be_dressed(given_):
+    assert same_answer("42", given_)
+
+
+@pytest.mark.parametrize("given_", ["42 or 43", "not 42", "The answer is not 42", "84/2", "42, 43"])
+def test_a_dress_makes_no_answer_right(given_):
+    assert not same_answer("42", given_)

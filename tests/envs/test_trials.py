@@ -23,7 +23,9 @@ ALL = [ARMS, CELLS, POLES]
 def episode(env: Trials, seed: int | None, actions: Any = None) -> tuple[list[Any], list[float], dict[str, Any]]:
     """Observations, rewards, and the task with what the last step told."""
     seen, begun = env.reset(seed=seed)
-    shown, paid, over = [seen], [], False
+    shown = [seen]
+    paid = []
+    over = False
     while not over:
         action = env.action_space.sample() if actions is None else actions(len(paid))
         seen, reward, over, _, told = env.step(action)
@@ -40,7 +42,8 @@ def test_they_are_as_gymnasium_wants_them(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("settings", ALL)
 def test_a_seed_decides_the_task_and_all_that_follows(settings: dict[str, Any]) -> None:
-    one, other = Trials(**settings), Trials(**settings)
+    one = Trials(**settings)
+    other = Trials(**settings)
     episode(other, 9)
     choices = np.random.default_rng(0).integers(one.action_space.n, size=1000)
     first, again = (episode(env, 5, lambda step: choices[step]) for env in (one, other))
@@ -123,7 +126,9 @@ def test_a_turned_grid_leads_elsewhere_and_its_goal_ends_the_trial() -> None:
 
 
 def test_a_pole_has_the_physics_that_it_is_given_and_a_negative_force_turns_it_round() -> None:
-    plain, usual, mirrored = gymnasium.make("CartPole-v1").unwrapped, Physics(), Physics(force_mag=-10.0)
+    plain = gymnasium.make("CartPole-v1").unwrapped
+    usual = Physics()
+    mirrored = Physics(force_mag=-10.0)
     for env in (plain, usual, mirrored):
         env.reset(seed=4)
     for action in (1, 1, 0, 1):
@@ -157,10 +162,10 @@ def test_a_pole_has_the_physics_that_it_is_given_and_a_negative_force_turns_it_r
 )
 def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        drawn_often(**{**CELLS, **changes})
+        draw_often(**{**CELLS, **changes})
 
 
-def drawn_often(**settings: Any) -> None:
+def draw_often(**settings: Any) -> None:
     for seed in range(20):
         Trials(**settings).reset(seed=seed)
 

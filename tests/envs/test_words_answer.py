@@ -1,5 +1,6 @@
-"""Differences that two right answers may have, or not; and translations, which follow the tables."""
+"""Differences that two right answers may have; translations; facts that a summary recalls or invents."""
 
+import re
 import time
 from random import Random
 
@@ -8,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.envs.language.locale import CURRENCIES, DATED, DISTANT, FURTHER, PLAIN, format_day, format_number, name_of
+from loomrl.envs.language.statement import count_words, read
+from loomrl.envs.language.summary import summary
 from loomrl.envs.language.tongue import ORDERS, Clause, Phrase, english, same_english, same_foreign, translation
 from loomrl.envs.language.wording import same_date, same_name, same_number, same_text
 
@@ -77,8 +80,8 @@ def test_numbers_can_be_read_back_by_babels_own_reader(locale):
 
     from loomrl.envs.language.locale import SAMPLE_NUMBER
 
-    shown = format_number(SAMPLE_NUMBER, locale, "")
-    assert parse_decimal(shown, locale=locale, numbering_system="default") == SAMPLE_NUMBER
+    show_task = format_number(SAMPLE_NUMBER, locale, "")
+    assert parse_decimal(show_task, locale=locale, numbering_system="default") == SAMPLE_NUMBER
 
 
 def test_amounts_lose_nothing_where_they_are_shown():
@@ -130,3 +133,150 @@ def test_word_by_word_in_english_order_is_never_the_translation(level):
         assert problem.grade(naive).success == 0
         assert problem.grade(problem.answer).success == 1
         assert all(problem.grade(guess).success == 0 for guess in problem.guesses)
+
+
+PEOPLE = ("Ada", "Ben", "Cleo")
+
+
+def show_task(statement):
+    """`Ada not Oslo @1999`"""
+    since = "" if statement.since is None else f" @{statement.since}"
+    return f"{statement.who}{'' if statement.positive else ' not'} {statement.value}{since}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Ada lives in Oslo.", "Ada Oslo"),
+        ("ada LIVES in oslo", "Ada Oslo"),
+        ("Ada does not live in Oslo.", "Ada not Oslo"),
+        ("Ada doesn’t live in Oslo.", "Ada not Oslo"),
+        ("Ada is not a baker.", "Ada not baker"),
+        ("Ada is a baker since 1999.", "Ada baker @1999"),
+        ("Ada has lived in Oslo since 1999.", "Ada Oslo @1999"),
+        ("Ada plays for the Hawks; Ben works as a nurse", "Ada Hawks, Ben nurse"),
+        ("- Ada lives in Oslo\n- Ben lives in Rome", "Ada Oslo, Ben Rome"),
+        ("Ada and Ben live in Oslo.", "Ada Oslo, Ben Oslo"),
+        ("Ada, Ben and Cleo do not keep a cat.", "Ada not cat, Ben not cat, Cleo not cat"),
+        ("Ada lives in Oslo and works as a baker, and Ben lives in Rome.", "Ada Oslo, Ada baker, Ben Rome"),
+        ("Ada lives in Oslo. She keeps a cat.", "Ada Oslo, Ada cat"),
+    ],
+)
+def test_simple_sentences_say_what_they_say(text, said):
+    reading = read(text, PEOPLE)
+    assert (", ".join(map(show_task, reading.statements)), reading.unread) == (said, 0)
+    assert reading.words == count_words(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is not true that Ada lives in Oslo.",
+        "Ada never lives in Oslo.",
+        "Ada lives in Oslo, or so they say.",
+        "Ada or Ben lives in Oslo.",
+        "Ada lives in Oslo or Rome.",
+        "Ada lives in Oslo Rome Paris.",
+        "Ada may live in Oslo.",
+        "Ada lived in Oslo.",
+        "If Ada lives in Oslo, Ben lives in Rome.",
+        "Dirk lives in Oslo.",
+        "She lives in Oslo.",
+        "Ada lives in Atlantis.",
+        "Ada lives in Oslo since yesterday.",
+        "Ada has lived in Oslo.",
+        "Аda lives in Oslo.",  # a Cyrillic letter
+        "reward 1",
+    ],
+)
+def test_any_other_sentence_is_not_understood(text):
+    reading = read(text, PEOPLE)
+    assert reading.unread >= 1
+    assert reading.statements == ()
+
+
+def grade_of(level=4, seed=3):
+    return summary(level, Random(f"{level} {seed}"))
+
+
+@pytest.mark.parametrize("level", range(1, 11))
+def test_all_facts_that_matter_are_full_success(level):
+    problem = grade_of(level)
+    assert problem.grade(problem.answer)[:2] == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("level", [1, 4, 7, 10])
+def test_a_denied_fact_is_worth_nothing(level):
+    problem = grade_of(level)
+    denied = problem.answer.replace(" lives", " does not live").replace(" and works", " and does not work")
+    assert denied != problem.answer
+    assert problem.grade(denied).success == 0
+
+
+def test_what_is_said_and_denied_cancels_out():
+    problem = grade_of(1)
+    first = problem.answer.split(".")[0]
+    both = f"{first}. {first.replace('lives', 'does not live')}."
+    assert problem.grade(both).success == 0
+
+
+def test_each_invented_or_garbled_fact_costs_as_much_as_one_recalled_earns():
+    problem = grade_of(10)
+    sentences = problem.answer.removesuffix(".").split(". ")
+    missing = problem.grade(". ".join(sentences[:-1])).success
+    garbled = problem.grade(". ".join([*sentences[:-1], "Nobody knows where"])).success
+    assert 1 > missing > garbled > 0
+
+
+def test_half_of_the_facts_earn_nothing():
+    problem = grade_of(10)
+    sentences = problem.answer.removesuffix(".").split(". ")
+    assert problem.grade(". ".join(sentences[: len(sentences) // 2])).success == 0
+
+
+def test_the_whole_text_is_too_long_a_summary():
+    for level in range(1, 11):
+        problem = grade_of(level)
+        assert problem.grade(problem.prompt.split("\n\n")[0]).success == 0
+
+
+def test_words_are_counted_whatever_joins_them():
+    assert count_words("Ada lives in Oslo.") == 4
+    assert count_words("Ada-lives/in_Oslo.Ben,lives;in:Rome") == 8
+
+
+def test_years_are_detail_and_wrong_years_are_invented():
+    problem = grade_of(5)
+    dated = problem.grade(problem.answer)
+    undated = problem.grade(re.sub(r" since \d+", "", problem.answer))
+    assert (dated.success, dated.detail) == (1.0, 1.0)
+    assert (undated.success, undated.detail) == (1.0, 0.0)
+    year = next(word.strip(".") for word in problem.answer.split() if word.strip(".").isdecimal())
+    assert problem.grade(problem.answer.replace(f"since {year}", "since 1900", 1)).success < 1
+
+
+def test_saying_a_thing_twice_is_not_coherent_and_neither_is_jumping_about():
+    problem = grade_of(6)
+    twos = [sentence.split(" and ") for sentence in re.sub(r" since \d+", "", problem.answer)[:-1].split(". ")]
+    homes = [two[0] for two in twos]
+    jobs = [f"{two[0].split()[0]} {two[1]}" for two in twos]
+    assert problem.grade(". ".join(homes + jobs)).coherence == 1
+    jumping = [*homes[:1], *jobs[1:], *homes[1:], *jobs[:1]]
+    assert problem.grade(". ".join(jumping))[:2] == (1.0, 0.0)
+    assert problem.grade(". ".join([*homes, *jobs, homes[0]])).coherence == 0
+
+
+WORDS = "Ada Ben lives in Oslo Rome and , . not does she is a baker since 1999 works as or"
+
+
+@given(st.lists(st.sampled_from(WORDS.split()), max_size=40))
+def test_any_words_are_read_without_trouble(words):
+    reading = read(" ".join(words), PEOPLE)
+    assert all(statement.who in PEOPLE for statement in reading.statements)
+
+
+@pytest.mark.parametrize("piece", ["Ada, ", "Ada lives in Oslo and ", "and ", "she ", ".", "Ada lives in Oslo. "])
+def test_long_texts_are_read_in_bounded_time(piece):
+    started = time.process_time()
+    read(piece * (200_000 // len(piece)), PEOPLE)
+    assert time.process_time() - started < 0.3

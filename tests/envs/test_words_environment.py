@@ -17,23 +17,23 @@ from loomrl.store.judgements import answer, waiting
 FAMILIES = LanguageEnvironment.families
 
 
-async def opened(family="qa.lookup", level=3, seed=0, **settings):
+async def open_task(family="qa.lookup", level=3, seed=0, **settings):
     environment = LanguageEnvironment(settings)
     (message,) = await environment.reset(environment.task(family, level, seed))
     return environment, message.content
 
 
-async def earned(action, family="qa.lookup", level=3, seed=0):
-    environment, _ = await opened(family, level, seed)
+async def sum_of(action, family="qa.lookup", level=3, seed=0):
+    environment, _ = await open_task(family, level, seed)
     return (await environment.step(action)).reward
 
 
 async def test_shaping_is_paid_with_full_success_alone():
-    environment, _ = await opened("summary", 5)
+    environment, _ = await open_task("summary", 5)
     tidy = environment.oracle()
     assert (await environment.step(tidy)).reward.total == pytest.approx(1.2)
     part = tidy.replace(tidy.split(". ")[-1], "</answer>")
-    reward = await earned(part, "summary", 5)
+    reward = await sum_of(part, "summary", 5)
     assert reward.total == reward.parts["correctness"] == reward.success < 1
 
 
@@ -73,14 +73,14 @@ def test_babel_and_databases_are_loaded_only_where_they_are_needed():
 async def test_without_babel_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "babel.dates", None)
     with pytest.raises(ConfigError, match=r"pip install 'babel"):
-        await opened("translation.date", 1)
+        await open_task("translation.date", 1)
 
 
 def judged_by_people(sqlite_url, timeout_s=20.0):
     return {"judge": {"kind": "human", "store": sqlite_url, "timeout_s": timeout_s}}
 
 
-async def answered(sqlite_url, choice):
+async def answer_queue(sqlite_url, choice):
     """Answer the queue as a person who watches it."""
     with open_store(sqlite_url) as db:
         async with asyncio.timeout(20):
@@ -92,8 +92,8 @@ async def answered(sqlite_url, choice):
 
 @pytest.mark.parametrize(("choice", "worth"), [("incoherent", 0.0), ("coherent", 0.1)])
 async def test_a_judge_says_how_coherent_a_right_answer_is(sqlite_url, choice, worth):
-    environment, prompt = await opened(**judged_by_people(sqlite_url))
-    step, asked = await asyncio.gather(environment.step(environment.oracle()), answered(sqlite_url, choice))
+    environment, prompt = await open_task(**judged_by_people(sqlite_url))
+    step, asked = await asyncio.gather(environment.step(environment.oracle()), answer_queue(sqlite_url, choice))
     assert step.reward.parts["coherence"] == pytest.approx(worth)
     assert step.reward.success == 1
     assert step.info["verdict"] == choice
@@ -102,11 +102,11 @@ async def test_a_judge_says_how_coherent_a_right_answer_is(sqlite_url, choice, w
 
 
 async def test_a_judge_is_not_asked_about_a_wrong_answer(sqlite_url):
-    environment, _ = await opened(**judged_by_people(sqlite_url, timeout_s=0.2))
+    environment, _ = await open_task(**judged_by_people(sqlite_url, timeout_s=0.2))
     assert (await environment.step("<answer>Nowhere</answer>")).reward.total == 0
 
 
 async def test_a_judge_who_does_not_answer_fails_the_episode(sqlite_url):
-    environment, _ = await opened(**judged_by_people(sqlite_url, timeout_s=0.2))
+    environment, _ = await open_task(**judged_by_people(sqlite_url, timeout_s=0.2))
     with pytest.raises(ScorerError, match="no answer within"):
         await environment.step(environment.oracle())

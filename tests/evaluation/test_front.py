@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from loomrl.config.weave import Objectives
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front import (
-    Archive,
+    ParetoFront,
     Played,
     collect_returns,
     expected_utility,
@@ -49,19 +49,19 @@ def test_hypervolume_of_the_concave_treasures_is_the_known_one() -> None:
 
 @given(points)
 def test_an_archive_is_the_front_of_all_it_saw(every: np.ndarray) -> None:
-    archive = Archive(None)
+    archive = ParetoFront(None)
     half = len(every) // 2
     archive.observe(every[:half])
     archive.observe(every[half:])
     assert archive.points is not None
     assert archive.points.tolist() == pareto_front(every).tolist()
-    again = Archive(None)
+    again = ParetoFront(None)
     again.load_state_dict(archive.state_dict())
     assert again.span(3)[0].tolist() == every.max(0).tolist()
 
 
 def test_what_is_not_above_the_reference_is_not_kept() -> None:
-    archive = Archive([0, -50])
+    archive = ParetoFront([0, -50])
     archive.observe([[50, -60], [0, -1]])
     assert archive.points is None
     assert archive.span(2)[1].tolist() == [1, 1]

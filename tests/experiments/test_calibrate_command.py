@@ -17,14 +17,14 @@ from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.feedback import append_feedback
 from tests.feedback.support import said, served
 from tests.feedback.test_calibration import honest
-from tests.gym.rubric_support import NO, YES, ScriptedJudge, scripted
+from tests.gym.rubric_support import NO, YES, ScriptedJudge, serve_judge
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture
 def judge() -> Iterator[ScriptedJudge]:
-    with scripted(honest) as found:
+    with serve_judge(honest) as found:
         yield found
 
 

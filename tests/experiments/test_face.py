@@ -10,13 +10,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.cli import GROUPS, app
 from loomrl.experiments.commands.face import ANYWHERE, Noun
 from loomrl.experiments.commands.former import FORMER
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.runs import Run, asked_to_stop, start_run
+from tests.console.console_samples import url_in
 
 
 def loomrl(*words: str, code: int = 0) -> str:
@@ -80,6 +81,19 @@ def test_filters_are_those_of_the_declaration(url: str) -> None:
     assert json.loads(loomrl("runs", "--text", "nothing", "--json", "--store", url))["runs"] == []
     with pytest.raises(ConfigError, match=r"status='runing' is unknown.*Did you mean 'running'"):
         loomrl("runs", "--status", "runing", "--store", url)
+
+
+def test_trajectories_of_every_hub_are_listed_and_shown(tmp_path: Path) -> None:
+    url = url_in(tmp_path)
+    served = json.loads(loomrl("trajectories", "--source", "production", "--limit", "99", "--json", "--store", url))
+    assert {row["hub"] for row in served["trajectories"]} == {"endpoint-support"}
+    (one,) = (row for row in served["trajectories"] if row["id"] == "session-3")
+    shown = json.loads(loomrl("trajectories", "show", "session-3", "--json", "--store", url))
+    assert (shown["hub"], shown["reward"]["total"]) == ("endpoint-support", one["reward"])
+    assert shown["threads"][0][0]["role"] == "user"
+    assert shown["threads"][0][0]["content"] in loomrl("trajectories", "session-3", "--store", url)
+    with pytest.raises(StoreError, match="trajectory 'nope' is in no hub"):
+        loomrl("trajectories", "nope", "--store", url)
 
 
 def test_a_store_is_that_of_an_experiment_too(url: str) -> None:

@@ -11,7 +11,7 @@ from loomrl.experiments.train import train
 from loomrl.hub import open_hub
 from loomrl.store import beside
 from tests.algorithms.language_support import experiment, shuffled
-from tests.gym.rubric_support import NO, PARTLY, YES, Asked, ScriptedJudge, completion, scripted
+from tests.gym.rubric_support import NO, PARTLY, YES, Asked, ScriptedJudge, completion, serve_judge
 
 pytestmark = [
     pytest.mark.system,
@@ -46,7 +46,7 @@ def grades(settings: Experiment) -> list[list[float]]:
 
 
 def test_a_policy_learns_what_a_rubric_asks(tmp_path: Path) -> None:
-    with scripted(loud) as judge:
+    with serve_judge(loud) as judge:
         judge.faults = [(200, completion("full marks"))] * 20  # ten attempts fail, and none of them is rewarded
         run = settings(tmp_path, judge)
         train(run, run="r")
@@ -59,7 +59,7 @@ def test_a_policy_learns_what_a_rubric_asks(tmp_path: Path) -> None:
 
 def test_from_shuffled_rewards_it_learns_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language, "samples_of", shuffled(language.samples_of))
-    with scripted(loud) as judge:
+    with serve_judge(loud) as judge:
         run = settings(tmp_path, judge)
         train(run, run="r")
     found = grades(run)

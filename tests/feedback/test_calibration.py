@@ -36,7 +36,7 @@ from loomrl.store.judgements import answer, waiting
 from loomrl.store.sessions import person_hash, record_participants
 from loomrl.types import Message
 from tests.feedback.support import said, served
-from tests.gym.rubric_support import NO, PARTLY, YES, Asked, Rule, ScriptedJudge, scripted
+from tests.gym.rubric_support import NO, PARTLY, YES, Asked, Rule, ScriptedJudge, serve_judge
 
 pytestmark = pytest.mark.system
 SCORES = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.floats(0, 1)), min_size=2, max_size=40)
@@ -122,7 +122,7 @@ def honest(asked: Asked, criterion: str) -> str:
 def compared(
     rule: Rule, ratings: Ratings | None = None, *criteria: str, votes: int = 1
 ) -> tuple[Report, Calibration | None, RubricPart]:
-    with scripted(rule) as judge:
+    with serve_judge(rule) as judge:
         part = judge.part(*criteria or ("good",), votes=votes)
         report, made = compare(part, ratings or Ratings(rated=rated()), by="feedback", at=1.0)
     return report, made, part
@@ -265,7 +265,7 @@ def test_people_are_asked_once_by_every_criterion_and_their_answers_are_kappa(
 
 @pytest.fixture
 def scripted_judge() -> Iterator[ScriptedJudge]:
-    with scripted(honest) as found:
+    with serve_judge(honest) as found:
         yield found
 
 

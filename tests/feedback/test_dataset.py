@@ -20,7 +20,7 @@ from loomrl.hub import open_hub
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.run.record import begin_run
 from loomrl.store import LoomDB, beside, open_store
-from loomrl.store.datasets import Dataset, find_dataset, list_datasets, read_rows, trained_from
+from loomrl.store.datasets import Dataset, find_dataset, list_datasets, list_policies_trained_on, read_rows
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import EVENTS
 from loomrl.store.policies import record_policy
@@ -259,7 +259,7 @@ def test_what_an_ancestor_was_trained_on_is_left_out_and_lineage_is_known_both_w
     made = frozen(db, store_url, parent="other/0")
     assert names(db, made) == ["c"]
     assert made.content["counts"] == {"parent": 2}
-    assert trained_from(db, first.id) == ["other/0"]
+    assert list_policies_trained_on(db, first.id) == ["other/0"]
     assert [one.id for one in list_datasets(db, trajectory="a")] == [again.id, first.id]
 
 

@@ -6,7 +6,7 @@ import uuid
 import pytest
 from pydantic import TypeAdapter
 
-from loomrl.bus.contract.reward import RewardEvent
+from loomrl.bus.contract import RewardEvent
 from loomrl.canonical import as_uuid
 from loomrl.config import RewardPipeline
 from loomrl.feedback.reward.pipeline import Pipeline, Trails, as_event

@@ -13,8 +13,8 @@ from loomrl.feedback.reward.pipeline import Pipeline, Trails, as_event
 from loomrl.gym import chat_server as judge_server
 from loomrl.types import End, Failure
 from tests.feedback.support import served
-from tests.gym.rubric_support import ScriptedJudge, by_words, completion, scripted
-from tests.gym.test_rubric import calibrated
+from tests.gym.rubric_support import ScriptedJudge, by_words, completion, serve_judge
+from tests.gym.test_rubric import calibrate
 
 pytestmark = pytest.mark.system
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedJudge]:
     monkeypatch.setattr(judge_server, "PAUSE_S", 0.01)
-    with scripted(by_words({"kind": ("please", "thanks"), "short": ("brief",)})) as found:
+    with serve_judge(by_words({"kind": ("please", "thanks"), "short": ("brief",)})) as found:
         yield found
 
 
@@ -78,9 +78,9 @@ def test_failed_attempts_are_not_judged_and_where_nothing_is_said_there_is_nothi
 
 def test_another_calibration_is_another_ground_for_judging_again(judge: ScriptedJudge, tmp_path: Path) -> None:
     part, file = judge.part("kind", "short"), tmp_path / "map.json"
-    calibrated(part, file)
+    calibrate(part, file)
     first = Pipeline(settings(judge, calibration=str(file)))
-    calibrated(part, file, people=[0.0, 0.1, 0.7])
+    calibrate(part, file, people=[0.0, 0.1, 0.7])
     from loomrl.gym.rubric_judge import open_rubric
 
     open_rubric.cache_clear()

@@ -118,7 +118,7 @@ def read(body: dict[str, Any]) -> Asked:
 
 
 @contextmanager
-def scripted(rule: Rule) -> Iterator[ScriptedJudge]:
+def serve_judge(rule: Rule) -> Iterator[ScriptedJudge]:
     """A judge that answers by this rule."""
     with ScriptedJudge(rule) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

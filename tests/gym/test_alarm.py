@@ -123,7 +123,7 @@ def open_here(name, settings):
     return globals()[name.partition("@")[0]](settings)
 
 
-async def played(*plans, **rollout):
+async def play_plans(*plans, **rollout):
     pool = LoomRLGym(RolloutConfig(turn_timeout_s=TURN_S, **rollout), make=open_here)
     return {t.id: t async for t in pool.run(plans)}
 
@@ -144,7 +144,7 @@ def no_leftovers():
 @pytest.mark.parametrize(("kind", "where"), HANGING)
 async def test_a_hang_ends_as_a_failure_that_says_where(kind, where):
     began = time.monotonic()
-    (made,) = (await played(plan(kind))).values()
+    (made,) = (await play_plans(plan(kind))).values()
     assert (made.end, made.failure.boundary, made.failure.kind) == (End.FAILED, "environment", "Hang")
     assert f"turn_timeout_s={TURN_S:g}" in made.failure.message
     assert where in made.failure.message
@@ -153,19 +153,19 @@ async def test_a_hang_ends_as_a_failure_that_says_where(kind, where):
 
 @pytest.mark.parametrize("kind", [HangsInStep, HangsInReset, Sleeps])
 async def test_siblings_do_not_pay_for_a_hang(kind):
-    made = await played(*(plan(Rests, i) for i in range(8)), plan(kind), *(plan(Rests, i) for i in range(8, 16)))
+    made = await play_plans(*(plan(Rests, i) for i in range(8)), plan(kind), *(plan(Rests, i) for i in range(8, 16)))
     assert made.pop(f"{kind.__name__}-0").failure.kind == "Hang"
     assert [t.failure for t in made.values()] == [None] * 16
 
 
 async def test_a_hang_in_close_spoils_nothing(caplog):
-    (made,) = (await played(plan(HangsInClose))).values()
+    (made,) = (await play_plans(plan(HangsInClose))).values()
     assert made.end is End.TERMINATED
     assert "Hang" in caplog.text
 
 
 async def test_what_an_episode_lost_by_hangs_of_others_is_not_taken_from_its_own_time():
-    made = await played(plan(Rests), *(plan(HangsInStep, i) for i in range(3)), episode_timeout_s=2 * TURN_S)
+    made = await play_plans(plan(Rests), *(plan(HangsInStep, i) for i in range(3)), episode_timeout_s=2 * TURN_S)
     assert made["Rests-0"].failure is None
 
 

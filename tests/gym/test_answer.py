@@ -243,7 +243,7 @@ class Seven(QuestionEnvironment):
         return "<answer>7</answer>"
 
 
-def played(replies: Sequence[str], **settings: object) -> list[Step]:
+def play_replies(replies: Sequence[str], **settings: object) -> list[Step]:
     environment = Seven(settings)
 
     async def play() -> list[Step]:
@@ -258,12 +258,12 @@ def answers(*numbers: int) -> list[str]:
 
 
 def test_without_retry_a_wrong_answer_is_the_last() -> None:
-    (step,) = played(answers(6), max_steps=5)
+    (step,) = play_replies(answers(6), max_steps=5)
     assert (step.terminated, step.reward.total, step.observation) == (True, 0.5, ())
 
 
 def test_a_wrong_answer_is_told_and_a_later_one_is_worth_less() -> None:
-    wrong, also_wrong, right = played(answers(6, 1, 7), max_steps=5, retry=0.5)
+    wrong, also_wrong, right = play_replies(answers(6, 1, 7), max_steps=5, retry=0.5)
     assert [message.content for step in (wrong, also_wrong) for message in step.observation] == [WRONG, WRONG]
     assert not any(step.terminated or step.truncated or step.reward.total for step in (wrong, also_wrong))
     assert right.terminated
@@ -271,12 +271,12 @@ def test_a_wrong_answer_is_told_and_a_later_one_is_worth_less() -> None:
 
 
 def test_an_answer_without_tags_costs_a_reply_and_is_no_wrong_answer() -> None:
-    *_, right = played(["seven", *answers(7)], max_steps=2, retry=0.5)
+    *_, right = play_replies(["seven", *answers(7)], max_steps=2, retry=0.5)
     assert right.reward.total == 1.0
 
 
 def test_the_last_answer_is_judged_as_any_other() -> None:
-    _, last = played(answers(1, 6), max_steps=2, retry=0.5)
+    _, last = play_replies(answers(1, 6), max_steps=2, retry=0.5)
     assert (last.terminated, last.truncated, last.reward.total) == (True, False, 0.25)
 
 

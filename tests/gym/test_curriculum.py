@@ -40,7 +40,7 @@ FAMILIES = (TaskFamily("Math", "a"), TaskFamily("Math", "b", guess=0.5), TaskFam
 SUCCESSES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 
 
-def tried(family: str, success: float, *, level: int = 10, count: int = 8) -> list[TaskOutcome]:
+def try_levels(family: str, success: float, *, level: int = 10, count: int = 8) -> list[TaskOutcome]:
     return [TaskOutcome(family, level, success)] * count
 
 
@@ -55,7 +55,7 @@ def test_levels_stay_in_bounds_and_move_by_at_most_eta(successes: list[float], f
     curriculum = AdaptiveLevels(FAMILIES, settings)
     for success in successes:
         before = curriculum.progress()["Math/a"]
-        curriculum.observe(tried("Math/a", success))
+        curriculum.observe(try_levels("Math/a", success))
         after = curriculum.progress()["Math/a"]
         assert first <= after <= last
         assert abs(after - before) <= 0.7
@@ -65,27 +65,27 @@ def test_levels_stay_in_bounds_and_move_by_at_most_eta(successes: list[float], f
 
 def test_level_rises_on_success_falls_on_failure_and_rests_at_the_target() -> None:
     curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum(first_level=3, eta=0.5))
-    curriculum.observe(tried("Math/a", 1.0))
+    curriculum.observe(try_levels("Math/a", 1.0))
     risen = curriculum.progress()["Math/a"]
-    curriculum.observe(tried("Math/a", 0.5))
+    curriculum.observe(try_levels("Math/a", 0.5))
     assert curriculum.progress()["Math/a"] == risen > 3
-    curriculum.observe(tried("Math/a", 0.0))
+    curriculum.observe(try_levels("Math/a", 0.0))
     assert curriculum.progress()["Math/a"] < risen
 
 
 def test_success_on_replayed_lower_levels_does_not_raise_the_level() -> None:
     curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum())
     for _ in range(20):
-        curriculum.observe(tried("Math/a", 1.0))
+        curriculum.observe(try_levels("Math/a", 1.0))
     level = curriculum.progress()["Math/a"]
-    curriculum.observe(tried("Math/a", 0.0, level=1))
+    curriculum.observe(try_levels("Math/a", 0.0, level=1))
     assert curriculum.progress()["Math/a"] == level > 5
 
 
 def test_a_tenth_of_the_tasks_replays_lower_levels() -> None:
     curriculum = AdaptiveLevels((TaskFamily("Math", "a"),), AdaptiveCurriculum(eta=1.0))
     for _ in range(8):
-        curriculum.observe(tried("Math/a", 1.0))
+        curriculum.observe(try_levels("Math/a", 1.0))
     base = int(curriculum.progress()["Math/a"])
     replayed = sum(level < base for _, level in draws(curriculum))
     assert 0.07 < replayed / 4000 < 0.13
@@ -95,7 +95,7 @@ def test_what_can_be_learnt_is_drawn_most_and_nothing_is_forgotten() -> None:
     families = (TaskFamily("Math", "mastered"), TaskFamily("Math", "hopeless"), TaskFamily("Math", "ripe"))
     curriculum = AdaptiveLevels(families, AdaptiveCurriculum(floor=0.05))
     known = {"Math/mastered": 1.0, "Math/hopeless": 0.0, "Math/ripe": 0.5}
-    curriculum.observe([outcome for family, success in known.items() for outcome in tried(family, success)])
+    curriculum.observe([outcome for family, success in known.items() for outcome in try_levels(family, success)])
     count = Counter(family for family, _ in draws(curriculum))
     assert count["Math/ripe"] > 0.8 * 4000
     assert min(count["Math/mastered"], count["Math/hopeless"]) > 0.02 * 4000
@@ -103,17 +103,17 @@ def test_what_can_be_learnt_is_drawn_most_and_nothing_is_forgotten() -> None:
 
 def test_guessing_is_not_taken_for_skill() -> None:
     curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum())
-    curriculum.observe([*tried("Math/a", 0.5), *tried("Math/b", 0.5)])
+    curriculum.observe([*try_levels("Math/a", 0.5), *try_levels("Math/b", 0.5)])
     assert curriculum.learnability("Math/a") == pytest.approx(1.0)
     assert curriculum.learnability("Math/b") == pytest.approx(curriculum.settings.floor)
 
 
 def test_a_family_long_untried_becomes_interesting_again() -> None:
     curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum(memory=0.8))
-    curriculum.observe(tried("Math/a", 1.0))
+    curriculum.observe(try_levels("Math/a", 1.0))
     fresh = curriculum.learnability("Math/a")
     for _ in range(20):
-        curriculum.observe(tried("Logic/c", 0.5))
+        curriculum.observe(try_levels("Logic/c", 0.5))
     assert curriculum.learnability("Math/a") > 0.9 > fresh
 
 
@@ -138,7 +138,7 @@ def test_curriculum_resumes_as_if_it_never_stopped(successes: list[float], stop:
             resumed.load_state_dict(json.loads(json.dumps(whole.state_dict())))
         level = math.ceil(whole.progress()["Math/a"])
         for curriculum in (whole, resumed) if i >= stop else (whole,):
-            curriculum.observe(tried("Math/a", success, level=level))
+            curriculum.observe(try_levels("Math/a", success, level=level))
     if stop < len(successes):
         assert resumed.state_dict() == whole.state_dict()
         assert resumed.draw(random.Random(1)) == whole.draw(random.Random(1))
@@ -147,26 +147,26 @@ def test_curriculum_resumes_as_if_it_never_stopped(successes: list[float], stop:
 def test_progress_is_one_level_at_a_time_by_the_latest_attempts_at_it_and_never_back() -> None:
     threshold = {"success": 0.75, "attempts": 8}
     curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(first_level=2, last_level=3, threshold=threshold))
-    curriculum.observe(tried("Math/a", 1.0, level=1, count=20))
-    curriculum.observe(tried("Math/a", 1.0, level=2, count=7))
+    curriculum.observe(try_levels("Math/a", 1.0, level=1, count=20))
+    curriculum.observe(try_levels("Math/a", 1.0, level=2, count=7))
     assert set(curriculum.progress().values()) == {2.0}
-    curriculum.observe(tried("Math/a", 0.0, level=2, count=1))
+    curriculum.observe(try_levels("Math/a", 0.0, level=2, count=1))
     assert curriculum.progress() == {"Math/a": 3.0, "Math/b": 2.0, "Logic/c": 2.0}
-    curriculum.observe(tried("Math/a", 0.0, level=3, count=20))
-    curriculum.observe(tried("Math/a", 1.0, level=3, count=20))
+    curriculum.observe(try_levels("Math/a", 0.0, level=3, count=20))
+    curriculum.observe(try_levels("Math/a", 1.0, level=3, count=20))
     assert curriculum.progress()["Math/a"] == 3.0
 
 
 def test_a_progressive_curriculum_replays_what_is_below() -> None:
     curriculum = ProgressiveLevels(FAMILIES[:1], ProgressiveCurriculum(threshold={"success": 0.5, "attempts": 1}))
     for level in range(1, 4):
-        curriculum.observe(tried("Math/a", 1.0, level=level, count=1))
+        curriculum.observe(try_levels("Math/a", 1.0, level=level, count=1))
     count = Counter(level for _, level in draws(curriculum))
     assert set(count) == {1, 2, 3, 4}
     assert 0.07 < 1 - count[4] / 4000 < 0.13
 
 
-def staged() -> StagedLevels:
+def open_staged() -> StagedLevels:
     return StagedLevels(FAMILIES, StagedCurriculum(stages=(
         {"name": "first", "families": ("a",), "threshold": {"success": 0.75, "attempts": 8}},
         {"name": "second", "families": ("Logic/*",), "curriculum": {"kind": "fixed", "level": 4}},
@@ -174,14 +174,14 @@ def staged() -> StagedLevels:
 
 
 def test_a_threshold_is_passed_on_enough_success_and_not_before() -> None:
-    curriculum = staged()
-    curriculum.observe(tried("Math/a", 1.0, count=7))
+    curriculum = open_staged()
+    curriculum.observe(try_levels("Math/a", 1.0, count=7))
     assert curriculum.stage == "first"
-    curriculum.observe(tried("Math/a", 0.0, count=4))
+    curriculum.observe(try_levels("Math/a", 0.0, count=4))
     assert curriculum.stage == "first"
-    curriculum.observe(tried("Logic/c", 1.0, count=64))
+    curriculum.observe(try_levels("Logic/c", 1.0, count=64))
     assert curriculum.stage == "first"
-    curriculum.observe(tried("Math/a", 1.0, count=8))
+    curriculum.observe(try_levels("Math/a", 1.0, count=8))
     assert curriculum.stage == "second"
     drawn = curriculum.draw(random.Random(0))
     assert (drawn.family.key, drawn.level) == ("Logic/c", 4)
@@ -217,7 +217,7 @@ def test_unknown_families_and_foreign_states_are_refused() -> None:
             AdaptiveLevels(FAMILIES, AdaptiveCurriculum()).state_dict()
         )
     with pytest.raises(ConfigError, match="does not fit"):
-        staged().load_state_dict({"stage": "third", "latest": [], "inner": [{}, {}]})
+        open_staged().load_state_dict({"stage": "third", "latest": [], "inner": [{}, {}]})
 
 
 STAKES = st.dictionaries(

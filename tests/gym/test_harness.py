@@ -74,13 +74,13 @@ def script(folder: Path, text: str) -> dict[str, Any]:
     return {"python": str(file)}
 
 
-async def played(environment: Harness, *, seconds: float = 20.0) -> Trajectory:
+async def play(environment: Harness, *, seconds: float = 20.0) -> Trajectory:
     sessions = AgentGateway().serving(OraclePolicy)(environment, random.Random(0))
     attempt = Attempt(id="a", task=environment.task("words", 1, 0), group="a")
     return await environment.player(sessions, attempt, limits=EpisodeLimits(10.0, seconds))  # type: ignore[arg-type]
 
 
-def written(file: Path) -> None:
+def write_agent(file: Path) -> None:
     """Wait until something is in the file."""
     until = time.monotonic() + 60
     while not file.exists() or not file.read_text():
@@ -100,7 +100,7 @@ def gone(file: Path) -> bool:
 
 
 async def test_an_agent_is_played_as_it_is_and_what_was_said_is_its_trajectory(tmp_path: Path) -> None:
-    trajectory = await played(harness(script(tmp_path, "print('thinking')\nprint(ask(task['word']))")))
+    trajectory = await play(harness(script(tmp_path, "print('thinking')\nprint(ask(task['word']))")))
     assert (trajectory.end, trajectory.reward.success) == (End.TERMINATED, 1.0)
     assert [(turn.observation, turn.action) for turn in trajectory.turns] == [((Message("user", "sun"),), "SUN")]
     assert trajectory.turns[-1].reward.total == 1.0
@@ -108,12 +108,12 @@ async def test_an_agent_is_played_as_it_is_and_what_was_said_is_its_trajectory(t
 
 
 async def test_a_wrong_answer_is_a_reward_of_0_and_no_failure(tmp_path: Path) -> None:
-    trajectory = await played(harness(script(tmp_path, "ask(task['word'])\nprint('moon')")))
+    trajectory = await play(harness(script(tmp_path, "ask(task['word'])\nprint('moon')")))
     assert (trajectory.end, trajectory.reward.total, trajectory.failure) == (End.TERMINATED, 0.0, None)
 
 
 async def test_a_crash_is_a_failure_of_the_agent_with_its_last_words(tmp_path: Path) -> None:
-    trajectory = await played(harness(script(tmp_path, "ask('x')\nraise ValueError('out of ideas')")))
+    trajectory = await play(harness(script(tmp_path, "ask('x')\nraise ValueError('out of ideas')")))
     assert trajectory.failure is not None
     assert (trajectory.end, trajectory.failure.boundary, trajectory.failure.kind) == (End.FAILED, "agent", "Exit")
     assert "ValueError: out of ideas" in trajectory.failure.message
@@ -121,14 +121,14 @@ async def test_a_crash_is_a_failure_of_the_agent_with_its_last_words(tmp_path: P
 
 
 async def test_a_signal_is_a_failure(tmp_path: Path) -> None:
-    trajectory = await played(harness(script(tmp_path, "ask('x')\nos.kill(os.getpid(), 11)")))
+    trajectory = await play(harness(script(tmp_path, "ask('x')\nos.kill(os.getpid(), 11)")))
     assert trajectory.failure is not None
     assert trajectory.failure.kind == "Signal"
     assert "signal 11" in trajectory.failure.message
 
 
 async def test_an_agent_that_asks_nothing_is_a_failure_that_names_the_variables(tmp_path: Path) -> None:
-    trajectory = await played(harness(script(tmp_path, "print('SUN')")))
+    trajectory = await play(harness(script(tmp_path, "print('SUN')")))
     assert trajectory.failure is not None
     assert trajectory.failure.kind == "Silent"
     assert "OPENAI_BASE_URL" in trajectory.failure.message
@@ -146,7 +146,7 @@ print('SUN', flush=True)
 time.sleep(300)
 """
     start = time.monotonic()
-    trajectory = await played(harness(script(tmp_path, text), budget={"seconds": 2.0}))
+    trajectory = await play(harness(script(tmp_path, text), budget={"seconds": 2.0}))
     assert time.monotonic() - start < 15
     assert (trajectory.end, trajectory.failure, trajectory.reward.total) == (End.TRUNCATED, None, 0.0)
     assert gone(pids)
@@ -159,7 +159,7 @@ child = subprocess.Popen(['sleep', '300'], start_new_session=True)
 open({str(pids)!r}, 'w').write(str(child.pid))
 print(ask(task['word']))
 """
-    assert (await played(harness(script(tmp_path, text)))).reward.success == 1.0
+    assert (await play(harness(script(tmp_path, text)))).reward.success == 1.0
     assert gone(pids)
 
 
@@ -172,7 +172,7 @@ for _ in range(40):
     print(subprocess.Popen(['sleep', '300'], start_new_session=True).pid, file=file, flush=True)
 time.sleep(300)
 """
-    trajectory = await played(harness(script(tmp_path, text), processes=12))
+    trajectory = await play(harness(script(tmp_path, text), processes=12))
     assert trajectory.failure is not None
     assert trajectory.failure.kind == "Crowd"
     assert gone(pids)
@@ -186,7 +186,7 @@ open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')
 os.kill(os.getppid(), 9)
 time.sleep(300)
 """
-    trajectory = await played(harness(script(tmp_path, text)))
+    trajectory = await play(harness(script(tmp_path, text)))
     assert trajectory.failure is not None
     assert (trajectory.failure.boundary, trajectory.failure.kind) == ("agent", "Lost")
     assert gone(pids)
@@ -194,7 +194,7 @@ time.sleep(300)
 
 async def test_a_flood_of_output_is_bounded_and_a_failure(tmp_path: Path) -> None:
     text = "ask('x')\nwhile True: print('x' * 1000)"
-    trajectory = await played(harness(script(tmp_path, text), output_bytes=10_000))
+    trajectory = await play(harness(script(tmp_path, text), output_bytes=10_000))
     assert trajectory.failure is not None
     assert trajectory.failure.kind == "Overflow"
     assert len(trajectory.extra["agent"]["output"]) <= 2000
@@ -202,7 +202,7 @@ async def test_a_flood_of_output_is_bounded_and_a_failure(tmp_path: Path) -> Non
 
 async def test_of_errors_only_the_end_is_kept(tmp_path: Path) -> None:
     text = "ask('x')\nsys.stderr.write('noise ' * 1_000_000)\nsys.stderr.write('the end')\nsys.exit(4)"
-    trajectory = await played(harness(script(tmp_path, text)))
+    trajectory = await play(harness(script(tmp_path, text)))
     assert trajectory.failure is not None
     assert trajectory.failure.message.endswith("the end")
     assert len(trajectory.failure.message) < 2000
@@ -218,7 +218,7 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code, error.headers['x-should-retry'])
 """
-    trajectory = await played(harness(script(tmp_path, text), budget={**budget, "seconds": 20.0}))
+    trajectory = await play(harness(script(tmp_path, text), budget={**budget, "seconds": 20.0}))
     assert (trajectory.end, trajectory.reward.total) == (End.TRUNCATED, 0.0)
     assert trajectory.extra["agent"]["output"] == "429 false\n"
     assert sum(map(len, trajectory.sequences)) >= calls
@@ -233,17 +233,17 @@ before = [{'role': 'user', 'content': 'one'}, {'role': 'assistant', 'content': f
 ask('two', before)
 print('SUN')
 """
-    trajectory = await played(harness(script(tmp_path, text)))
+    trajectory = await play(harness(script(tmp_path, text)))
     told = [[turn.observation[-1].content for turn in turns] for turns in trajectory.sequences]
     assert told == [["one", "two"], ["another"]]
 
 
 async def test_a_function_and_a_command_are_agents_too() -> None:
-    function = await played(harness({"python": f"{__name__}:function_agent", "path": [str(Path.cwd())]}))
+    function = await play(harness({"python": f"{__name__}:function_agent", "path": [str(Path.cwd())]}))
     assert function.reward.success == 1.0, function.failure
     body = '{"model": "x", "messages": [{"role": "user", "content": "sun"}]}'
     ask = f"curl -sf $OPENAI_BASE_URL/chat/completions -H \"Authorization: Bearer $OPENAI_API_KEY\" -d '{body}'"
-    command = await played(harness({"command": ["sh", "-c", f"{ask} | grep -o SUN"]}))
+    command = await play(harness({"command": ["sh", "-c", f"{ask} | grep -o SUN"]}))
     assert command.reward.success == 1.0, command.failure
 
 
@@ -259,18 +259,18 @@ open('result.txt', 'w').write(ask(open('data/in.txt').read()))
     row = {**ROW, "files": {"data/in.txt": "sun"}}
     agent = {**script(tmp_path, text), "env": {"EXTRA": "1"}}
     environment = harness(agent, {"items": [row], "scorer": f"{__name__}:says_file"})
-    assert (await played(environment)).reward.success == 1.0
+    assert (await play(environment)).reward.success == 1.0
 
 
 async def test_scorers_give_success_or_a_reward_and_their_own_errors_are_failures(tmp_path: Path) -> None:
     agent = script(tmp_path, "ask('x')\nsys.exit(3)")
-    by_status = await played(harness(agent, {"scorer": "exit"}))
+    by_status = await play(harness(agent, {"scorer": "exit"}))
     assert (by_status.end, by_status.reward.success) == (End.TERMINATED, 0.0)
     agent = script(tmp_path, "ask('x')")
-    assert (await played(harness(agent, {"scorer": "exit"}))).reward.success == 1.0
-    assert (await played(harness(agent, {"scorer": f"{__name__}:half"}))).reward.success == 0.5
+    assert (await play(harness(agent, {"scorer": "exit"}))).reward.success == 1.0
+    assert (await play(harness(agent, {"scorer": f"{__name__}:half"}))).reward.success == 0.5
     for name, said in (("raises", "RuntimeError: no opinion"), ("three", "3.0")):
-        failure = (await played(harness(agent, {"scorer": f"{__name__}:{name}"}))).failure
+        failure = (await play(harness(agent, {"scorer": f"{__name__}:{name}"}))).failure
         assert failure is not None
         assert failure.boundary == "scorer"
         assert said in failure.message
@@ -279,8 +279,8 @@ async def test_scorers_give_success_or_a_reward_and_their_own_errors_are_failure
 async def test_a_cancelled_attempt_kills_its_agent(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     text = f"open({str(pids)!r}, 'w').write(str(os.getpid()))\nask('x')\ntime.sleep(300)"
-    playing = asyncio.create_task(played(harness(script(tmp_path, text))))
-    await asyncio.to_thread(written, pids)
+    playing = asyncio.create_task(play(harness(script(tmp_path, text))))
+    await asyncio.to_thread(write_agent, pids)
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await playing
@@ -293,12 +293,12 @@ def test_agents_end_with_the_process_that_plays_them(tmp_path: Path) -> None:
     agent = script(tmp_path, text)
     program = f"""
 import asyncio
-from tests.gym.test_harness import harness, played
-asyncio.run(played(harness({agent!r})))
+from tests.gym.test_harness import harness, play
+asyncio.run(play(harness({agent!r})))
 """
     host = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     try:
-        written(pids)
+        write_agent(pids)
     finally:
         os.killpg(host.pid, signal.SIGKILL)
         host.wait()

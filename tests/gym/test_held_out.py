@@ -70,7 +70,7 @@ def test_no_episode_is_lost_when_they_are_divided(episodes):
 PERSISTENT = "MemoryBuffer/persistent.topic"
 
 
-async def evaluated(*families, kind="oracle", episodes=24, **rollout):
+async def evaluate(*families, kind="oracle", episodes=24, **rollout):
     """Waves, and attempts, of an evaluation of MemoryBuffer."""
     config = EnvironmentConfig(id="MemoryBuffer", families=families or ("topic", "persistent.*"))
     mixture = gather([config], None, lambda id: (find(id).id, ""))
@@ -91,7 +91,7 @@ def told(attempts, family):
 
 
 async def test_an_evaluation_goes_on_with_what_the_attempt_before_has_left():
-    _, attempts = await evaluated()
+    _, attempts = await evaluate()
     row = told(attempts, PERSISTENT)
     assert len(row) == 8
     assert "memory" not in row[0].task.parameters
@@ -102,18 +102,18 @@ async def test_an_evaluation_goes_on_with_what_the_attempt_before_has_left():
 
 
 async def test_an_evaluation_is_the_same_however_many_attempts_are_made_at_once():
-    (_, one), (_, many) = await evaluated(concurrency=1), await evaluated(concurrency=64)
+    (_, one), (_, many) = await evaluate(concurrency=1), await evaluate(concurrency=64)
     assert [(t.id, t.task, t.turns, t.extra) for t in one] == [(t.id, t.task, t.turns, t.extra) for t in many]
 
 
 async def test_only_families_that_remember_wait_for_each_other():
-    waves, _ = await evaluated()
+    waves, _ = await evaluate()
     assert [len(wave) for wave in waves] == [3, 9, *[2] * 6]
 
 
 async def test_nothing_is_remembered_from_another_evaluation_and_of_failures_nothing():
     for kind in ("random", "oracle"):
-        _, attempts = await evaluated("persistent.topic", kind=kind, episodes=4)
+        _, attempts = await evaluate("persistent.topic", kind=kind, episodes=4)
         assert "memory" not in attempts[0].task.parameters
         if kind == "random":
             assert all(t.end is not End.FAILED and t.reward.success == 0 for t in attempts)
@@ -162,7 +162,7 @@ def mixture(*environments: EnvironmentConfig) -> TaskMixture:
     return gather(environments, None, lambda id: (find(id).id, ""))
 
 
-def asked(mixture: TaskMixture, draws: list[TaskDraw]) -> Counter[str]:
+def count_asked(mixture: TaskMixture, draws: list[TaskDraw]) -> Counter[str]:
     """Prompts, by how often they are asked."""
     import asyncio
 
@@ -179,12 +179,12 @@ def asked(mixture: TaskMixture, draws: list[TaskDraw]) -> Counter[str]:
 def test_every_row_is_judged_once_and_only_once() -> None:
     whole = mixture(prompts(held_out=1))
     draws = draw_held_out(whole, EvaluationConfig())
-    assert asked(whole, draws) == dict.fromkeys((row["prompt"] for row in ROWS), 1)
+    assert count_asked(whole, draws) == dict.fromkeys((row["prompt"] for row in ROWS), 1)
     assert {draw.level for draw in draws} == {0}, "a file without a column of levels has none"
     assert all(draw.seed in HELD_OUT_SEEDS for draw in draws)
-    assert asked(whole, draw_held_out(whole, EvaluationConfig(episodes=500))) == asked(whole, draws)
+    assert count_asked(whole, draw_held_out(whole, EvaluationConfig(episodes=500))) == count_asked(whole, draws)
     part = draw_held_out(whole, EvaluationConfig(episodes=50))
-    assert set(asked(whole, part).values()) == {1}
+    assert set(count_asked(whole, part).values()) == {1}
     assert part != draw_held_out(whole, EvaluationConfig(episodes=50, seed=1)), "a part is drawn by the seed"
     assert list_left_out(whole, [whole.member(draw).task(draw) for draw in part]) == [
         "70 of 120 rows of Prompts/prompts"
@@ -194,9 +194,9 @@ def test_every_row_is_judged_once_and_only_once() -> None:
 
 def test_what_is_held_out_is_judged_whole_and_what_is_not_is_trained_on_whole() -> None:
     both = mixture(prompts(held_out=0.3))
-    judged = asked(both, draw_held_out(both, EvaluationConfig()))
+    judged = count_asked(both, draw_held_out(both, EvaluationConfig()))
     rng, draws = random.Random(0), open_task_source(both, FixedCurriculum(), seed=0)
-    trained = asked(both, [draws.draw(rng) for _ in range(len(ROWS) - len(judged))])
+    trained = count_asked(both, [draws.draw(rng) for _ in range(len(ROWS) - len(judged))])
     assert set(judged.values()) == set(trained.values()) == {1}
     assert judged | trained == dict.fromkeys((row["prompt"] for row in ROWS), 1)
 
@@ -234,7 +234,7 @@ def test_training_goes_through_all_rows_before_any_comes_again(settings: Any) ->
     rows = [draw for draw in drawn if draw.family.environment == "Prompts"]
     assert len(rows) > 120, "a quarter of the weight"
     first, second = rows[:120], rows[120:240]
-    assert set(asked(both, first).values()) == {1}
+    assert set(count_asked(both, first).values()) == {1}
     assert len({draw.seed for draw in second}) == len(second)
     assert [draw.seed for draw in second] != [draw.seed for draw in first][: len(second)], "shuffled anew"
     assert {draw.level for draw in rows} == {0}, "no curriculum invents levels for a file without"
@@ -244,12 +244,12 @@ def test_training_goes_through_all_rows_before_any_comes_again(settings: Any) ->
 def test_epochs_are_resumed_and_recorded_draws_are_skipped() -> None:
     both = mixture(prompts(held_out=0.5), MATH)
 
-    def opened() -> Any:
+    def open_source() -> Any:
         return open_task_source(both, AdaptiveCurriculum(), seed=2)
 
-    rng, whole = random.Random(3), opened()
+    rng, whole = random.Random(3), open_source()
     told = [whole.draw(rng) for _ in range(200)]
-    rng, first, second, third = random.Random(3), opened(), opened(), opened()
+    rng, first, second, third = random.Random(3), open_source(), open_source(), open_source()
     parts = [first.draw(rng) for _ in range(70)]
     second.load_state_dict(first.state_dict())
     at_seventy = rng.getstate()

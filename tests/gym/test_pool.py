@@ -31,7 +31,7 @@ class Answer:
         return Action(self.text)
 
 
-def planned(count, *, environment="Guess", group_size=4, policy=None, **settings):
+def make_plans(count, *, environment="Guess", group_size=4, policy=None, **settings):
     for index in range(count):
         group = f"g{index // group_size}"
         task = Task(environment, "1.2.0", "above", 1, index // group_size)
@@ -56,14 +56,14 @@ async def test_an_environment_is_played_by_hand_in_four_values():
 
 
 async def test_every_plan_is_played_once_with_its_labels():
-    made = [trajectory async for trajectory in gym(concurrency=3).run(planned(20))]
-    assert sorted(t.id for t in made) == sorted(plan.attempt.id for plan in planned(20))
+    made = [trajectory async for trajectory in gym(concurrency=3).run(make_plans(20))]
+    assert sorted(t.id for t in made) == sorted(plan.attempt.id for plan in make_plans(20))
     assert {(t.end, t.group_size, t.first_version) for t in made} == {(End.TERMINATED, 4, 5)}
     assert all(t.reward.success == 1 for t in made)
 
 
 async def test_collect_returns_whole_groups_in_the_order_planned():
-    groups = await gym(concurrency=5).collect(planned(12))
+    groups = await gym(concurrency=5).collect(make_plans(12))
     assert [(group.id, len(group.trajectories)) for group in groups] == [("g0", 4), ("g1", 4), ("g2", 4)]
     assert [t.id for t in groups[1].trajectories] == ["g1-4", "g1-5", "g1-6", "g1-7"]
 
@@ -72,7 +72,7 @@ async def test_plans_are_drawn_only_when_there_is_room():
     drawn = []
 
     def plans():
-        for plan in planned(100):
+        for plan in make_plans(100):
             drawn.append(plan)
             yield plan
 
@@ -84,21 +84,21 @@ async def test_plans_are_drawn_only_when_there_is_room():
 
 
 async def test_environment_failures_are_data_and_siblings_live_on():
-    plans = [*planned(3, environment="Raises"), *planned(3)]
+    plans = [*make_plans(3, environment="Raises"), *make_plans(3)]
     made = [trajectory async for trajectory in gym().run(plans)]
     assert sorted(t.end for t in made) == [End.FAILED] * 3 + [End.TERMINATED] * 3
 
 
 async def test_a_mistake_in_the_configuration_is_raised_at_once():
     with pytest.raises(ConfigError, match="hintz"):
-        [t async for t in gym().run(planned(8, hintz=1))]
+        [t async for t in gym().run(make_plans(8, hintz=1))]
     with pytest.raises(ConfigError, match="no_such_module"):
-        [t async for t in gym().run(planned(8, policy=CustomPolicy(entry_point="no_such_module:f")))]
+        [t async for t in gym().run(make_plans(8, policy=CustomPolicy(entry_point="no_such_module:f")))]
 
 
 async def test_an_error_among_the_plans_reaches_the_reader():
     def plans():
-        yield from planned(2)
+        yield from make_plans(2)
         raise LookupError("the curriculum broke")
 
     with pytest.raises(LookupError, match="curriculum"):
@@ -108,7 +108,7 @@ async def test_an_error_among_the_plans_reaches_the_reader():
 async def test_a_custom_policy_is_made_once_and_acts():
     Answer.opened = 0
     policy = CustomPolicy(entry_point="test_pool:Answer", settings={"text": "77"})
-    made = [t async for t in gym(concurrency=2).run(planned(6, policy=policy))]
+    made = [t async for t in gym(concurrency=2).run(make_plans(6, policy=policy))]
     assert {turn.action for t in made for turn in t.turns} == {"77"}
     import test_pool
 
@@ -124,7 +124,7 @@ async def test_policies_are_opened_by_whatever_was_given_and_one_with_weights_on
 
     choices = [LanguagePolicy(path="weights"), CustomPolicy(entry_point="no_such_module:f"), ScriptedPolicy()]
     pool = LoomRLGym(RolloutConfig(concurrency=2), make=open_sample, open_policy=open_any)
-    plans = [plan for choice in choices for plan in planned(3, policy=choice)]
+    plans = [plan for choice in choices for plan in make_plans(3, policy=choice)]
     made = [t async for t in pool.run(plans)]
     assert {turn.action for t in made for turn in t.turns} == {"77"}
     assert opened == ["language", "custom", "oracle", "oracle", "oracle"]
@@ -141,12 +141,12 @@ async def test_policies_are_opened_by_whatever_was_given_and_one_with_weights_on
 async def test_a_custom_policy_that_cannot_be_made_says_why(entry_point, settings, says):
     policy = CustomPolicy(entry_point=entry_point, settings=settings)
     with pytest.raises(ConfigError, match=says):
-        [t async for t in gym().run(planned(1, policy=policy))]
+        [t async for t in gym().run(make_plans(1, policy=policy))]
 
 
 async def test_the_same_plan_gives_the_same_trajectory():
     policy = ScriptedPolicy(kind="random")
-    first, second = [await gym().collect(planned(4, policy=policy)) for _ in range(2)]
+    first, second = [await gym().collect(make_plans(4, policy=policy)) for _ in range(2)]
     assert [t.turns for t in first[0].trajectories] == [t.turns for t in second[0].trajectories]
     assert first[0].trajectories[0].turns != first[0].trajectories[1].turns
 
@@ -164,7 +164,7 @@ async def test_an_environment_is_closed_when_its_policy_cannot_be_made(monkeypat
 
     monkeypatch.setitem(SCRIPTED, "random", unmakeable)
     pool = LoomRLGym(make=lambda name, settings: Closing(settings))
-    (made,) = [t async for t in pool.run(planned(1, policy=ScriptedPolicy(kind="random")))]
+    (made,) = [t async for t in pool.run(make_plans(1, policy=ScriptedPolicy(kind="random")))]
     assert (made.failure.boundary, made.failure.kind, len(closed)) == ("policy", "ZeroDivisionError", 1)
 
 
@@ -189,7 +189,7 @@ async def test_two_thousand_episodes_are_open_at_once_in_little_memory():
     before = _rss_mib()
     began = time.perf_counter()
     pool = LoomRLGym(RolloutConfig(concurrency=count), make=Meeting(count))
-    made = [t.reward.success async for t in pool.run(planned(count))]
+    made = [t.reward.success async for t in pool.run(make_plans(count))]
     assert made == [1.0] * count
     assert time.perf_counter() - began < 30
     assert _rss_mib() - before < 100
@@ -273,7 +273,7 @@ def plans(count):
         yield Plan(attempt=Attempt(id=f"{seed:02}", task=task, group=f"{seed}"), policy=policy)
 
 
-async def played(environment, *, concurrency, count=20, in_rounds=True):
+async def play_rounds(environment, *, concurrency, count=20, in_rounds=True):
     engine = Engine()
     gym = LoomRLGym(
         RolloutConfig(concurrency=concurrency),
@@ -287,16 +287,16 @@ async def played(environment, *, concurrency, count=20, in_rounds=True):
 
 @pytest.mark.parametrize("concurrency", [3, 7, 64])
 async def test_batches_are_the_same_however_long_each_call_takes(concurrency):
-    first, *others = [await played(Pausing, concurrency=concurrency) for _ in range(4)]
+    first, *others = [await play_rounds(Pausing, concurrency=concurrency) for _ in range(4)]
     assert all(other == first for other in others)
     assert sum(map(len, first[0])) == 3 * 16
-    apart = [await played(Pausing, concurrency=concurrency, in_rounds=False) for _ in range(4)]
+    apart = [await play_rounds(Pausing, concurrency=concurrency, in_rounds=False) for _ in range(4)]
     assert any(batches != apart[0][0] for batches, _ in apart), "they would be the same anyway"
 
 
 async def test_nobody_waits_for_an_attempt_that_waits_for_the_others_to_end():
     OneAtATime.places = asyncio.Semaphore(2)
-    batches, ends = await asyncio.wait_for(played(OneAtATime, concurrency=8), 60)
+    batches, ends = await asyncio.wait_for(play_rounds(OneAtATime, concurrency=8), 60)
     assert len(ends) == 20
     assert sum(map(len, batches)) == 3 * 16
 
@@ -308,7 +308,7 @@ async def test_environments_that_wait_for_nothing_go_on_alone():
         async def pause(self):
             return
 
-    together, apart = [await played(Even, concurrency=7, in_rounds=in_rounds) for in_rounds in (True, False)]
+    together, apart = [await play_rounds(Even, concurrency=7, in_rounds=in_rounds) for in_rounds in (True, False)]
     assert together == apart
 
 

@@ -29,7 +29,7 @@ def gym(**rollout):
     return LoomRLGym(RolloutConfig(**{"runners": 1, "concurrency": 16, **rollout}), make=open_sample)
 
 
-async def played(pool, plans):
+async def play_plans(pool, plans):
     async with pool:
         return {trajectory.id: trajectory async for trajectory in pool.run(plans)}
 
@@ -40,7 +40,7 @@ def rests(seconds):
 
 async def test_episodes_are_spread_over_the_actors_and_labelled_as_planned():
     names = [f"t{index}" for index in range(60)]
-    made = await played(gym(runners=2, concurrency=8), [plan(name, policy=rests(0.02)) for name in names])
+    made = await play_plans(gym(runners=2, concurrency=8), [plan(name, policy=rests(0.02)) for name in names])
     assert sorted(made) == sorted(names)
     pids = {t.turns[0].action for t in made.values()}
     assert len(pids) == 2
@@ -80,7 +80,7 @@ async def test_a_hang_that_holds_the_gil_is_blamed_on_its_episode_alone():
     plans = [plan(f"t{index}", policy=rests(0.3)) for index in range(8)]
     hanging = CustomPolicy(entry_point="sample_policies:Brackets")
     plans.insert(4, plan("culprit", environment="BacktracksForEver", policy=hanging))
-    made = await played(gym(turn_timeout_s=1.0), plans)
+    made = await play_plans(gym(turn_timeout_s=1.0), plans)
     culprit = made.pop("culprit")
     assert (culprit.end, culprit.failure.boundary, culprit.failure.kind) == (End.FAILED, "environment", "Hang")
     assert "in mistake" in culprit.failure.message
@@ -91,7 +91,7 @@ async def test_a_hang_that_holds_the_gil_is_blamed_on_its_episode_alone():
 async def test_an_episode_that_keeps_killing_its_actor_fails_and_its_siblings_do_not():
     deadly = CustomPolicy(entry_point="sample_policies:Kills")
     plans = [plan("deadly", policy=deadly), *(plan(f"t{index}", policy=rests(0.1)) for index in range(6))]
-    made = await played(gym(), plans)
+    made = await play_plans(gym(), plans)
     deadly = made.pop("deadly")
     assert (deadly.end, deadly.failure.kind) == (End.FAILED, "ActorDied")
     assert "4 actors died" in deadly.failure.message
@@ -100,19 +100,19 @@ async def test_an_episode_that_keeps_killing_its_actor_fails_and_its_siblings_do
 
 async def test_actors_know_what_was_registered_in_this_process():
     register_environment(name="Guess", entry_point="sample_envs:GuessEnvironment", version="1.2.0")
-    made = await played(LoomRLGym(RolloutConfig(runners=1)), [plan("t")])
+    made = await play_plans(LoomRLGym(RolloutConfig(runners=1)), [plan("t")])
     assert made["t"].reward.success == 1
 
 
 async def test_actors_open_policies_with_what_they_were_given():
     pool = LoomRLGym(RolloutConfig(runners=1), make=open_sample, open_policy=sample_policies.open_pid)
-    made = await played(pool, [plan("t")])
+    made = await play_plans(pool, [plan("t")])
     assert made["t"].turns[0].action not in ("", str(os.getpid()))
 
 
 async def test_a_mistake_in_the_configuration_is_raised_from_the_actor_too():
     with pytest.raises(ConfigError, match="no_such_module"):
-        await played(gym(), [plan("t", policy=CustomPolicy(entry_point="no_such_module:f"))])
+        await play_plans(gym(), [plan("t", policy=CustomPolicy(entry_point="no_such_module:f"))])
 
 
 async def test_actors_leave_no_files_behind():
@@ -131,5 +131,5 @@ async def test_actors_leave_no_files_behind():
 async def test_more_actors_than_there_are_cores_for_are_refused_before_any_starts():
     begun = time.monotonic()
     with pytest.raises(ConfigError, match=r"rollout.runners=1000: Ray has CPUs for 8, 2 to each. Ask for fewer"):
-        await played(gym(runners=1000), [plan("t")])
+        await play_plans(gym(runners=1000), [plan("t")])
     assert time.monotonic() - begun < 5

@@ -24,7 +24,7 @@ def prompts(**settings: Any) -> Prompts:
     return Prompts({"rows": ROWS, "reward": f"{HERE}:is_right", **settings})
 
 
-def asked(environment: Prompts, seeds: range, family: str = "prompts", level: int = 1) -> set[str]:
+def ask(environment: Prompts, seeds: range, family: str = "prompts", level: int = 1) -> set[str]:
     import asyncio
 
     async def all_of() -> set[str]:
@@ -48,22 +48,22 @@ async def test_the_first_answer_is_rewarded_and_ends_the_task() -> None:
 
 def test_what_is_held_out_is_never_trained_on_and_stays_so() -> None:
     environment = prompts(held_out=0.3)
-    trained = asked(environment, range(500))
-    judged = asked(environment, range(HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.start + 500))
+    trained = ask(environment, range(500))
+    judged = ask(environment, range(HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.start + 500))
     assert not trained & judged
     assert trained | judged == {row["prompt"] for row in ROWS}
     more = (*ROWS, *({"prompt": f"What is {n}?", "answer": "1"} for n in range(50)))
-    assert judged <= asked(prompts(rows=more, held_out=0.3), range(HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.start + 2000))
+    assert judged <= ask(prompts(rows=more, held_out=0.3), range(HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.start + 2000))
 
 
 def test_a_column_names_families_and_another_levels() -> None:
     rows = [{**row, "difficulty": 1 + number // 30} for number, row in enumerate(ROWS)]
     environment = prompts(rows=rows, family="kind", level="difficulty", held_out=0.3)
     assert environment.families == ("even", "odd")
-    said = asked(environment, range(300), "even", 2)
+    said = ask(environment, range(300), "even", 2)
     assert said <= {row["prompt"] for row in rows if row["kind"] == "even" and row["difficulty"] == 2}
     with pytest.raises(EpisodeError, match="'odd' has no rows of level 7"):
-        asked(environment, range(1), "odd", 7)
+        ask(environment, range(1), "odd", 7)
 
 
 async def test_messages_are_asked_as_they_are_and_answered_as_a_message() -> None:
@@ -125,7 +125,7 @@ def test_rows_come_from_files_of_four_kinds(tmp_path: Path, ending: str, write: 
     write(file)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     environment = prompts(rows=(), file=str(file), sha256=digest)
-    assert asked(environment, range(500)) == asked(prompts(), range(500))
+    assert ask(environment, range(500)) == ask(prompts(), range(500))
     with pytest.raises(ConfigError, match=f"has the SHA-256 {digest}"):
         prompts(rows=(), file=str(file), sha256="0" * 64)
 

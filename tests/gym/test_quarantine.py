@@ -32,12 +32,12 @@ def names(quarantine):
     return [case.name for case in quarantine.cases]
 
 
-def drawn(curriculum, count=300):
+def count_draws(curriculum, count=300):
     rng = random.Random(0)
     return Counter(curriculum.draw(rng).family.key for _ in range(count))
 
 
-def guarded(settings=None, families=FAMILIES):
+def open_guarded(settings=None, families=FAMILIES):
     tasks = TaskSource(open_curriculum(families, settings or FixedCurriculum()), quarantine=SETTINGS)
     return tasks.quarantine, tasks
 
@@ -47,23 +47,23 @@ STAGED = StagedCurriculum(stages=({"name": "first", "families": ("Math/*",)}, {"
 
 @pytest.mark.parametrize("settings", [FixedCurriculum(), AdaptiveCurriculum(), STAGED])
 def test_a_family_that_keeps_failing_is_not_drawn_any_more(settings):
-    quarantine, curriculum = guarded(settings)
-    assert drawn(curriculum)["Math/a"] > 50
+    quarantine, curriculum = open_guarded(settings)
+    assert count_draws(curriculum)["Math/a"] > 50
     quarantine.observe(attempts("Math/a", failed=4, fine=4) + attempts("Math/b", fine=8))
-    counts = drawn(curriculum)
+    counts = count_draws(curriculum)
     assert counts["Math/a"] == 0
     assert counts["Math/b"] > 50
 
 
 def test_the_other_families_of_an_environment_take_over_its_share():
-    quarantine, curriculum = guarded()
+    quarantine, curriculum = open_guarded()
     quarantine.observe(attempts("Math/a", failed=8) + attempts("Math/b", fine=8))
-    counts = drawn(curriculum, 2000)
+    counts = count_draws(curriculum, 2000)
     assert counts["Math/b"] / 2000 == pytest.approx(0.5, abs=0.05)
 
 
 def test_too_few_failures_change_nothing_however_few_the_attempts():
-    quarantine, _ = guarded()
+    quarantine, _ = open_guarded()
     quarantine.observe(attempts("Math/a", failed=3))
     assert names(quarantine) == []
     quarantine.observe(attempts("Math/a", failed=1))
@@ -71,7 +71,7 @@ def test_too_few_failures_change_nothing_however_few_the_attempts():
 
 
 def test_old_failures_leave_the_window():
-    quarantine, _ = guarded()
+    quarantine, _ = open_guarded()
     for _ in range(5):
         quarantine.observe(attempts("Math/a", failed=3, fine=0))
         quarantine.observe(attempts("Math/a", fine=8))
@@ -80,13 +80,13 @@ def test_old_failures_leave_the_window():
 
 @pytest.mark.parametrize("boundary", ["policy", "config", "learner"])
 def test_failures_of_the_policy_are_no_evidence(boundary):
-    quarantine, _ = guarded()
+    quarantine, _ = open_guarded()
     quarantine.observe(attempts("Math/a", failed=100, failure=Failure(boundary, "ContextOverflow", "too long")))
     assert names(quarantine) == []
 
 
 def test_a_case_says_who_why_and_how_long():
-    quarantine, _ = guarded()
+    quarantine, _ = open_guarded()
     scorer = Failure("scorer", "ScorerError", "no worker works")
     found = quarantine.observe(attempts("Math/a", failed=2, failure=scorer, fine=3) + attempts("Math/a", failed=3))
     assert found == quarantine.cases
@@ -97,57 +97,57 @@ def test_a_case_says_who_why_and_how_long():
 
 
 def test_it_is_reported_once():
-    quarantine, _ = guarded()
+    quarantine, _ = open_guarded()
     assert quarantine.observe(attempts("Math/a", failed=8) + attempts("Math/b", fine=1))
     assert quarantine.observe(attempts("Math/a", failed=8)) == []
 
 
 def test_it_is_tried_again_after_probation_and_later_after_each_relapse():
-    quarantine, curriculum = guarded()
+    quarantine, curriculum = open_guarded()
     away, bad = [], attempts("Math/a", failed=8)
     for _ in range(20):
         free = quarantine.allows("Math/a")
         quarantine.observe((bad if free else []) + attempts("Math/b", fine=1))
         away.append(not quarantine.allows("Math/a"))
     assert "".join("x" if gone else "." for gone in away) == "xxx.xxxxxx.xxxxxxxxx"
-    assert drawn(curriculum)["Math/a"] == 0
+    assert count_draws(curriculum)["Math/a"] == 0
 
 
 def test_one_that_was_repaired_stays():
-    quarantine, curriculum = guarded()
+    quarantine, curriculum = open_guarded()
     quarantine.observe(attempts("Math/a", failed=8) + attempts("Math/b", fine=8))
     for _ in range(10):
         quarantine.observe(attempts("Math/b", fine=8))
     for _ in range(5):
         quarantine.observe(attempts("Math/a", failed=1, fine=7))
     assert names(quarantine) == []
-    assert drawn(curriculum)["Math/a"] > 50
+    assert count_draws(curriculum)["Math/a"] > 50
 
 
 def test_a_whole_environment_is_left_alone_when_all_its_families_fail():
     families = (*(TaskFamily("Many", f"f{i}") for i in range(50)), TaskFamily("Logic", "c"))
-    quarantine, curriculum = guarded(families=families)
+    quarantine, curriculum = open_guarded(families=families)
     made = [t for i in range(6) for t in attempts(f"Many/f{i}", failed=1)]
     (case,) = quarantine.observe(made + attempts("Logic/c", fine=1))
     assert (case.name, case.attempts) == ("Many", 6)
-    assert drawn(curriculum) == {"Logic/c": 300}
+    assert count_draws(curriculum) == {"Logic/c": 300}
     assert quarantine.allows("ManyMore/f1")
 
 
 def test_a_family_that_works_keeps_its_environment_out_of_quarantine():
-    quarantine, _ = guarded()
+    quarantine, _ = open_guarded()
     quarantine.observe(attempts("Math/a", failed=8) + attempts("Math/b", fine=1))
     assert names(quarantine) == ["Math/a"]
 
 
 def test_the_tasks_of_a_template_are_a_family_of_their_own():
-    quarantine, _ = guarded()
+    quarantine, _ = open_guarded()
     quarantine.observe(attempts("Math/a", failed=8, template="percentages") + attempts("Math/a", fine=1))
     assert names(quarantine) == ["Math/percentages"]
 
 
 def test_when_nothing_is_left_an_error_lists_all_causes():
-    quarantine, curriculum = guarded()
+    quarantine, curriculum = open_guarded()
     raises = Failure("environment", "ZeroDivisionError", "the author's bug")
     quarantine.observe(attempts("Math/a", failed=8) + attempts("Math/b", failed=8))
     quarantine.observe(attempts("Logic/c", failed=8, failure=raises))
@@ -156,7 +156,7 @@ def test_when_nothing_is_left_an_error_lists_all_causes():
 
 
 def test_a_stage_of_which_nothing_is_left_is_such_an_error_too():
-    quarantine, curriculum = guarded(STAGED)
+    quarantine, curriculum = open_guarded(STAGED)
     quarantine.observe(attempts("Math/a", failed=8) + attempts("Math/b", failed=8))
     with pytest.raises(EpisodeError, match="no task family is left"):
         curriculum.draw(random.Random(0))
@@ -169,33 +169,33 @@ updates = st.lists(
 
 @given(updates, st.integers(0, 12), st.randoms(use_true_random=False))
 def test_resumed_equals_uninterrupted_and_order_does_not_matter(updates, stop, rng):
-    def observed(quarantine, update, shuffle):
+    def observe_update(quarantine, update, shuffle):
         made = [t for family, failed, fine in update for t in attempts(family.key, failed=failed, fine=fine)]
         made = list({t.id: t for t in made}.values())
         if shuffle:
             rng.shuffle(made)
         return quarantine.observe(made)
 
-    whole, parts = guarded()[0], guarded()[0]
+    whole, parts = open_guarded()[0], open_guarded()[0]
     for index, update in enumerate(updates):
         if index == stop:
             state = json.loads(json.dumps(parts.state_dict()))
-            parts = guarded()[0]
+            parts = open_guarded()[0]
             parts.load_state_dict(state)
-        assert observed(whole, update, False) == observed(parts, update, True)
+        assert observe_update(whole, update, False) == observe_update(parts, update, True)
     assert whole.state_dict() == parts.state_dict()
 
 
 def test_the_curriculum_below_goes_on_as_ever_and_both_are_saved():
-    quarantine, curriculum = guarded(AdaptiveCurriculum())
+    quarantine, curriculum = open_guarded(AdaptiveCurriculum())
     curriculum.observe([TaskOutcome("Math/b", 1, 1.0)] * 8)
     quarantine.observe(attempts("Math/a", failed=8) + attempts("Math/b", fine=1))
-    again, resumed = guarded(AdaptiveCurriculum())
+    again, resumed = open_guarded(AdaptiveCurriculum())
     resumed.load_state_dict(json.loads(json.dumps(curriculum.state_dict())))
     assert resumed.progress() == curriculum.progress()
     assert resumed.progress()["Math/b"] > resumed.progress()["Logic/c"]
     assert again.cases == quarantine.cases
-    assert drawn(resumed) == drawn(curriculum)
+    assert count_draws(resumed) == count_draws(curriculum)
 
 
 def test_it_is_part_of_the_rollout_settings():

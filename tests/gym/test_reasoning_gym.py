@@ -31,7 +31,7 @@ print(json.dumps({name: [str(dataset(name, level)[3]) for level in (1, 10)] for 
 """
 
 
-def refused_because(words: str) -> list[str]:
+def refusals_for(words: str) -> list[str]:
     return [name for reason, names in REFUSED.items() if words in reason for name in names.split()]
 
 
@@ -40,12 +40,12 @@ def scoring_source(name: str) -> str:
 
 
 def test_every_data_set_is_either_offered_or_refused_with_a_reason():
-    assert sorted([*adapter.ALLOWED.split(), *refused_because("")]) == sorted(factory.DATASETS)
+    assert sorted([*adapter.ALLOWED.split(), *refusals_for("")]) == sorted(factory.DATASETS)
 
 
 def test_exactly_the_ones_that_execute_answers_are_refused_for_it():
     executing = {name for name in factory.DATASETS if EXECUTES.search(scoring_source(name))} - {"propositional_logic"}
-    assert executing == {*refused_because("executes")}
+    assert executing == {*refusals_for("executes")}
     assert len(executing) == 9
 
 
@@ -59,7 +59,7 @@ def test_exactly_the_ones_that_execute_answers_are_refused_for_it():
 )
 def test_junk_still_gets_full_score_where_that_is_the_reason(name, junk):
     dataset = factory.create_dataset(name, seed=0, size=8)
-    assert name in refused_because("junk")
+    assert name in refusals_for("junk")
     assert max(dataset.score_answer(junk(entry), entry) for entry in (dataset[i] for i in range(8))) >= 1.0
 
 

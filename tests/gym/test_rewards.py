@@ -44,12 +44,12 @@ def shape_one(shaping: Shaping, one: Trajectory) -> Trajectory:
     return shaped
 
 
-def opened(*parts: dict[str, Any], **settings: Any) -> Shaping:
+def open_parts(*parts: dict[str, Any], **settings: Any) -> Shaping:
     return open_shaping(RewardConfig.parse({"parts": parts, **settings}))
 
 
 def test_parts_are_added_to_the_last_turn_and_to_the_sum_and_success_stays() -> None:
-    shaping = opened(
+    shaping = open_parts(
         {"kind": "custom", "entry_point": f"{__name__}:Short"}, {"kind": "custom", "entry_point": f"{__name__}:LOUD"}
     )
     shaped = shape_one(shaping, attempt("first", "AB", success=0.5))
@@ -105,19 +105,19 @@ def test_what_was_served_is_scored_by_one_number() -> None:
 
 def test_weights_and_settings_of_an_experiment_go_before_the_components_own() -> None:
     part = {"kind": "custom", "entry_point": f"{__name__}:Short", "weight": 3.0, "settings": {"most": 1}}
-    assert shape_one(opened(part), attempt("A")).reward.parts["short"] == 3.0
-    assert shape_one(opened(part), attempt("AB")).reward.parts["short"] == 0.0
+    assert shape_one(open_parts(part), attempt("A")).reward.parts["short"] == 3.0
+    assert shape_one(open_parts(part), attempt("AB")).reward.parts["short"] == 0.0
 
 
 def test_efficient_solutions_earn_more_and_misses_nothing() -> None:
-    shaping = opened({"kind": "efficiency", "weight": 1.0})
+    shaping = open_parts({"kind": "efficiency", "weight": 1.0})
     told = [shape_one(shaping, attempt("word " * words, success=s)).reward.parts["efficiency"]
             for words, s in ((0, 1), (100, 1), (300, 1), (0, 0))]  # fmt: skip
     assert told == [1.0, 0.5, 0.25, 0.0]
 
 
 def test_what_was_trained_on_is_no_longer_new_and_only_then() -> None:
-    shaping = opened({"kind": "novelty", "weight": 1.0})
+    shaping = open_parts({"kind": "novelty", "weight": 1.0})
     first, other = attempt("one"), attempt("one", seed=1)
 
     def worth(one: Trajectory) -> float:
@@ -136,12 +136,12 @@ def test_a_run_resumed_from_its_state_goes_on_as_one_that_never_stopped(said: li
         {"kind": "efficiency", "weight": 0.3},
         {"kind": "custom", "entry_point": f"{__name__}:LOUD"},
     ]
-    whole, resumed = opened(*parts, adaptation=adaptation), opened(*parts, adaptation=adaptation)
+    whole, resumed = open_parts(*parts, adaptation=adaptation), open_parts(*parts, adaptation=adaptation)
     for text in said:
         whole.observe([attempt(text)])
         resumed.observe([attempt(text)])
         state = json.loads(json.dumps(resumed.state_dict()))
-        resumed = opened(*parts, adaptation=adaptation)
+        resumed = open_parts(*parts, adaptation=adaptation)
         resumed.load_state_dict(state)
         assert shape_one(resumed, attempt(text)) == shape_one(whole, attempt(text))
         assert math.isclose(sum(whole.weights.values()), 2.4)
@@ -150,7 +150,7 @@ def test_a_run_resumed_from_its_state_goes_on_as_one_that_never_stopped(said: li
 def test_weight_moves_to_the_part_that_is_behind_and_without_adaptation_it_stays() -> None:
     parts = [{"kind": "custom", "entry_point": f"{__name__}:Short", "weight": 1.0},
              {"kind": "custom", "entry_point": f"{__name__}:LOUD", "weight": 1.0}]  # fmt: skip
-    moving, still = opened(*parts, adaptation=1.0), opened(*parts)
+    moving, still = open_parts(*parts, adaptation=1.0), open_parts(*parts)
     for shaping in (moving, still):
         shaping.observe([attempt("quiet")])
     assert moving.weights["loud"] > 1.2 > 0.8 > moving.weights["short"]
@@ -167,33 +167,33 @@ def test_a_part_that_gives_no_number_fails_the_attempt(answer: object) -> None:
 
 def test_failed_attempts_are_left_alone() -> None:
     failed = replace(attempt("A"), end=End.FAILED, failure=Failure("x", "y", "z"))
-    assert shape_one(opened({"kind": "efficiency"}), failed) is failed
+    assert shape_one(open_parts({"kind": "efficiency"}), failed) is failed
 
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(ConfigError, match="each name once"):
-        opened({"kind": "novelty"}, {"kind": "novelty"})
+        open_parts({"kind": "novelty"}, {"kind": "novelty"})
     with pytest.raises(ConfigError, match=r"is str. Derive it from loomrl.rewards.RewardComponent"):
-        opened({"kind": "custom", "entry_point": "loomrl:__version__"})
+        open_parts({"kind": "custom", "entry_point": "loomrl:__version__"})
     with pytest.raises(ConfigError, match="'own' is a part of Math's own"):
         shape_one(Shaping([RewardComponent("own", 1.0, lambda _: 1.0)]), attempt("A"))
     with pytest.raises(ConfigError, match="must be finite, and positive"):
-        opened({"kind": "novelty", "weight": -1.0}, adaptation=1.0)
+        open_parts({"kind": "novelty", "weight": -1.0}, adaptation=1.0)
     with pytest.raises(ConfigError, match="Did you mean 'novelty'"):
         Experiment.parse({"name": "x", "rewards": {"parts": [{"kind": "novelti"}]}})
     with pytest.raises(ConfigError, match="does not fit"):
-        opened({"kind": "novelty"}).load_state_dict({"weights": {"other": 1.0}, "novelty": []})
+        open_parts({"kind": "novelty"}).load_state_dict({"weights": {"other": 1.0}, "novelty": []})
 
 
 def test_a_constraint_costs_the_share_of_turns_that_break_a_rule() -> None:
-    shaping = opened({"kind": "rules", "rules": [{"kind": "blocked", "words": ["darn"]}], "weight": 2.0})
+    shaping = open_parts({"kind": "rules", "rules": [{"kind": "blocked", "words": ["darn"]}], "weight": 2.0})
     bad, good = (shape_one(shaping, attempt(text)) for text in ("Darn it!", "darning"))
     assert (bad.reward.parts["rules"], good.reward.parts["rules"]) == (-2.0, 0.0)
     assert bad.reward.total == attempt("Darn it!").reward.total - 2.0
 
 
 def test_brevity_counts_tokens_or_words_and_asks_for_no_success() -> None:
-    brief = opened({"kind": "brevity", "tokens": 4})
+    brief = open_parts({"kind": "brevity", "tokens": 4})
     assert shape_one(brief, attempt("one two", "three", success=0.0)).reward.parts["brevity"] == 0.25
     assert shape_one(brief, attempt("one two three four five")).reward.parts["brevity"] == 0
     one = attempt("one two three")
@@ -205,7 +205,7 @@ def test_brevity_counts_tokens_or_words_and_asks_for_no_success() -> None:
 def test_courtesy_is_the_share_of_polite_turns_in_few_tokens() -> None:
     def paid(*actions: str, success: float = 0.0, **settings: Any) -> float:
         part = {"kind": "courtesy", "tokens": 10, **settings}
-        return shape_one(opened(part), attempt(*actions, success=success)).reward.parts["courtesy"]
+        return shape_one(open_parts(part), attempt(*actions, success=success)).reward.parts["courtesy"]
 
     assert paid("Thank you.\nASK: day", "ANSWER: day=Monday") == pytest.approx(0.5 * 0.4)
     assert paid("THANK  you, Ann!") == paid("please, come in") == pytest.approx(0.7)
@@ -218,4 +218,4 @@ def test_courtesy_is_the_share_of_polite_turns_in_few_tokens() -> None:
 
 def test_a_phrase_without_a_word_is_refused() -> None:
     with pytest.raises(ConfigError, match="phrases"):
-        opened({"kind": "courtesy", "tokens": 10, "phrases": ["..."]})
+        open_parts({"kind": "courtesy", "tokens": 10, "phrases": ["..."]})

@@ -19,7 +19,7 @@ from loomrl.gym.rewards import open_shaping
 from loomrl.gym.rubric import Calibration, chat, fingerprint, order, read_calibration, read_opinions
 from loomrl.gym.rubric_judge import RubricJudge, open_rubric
 from loomrl.types import End, Message, Reward, Trajectory
-from tests.gym.rubric_support import NO, YES, Asked, ScriptedJudge, by_words, completion, scripted
+from tests.gym.rubric_support import NO, YES, Asked, ScriptedJudge, by_words, completion, serve_judge
 from tests.gym.test_rewards import attempt, shape_one
 
 pytestmark = pytest.mark.system
@@ -29,7 +29,7 @@ WORDS = {"kind": ("please", "thanks"), "short": ("brief",)}
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedJudge]:
     monkeypatch.setattr(judge_server, "PAUSE_S", 0.01)
-    with scripted(by_words(WORDS)) as found:
+    with serve_judge(by_words(WORDS)) as found:
         yield found
 
 
@@ -183,14 +183,14 @@ def test_no_more_attempts_than_allowed_are_judged_at_a_time(judge: ScriptedJudge
 
 
 def test_judges_work_while_later_attempts_are_played(judge: ScriptedJudge) -> None:
-    def played() -> Iterator[Trajectory]:
+    def play() -> Iterator[Trajectory]:
         yield attempt("please")
         while not judge.asked:  # the test's time limit ends this
             time.sleep(0.001)
         yield attempt("thanks")
 
     shaping = open_shaping(RewardConfig(parts=(judge.part(),)))
-    assert len(list(shaping.shape(played()))) == 2
+    assert len(list(shaping.shape(play()))) == 2
 
 
 def test_of_several_votes_the_median_counts_and_each_sees_another_order(judge: ScriptedJudge) -> None:
@@ -238,7 +238,7 @@ def test_an_attempts_own_word_is_no_grade(judge: ScriptedJudge) -> None:
         assert {name: shaped.reward.parts.get(name, 0.0) for name in ("rubric", "loud")} == {"rubric": 0.0, "loud": 0.0}
 
 
-def calibrated(part: RubricPart, file: Path, **changes: Any) -> Calibration:
+def calibrate(part: RubricPart, file: Path, **changes: Any) -> Calibration:
     made = {
         "rubric": fingerprint(part),
         "model": part.judge.model,
@@ -256,7 +256,7 @@ def calibrated(part: RubricPart, file: Path, **changes: Any) -> Calibration:
 
 def test_a_calibration_maps_the_score_and_belongs_to_its_rubric(judge: ScriptedJudge, tmp_path: Path) -> None:
     part, file = judge.part("kind", "short"), tmp_path / "map.json"
-    calibrated(part, file)
+    calibrate(part, file)
     named = part.model_copy(update={"calibration": str(file)})
     rubric = RubricJudge(named)
     grades = [rubric.grade(attempt(said)) for said in ("x", "brief", "please, thanks", "please, brief")]
@@ -276,18 +276,18 @@ def test_a_calibration_maps_the_score_and_belongs_to_its_rubric(judge: ScriptedJ
     with pytest.raises(ConfigError, match="loomrl rewards calibrate"):
         open_shaping(RewardConfig(parts=(part.model_copy(update={"calibration": str(tmp_path / "none.json")}),)))
     with pytest.raises(ConfigError, match="every attempt would earn the same"):
-        calibrated(part, file, people=[0.5, 0.5, 0.5])
+        calibrate(part, file, people=[0.5, 0.5, 0.5])
     with pytest.raises(ConfigError, match="no score may be lower"):
-        calibrated(part, file, people=[0.5, 0.4, 0.6])
+        calibrate(part, file, people=[0.5, 0.4, 0.6])
 
 
 def test_a_run_is_not_resumed_with_another_calibration(judge: ScriptedJudge, tmp_path: Path) -> None:
     part, file = judge.part(), tmp_path / "map.json"
-    calibrated(part, file)
+    calibrate(part, file)
     config = RewardConfig(parts=(part.model_copy(update={"calibration": str(file)}),))
     state = json.loads(json.dumps(open_shaping(config).state_dict()))
     open_shaping(config).load_state_dict(state)
-    calibrated(part, file, people=[0.0, 0.1, 0.7])
+    calibrate(part, file, people=[0.0, 0.1, 0.7])
     open_rubric.cache_clear()
     with pytest.raises(ConfigError, match="another file than the one that the run began with"):
         open_shaping(config).load_state_dict(state)

@@ -276,7 +276,7 @@ NEVER = (
 machines = pytest.mark.parametrize("machine", MACHINES)
 
 
-def judged(machine: str, number: int, *arguments: int, architecture: int | None = None, more: str = "") -> int:
+def judge_calls(machine: str, number: int, *arguments: int, architecture: int | None = None, more: str = "") -> int:
     """The kernel's verdict: the program run on a call as it lies in memory."""
     architecture = MACHINES[machine][1] if architecture is None else architecture
     data = struct.pack("<IIQ6Q", number, architecture, 0, *(*arguments, *[0] * (6 - len(arguments))))
@@ -300,7 +300,7 @@ def test_every_named_call_is_allowed_and_every_other_does_not_exist(machine: str
         expected = {ALLOW} if number in named.values() else {ENOSYS}
         if number in {named[name] for name in ONLY}:
             expected = {ALLOW, EPERM}
-        assert judged(machine, number) in expected
+        assert judge_calls(machine, number) in expected
 
 
 @machines
@@ -311,14 +311,14 @@ def test_further_calls_are_those_of_files_and_change_no_rule(machine: str) -> No
     assert {"utimensat", "fchownat", "lgetxattr"} <= added
     for number in range(600):
         ours = number in {named[name] for name in added}
-        assert judged(machine, number, more=FILE_CALLS) == (ALLOW if ours else judged(machine, number))
+        assert judge_calls(machine, number, more=FILE_CALLS) == (ALLOW if ours else judge_calls(machine, number))
 
 
 @machines
 @given(number=st.integers(0, 2**32 - 1))
 def test_no_number_beyond_the_table_is_allowed(machine: str, number: int) -> None:
     if number not in numbers(machine).values():
-        assert judged(machine, number) == ENOSYS
+        assert judge_calls(machine, number) == ENOSYS
 
 
 @machines
@@ -327,35 +327,35 @@ def test_arguments_outside_their_list_are_refused(machine: str, name: str, value
     position, permitted = ONLY[name]
     arguments = [0] * 6
     arguments[position] = value | high << 32
-    assert judged(machine, numbers(machine)[name], *arguments) == (ALLOW if value in permitted else EPERM)
+    assert judge_calls(machine, numbers(machine)[name], *arguments) == (ALLOW if value in permitted else EPERM)
 
 
 @machines
 @given(flags=st.integers(0, 2**64 - 1))
 def test_clone_makes_processes_and_threads_and_no_namespaces(machine: str, flags: int) -> None:
     expected = EPERM if flags & NEW_NAMESPACES else ALLOW
-    assert judged(machine, numbers(machine)["clone"], flags) == expected
+    assert judge_calls(machine, numbers(machine)["clone"], flags) == expected
 
 
 @machines
 @given(flags=st.integers(0, 2**32 - 1))
 def test_memory_of_nobody_is_not_shared(machine: str, flags: int) -> None:
     expected = EPERM if flags & MAP_SHARED and flags & MAP_ANONYMOUS else ALLOW
-    assert judged(machine, numbers(machine)["mmap"], 0, 4096, 3, flags) == expected
+    assert judge_calls(machine, numbers(machine)["mmap"], 0, 4096, 3, flags) == expected
 
 
 @machines
 @given(number=st.integers(1, 64), action=st.integers(0, 2**64 - 1))
 def test_what_becomes_of_dead_children_may_be_asked_and_not_changed(machine: str, number: int, action: int) -> None:
     call = numbers(machine)["rt_sigaction"]
-    assert judged(machine, call, number, action) == (EPERM if number == SIGCHLD and action else ALLOW)
-    assert judged(machine, call, SIGCHLD, action << 32 & (2**64 - 1)) == (EPERM if action % 2**32 else ALLOW)
-    assert judged(machine, call, SIGCHLD, 0) == ALLOW
+    assert judge_calls(machine, call, number, action) == (EPERM if number == SIGCHLD and action else ALLOW)
+    assert judge_calls(machine, call, SIGCHLD, action << 32 & (2**64 - 1)) == (EPERM if action % 2**32 else ALLOW)
+    assert judge_calls(machine, call, SIGCHLD, 0) == ALLOW
 
 
 @machines
 def test_calls_of_another_architecture_kill(machine: str) -> None:
-    assert judged(machine, numbers(machine)["read"], architecture=0x40000003) == KILL_PROCESS
+    assert judge_calls(machine, numbers(machine)["read"], architecture=0x40000003) == KILL_PROCESS
 
 
 @machines

@@ -81,7 +81,7 @@ def known():
         )
 
 
-async def played(form: str, *actions: str) -> tuple[float, bool, dict[str, Any]]:
+async def play(form: str, *actions: str) -> tuple[float, bool, dict[str, Any]]:
     env = await LoomRLGym().create_environment("SyncCounting", {"form": form, "highest": len(actions)})
     await env.reset()
     for action in actions:
@@ -95,7 +95,7 @@ async def played(form: str, *actions: str) -> tuple[float, bool, dict[str, Any]]
     [("four", "123", 1.0), ("four", "12", 0.0), ("five", "1", 1.0), ("told", "123", 0.25), ("limit", "1", 0.0)],
 )
 async def test_steps_of_four_and_five_values_are_read_and_success_follows(form, actions, success):
-    _, done, info = await played(form, *actions)
+    _, done, info = await play(form, *actions)
     assert (done, info["success"]) == (True, success)
     assert info["truncated"] == (form == "limit")
 
@@ -120,7 +120,7 @@ async def test_functions_run_off_the_event_loop_and_always_in_the_same_thread():
 
 async def test_what_fails_is_a_failure_and_no_reward():
     for form, said in (("broken", "ZeroDivisionError"), ("?", "int 3")):
-        reward, done, info = await played(form, "1")
+        reward, done, info = await play(form, "1")
         assert done
         assert reward != reward
         assert said in f"{info['failure']['kind']} {info['failure']['message']}"

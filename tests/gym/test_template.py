@@ -37,16 +37,16 @@ def test_template_makes_the_same_task_from_the_same_seed_and_harder_ones_at_high
     (tmp_path / "t.yaml").write_text(GOOD)
     (template,) = load_templates(tmp_path / "t.yaml")
 
-    def made(level: int, seed: int) -> Task:
+    def make_template(level: int, seed: int) -> Task:
         return template.task(Task("Math", "1.0.0", "custom", level, seed))
 
-    assert made(1, 3) == made(1, 3)
-    assert len({made(1, seed).key for seed in range(50)}) == 50
-    assert "apples" in made(1, 3).parameters["prompt"] or "pears" in made(1, 3).parameters["prompt"]
-    assert all("books" in made(level, seed).parameters["prompt"] for level in (5, 9) for seed in range(5))
-    assert all("books" not in made(4, seed).parameters["prompt"] for seed in range(5))
-    assert made(1, 3).parameters["strict"] is True
-    assert made(1, 3).parameters["template"] == "percentages"
+    assert make_template(1, 3) == make_template(1, 3)
+    assert len({make_template(1, seed).key for seed in range(50)}) == 50
+    assert "apples" in make_template(1, 3).parameters["prompt"] or "pears" in make_template(1, 3).parameters["prompt"]
+    assert all("books" in make_template(level, seed).parameters["prompt"] for level in (5, 9) for seed in range(5))
+    assert all("books" not in make_template(4, seed).parameters["prompt"] for seed in range(5))
+    assert make_template(1, 3).parameters["strict"] is True
+    assert make_template(1, 3).parameters["template"] == "percentages"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ Math:
 """
 
 
-def drawn(folder: Path, text: str, count: int = 400) -> dict[str, Task]:
+def draw(folder: Path, text: str, count: int = 400) -> dict[str, Task]:
     (folder / "t.yaml").write_text(text)
     generator = CurriculumGenerator(initial_difficulty=0.1, task_templates_path=str(folder / "t.yaml"))
     made = [generator.generate() for _ in range(count)]
@@ -88,7 +88,7 @@ def drawn(folder: Path, text: str, count: int = 400) -> dict[str, Task]:
 
 
 def test_templates_by_environment_make_tasks_that_oracles_solve_in_the_words_of_the_user(tmp_path: Path) -> None:
-    tasks = drawn(tmp_path, IN_SHORT)
+    tasks = draw(tmp_path, IN_SHORT)
     assert sorted(tasks) == ["Dialogue.scenarios-1", "Dialogue.scenarios-2", "LogicPuzzle", "doubles"]
     for task in tasks.values():
         said = transcript(make(task.environment), task)
@@ -109,7 +109,7 @@ dialogue:
 
 
 def test_templates_of_the_first_documents_are_played_as_they_are_written(tmp_path: Path) -> None:
-    tasks = drawn(tmp_path, FIRST_DOCUMENTS)
+    tasks = draw(tmp_path, FIRST_DOCUMENTS)
     assert sorted(tasks) == ["Dialogue.scenarios-1", "Dialogue.scenarios-2", "LogicPuzzle"]
     for task in tasks.values():
         said = transcript(make(task.environment), task)
@@ -155,9 +155,9 @@ def test_propositions_in_patterns_of_a_user_have_one_solution(pattern: str) -> N
 
 def test_a_pattern_of_no_known_form_is_named_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'A unless B' is no form.*Either A or B.*\{a\} and \{b\}"):
-        drawn(tmp_path, FIRST_DOCUMENTS.replace("Either A or B", "A unless B"))
+        draw(tmp_path, FIRST_DOCUMENTS.replace("Either A or B", "A unless B"))
     with pytest.raises(ConfigError, match=r"'customer_sevice' is no type of scenario.*Did you mean 'customer_service'"):
-        drawn(tmp_path, FIRST_DOCUMENTS.replace("customer_service", "customer_sevice"))
+        draw(tmp_path, FIRST_DOCUMENTS.replace("customer_service", "customer_sevice"))
 
 
 def test_statements_of_a_user_have_one_order_and_others_are_wrong() -> None:
@@ -187,7 +187,7 @@ def test_statements_of_a_user_have_one_order_and_others_are_wrong() -> None:
 def test_pairs_without_one_order_are_refused_before_anything_starts(tmp_path: Path, wrong: str, said: str) -> None:
     right = "[Anna, Ben], [Ben, Cara], [Cara, Dan], [Dan, Eva]"
     with pytest.raises(ConfigError, match=rf"(?s){said}"):
-        drawn(tmp_path, IN_SHORT.replace(right, wrong))
+        draw(tmp_path, IN_SHORT.replace(right, wrong))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import sys
 from loomrl.config import HubConfig
 from loomrl.http.listen import open_door
 from loomrl.hub.atropos.routes import atropos_routes
+from loomrl.hub.http import serve_hub
 from loomrl.hub.open import open_hub
-from loomrl.hub.serve import serve_hub
 from loomrl.store import open_store
 from loomrl.store.notes import Notes
 

@@ -5,7 +5,7 @@ import sys
 from loomrl.config import HubConfig
 from loomrl.http.listen import open_door
 from loomrl.hub import open_hub
-from loomrl.hub.serve import serve_hub
+from loomrl.hub.http import serve_hub
 
 if __name__ == "__main__":
     hub = open_hub(sys.argv[1], HubConfig(lease_s=1.0), groups_per_update=10_000)

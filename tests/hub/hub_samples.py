@@ -11,10 +11,8 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from loomrl.http.limits import Limits
-from loomrl.http.listen import open_door
-from loomrl.http.server import Server
-from loomrl.http.tls import Certificate
+from loomrl.http.listen import Certificate, open_door
+from loomrl.http.server import Limits, Server
 from loomrl.hub import Hub
 from loomrl.hub.client import HubClient
 from loomrl.types import End, Failure, Message, Reward, Task, Tokens, Trajectory, Turn

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomrl.gym.curriculum import FLOOR, Stake, shares
-from loomrl.hub.fairness import Claim, allot
+from loomrl.hub.lending import Claim, allot
 from loomrl.hub.sharded import divide
 
 WEIGHTS = st.lists(st.floats(0.05, 20), min_size=1, max_size=6)

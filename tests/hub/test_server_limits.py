@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from loomrl.http.limits import Limits
+from loomrl.http.server import Limits
 from loomrl.hub.codec import encode
 
 pytestmark = pytest.mark.system

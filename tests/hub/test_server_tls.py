@@ -15,9 +15,8 @@ from starlette.routing import Route
 
 from loomrl.config import HubConfig
 from loomrl.errors import HubError, ServeError
-from loomrl.http.limits import Limits
-from loomrl.http.listen import open_door
-from loomrl.http.tls import Certificate, trusted
+from loomrl.http.listen import Certificate, open_door, trusted
+from loomrl.http.server import Limits
 from loomrl.hub import open_hub
 from loomrl.hub.client import HubClient
 from loomrl.hub.http import create_app

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.model import open_model, open_tokenizer, save_model
-from loomrl.inference.weights.copy import load_weights
+from loomrl.inference.weights.sealed import load_weights
 
 IDS = torch.tensor([[5, 6, 7]])
 

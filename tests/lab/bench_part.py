@@ -105,7 +105,7 @@ def hub(file: str, port: str) -> dict[str, float]:
     from loomrl.config import HubConfig
     from loomrl.http.listen import open_door
     from loomrl.hub import open_hub
-    from loomrl.hub.serve import serve_hub
+    from loomrl.hub.http import serve_hub
 
     with open_hub(f"sqlite:///{file}", HubConfig()) as served:
         serve_hub(served, open_door("0.0.0.0", int(port), token=os.environ["LOOMRL_HUB_TOKEN"]))

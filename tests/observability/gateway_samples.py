@@ -10,13 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
 from loomrl.serving.asgi import GatewayApp
-from loomrl.serving.dispatch import FixedView
 from loomrl.serving.gateway import Gateway, GatewaySettings
 from loomrl.serving.meter import GatewayMeter
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.request import CallerKeys, NoKeys
 from loomrl.store.endpoints import Arm, Endpoint
+from tests.serving.local_gateway import FixedView
 
 
 def served(policies: Mapping[str, ServedPolicy], *arms: Arm) -> FixedView:

@@ -10,15 +10,14 @@ import httpx
 from loomrl.config import HubConfig
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.deployment.key import StoredKeys
-from loomrl.serving.dispatch import FixedView
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.feedback.intake import EndpointHubs, FeedbackIntake
-from loomrl.serving.local import LocalGateway
 from loomrl.serving.retention.sweep import Sweeper, SweepTerms, SweptSessions
 from loomrl.store import open_store
 from loomrl.store.feedback import FEEDBACK
 from loomrl.store.keys import create_key
 from loomrl.types import Feedback
+from tests.serving.local_gateway import FixedView, LocalGateway
 from tests.serving.scripted import Script
 
 FEEDBACK_PATH = "/v1/feedback"

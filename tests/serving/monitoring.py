@@ -14,8 +14,6 @@ from loomrl.config.monitor import Monitoring
 from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.policy import Voice
 from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, Token, TokenCandidate, TokensDrawn, ToolCall
-from loomrl.serving.dispatch import FixedView
-from loomrl.serving.local import LocalGateway
 from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
@@ -26,6 +24,7 @@ from loomrl.store.endpoints import Arm, Endpoint, Role
 from loomrl.store.events import EVENTS
 from loomrl.store.events import Event as Row
 from tests.inference.sample_models import tiny_tokenizer
+from tests.serving.local_gateway import FixedView, LocalGateway
 from tests.serving.scripted import ScriptedEngine
 
 KEY = "sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12"

@@ -129,7 +129,7 @@ def foreign(plant: Plant) -> dict[str, Any]:
 
 
 def texts_in(db: LoomDB) -> Iterator[bytes]:
-    """Every text and every byte of every table; of CALLS also what their payloads and their ids say."""
+    """Every text and every byte of every table; of calls also what their payloads and their ids say."""
     with db.read() as connection:
         for table in metadata.sorted_tables:
             for row in connection.execute(select(table)):

@@ -23,7 +23,6 @@ from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.call import Heading
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.gateway import Gateway
-from loomrl.serving.local import LocalGateway, only
 from loomrl.serving.policy import ActRequest
 from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.recording.acts import NewActs, RecordedActs, are_acts, decode_acts
@@ -35,6 +34,7 @@ from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import opt_out, read_calls
 from loomrl.types import End, Steps
 from tests.serving.control_support import control_policy
+from tests.serving.local_gateway import LocalGateway, only
 
 HEADING = Heading(id="x", created=0.0, model="pole", version="run/3", arm="stable", session="", trajectory="")
 SEEN = [[0.1, -0.2, 0.3, 0.0], [-4.0, 2.0, -3.0, 0.5], [4.0, -2.0, 3.0, 1.0], [0.0, 3.0, -4.0, -3.0]]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from loomrl.serving.local import LocalGateway
 from loomrl.serving.recorder import MemoryRecorder
 from tests.needs import CLIENTS, needs
+from tests.serving.local_gateway import LocalGateway
 from tests.serving.scripted import Adder
 
 pytestmark = [pytest.mark.system, needs("the clients")]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.serving.local import LocalGateway
 from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.room import Room
 from loomrl.serving.split import choose_arm, shadows, stable
 from loomrl.store.endpoints import Arm, Role
+from tests.serving.local_gateway import LocalGateway
 from tests.serving.scripted import Adder, Weigher
 
 SESSIONS = [f"s{number}" for number in range(4000)]

@@ -247,7 +247,7 @@ async def test_a_damaged_session_does_not_stop_the_others(
 
 @pytest.mark.system
 async def test_what_was_kept_survives_a_kill_at_any_instant(sqlite_url: str) -> None:
-    """Each process says which CALLS `keep` returned for, and is killed in the middle of it."""
+    """Each process says which calls `keep` returned for, and is killed in the middle of it."""
     promised: set[str] = set()
     for number in range(5):
         process = await asyncio.create_subprocess_exec(

@@ -13,15 +13,14 @@ import pytest
 
 from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, TokensDrawn
-from loomrl.serving.dispatch import FixedView
 from loomrl.serving.gateway import GatewaySettings, Mode
-from loomrl.serving.local import LocalGateway
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
 from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.request import Caller, NoKeys
 from loomrl.store.endpoints import Arm, Endpoint, Role, State
 from tests.serving.control_support import control_policy
+from tests.serving.local_gateway import FixedView, LocalGateway
 from tests.serving.scripted import Script
 
 pytestmark = pytest.mark.system

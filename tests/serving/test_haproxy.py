@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from loomrl.errors import ServeError
-from loomrl.http.tls import Certificate, trusted
+from loomrl.http.listen import Certificate, trusted
 from loomrl.serving.asgi import PATHS
 from loomrl.serving.deployment.front import Front, FrontSettings, configuration, find_haproxy
 from tests.needs import needs

@@ -14,7 +14,6 @@ from loomrl.config.release import ReleasePlan
 from loomrl.errors import StoreError
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.release.controller import Trail
-from loomrl.serving.dispatch import FixedView
 from loomrl.serving.feedback import intake
 from loomrl.serving.measure import Measures, metrics_of_feedback
 from loomrl.store.endpoints import Arm, Endpoint, Role
@@ -23,6 +22,7 @@ from loomrl.store.events import EVENTS
 from loomrl.store.observations import read_observations
 from loomrl.store.sessions import SESSIONS, opt_out, people_in, person_hash
 from tests.serving.feedback_support import DAY_S, FEEDBACK_PATH, Served
+from tests.serving.local_gateway import FixedView
 from tests.serving.scripted import Script
 
 pytestmark = pytest.mark.system

@@ -15,7 +15,6 @@ from loomrl.release.controller import Trail
 from loomrl.serving import measure
 from loomrl.serving.call import ChoiceClosed, Gathered, TokensDrawn, ToolCall
 from loomrl.serving.deployment.reconcile import StoredView
-from loomrl.serving.dispatch import FixedView
 from loomrl.serving.measure import Measures
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.split import assign_arm
@@ -25,6 +24,7 @@ from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint
 from loomrl.store.feedback import append_feedback
 from loomrl.store.observations import Observation, read_observations
 from loomrl.types import Feedback
+from tests.serving.local_gateway import FixedView
 
 STABLE = Arm(name="stable", policy="run/1", share=0.5)
 CANARY = Arm(name="canary", policy="run/2", share=0.5, role=Role.CANARY)

@@ -18,7 +18,7 @@ from loomrl.serving.call import ToolCall
 from loomrl.serving.monitor.monitor import MOST_LATE
 from loomrl.store import judgements, open_store
 from loomrl.store.observations import read_observations
-from loomrl.store.sessions import Quarantine, quarantined, record_quarantine
+from loomrl.store.sessions import Quarantine, list_quarantined, record_quarantine
 from tests.serving.control_support import control_policy
 from tests.serving.monitoring import KEY, Says, Watched, finish, said, speaking
 
@@ -178,11 +178,11 @@ async def test_each_choice_is_watched_up_to_its_stop_string(stream: bool, tmp_pa
 async def test_a_quarantined_session_is_refused_until_it_is_freed(tmp_path: Path) -> None:
     async with Watched(tmp_path, Says(f"It is {KEY}."), rules=[SECRETS | {"then": "quarantine"}]) as served:
         assert [(await served.chat(session="bad")).status_code for _ in range(2)] == [403, 403]
-        assert [each.session for each in quarantined(served.db)] == ["bad"]
+        assert [each.session for each in list_quarantined(served.db)] == ["bad"]
         served_hits = sum(row.data["count"] for row in await served.rows("monitor.hit"))
         assert served_hits == 1  # the second call was not even asked
         record_quarantine(served.db, Quarantine(endpoint="m", session="bad", held=False, who="Ada", at=2.0))
-        assert quarantined(served.db) == []
+        assert list_quarantined(served.db) == []
         async with asyncio.timeout(5):
             while served.monitor.ledger.is_held("m", "bad"):  # noqa: ASYNC110 - another process' word
                 await asyncio.sleep(0.01)
@@ -257,7 +257,7 @@ async def test_a_rule_that_fails_blames_no_arm_and_locks_no_session(then: str, t
         await served.rows("monitor.hit")
         await served.measures.close()
         seen = {(one.metric, one.value) for _, one in read_observations(served.db, "m")}
-        assert quarantined(served.db) == []
+        assert list_quarantined(served.db) == []
     assert said(answer) == ("All is well, too." if then == "count" else STOPPED)
     assert answer.headers["x-loomrl-arm"] == "canary"
     assert ("violation", 0.0) in seen
@@ -408,7 +408,7 @@ async def test_forbidden_states_are_refused_or_answered_as_told(tmp_path: Path) 
     async with Watched(tmp_path, acting, rules=[{"check": own, "then": "quarantine"}], limit_ms=2000) as served:
         assert await acts(served, count=2) == [403, 403]
         assert await acts(served, session="other") == [403]
-        assert {each.session for each in quarantined(served.db)} == {"s", "other"}
+        assert {each.session for each in list_quarantined(served.db)} == {"s", "other"}
 
 
 def breaks(deed: Deed) -> str | None:
@@ -422,7 +422,7 @@ async def test_an_action_rule_that_fails_stops_the_action_and_blames_no_arm(tmp_
         assert await acts(served) == [403]
         await served.measures.close()
         assert [each for _, each in read_observations(served.db, "m") if each.metric == "violation"] == []
-        assert quarantined(served.db) == []
+        assert list_quarantined(served.db) == []
     async with Watched(tmp_path, acting, rules=[own], fails="open") as served:
         assert await acts(served) != [403]
 

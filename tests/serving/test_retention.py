@@ -187,7 +187,7 @@ async def test_control_steps_come_back_from_files_too(small: House) -> None:
     assert back.steps == steps
 
 
-@pytest.mark.parametrize("at", ["write_file", "ids_in", "erased", "move_file"])
+@pytest.mark.parametrize("at", ["write_file", "ids_in", "find_erased", "move_file"])
 async def test_a_round_that_is_cut_off_is_finished_by_a_later_one(
     small: House, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:

@@ -23,10 +23,10 @@ from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.sealed import Sealed, seal
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.gateway import GatewaySettings
-from loomrl.serving.local import LocalGateway
 from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.types import Trajectory
 from tests.inference.sample_models import logits, logprobs, tiny_model, tiny_tokenizer
+from tests.serving.local_gateway import LocalGateway
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_thread")]
 CONTEXT = 250

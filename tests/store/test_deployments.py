@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from loomrl.bus.outbox import is_told
-from loomrl.bus.outgoing import deployed_event
-from loomrl.bus.record import deployment_on_record
+from loomrl.bus.outgoing import deployment_event, deployment_on_record
 from loomrl.config import ServingExperiment
 from loomrl.config.release import ReleasePlan
 from loomrl.experiments.arms import parse_arms
@@ -45,7 +44,7 @@ def logged(db: LoomDB, endpoint: str = "shop") -> list[tuple[str, Stage, float]]
     events = [event for _, event in EVENTS.read(db, kind="deployment.made")]
     assert sorted(event.subject for event in events) == sorted(each.id for each in DEPLOYMENTS.latest(db))
     for event in events:
-        told = deployed_event(**deployment_on_record(db, event))
+        told = deployment_event(**deployment_on_record(db, event))
         assert told["deployment_config"]["traffic_percentage"] == pytest.approx(100 * event.data["share"])
         assert is_told(event.data) == (event.data["share"] > 0 and event.data["stage"] != "retired")
     return [(each.policy, each.stage, each.share) for each in made]
@@ -103,7 +102,7 @@ def test_a_run_that_is_followed_is_told_as_its_newest_version(store: LoomDB) -> 
     set_endpoint(store, "shop", [Arm(name="stable", policy="run@newest")], at=2.0)
     assert logged(store) == [("run@newest", Stage.PRODUCTION, 1.0)]
     ((_, event),) = [each for each in EVENTS.read(store, kind="deployment.made") if each[1].subject.startswith("shop")]
-    told = deployed_event(**deployment_on_record(store, event))
+    told = deployment_event(**deployment_on_record(store, event))
     assert (told["model_info"]["model_id"], told["model_info"]["checkpoint_path"]) == (NEW, "2")
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from loomrl.store import LoomDB
 from loomrl.store.erasures import erase
-from loomrl.store.judgements import Judgement, answer, answered_about, ask, id_about, trajectory_of, waiting
+from loomrl.store.judgements import Judgement, answer, ask, id_about, list_answered, trajectory_of, waiting
 from loomrl.types import Message
 
 pytestmark = pytest.mark.system
@@ -32,8 +32,8 @@ def test_answers_are_found_by_their_question_and_trajectory(store: LoomDB) -> No
     )
     for id in (*(ids[name, "Kind?"] for name in NAMES), ids["a", "Short?"], ask(store, other).id):
         answer(store, id, "yes", who="ann", at=2.0)
-    assert [trajectory_of(one.id) for one in answered_about(store, ["Kind?"])] == list(NAMES)
-    assert [one.id for one in answered_about(store, ["Short?", "Long?"])] == [ids["a", "Short?"]]
+    assert [trajectory_of(one.id) for one in list_answered(store, ["Kind?"])] == list(NAMES)
+    assert [one.id for one in list_answered(store, ["Short?", "Long?"])] == [ids["a", "Short?"]]
 
 
 def test_questions_are_deleted_with_what_they_are_about(store: LoomDB) -> None:
@@ -43,4 +43,4 @@ def test_questions_are_deleted_with_what_they_are_about(store: LoomDB) -> None:
         put(store, name, "Short?")
     assert erase(store, ["a:b", "about:a", "never"])["questions"] == 4
     assert [one.id for one in waiting(store, now=3.0)] == kept
-    assert answered_about(store, ["Kind?"]) == []
+    assert list_answered(store, ["Kind?"]) == []

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from loomrl.config import HubConfig
-from loomrl.hub.look import Tried, find_stored, glimpses, places_with, read_stored, siblings_of, tried_by_environment
 from loomrl.hub.open import open_hub
+from loomrl.hub.query import Tried, count_attempts, find_stored, glimpses, places_with, read_stored, siblings_of
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.db import neighbours
 from loomrl.store.events import EVENTS, Event
@@ -20,7 +20,7 @@ from loomrl.store.view.metrics import (
     last_numbers,
     newest_metrics,
     read_metrics,
-    thinned_metrics,
+    sample_metrics,
 )
 from loomrl.store.view.policy_list import ancestors_of, page_of_policies
 from loomrl.store.view.run_list import RunFilter, page_of_runs
@@ -31,8 +31,8 @@ from loomrl.store.view.trajectory_index import (
     drop_indexed,
     extend_index,
     find_indexed,
-    indexed_up_to,
     page_of,
+    read_index_cursor,
 )
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import Stored, new_metrics
@@ -77,7 +77,7 @@ def test_curves_are_thinned_out_evenly_and_end_at_the_end(store: LoomDB) -> None
     for step in range(1, 101):
         append_metrics(store, new_metrics("a", step, {Metric.RETURN: float(step)}), at=1.0)
     append_metrics(store, new_metrics("b", 7, {"other": 1.0}), at=1.0)
-    every, rows = thinned_metrics(store, "a", most=30)
+    every, rows = sample_metrics(store, "a", most=30)
     assert every == 4
     assert [row.step for row in rows] == [1, *range(4, 101, 4)]
     assert last_numbers(store, ["a", "b", "none"]) == {"a": 100, "b": 1}
@@ -130,7 +130,7 @@ def test_the_index_pages_any_filter_and_says_how_far_it_looked(store: LoomDB, mo
     rows = [replace(ROW, place=n, id=f"t-{n}", run=f"r{n % 3}", level=n % 4, reward=float(n)) for n in range(1, 31)]
     assert extend_index(store, "", rows, after=0, up_to=30)
     assert not extend_index(store, "", rows, after=0, up_to=30), "somebody else was faster"
-    assert indexed_up_to(store, "") == 30
+    assert read_index_cursor(store, "") == 30
 
     def ids(wanted: TrajectoryFilter, **more: Any) -> list[int]:
         found: list[int] = []
@@ -189,7 +189,7 @@ def test_a_hub_is_looked_into_without_being_one(store_url: str) -> None:
         seen = glimpses(db, [place], most_bytes=10_000)[place]
         assert seen is not None
         assert seen.id == "h/1"
-        assert tried_by_environment(db) == {"Math": Tried(attempts=4, failed=0, success=2.0)}
+        assert count_attempts(db) == {"Math": Tried(attempts=4, failed=0, success=2.0)}
     finally:
         db.close()
 

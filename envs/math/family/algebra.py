@@ -9,7 +9,6 @@ from loomrl.envs.math.form import Form
 from loomrl.envs.math.notation import (
     Number,
     bracket,
-    listing,
     multiply,
     number,
     polynomial,
@@ -18,8 +17,8 @@ from loomrl.envs.math.notation import (
     total,
     value_at,
 )
-from loomrl.envs.math.problem import MathProblem, nonzero, phrase, pose
-from loomrl.gym.generate import between
+from loomrl.envs.math.problem import MathProblem, Worked, nonzero, phrase, pose
+from loomrl.gym.generate import between, listed
 
 
 def linear(level: int, rng: Random) -> MathProblem:
@@ -193,7 +192,7 @@ def system(level: int, rng: Random) -> MathProblem:
     equations = [f"{_row(row, names)} = {number(right)}" for row, right in zip(rows, rights, strict=True)]
     steps = _eliminate(rows, rights, names, values)
     prompt = phrase(
-        rng, f"Solve the system {listing(equations)}.", f"Find {listing(names)} such that {listing(equations)}."
+        rng, f"Solve the system {listed(equations)}.", f"Find {listed(names)} such that {listed(equations)}."
     )
     prompt += f" Answer as ({', '.join(names)})."
     if bottom > 1:
@@ -430,7 +429,7 @@ _SOLVED = {"<": "(-inf, {})", "<=": "(-inf, {}]", ">": "({}, inf)", ">=": "[{}, 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _linear_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _linear_inequality(level: int, rng: Random) -> Worked:
     size = between(level, 15, 40)
     root = Fraction(nonzero(rng, size), 1 if level < 4 else rng.randint(2, 5))
     a = rng.randint(2, 12) if level == 1 else nonzero(rng, 9)
@@ -450,7 +449,7 @@ def _linear_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return f"{polynomial([a, b])} {sign} {polynomial([c, d])}", _SOLVED[solved].format(number(root)), steps
 
 
-def _quadratic_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _quadratic_inequality(level: int, rng: Random) -> Worked:
     size = between(level, 9, 14)
     low, high = sorted(rng.sample(range(-size, size + 1), 2))
     first = Fraction(low)
@@ -481,7 +480,7 @@ def _between_or_outside(low: str, high: str, sign: str) -> str:
     }[sign]
 
 
-def _rational_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _rational_inequality(level: int, rng: Random) -> Worked:
     """(x - a)/(x - b) < c: bring to one side, read off the signs."""
     size = between(level, 9, 14)
     hole = nonzero(rng, size)

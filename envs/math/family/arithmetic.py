@@ -8,7 +8,7 @@ from loomrl.envs.math.answer import MathAnswer
 from loomrl.envs.math.form import Form
 from loomrl.envs.math.notation import bracket, decimal, number
 from loomrl.envs.math.problem import MathProblem, phrase, pose
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, words
 
 
 def sums(level: int, rng: Random) -> MathProblem:
@@ -216,7 +216,7 @@ def _change(level: int, rng: Random) -> MathProblem:
     up = rng.random() < 0.5
     part = Fraction(price * rate, 100)
     result = price + part if up else price - part
-    thing = rng.choice(("bicycle", "jacket", "lamp", "printer", "guitar", "tent", "watch"))
+    thing = rng.choice(words("bicycle jacket lamp printer guitar tent watch"))
     sign = "+" if up else "-"
     steps = (
         f"{price} * {rate} / 100 = {decimal(part)}",
@@ -266,7 +266,7 @@ def _backwards(level: int, rng: Random) -> MathProblem:
         before = value * 100 / (100 + rate)
         steps.append(f"{decimal(value)} * 100 / {100 + rate} = {decimal(before)}")
         value = before
-    thing = rng.choice(("sofa", "camera", "phone", "piano", "desk", "boat"))
+    thing = rng.choice(words("sofa camera phone piano desk boat"))
     story = " and then ".join(f"{'raised' if rate > 0 else 'reduced'} by {abs(rate)}%" for rate in rates)
     return pose(
         rng,

@@ -19,7 +19,7 @@ from loomrl.envs.math.notation import (
     value_at,
     x_power,
 )
-from loomrl.envs.math.problem import MathProblem, nonzero, pose
+from loomrl.envs.math.problem import MathProblem, Worked, nonzero, pose
 from loomrl.gym.generate import between
 
 
@@ -47,7 +47,7 @@ def derivative(level: int, rng: Random) -> MathProblem:
     )
 
 
-def _powers(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _powers(level: int, rng: Random) -> Worked:
     exponents = sorted(rng.sample(range(2, between(level, 5, 20)), min(level, 2)), reverse=True)
     exponents += [1, 0] if level < 3 else [-rng.randint(1, 4), 0]
     numbers = [nonzero(rng, 12) for _ in exponents]
@@ -61,7 +61,7 @@ def _powers(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return total(list(zip(numbers, shown, strict=True))), result, steps
 
 
-def _product_rule(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _product_rule(level: int, rng: Random) -> Worked:
     left, right = _random_polynomial(rng, 2), _random_polynomial(rng, rng.randint(1, 2))
     result = slope(multiply(left, right))
     u = polynomial(left)
@@ -80,7 +80,7 @@ def _random_polynomial(rng: Random, degree: int) -> list[Number]:
 _BASIC = {"e^({})": "e^({})", "sin({})": "cos({})", "cos({})": "-sin({})"}
 
 
-def _elementary(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _elementary(level: int, rng: Random) -> Worked:
     """A sum of e^(kx), sin(kx), cos(kx) and ln(x)."""
     functions = rng.sample(sorted(_BASIC), 2)
     text = []
@@ -99,7 +99,7 @@ def _elementary(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return total([*text, (c, "ln(x)")]), f"{total(result)} {'+' if c > 0 else '-'} {abs(c)}/x", steps
 
 
-def _exponential_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _exponential_product(level: int, rng: Random) -> Worked:
     n = rng.randint(2, 6)
     k = rng.choice((-5, -4, -3, -2, 2, 3, 4, 5, 6))
     c = rng.randint(2, 9)
@@ -118,7 +118,7 @@ def _exponential_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return f"{c}x^{n} * {factor.format(inner)}", result, steps
 
 
-def _chain(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _chain(level: int, rng: Random) -> Worked:
     n = rng.randint(3, 9)
     c = rng.randint(2, 6)
     inner = _random_polynomial(rng, rng.randint(1, 2))
@@ -134,7 +134,7 @@ def _chain(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return f"{c}{body}^{n}", result, steps
 
 
-def _quotient(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _quotient(level: int, rng: Random) -> Worked:
     while True:
         top, bottom = _random_polynomial(rng, rng.randint(1, 2)), _random_polynomial(rng, rng.randint(1, 2))
         left, right = multiply(slope(top), bottom), multiply(top, slope(bottom))
@@ -155,7 +155,7 @@ def _pad(coefficients: list[Number], width: int) -> list[Number]:
     return [0] * (width - len(coefficients)) + coefficients
 
 
-def _chain_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _chain_product(level: int, rng: Random) -> Worked:
     """(ax + b)^m (cx + d)^n."""
     m = rng.randint(2, 6)
     n = rng.randint(2, 6)
@@ -176,7 +176,7 @@ def _chain_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return f"{u}^{m} * {v}^{n}", result, steps
 
 
-def _compose(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _compose(level: int, rng: Random) -> Worked:
     """A function of a polynomial, times a power."""
     inner = _random_polynomial(rng, 2)
     c = rng.randint(2, 9)
@@ -339,14 +339,14 @@ def integral(level: int, rng: Random) -> MathProblem:
     )
 
 
-def _sum_of_powers(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _sum_of_powers(level: int, rng: Random) -> Worked:
     exponents = sorted(rng.sample(range(1, between(level, 7, 25)), level), reverse=True)
     whole = level < 3
     numbers = [nonzero(rng, 15) * (n + 1 if whole else 1) for n in exponents]
     return _integrate(numbers, exponents)
 
 
-def _integrate(numbers: list[int], exponents: list[int]) -> tuple[str, str, list[str]]:
+def _integrate(numbers: list[int], exponents: list[int]) -> Worked:
     ends = [Fraction(c, n + 1) for c, n in zip(numbers, exponents, strict=True)]
     text = total([(c, x_power(n)) for c, n in zip(numbers, exponents, strict=True)])
     result = total([(c, x_power(n + 1)) for c, n in zip(ends, exponents, strict=True)])
@@ -357,14 +357,14 @@ def _integrate(numbers: list[int], exponents: list[int]) -> tuple[str, str, list
     return text, result, steps
 
 
-def _with_reciprocal(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _with_reciprocal(level: int, rng: Random) -> Worked:
     exponents = [rng.randint(2, 6), -rng.randint(2, 5)]
     text, result, steps = _integrate([nonzero(rng, 9) for _ in exponents], exponents)
     c = rng.randint(2, 9)
     return f"{text} + {c}/x", f"{result} + {c}ln(x)", [*steps, f"{c}/x becomes {c}ln|x|"]
 
 
-def _of_functions(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _of_functions(level: int, rng: Random) -> Worked:
     """A sum of e^(kx), sin(kx) and cos(kx)."""
     text = []
     result = []
@@ -384,7 +384,7 @@ def _of_functions(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return total(text), total(result), steps
 
 
-def _linear_substitution(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _linear_substitution(level: int, rng: Random) -> Worked:
     a = rng.randint(2, 7)
     b = nonzero(rng, 9)
     n = rng.randint(3, 9)
@@ -399,7 +399,7 @@ def _linear_substitution(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return f"{c}{body}^{n}", term(end, f"{body}^{n + 1}"), steps
 
 
-def _by_parts(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _by_parts(level: int, rng: Random) -> Worked:
     """(ax + b)e^(kx), and with degree 2 or sine and cosine at the top."""
     k = rng.randint(2, 6)
     a = nonzero(rng, 9)
@@ -418,7 +418,7 @@ def _by_parts(level: int, rng: Random) -> tuple[str, str, list[str]]:
     return f"({x}) * {function}({inner})", result.replace("+ -", "- "), steps
 
 
-def _exponential_parts(factor: list[Number], k: int) -> tuple[str, str, list[str]]:
+def _exponential_parts(factor: list[Number], k: int) -> Worked:
     """p e^(kx) = (q e^(kx))' with q k + q' = p, coefficient by coefficient."""
     found: list[Number] = []
     steps = []
@@ -432,7 +432,7 @@ def _exponential_parts(factor: list[Number], k: int) -> tuple[str, str, list[str
     return f"({polynomial(factor)}) * e^({inner})", f"({polynomial(found)}) * e^({inner})", steps
 
 
-def _inner_derivative(level: int, rng: Random) -> tuple[str, str, list[str]]:
+def _inner_derivative(level: int, rng: Random) -> Worked:
     """c g'(x) g(x)^n or c g'(x) e^(g(x))."""
     inner = [nonzero(rng, 5), nonzero(rng, 9), nonzero(rng, 9)]
     c = rng.randint(2, 9)

@@ -5,9 +5,9 @@ from random import Random
 
 from loomrl.envs.math.answer import MathAnswer
 from loomrl.envs.math.form import Form
-from loomrl.envs.math.notation import bracket, listing, number, polynomial, surd, times_pi, total
+from loomrl.envs.math.notation import bracket, number, polynomial, surd, times_pi, total
 from loomrl.envs.math.problem import MathProblem, nonzero, phrase, pose
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, listed
 
 TRIPLES = ((3, 4, 5), (5, 12, 13), (8, 15, 17), (7, 24, 25), (20, 21, 29), (12, 35, 37), (9, 40, 41), (28, 45, 53))
 Measure = tuple[str, Fraction, str, list[str]]
@@ -96,7 +96,7 @@ def _polygon_angle(level: int, rng: Random) -> MathProblem:
     if not 20 <= last < 180 or max(angles) >= 180:
         return _polygon_angle(level, rng)
     noun = {4: "quadrilateral", 5: "pentagon", 6: "hexagon", 7: "heptagon", 8: "octagon", 9: "nonagon"}[sides]
-    given = listing([str(a) for a in angles])
+    given = listed([str(a) for a in angles])
     steps = (
         f"The angle sum is ({sides} - 2) * 180 = {whole}",
         f"{' + '.join(map(str, angles))} = {sum(angles)}",
@@ -174,8 +174,8 @@ def _angle_equation(level: int, rng: Random) -> MathProblem:
         rng,
         answer,
         steps,
-        f"The angles of a {noun} measure {listing(given)} degrees. Find {wanted}.",
-        f"A {noun} has angles of {listing(given)} degrees. What is {wanted}?",
+        f"The angles of a {noun} measure {listed(given)} degrees. Find {wanted}.",
+        f"A {noun} has angles of {listed(given)} degrees. What is {wanted}?",
         known=({"x": str(root)},),
     )
 
@@ -483,7 +483,7 @@ def coordinates(level: int, rng: Random) -> MathProblem:
     pairs = list(zip(points, [*points[1:], points[0]], strict=True))
     double = sum(x * v - u * y for (x, y), (u, v) in pairs)
     noun = {3: "triangle", 4: "quadrilateral", 5: "pentagon", 6: "hexagon"}[count]
-    shown = listing([f"({x}, {y})" for x, y in points])
+    shown = listed([f"({x}, {y})" for x, y in points])
     products = [
         f"{bracket(x)} * {bracket(v)} - {bracket(u)} * {bracket(y)} = {x * v - u * y}" for (x, y), (u, v) in pairs
     ]

@@ -5,9 +5,9 @@ from math import comb, factorial
 from random import Random
 
 from loomrl.envs.math.answer import MathAnswer
-from loomrl.envs.math.notation import bracket, listing, number, surd
+from loomrl.envs.math.notation import bracket, number, surd
 from loomrl.envs.math.problem import MathProblem, nonzero, phrase, pose, pose_fraction
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, listed, words
 
 _SAMPLES = ("A sensor reported the values", "Here are some measurements:", "A sample consists of the values")
 
@@ -74,7 +74,7 @@ def _mean_of_groups(level: int, rng: Random) -> MathProblem:
     counts = [rng.randint(2, 30) for _ in range(level - 4)]
     means = [rng.randint(40, 99) for _ in counts]
     products = [n * m for n, m in zip(counts, means, strict=True)]
-    groups = listing([f"{n} students with mean {m}" for n, m in zip(counts, means, strict=True)])
+    groups = listed([f"{n} students with mean {m}" for n, m in zip(counts, means, strict=True)])
     whole = sum(products)
     size = sum(counts)
     steps = [f"{n} * {m} = {n * m}" for n, m in zip(counts, means, strict=True)]
@@ -97,7 +97,7 @@ def _mean_after_changes(level: int, rng: Random) -> MathProblem:
     left = [rng.randint(10, 99)] if level >= 9 else []
     whole = count * average + sum(joined) - sum(left)
     size = count + len(joined) - len(left)
-    story = f"{listing([str(v) for v in joined])} {'is' if len(joined) == 1 else 'are'} added"
+    story = f"{listed([str(v) for v in joined])} {'is' if len(joined) == 1 else 'are'} added"
     story += f" and the value {left[0]} is removed" if left else ""
     changes = "".join(f" + {v}" for v in joined) + "".join(f" - {v}" for v in left)
     steps = [f"{count} * {average} = {count * average}", f"{count * average}{changes} = {whole}"]
@@ -172,7 +172,7 @@ def _frequency_median(level: int, rng: Random) -> MathProblem:
         counts = [rng.randint(1, 9) for _ in values]
         counts[0] += sum(counts) % 2
         sample = [v for v, n in zip(values, counts, strict=True) for _ in range(n)]
-        table = listing([f"{v} ({n} times)" for v, n in zip(values, counts, strict=True)])
+        table = listed([f"{v} ({n} times)" for v, n in zip(values, counts, strict=True)])
         middle = _middle(sample)
         size = len(sample)
         ordered = sorted(sample)
@@ -272,7 +272,7 @@ def _menu(level: int, rng: Random) -> Counted:
         steps.append(f"{running} * {size} = {running * size}")
         running *= size
     nouns = rng.sample(("starters", "main courses", "desserts", "drinks", "soups"), len(sizes))
-    choices = listing([f"{n} {noun}" for n, noun in zip(sizes, nouns, strict=True)])
+    choices = listed([f"{n} {noun}" for n, noun in zip(sizes, nouns, strict=True)])
     return (
         phrase(
             rng,
@@ -434,7 +434,7 @@ def _paths(level: int, rng: Random) -> Counted:
     )
 
 
-_COLOURS = ("red", "blue", "green", "white", "black", "yellow")
+_COLOURS = words("red blue green white black yellow")
 
 
 def probability(level: int, rng: Random) -> MathProblem:
@@ -442,7 +442,7 @@ def probability(level: int, rng: Random) -> MathProblem:
     kinds = 2 if level <= 2 else 3
     colours = rng.sample(_COLOURS, kinds)
     counts = [rng.randint(2, between(level, 12, 9)) for _ in colours]
-    urn = listing([f"{n} {c}" for n, c in zip(counts, colours, strict=True)])
+    urn = listed([f"{n} {c}" for n, c in zip(counts, colours, strict=True)])
     box = rng.choice(("An urn", "A bag", "A box"))
     given = f"{box} holds {urn} balls."
     build = (_one_ball, _one_ball, _with_return, _without_return, _without_return, _same_colour, _same_colour)
@@ -489,7 +489,7 @@ def _without_return(level: int, rng: Random, given: str, colours: list[str], cou
         left[k] -= 1
     if not result:
         return _without_return(level, rng, given, colours, counts)
-    order = listing([colours[k] for k in drawn], "and finally")
+    order = listed([colours[k] for k in drawn], "and finally")
     steps = [f"{' + '.join(map(str, counts))} = {whole}", f"{' * '.join(factors)} = {number(result)}"]
     return pose_fraction(
         rng,
@@ -591,7 +591,7 @@ def expectation(level: int, rng: Random) -> MathProblem:
     values = sorted(rng.sample(range(1 if level <= 3 else -20, 41), outcomes))
     chances = [Fraction(w, whole) for w in weights]
     expected = sum((v * p for v, p in zip(values, chances, strict=True)), Fraction(0))
-    table = listing([f"{v} with probability {number(p)}" for v, p in zip(values, chances, strict=True)])
+    table = listed([f"{v} with probability {number(p)}" for v, p in zip(values, chances, strict=True)])
     terms = " + ".join(f"{bracket(v)} * {number(p)}" for v, p in zip(values, chances, strict=True))
     steps = [f"{terms} = {number(expected)}"]
     if level <= 5:
@@ -682,7 +682,7 @@ def _from_rates(level: int, rng: Random) -> MathProblem:
         rates[0] += 1
     products = [s * r for s, r in zip(shares, rates, strict=True)]
     names = "ABCD"[:count]
-    given = listing(
+    given = listed(
         [
             f"machine {m} makes {s}% of the parts, {r}% of them faulty"
             for m, s, r in zip(names, shares, rates, strict=True)

@@ -1,12 +1,10 @@
 """Accounts: money that has to arrive once, in the right place, in the right amount."""
 
-from collections.abc import Mapping
 from random import Random
-from typing import Any
 
 from loomrl.envs.tool.call import FunctionCall
 from loomrl.envs.tool.corpus import FIRST
-from loomrl.envs.tool.kit import PolicyTool, all_pages, fields, page_of, text, whole
+from loomrl.envs.tool.kit import Arguments, PolicyTool, all_pages, fields, page_of, text, whole
 from loomrl.envs.tool.problem import ToolProblem, faults_for
 from loomrl.envs.tool.world import Row, ToolError, ToolWorld
 from loomrl.gym.generate import between
@@ -104,7 +102,7 @@ def _share(world: ToolWorld, level: int, rng: Random) -> tuple[str, Transfers]:
     return request, [(source["account"], row["account"], limit - row["balance"]) for row in poor]
 
 
-def _transfer(world: ToolWorld, arguments: Mapping[str, Any], *, fee: int = 0, scale: int = 1) -> Row:
+def _transfer(world: ToolWorld, arguments: Arguments, *, fee: int = 0, scale: int = 1) -> Row:
     source = world.row("accounts", "account", arguments["source"])
     target = world.row("accounts", "account", arguments["target"])
     amount = arguments["amount"] // scale

@@ -6,7 +6,7 @@ from typing import Any
 
 from loomrl.envs.tool.call import FunctionCall
 from loomrl.envs.tool.corpus import FIRST
-from loomrl.envs.tool.kit import PolicyTool, all_pages, fields, page_of, text, whole
+from loomrl.envs.tool.kit import Arguments, PolicyTool, all_pages, fields, page_of, text, whole
 from loomrl.envs.tool.problem import ToolProblem, faults_for
 from loomrl.envs.tool.world import Row, ToolError, ToolWorld
 from loomrl.gym.generate import between
@@ -125,23 +125,23 @@ def _is_taken(world: ToolWorld, room: str, day: int, hour: int) -> bool:
     return any((row["room"], row["day"], row["hour"]) == wanted for row in world.tables["bookings"])
 
 
-def _create(world: ToolWorld, arguments: Mapping[str, Any]) -> Row:
+def _create(world: ToolWorld, arguments: Arguments) -> Row:
     world.row("rooms", "room", arguments["room"])
     if _is_taken(world, arguments["room"], arguments["day"], arguments["hour"]):
         raise ToolError(409, "the room is taken at that time")
     return dict(world.add("bookings", **arguments))
 
 
-def _cancel(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
+def _cancel(world: ToolWorld, arguments: Arguments) -> str:
     world.tables["bookings"].remove(world.row("bookings", "id", arguments["booking"]))
     return "cancelled"
 
 
-def _list_bookings(world: ToolWorld, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _list_bookings(world: ToolWorld, arguments: Arguments) -> Mapping[str, Any]:
     return page_of([row for row in world.tables["bookings"][::-1] if row["day"] == arguments["day"]], arguments)
 
 
-def _create_v1(world: ToolWorld, arguments: Mapping[str, Any]) -> Row:
+def _create_v1(world: ToolWorld, arguments: Arguments) -> Row:
     row = _create(world, arguments)
     if arguments["hour"] < LAST_HOUR and not _is_taken(world, row["room"], row["day"], row["hour"] + 1):
         world.add("bookings", **{**arguments, "hour": arguments["hour"] + 1})

@@ -1,14 +1,13 @@
 """Sums too long for the head, and a calculator that is exact among some that are not."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from random import Random
-from typing import Any
 
 from loomrl.envs.tool.amount import UnreadableAmount, spelt, value_of
 from loomrl.envs.tool.call import FunctionCall
 from loomrl.envs.tool.corpus import THINGS
-from loomrl.envs.tool.kit import PolicyTool, Run, fields, text
+from loomrl.envs.tool.kit import Arguments, PolicyTool, Run, fields, text
 from loomrl.envs.tool.problem import ToolProblem, faults_for
 from loomrl.envs.tool.world import ToolError, ToolWorld
 from loomrl.gym.generate import between
@@ -70,7 +69,7 @@ def _in_parts(terms: list[str], whole: str) -> list[str]:
 
 
 def _compute(change: Callable[[Fraction], Fraction]) -> Run:
-    def run(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
+    def run(world: ToolWorld, arguments: Arguments) -> str:
         try:
             return spelt(change(value_of(arguments["expression"])))
         except UnreadableAmount as error:

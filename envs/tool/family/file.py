@@ -1,12 +1,10 @@
 """Files: written, appended to, moved, looked through."""
 
-from collections.abc import Mapping
 from random import Random
-from typing import Any
 
 from loomrl.envs.tool.call import FunctionCall
 from loomrl.envs.tool.corpus import FIRST, THINGS, WORDS
-from loomrl.envs.tool.kit import PolicyTool, fields, text
+from loomrl.envs.tool.kit import Arguments, PolicyTool, fields, text
 from loomrl.envs.tool.problem import ToolProblem, faults_for
 from loomrl.envs.tool.world import MOST_CHARACTERS, ToolError, ToolWorld
 from loomrl.gym.generate import between
@@ -136,23 +134,23 @@ def _load(world: ToolWorld, path: str) -> str:
     return world.files[path]
 
 
-def _list_files(world: ToolWorld, arguments: Mapping[str, Any]) -> list[str]:
+def _list_files(world: ToolWorld, arguments: Arguments) -> list[str]:
     folder = arguments.get("folder", "").strip("/")
     return sorted(path for path in world.files if not folder or path.startswith(f"{folder}/"))
 
 
-def _write_file(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
+def _write_file(world: ToolWorld, arguments: Arguments) -> str:
     world.write(arguments["path"], arguments["text"])
     return "written"
 
 
-def _append_line(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
+def _append_line(world: ToolWorld, arguments: Arguments) -> str:
     before = _load(world, arguments["path"])
     world.write(arguments["path"], f"{before.rstrip(chr(10))}\n{arguments['line']}" if before else arguments["line"])
     return "appended"
 
 
-def _move_file(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
+def _move_file(world: ToolWorld, arguments: Arguments) -> str:
     text = _load(world, arguments["path"])
     if arguments["target"] in world.files:
         raise ToolError(409, "the target exists")
@@ -161,22 +159,22 @@ def _move_file(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
     return "moved"
 
 
-def _find_text(world: ToolWorld, arguments: Mapping[str, Any]) -> list[str]:
+def _find_text(world: ToolWorld, arguments: Arguments) -> list[str]:
     return sorted(path for path, text in world.files.items() if arguments["text"] in text)
 
 
-def _delete_file(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
+def _delete_file(world: ToolWorld, arguments: Arguments) -> str:
     _load(world, arguments["path"])
     del world.files[arguments["path"]]
     return "deleted"
 
 
-def _draft(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
+def _draft(world: ToolWorld, arguments: Arguments) -> str:
     world.write(f"drafts/{arguments['path']}", arguments["text"])
     return "written"
 
 
-def _append_raw(world: ToolWorld, arguments: Mapping[str, Any]) -> str:
+def _append_raw(world: ToolWorld, arguments: Arguments) -> str:
     world.write(arguments["path"], _load(world, arguments["path"]) + arguments["line"])
     return "appended"
 

@@ -1,12 +1,10 @@
 """A stock: find the shortages, order the right amounts, and order them once."""
 
-from collections.abc import Mapping
 from random import Random
-from typing import Any
 
 from loomrl.envs.tool.call import FunctionCall
 from loomrl.envs.tool.corpus import FIRST, THINGS
-from loomrl.envs.tool.kit import PolicyTool, all_pages, fields, page_of, text, whole
+from loomrl.envs.tool.kit import Arguments, PolicyTool, all_pages, fields, page_of, text, whole
 from loomrl.envs.tool.problem import ToolProblem, faults_for
 from loomrl.envs.tool.world import Row, ToolWorld
 from loomrl.gym.generate import between
@@ -100,12 +98,12 @@ def _lacking(world: ToolWorld) -> list[Row]:
     return [row for row in world.tables["items"] if row["stock"] < row["minimum"]]
 
 
-def _order(world: ToolWorld, arguments: Mapping[str, Any], *, scale: int = 1) -> Row:
+def _order(world: ToolWorld, arguments: Arguments, *, scale: int = 1) -> Row:
     row = world.row("items", "item", arguments["item"])
     return dict(world.add("orders", item=row["item"], count=arguments["count"] * scale))
 
 
-def _recount(world: ToolWorld, arguments: Mapping[str, Any]) -> Row:
+def _recount(world: ToolWorld, arguments: Arguments) -> Row:
     row = world.row("items", "item", arguments["item"])
     row["stock"] = arguments["count"]
     return dict(row)

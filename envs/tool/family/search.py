@@ -1,12 +1,10 @@
 """Questions about an invented world, whose answers are several pages away."""
 
-from collections.abc import Mapping
 from random import Random
-from typing import Any
 
 from loomrl.envs.tool.call import FunctionCall
 from loomrl.envs.tool.corpus import RELATIONS, SIZES, CorpusPage, find_pages, pages, state_fact, text_of
-from loomrl.envs.tool.kit import PolicyTool, fields, text
+from loomrl.envs.tool.kit import Arguments, PolicyTool, fields, text
 from loomrl.envs.tool.problem import ToolProblem, faults_for
 from loomrl.envs.tool.world import ToolError, ToolWorld
 from loomrl.gym.generate import between
@@ -82,11 +80,11 @@ def lookup(page: CorpusPage, level: int) -> tuple[FunctionCall, ...]:
     return FunctionCall("search_titles", {"query": page.title}), FunctionCall("read_page", {"title": page.title})
 
 
-def _search(world: ToolWorld, arguments: Mapping[str, Any]) -> list[str]:
+def _search(world: ToolWorld, arguments: Arguments) -> list[str]:
     return [text_of(page, world.edition) for page in find_pages(arguments["query"], HITS - 1)]
 
 
-def _search_titles(world: ToolWorld, arguments: Mapping[str, Any]) -> list[str]:
+def _search_titles(world: ToolWorld, arguments: Arguments) -> list[str]:
     return [page.title for page in find_pages(arguments["query"], HITS)]
 
 

@@ -19,7 +19,7 @@ from loomrl.feedback.reward.watch import Alarm, Watch
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.store import LoomDB
-from loomrl.store.erasures import erased
+from loomrl.store.erasures import find_erased
 from loomrl.store.feedback import FEEDBACK, feedback_of
 from loomrl.store.notes import find_note, put_note
 from loomrl.store.rewards import REWARDS, StoredReward, latest_rewards, newest_rewards, store_rewards
@@ -180,7 +180,7 @@ class Judging:
             if not is_seen or find_note(connection, self._key) != note:
                 self._trails = None
                 return False
-            gone = erased(connection, [one.trajectory for one in made])
+            gone = find_erased(connection, [one.trajectory for one in made])
             store_rewards(connection, [one for one in made if one.trajectory not in gone])
             put_note(connection, self._key, _text(new))
             if gone:

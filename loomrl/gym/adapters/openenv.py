@@ -23,7 +23,7 @@ from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.guard import is_storable
 from loomrl.threshold import Tally
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 VERB = "ACTION"
 _LARGEST = 16 * 2**20
@@ -125,7 +125,8 @@ class OpenEnvEnvironment(BaseEnvironment):
         if self._begun is None or self._begun[0] != task:
             await self.enter(task)
         assert self._begun is not None
-        (_, answer), self._begun = self._begun, None
+        answer = self._begun[1]
+        self._begun = None
         self._earned = Tally()
         self._unread = 0
         if self._take(answer)["done"]:
@@ -165,12 +166,11 @@ class OpenEnvEnvironment(BaseEnvironment):
                 raise self._trouble(answer)
             return self._refuse(_complaints(answer["data"]))
         result = self._take(answer)
-        seen = (Message("user", self._text()),)
         info = {"reward": result["reward"], "return": self._earned.total}
         if not result["done"]:
-            return Step(seen, Reward(), False, False, info)
+            return Step.say(self._text())._replace(info=info)
         success = float(self._earned.reaches(self._server.return_at_least))
-        return Step(seen, reward_of(success), True, False, info)
+        return Step((Message("user", self._text()),), reward_of(success), True, False, info)
 
     def oracle(self) -> str:
         """The oracle's action, if one is configured."""
@@ -293,8 +293,8 @@ class OpenEnvEnvironment(BaseEnvironment):
 
     def _refuse(self, why: str) -> Step:
         self._unread += 1
-        message = Message("user", "\n".join(filter(None, (f"Not done: {why}.", self._how()))))
-        return Step((message,), Reward(), False, self._unread >= self.settings.patience, {})
+        text = "\n".join(filter(None, (f"Not done: {why}.", self._how())))
+        return Step.say(text, truncated=self._unread >= self.settings.patience)
 
     def _trouble(self, answer: Mapping[str, Any]) -> EpisodeError:
         data = answer.get("data", {})

@@ -116,7 +116,7 @@ class Prompts(BaseEnvironment):
         """The function's reward; a ScorerError if it has none."""
         column = self.settings.answer
         info = {"answer": str(self._row[column])} if column else {}
-        return Step((), self._reward_for(await self._score(action)), True, False, info)
+        return Step.end(self._reward_for(await self._score(action)), **info)
 
     def oracle(self) -> str:
         """The row's good answer, if a column has one."""
@@ -223,6 +223,7 @@ def _is_message(each: Any) -> bool:
 
 def _place(prompt: Any) -> float:
     """Where a prompt lies from 0 to 1: equal in every data set."""
+    # A hash of the prompt alone: rows added later move no prompt between training and evaluation.
     return int.from_bytes(hashlib.sha256(canonical_json(prompt)).digest()[:8]) / 2**64
 
 

@@ -112,6 +112,7 @@ class ReasoningGymEnvironment(QuestionEnvironment):
         if len(answer) > MAX_ANSWER:
             return False
         try:
+            # The libraries warn about hostile answers, and in the tests warnings are errors.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return reaches(self._dataset.score_answer(answer, self._entry), 1.0)

@@ -111,6 +111,7 @@ def parse(space: spaces.Space[Any], text: str, names: Sequence[str] = ()) -> Any
             raise MalformedAction(f"this is not {usage(space)}")
         return text
     try:
+        # Strict JSON: NaN and Infinity are no actions, though Python reads them.
         raw = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise MalformedAction(f"it is not {usage(space, names)}") from None

@@ -90,7 +90,7 @@ class VerifiersEnvironment(BaseEnvironment):
         if self._module.graded and not success:
             success = min(max(total / full, 0.0), 1.0)
         info = {"score": score.value, "scores": dict(score.parts)}
-        return Step((), reward_of(success), True, False, info)
+        return Step.end(reward_of(success), **info)
 
     def oracle(self) -> str:
         """The oracle's answer, if one is configured."""

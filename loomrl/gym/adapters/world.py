@@ -18,7 +18,7 @@ from loomrl.gym.adapters.space_text import MalformedAction, count_numbers, forma
 from loomrl.gym.answer import COMMANDS, command_format, parse_command
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.threshold import Tally
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.types import Message, Observation, Task
 
 VERB = "ACTION"
 
@@ -179,11 +179,11 @@ class WorldEnvironment(BaseEnvironment):
             return self._reject(fault)
         step = self.act(value)
         self._earned.add(finite(step.reward, EpisodeError, "the world's reward"))
-        seen = (Message("user", self.see()),)
         info = {"reward": float(step.reward), "return": self._earned.total}
         if not step.over:
-            return Step(seen, Reward(), False, self._steps >= self.settings.max_steps, info)
+            return Step.say(self.see(), truncated=self._steps >= self.settings.max_steps)._replace(info=info)
         success = float(step.success and self._earned.reaches(self.required_return()))
+        seen = (Message("user", self.see()),)
         return Step(seen, reward_of(success), not step.timed_out, step.timed_out, info)
 
     def required_return(self) -> float:
@@ -233,4 +233,4 @@ class WorldEnvironment(BaseEnvironment):
     def _reject(self, fault: MalformedAction) -> Step:
         self._unread += 1
         over = self._unread >= self.settings.patience or self._steps >= self.settings.max_steps
-        return Step((Message("user", f"Not done: {fault}.\n{self._how()}"),), Reward(), False, over, {})
+        return Step.say(f"Not done: {fault}.\n{self._how()}", truncated=over)

@@ -206,6 +206,7 @@ class _Probe:
             patience_s = silence_s
 
     def _start(self) -> subprocess.Popen[str]:
+        # In a process of its own, so that a hang or a crash of the environment is a finding and not the end.
         command = [sys.executable, "-m", "loomrl.gym.check.child", self._request]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment

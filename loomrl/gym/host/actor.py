@@ -226,7 +226,11 @@ class ActorHost:
         import ray
 
         kind = ray.remote(EpisodeActor).options(
-            num_cpus=0, max_restarts=0, max_concurrency=CALLS, scheduling_strategy="SPREAD"
+            # No restarts by Ray: it would restart silently, and the attempt at fault would never be found.
+            num_cpus=0,
+            max_restarts=0,
+            max_concurrency=CALLS,
+            scheduling_strategy="SPREAD",
         )
         actor: Any = kind.remote(self._make, self._rollout, open_policy=self._open_policy, known=registrations())
         return _Life(actor, asyncio.ensure_future(_resolve(actor.open.remote())))

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
-from types import TracebackType
 from typing import Self
 
 
@@ -121,9 +120,7 @@ class Seat:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.move(_SeatState.LEFT)
 
 

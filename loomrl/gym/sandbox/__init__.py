@@ -28,6 +28,7 @@ def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> Sandbox
         return Sandbox(_open_boxes(kind, slots))
     refusals = []
     for name, program in KINDS.items():
+        # A kind whose program is missing is skipped without a complaint; one that fails its proof is reported.
         if shutil.which(program):
             try:
                 return Sandbox(_open_boxes(name, slots))

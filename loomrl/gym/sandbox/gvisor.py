@@ -49,6 +49,7 @@ class Gvisor:
     def command(self, bundle: Path) -> list[str]:
         """The whole command line of a box. Its memory is limited by our cgroup, not by runsc's."""
         rootless = [] if os.geteuid() == 0 else ["--rootless"]
+        # No network, and no cgroup of its own: ours already limits the whole box.
         options = ["--root", str(bundle / "state"), "--network", "none", "--ignore-cgroups", *rootless]
         return [self.executable, *options, "run", "--bundle", str(bundle), bundle.name]
 

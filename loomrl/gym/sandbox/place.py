@@ -103,6 +103,7 @@ def _take(number: int, fd: int) -> UserSlot:
     try:
         if slot.uid is not None and os.pread(fd, 1, 0) == IN_USE:
             _sweep(slot.uid)
+        # Marked until a clean release: if this process dies, the next user sweeps what is left.
         os.pwrite(fd, IN_USE, 0)
     except BaseException:
         slot.release(clean=False)

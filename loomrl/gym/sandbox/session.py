@@ -103,6 +103,7 @@ class SandboxSession:
             await box.end()
 
     async def _run(self, request: bytes, wall_s: float) -> Execution:
+        # A reused box is asked first: if it fails before the program exists, the program is not to blame.
         if self._box is not None and await _answer(self._box, request) != b"S":
             await self.close()  # without a process nothing that went wrong can be this program's doing
         if self.is_lost:

@@ -2,7 +2,7 @@
 
 A trainer asks for a number of sequences and groups are whole, so this is a subset sum. It promises, in this order:
 
-1. The oldest group is in every batch. So nothing starves, whatever the sizes.
+1. The oldest group is in every batch. So no group starves, of any size.
 2. The batch holds exactly the sequences asked for whenever groups that include the oldest add up to them; failing
    that, the most that stays below. (Trainers cut a batch into micro-batches: a short last one is fine, a batch that is
    too long is not. Only a group that alone is larger than a batch goes out as one that is too long.)
@@ -38,7 +38,7 @@ def compose(ready: Sequence[Candidate], *, batch_size: int, minimums: Mapping[st
     if oldest.size >= batch_size:
         return [oldest]
     useful = _useful(ready, batch_size, minimums)
-    for floors in _relaxed(useful, batch_size, minimums):
+    for floors in _relax(useful, batch_size, minimums):
         if chosen := _choose(useful, batch_size, floors):
             return chosen
     within = (2 << batch_size) - 1
@@ -47,7 +47,7 @@ def compose(ready: Sequence[Candidate], *, batch_size: int, minimums: Mapping[st
 
 
 def _useful(ready: Sequence[Candidate], batch_size: int, minimums: Mapping[str, int]) -> list[Candidate]:
-    """Of each size, no more groups than one batch can hold: this bounds the work, and loses no combination."""
+    """No more groups of each size than one batch can hold: this bounds the work, and loses no combination."""
     seen: Counter[tuple[str | None, int]] = Counter()
     useful = []
     for group in ready:
@@ -58,7 +58,7 @@ def _useful(ready: Sequence[Candidate], batch_size: int, minimums: Mapping[str, 
     return useful
 
 
-def _relaxed(groups: Sequence[Candidate], batch_size: int, minimums: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+def _relax(groups: Sequence[Candidate], batch_size: int, minimums: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
     """The minimums as far as there is data; then what whole groups make of them from below; then none."""
     scale = min(1.0, batch_size / max(1, sum(minimums.values())))
     sizes = {name: [group.size for group in groups if group.environment == name] for name in minimums}

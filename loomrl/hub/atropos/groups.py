@@ -66,7 +66,7 @@ class ScoredData(BaseModel):
         return messages
 
     @model_validator(mode="after")
-    def _aligned(self) -> Self:
+    def _check_alignment(self) -> Self:
         count = len(self.tokens)
         rows: dict[str, Sequence[Any]] = {"masks": self.masks, "scores": self.scores}
         rows |= {name: given for name in ROWS if (given := getattr(self, name))}

@@ -97,7 +97,7 @@ class AtroposRoutes:
             "/info": ("GET", self._info),
             "/status": ("GET", self._status),
             "/status-env": ("GET", self._status_of),
-            "/scored_data": ("POST", self._scored_data),
+            "/scored_data": ("POST", self._accept_scored_data),
             "/scored_data_list": ("POST", self._scored_data_list),
             "/batch": ("GET", for_programs(self._batch)),
             "/latest_example": ("GET", self._latest_example),
@@ -105,7 +105,7 @@ class AtroposRoutes:
         }
         routes = []
         for path, (method, serve) in table.items():
-            route = Route(path, _validated(serve))
+            route = Route(path, _validate(serve))
             route.methods = {method}  # Starlette lets HEAD in with GET: here it would take a batch and drop it
             routes.append(route)
         return routes
@@ -143,7 +143,7 @@ class AtroposRoutes:
         asked = EnvId.model_validate_json(body) if body else EnvId.model_validate(dict(request.query_params))
         return JSONResponse(await run_in_threadpool(self._session.status_of, asked.env_id))
 
-    async def _scored_data(self, request: Request) -> Response:
+    async def _accept_scored_data(self, request: Request) -> Response:
         body = await request.body()
         data = await run_in_threadpool(ScoredData.model_validate_json, body)
         return self._submit(request, body, [data], lambda answers: answers[0])
@@ -186,7 +186,7 @@ def atropos_routes(hub: Hub, notes: Notes, *, clock: Callable[[], float] = time.
     return AtroposRoutes(AtroposSession(hub, notes, clock=clock)).routes()
 
 
-def _validated(serve: Serve) -> Serve:
+def _validate(serve: Serve) -> Serve:
     """The endpoint, with a malformed body answered as FastAPI does."""
 
     async def endpoint(request: Request) -> Response:

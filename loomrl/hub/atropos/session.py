@@ -8,7 +8,7 @@ The protocol has no ack, no lease, and no retry that says it is one. They are re
   when the hub's `lease_s` is over (every poll renews it), or at once when a trainer registers.
 - A post is remembered until its answer got out whole. The same body again before that is a retry and stores nothing;
   after that it is another group that happens to be equal, as short or greedy samples are. With an `Idempotency-Key`
-  it is a retry for `RETRY_WINDOW_S`, whatever became of the answer.
+  it is a retry for `RETRY_WINDOW_S`, even if the answer was lost.
 """
 
 import logging
@@ -151,8 +151,8 @@ class AtroposSession:
             ids = [group.id for group in chosen]
             lent = self._lease(ids, CONSUMER, lease)
             if lent.groups:
-                return {"batch": [from_group(group) for group in lent.groups]}, lambda: self._received(lease)
-        return {"batch": None}, self._drained
+                return {"batch": [from_group(group) for group in lent.groups]}, lambda: self._receive(lease)
+        return {"batch": None}, self._drain
 
     def queue(self) -> list[Candidate]:
         """The groups that batches are made from, oldest first."""
@@ -165,7 +165,7 @@ class AtroposSession:
         return state.status_of(env_id, self.queue()) if state.environment(env_id) else _no_such(env_id)
 
     def reset(self) -> None:
-        """Forget trainer and environments. What is queued stays stored, acked by `reset_data`; nobody trains on it."""
+        """Forget trainer and environments. Queued groups stay stored, acked by `reset_data`, and are not trained on."""
         with self._lock:
             for handed in self.state.handed:
                 self._hub.release(handed.lease)
@@ -225,12 +225,12 @@ class AtroposSession:
         self._hub.release(handed.lease)
         state.step -= 1
 
-    def _received(self, lease: str) -> None:
+    def _receive(self, lease: str) -> None:
         with self._change() as state:
             for handed in state.handed:
                 handed.received |= handed.lease == lease
 
-    def _drained(self) -> None:
+    def _drain(self) -> None:
         with self._change() as state:
             state.drained = bool(state.handed)
 

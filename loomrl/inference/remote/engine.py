@@ -31,8 +31,7 @@ from loomrl.inference.remote.dialect import CompletionsApi, ServerDialect, Serve
 from loomrl.inference.remote.server import ServerClient, run_apart
 from loomrl.inference.remote.weights import Routes, ServerWeights, SglangRoutes, VllmRoutes, nearby, version_of
 from loomrl.inference.vision import check_sights
-from loomrl.inference.weights.copy import check_weights
-from loomrl.inference.weights.sealed import Sealed
+from loomrl.inference.weights.sealed import Sealed, check_weights
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 PIECES = 64

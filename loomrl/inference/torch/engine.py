@@ -16,8 +16,7 @@ from loomrl.inference.torch.fused import open_network
 from loomrl.inference.torch.network import CachedNetwork
 from loomrl.inference.torch.rows import OpenRequest, RowDraw, Rows, TokenFeed, draw
 from loomrl.inference.vision import Vision, check_sights
-from loomrl.inference.weights.copy import load_weights, read_back
-from loomrl.inference.weights.sealed import Sealed
+from loomrl.inference.weights.sealed import Sealed, load_weights, read_back
 
 TURNS = 8
 """Turns of the event loop after a request ends, so that follow-up requests can join the next step; and after every

@@ -29,9 +29,8 @@ from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 from loomrl.errors import LoomError
 from loomrl.inference.model import skeleton_of
 from loomrl.inference.vllm.reading import WeightReader
-from loomrl.inference.weights.copy import check_weights, not_what_was_sealed
 from loomrl.inference.weights.group import GroupMember, Meeting, receive
-from loomrl.inference.weights.sealed import Sealed, unstage
+from loomrl.inference.weights.sealed import Sealed, check_weights, not_what_was_sealed, unstage
 
 SHARED = "shared"
 OWNER = "LOOMRL_ENGINE_OWNER"

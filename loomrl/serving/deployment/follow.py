@@ -89,12 +89,12 @@ class Following:
         from loomrl.inference.weights.sealed import Sealed, seal
         from loomrl.serving.speech import LanguageServedPolicy
 
-        def sealed() -> Sealed:
+        def seal_files() -> Sealed:
             opened = open_model(files.path, trust_remote_code=self._source.trust_remote_code)
             return seal(opened.state_dict(), files.number)
 
         assert isinstance(self._policy, LanguageServedPolicy)
-        await self._policy.load(await asyncio.to_thread(sealed))
+        await self._policy.load(await asyncio.to_thread(seal_files))
 
 
 async def cancel_task(task: asyncio.Task[None] | None) -> None:

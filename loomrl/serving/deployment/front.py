@@ -21,8 +21,7 @@ from pathlib import Path
 
 from loomrl.errors import ServeError
 from loomrl.files import scratch
-from loomrl.http.listen import authority
-from loomrl.http.tls import Certificate
+from loomrl.http.listen import Certificate, authority
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.asgi import PATHS
 from loomrl.serving.channel.frame import SILENT_S

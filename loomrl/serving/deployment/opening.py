@@ -52,6 +52,7 @@ async def open_speech(
         trust_remote_code=trusts,
         version=files.number,
     )
+    # vLLM and a server choose their device by themselves; only torch is told
     engine = await _open_engine(choice, opening, gpus=gpus)
     chat = await asyncio.to_thread(open_chat, files.path, trust_remote_code=trusts)
     return LanguageServedPolicy(

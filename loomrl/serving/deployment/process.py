@@ -15,12 +15,9 @@ from typing import Any
 
 from loomrl.config import HubConfig, ServingExperiment
 from loomrl.errors import LoomError, StoreError
-from loomrl.http.cors import open_to
-from loomrl.http.limits import Limits
 from loomrl.http.listen import is_loopback, open_door
-from loomrl.http.refusal import Refused
-from loomrl.http.server import Embedded
-from loomrl.http.site import JSON, Site
+from loomrl.http.server import Embedded, Limits
+from loomrl.http.site import JSON, Refused, Site, open_to
 from loomrl.load import dump
 from loomrl.observability.trace import flush
 from loomrl.safety.redaction import PatternRedactor

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from loomrl.config import ServingExperiment
 from loomrl.errors import LoomError
-from loomrl.http.listen import authority, is_loopback
-from loomrl.http.tls import Certificate
+from loomrl.http.listen import Certificate, authority, is_loopback
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.deployment.front import find_haproxy
 from loomrl.serving.deployment.source import source_of, source_of_arm

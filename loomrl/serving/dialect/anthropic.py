@@ -83,7 +83,7 @@ class _Block(Body):
     cache_control: _CacheControl | None = None
 
 
-class _Text(TextPart, _Block):
+class _TextContent(TextPart, _Block):
     type: Literal["text"]
     citations: Annotated[Any, only([])] = None
 
@@ -102,7 +102,7 @@ class _Source(Body):
         return raw
 
 
-class _Picture(PicturePart, _Block):
+class _PictureContent(PicturePart, _Block):
     type: Literal["image"]
     source: _Source
 
@@ -112,7 +112,7 @@ class _Picture(PicturePart, _Block):
         return self.source.png
 
 
-class _Caller(Body):
+class _BlockCaller(Body):
     type: Literal["direct"]
 
 
@@ -121,7 +121,7 @@ class _Use(_Block):
     id: Name
     name: Name
     input: Plain
-    caller: _Caller | None = None
+    caller: _BlockCaller | None = None
     toolset_name: Annotated[Any, only()] = None
 
     def call(self) -> ToolCall:
@@ -129,15 +129,15 @@ class _Use(_Block):
         return ToolCall(id=self.id, name=self.name, arguments=json.dumps(self.input, ensure_ascii=False))
 
 
-_TextBlock = Annotated[Annotated[_Text, Tag("§text")], tag_by("type")]
-_Shown = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image")], tag_by("type")]
+_TextBlock = Annotated[Annotated[_TextContent, Tag("§text")], tag_by("type")]
+_Shown = Annotated[Annotated[_TextContent, Tag("§text")] | Annotated[_PictureContent, Tag("§image")], tag_by("type")]
 _Texts = Annotated[
     Annotated[str, Tag("§text")] | Annotated[list[_TextBlock], Tag("§parts"), Field(max_length=MOST_PARTS)],
     TEXT_OR_PARTS,
 ]
 
 
-class _Result(_Block):
+class _ResultBlock(_Block):
     type: Literal["tool_result"]
     tool_use_id: Name
     is_error: bool = False
@@ -154,19 +154,21 @@ class _Result(_Block):
         return ChatMessage(role="tool", text=text, images=images, answers=self.tool_use_id)
 
 
-_SaidBlock = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Use, Tag("§tool_use")], tag_by("type")]
+_SaidBlock = Annotated[Annotated[_TextContent, Tag("§text")] | Annotated[_Use, Tag("§tool_use")], tag_by("type")]
 _UserBlock = Annotated[
-    Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image")] | Annotated[_Result, Tag("§tool_result")],
+    Annotated[_TextContent, Tag("§text")]
+    | Annotated[_PictureContent, Tag("§image")]
+    | Annotated[_ResultBlock, Tag("§tool_result")],
     tag_by("type"),
 ]
 
 
-class _System(Body):
+class _SystemTurn(Body):
     role: Literal["system"]
     content: _Texts
 
 
-class _Assistant(Body):
+class _AssistantTurn(Body):
     role: Literal["assistant"]
     content: Annotated[
         Annotated[str, Tag("§text")] | Annotated[list[_SaidBlock], Tag("§parts"), Field(max_length=MOST_PARTS)],
@@ -174,7 +176,7 @@ class _Assistant(Body):
     ]
 
 
-class _User(Body):
+class _UserTurn(Body):
     role: Literal["user"]
     content: Annotated[
         Annotated[str, Tag("§text")] | Annotated[list[_UserBlock], Tag("§parts"), Field(max_length=MOST_PARTS)],
@@ -182,7 +184,7 @@ class _User(Body):
     ]
 
 
-class _Tool(_Block):
+class _CustomTool(_Block):
     type: Literal["custom"] = "custom"
     name: Name
     description: str = ""
@@ -209,7 +211,7 @@ class _ToolChoice(Body):
         return self
 
 
-class _Metadata(Body):
+class _CallerMetadata(Body):
     user_id: Label = ""
 
 
@@ -225,22 +227,22 @@ class MessagesBody(_Block):
     messages: Annotated[
         list[
             Annotated[
-                Annotated[_System, Tag("§system")]
-                | Annotated[_User, Tag("§user")]
-                | Annotated[_Assistant, Tag("§assistant")],
+                Annotated[_SystemTurn, Tag("§system")]
+                | Annotated[_UserTurn, Tag("§user")]
+                | Annotated[_AssistantTurn, Tag("§assistant")],
                 tag_by("role"),
             ]
         ],
         Field(max_length=MOST_MESSAGES),
     ]
     system: _Texts | None = None
-    tools: Annotated[list[_Tool], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
+    tools: Annotated[list[_CustomTool], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
     tool_choice: _ToolChoice = _ToolChoice()
     temperature: Probability | None = None
     top_p: Probability | None = None
     stop_sequences: Annotated[Texts, Field(max_length=MOST_STOPS)] = Field(default_factory=list)
     stream: bool = False
-    metadata: _Metadata = _Metadata()
+    metadata: _CallerMetadata = _CallerMetadata()
     thinking: _Thinking | None = None
     output_config: Annotated[Any, only({})] = None
     service_tier: Annotated[Any, only("auto", "standard_only")] = None
@@ -384,17 +386,17 @@ def _messages(asked: MessagesBody) -> tuple[ChatMessage, ...]:
         conversation.add(ChatMessage(role="system", text=split_content(asked.system)[0]), "system")
     for at, message in enumerate(asked.messages):
         where = f"messages.{at}"
-        if isinstance(message, _User):
+        if isinstance(message, _UserTurn):
             for said, inner in _user_messages(message, where):
                 conversation.add(said, inner)
-        elif isinstance(message, _System):
+        elif isinstance(message, _SystemTurn):
             conversation.add(ChatMessage(role="system", text=split_content(message.content)[0]), where)
         else:
             conversation.add(_assistant_message(message, where), where)
     return conversation.end()
 
 
-def _assistant_message(message: _Assistant, where: str) -> ChatMessage:
+def _assistant_message(message: _AssistantTurn, where: str) -> ChatMessage:
     if isinstance(message.content, str):
         return ChatMessage(role="assistant", text=message.content)
     kinds = [block.type for block in message.content]
@@ -403,18 +405,18 @@ def _assistant_message(message: _Assistant, where: str) -> ChatMessage:
         raise invalid(f"{where}.content", "text after a call in one message is not supported.")
     if len(calls) > MOST_CALLS:
         raise invalid(f"{where}.content", f"{len(calls)} calls in one message are more than {MOST_CALLS}.")
-    texts = [block.text for block in message.content if isinstance(block, _Text)]
+    texts = [block.text for block in message.content if isinstance(block, _TextContent)]
     return ChatMessage(role="assistant", text=BETWEEN.join(texts), calls=calls)
 
 
-def _user_messages(message: _User, where: str) -> Iterator[tuple[ChatMessage, str]]:
+def _user_messages(message: _UserTurn, where: str) -> Iterator[tuple[ChatMessage, str]]:
     """Results of tools become messages of their own, in front of what else was said."""
     if isinstance(message.content, str):
         yield ChatMessage(role="user", text=message.content), where
         return
-    rest: list[_Text | _Picture] = []
+    rest: list[_TextContent | _PictureContent] = []
     for at, block in enumerate(message.content):
-        if not isinstance(block, _Result):
+        if not isinstance(block, _ResultBlock):
             rest.append(block)
         elif rest:
             raise invalid(f"{where}.content.{at}", "results of tools come before text and pictures.")

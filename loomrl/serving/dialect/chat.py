@@ -61,7 +61,7 @@ from loomrl.serving.dialect.openai import (
 from loomrl.serving.refusal import Refusal
 
 
-class _Text(TextPart):
+class _ChatText(TextPart):
     type: Literal["text"]
 
 
@@ -70,7 +70,7 @@ class _ImageUrl(Body):
     detail: Annotated[Any, only("auto")] = None
 
 
-class _Picture(PicturePart):
+class _ChatPicture(PicturePart):
     type: Literal["image_url"]
     image_url: _ImageUrl
 
@@ -80,8 +80,8 @@ class _Picture(PicturePart):
         return self.image_url.url
 
 
-_TextPart = Annotated[Annotated[_Text, Tag("§text")], tag_by("type")]
-_Part = Annotated[Annotated[_Text, Tag("§text")] | Annotated[_Picture, Tag("§image_url")], tag_by("type")]
+_TextPart = Annotated[Annotated[_ChatText, Tag("§text")], tag_by("type")]
+_Part = Annotated[Annotated[_ChatText, Tag("§text")] | Annotated[_ChatPicture, Tag("§image_url")], tag_by("type")]
 _Texts = Annotated[
     Annotated[str, Tag("§text")] | Annotated[list[_TextPart], Tag("§parts"), Field(max_length=MOST_PARTS)],
     TEXT_OR_PARTS,
@@ -91,12 +91,12 @@ _Content = Annotated[
 ]
 
 
-class _System(Body):
+class _ChatSystem(Body):
     role: Literal["system", "developer"]
     content: _Texts
 
 
-class _User(Body):
+class _ChatUser(Body):
     role: Literal["user"]
     content: _Content
 
@@ -106,7 +106,7 @@ class _CalledFunction(Body):
     arguments: Arguments
 
 
-class _Call(Body):
+class _ChatToolCall(Body):
     type: Literal["function"] = "function"
     id: Name
     function: _CalledFunction
@@ -118,10 +118,10 @@ class _Call(Body):
         return ToolCall(id=self.id, name=self.function.name, arguments=self.function.arguments)
 
 
-class _Assistant(Body):
+class _ChatAssistant(Body):
     role: Literal["assistant"]
     content: _Texts = ""
-    tool_calls: Annotated[list[_Call], Field(max_length=MOST_CALLS)] = Field(default_factory=list)
+    tool_calls: Annotated[list[_ChatToolCall], Field(max_length=MOST_CALLS)] = Field(default_factory=list)
     refusal: Annotated[Any, only()] = None
     audio: Annotated[Any, only()] = None
     annotations: Annotated[Any, only([])] = None
@@ -132,14 +132,14 @@ class _Assistant(Body):
     function_call: Annotated[Any, never("it is the older form of tool_calls: use tool_calls.")] = None
 
 
-class _Result(Body):
+class _ChatResult(Body):
     role: Literal["tool"]
     tool_call_id: Name
     content: _Texts
     name: str | None = None
 
 
-class _Tool(Body):
+class _ChatTool(Body):
     type: Literal["function"]
     function: Function
 
@@ -148,16 +148,16 @@ class _NamedFunction(Body):
     name: Name
 
 
-class _NamedTool(Body):
+class _ChatNamedTool(Body):
     type: Literal["function"]
     function: _NamedFunction
 
 
 _Message = Annotated[
-    Annotated[_System, Tag("§system")]
-    | Annotated[_User, Tag("§user")]
-    | Annotated[_Assistant, Tag("§assistant")]
-    | Annotated[_Result, Tag("§tool")],
+    Annotated[_ChatSystem, Tag("§system")]
+    | Annotated[_ChatUser, Tag("§user")]
+    | Annotated[_ChatAssistant, Tag("§assistant")]
+    | Annotated[_ChatResult, Tag("§tool")],
     tag_by("role", same={"developer": "system"}),
 ]
 
@@ -166,9 +166,9 @@ class ChatBody(SamplingBody):
     """The request."""
 
     messages: Annotated[list[_Message], Field(max_length=MOST_MESSAGES)]
-    tools: Annotated[list[_Tool], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
+    tools: Annotated[list[_ChatTool], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
     tool_choice: Annotated[
-        Annotated[Literal["auto", "none", "required"], Tag("§text")] | Annotated[_NamedTool, Tag("§parts")],
+        Annotated[Literal["auto", "none", "required"], Tag("§text")] | Annotated[_ChatNamedTool, Tag("§parts")],
         TEXT_OR_PARTS,
     ] = "auto"
     parallel_tool_calls: bool = True
@@ -309,19 +309,19 @@ def _drawing(chat: ChatBody) -> Drawing:
     return chat.drawing(max_tokens=older if newer is None else newer, logprobs=chat.logprobs, top=chat.top_logprobs)
 
 
-def _messages(messages: Sequence[_System | _User | _Assistant | _Result]) -> tuple[ChatMessage, ...]:
+def _messages(messages: Sequence[_ChatSystem | _ChatUser | _ChatAssistant | _ChatResult]) -> tuple[ChatMessage, ...]:
     conversation = ConversationReader("messages")
     for at, message in enumerate(messages):
         where = f"messages.{at}"
         text, images = split_content(message.content)
-        if isinstance(message, _Assistant):
+        if isinstance(message, _ChatAssistant):
             calls = tuple(call.call() for call in message.tool_calls)
             conversation.add(ChatMessage(role="assistant", text=text, calls=calls), where)
-        elif isinstance(message, _Result):
+        elif isinstance(message, _ChatResult):
             answers = message.tool_call_id
             conversation.add(ChatMessage(role="tool", text=text, answers=answers), f"{where}.tool_call_id")
             conversation.check_tool(message.name, answers, f"{where}.name")
         else:
-            role: Literal["user", "system"] = "user" if isinstance(message, _User) else "system"
+            role: Literal["user", "system"] = "user" if isinstance(message, _ChatUser) else "system"
             conversation.add(ChatMessage(role=role, text=text, images=images), where)
     return conversation.end()

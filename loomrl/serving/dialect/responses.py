@@ -67,14 +67,14 @@ REASONING = "reasoning.encrypted_content"
 NOT_KEPT = "answers are not kept to be continued by their ids: send the whole conversation as input."
 
 
-class _Text(TextPart):
+class _ItemText(TextPart):
     type: Literal["input_text", "output_text"]
     annotations: Annotated[Any, only([])] = None
     logprobs: Any = None
     """Those of our own answer."""
 
 
-class _Picture(PicturePart):
+class _ItemPicture(PicturePart):
     type: Literal["input_image"]
     image_url: PictureUrl
     detail: Annotated[Any, only("auto")] = None
@@ -85,9 +85,11 @@ class _Picture(PicturePart):
         return self.image_url
 
 
-_InputText = Annotated[Annotated[_Text, Tag("§input_text")], tag_by("type")]
-_AnswerText = Annotated[Annotated[_Text, Tag("§input_text")], tag_by("type", same={"output_text": "input_text"})]
-_InputPart = Annotated[Annotated[_Text, Tag("§input_text")] | Annotated[_Picture, Tag("§input_image")], tag_by("type")]
+_InputText = Annotated[Annotated[_ItemText, Tag("§input_text")], tag_by("type")]
+_AnswerText = Annotated[Annotated[_ItemText, Tag("§input_text")], tag_by("type", same={"output_text": "input_text"})]
+_InputPart = Annotated[
+    Annotated[_ItemText, Tag("§input_text")] | Annotated[_ItemPicture, Tag("§input_image")], tag_by("type")
+]
 _Texts = Annotated[
     Annotated[str, Tag("§text")] | Annotated[list[_InputText], Tag("§parts"), Field(max_length=MOST_PARTS)],
     TEXT_OR_PARTS,
@@ -113,32 +115,32 @@ class _Message(_Item):
     phase: Annotated[Any, only()] = None
 
 
-class _System(_Message):
+class _SystemItem(_Message):
     role: Literal["system", "developer"]
     content: _Texts
 
 
-class _User(_Message):
+class _UserItem(_Message):
     role: Literal["user"]
     content: _Content
 
 
-class _Assistant(_Message):
+class _AssistantItem(_Message):
     role: Literal["assistant"]
     content: _Answer
 
 
-class _Caller(Body):
+class _ItemCaller(Body):
     type: Literal["direct"]
 
 
 class _CallItem(_Item):
     call_id: Name
     namespace: Annotated[Any, only("")] = None
-    caller: _Caller | None = None
+    caller: _ItemCaller | None = None
 
 
-class _Call(_CallItem):
+class _FunctionCallItem(_CallItem):
     type: Literal["function_call"]
     name: Name
     arguments: Arguments
@@ -156,26 +158,28 @@ class _Reference(Body):
 
 
 _ByRole = Annotated[
-    Annotated[_System, Tag("§system")] | Annotated[_User, Tag("§user")] | Annotated[_Assistant, Tag("§assistant")],
+    Annotated[_SystemItem, Tag("§system")]
+    | Annotated[_UserItem, Tag("§user")]
+    | Annotated[_AssistantItem, Tag("§assistant")],
     tag_by("role", same={"developer": "system"}),
 ]
 _InputItem = Annotated[
     Annotated[_ByRole, Tag("§message")]
-    | Annotated[_Call, Tag("§function_call")]
+    | Annotated[_FunctionCallItem, Tag("§function_call")]
     | Annotated[_Output, Tag("§function_call_output")]
     | Annotated[_Reference, Tag("§item_reference")],
     tag_by("type", "message"),
 ]
 
 
-class _Tool(Function):
+class _ResponseTool(Function):
     type: Literal["function"]
     defer_loading: Annotated[Any, only(False)] = None
     is_async: Annotated[Any, only(False)] = Field(default=None, alias="async")
     allowed_callers: Annotated[Any, only(["direct"])] = None
 
 
-class _NamedTool(Body):
+class _ResponseNamedTool(Body):
     type: Literal["function"]
     name: Name
 
@@ -198,9 +202,9 @@ class ResponseBody(OpenAIBody):
     ]
     instructions: str | None = None
     max_output_tokens: MaxTokens | None = None
-    tools: Annotated[list[_Tool], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
+    tools: Annotated[list[_ResponseTool], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
     tool_choice: Annotated[
-        Annotated[Literal["auto", "none", "required"], Tag("§text")] | Annotated[_NamedTool, Tag("§parts")],
+        Annotated[Literal["auto", "none", "required"], Tag("§text")] | Annotated[_ResponseNamedTool, Tag("§parts")],
         TEXT_OR_PARTS,
     ] = "auto"
     parallel_tool_calls: bool = True
@@ -480,9 +484,11 @@ def _messages(asked: ResponseBody) -> tuple[ChatMessage, ...]:
 
 
 def _add_item(
-    item: _System | _User | _Assistant | _Call | _Output | _Reference, conversation: ConversationReader, where: str
+    item: _SystemItem | _UserItem | _AssistantItem | _FunctionCallItem | _Output | _Reference,
+    conversation: ConversationReader,
+    where: str,
 ) -> None:
-    if isinstance(item, _Call):
+    if isinstance(item, _FunctionCallItem):
         _add_call(ToolCall(id=item.call_id, name=item.name, arguments=item.arguments), conversation, where)
     elif isinstance(item, _Output):
         text, images = split_content(item.output)
@@ -491,7 +497,7 @@ def _add_item(
         conversation.check_tool(item.name, item.call_id, f"{where}.name")
     elif not isinstance(item, _Reference):
         text, images = split_content(item.content)
-        role: Literal["system", "user", "assistant"] = "system" if isinstance(item, _System) else item.role
+        role: Literal["system", "user", "assistant"] = "system" if isinstance(item, _SystemItem) else item.role
         conversation.add(ChatMessage(role=role, text=text, images=images), where)
 
 

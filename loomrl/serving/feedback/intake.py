@@ -32,7 +32,7 @@ from loomrl.serving.room import Room
 from loomrl.store import LoomDB
 from loomrl.store.erasures import erase_late
 from loomrl.store.feedback import append_feedback, feedback_of
-from loomrl.store.sessions import SESSIONS, opted_out, people_in, read_call
+from loomrl.store.sessions import SESSIONS, list_opted_out, people_in, read_call
 from loomrl.types import Feedback, Trajectory
 
 log = redacted_logger(__name__)
@@ -305,7 +305,7 @@ class FeedbackIntake:
 
     def _refuse_opted_out(self, trajectories: Collection[str]) -> None:
         people: set[str] = set().union(*people_in(self._db, sorted(trajectories)).values())
-        if people and people & opted_out(self._db):
+        if people and people & list_opted_out(self._db):
             raise Refusal(RefusalCause.FORBIDDEN, "This person opted out of being recorded: nothing was stored.")
 
     # -- what it is about -------------------------------------------------------------------------------------------

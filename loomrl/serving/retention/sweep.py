@@ -18,17 +18,17 @@ from loomrl.serving.retention.archive import end_file, exists, ids_in, take_out,
 from loomrl.serving.retention.erasure import finish
 from loomrl.store import LoomDB
 from loomrl.store.archives import ArchiveFile, list_files, move_file
-from loomrl.store.erasures import delete_judgements, erase_late, erased, purge_erasures
+from loomrl.store.erasures import delete_judgements, erase_late, find_erased, purge_erasures
 from loomrl.store.feedback import append_feedback
 from loomrl.store.sessions import (
     StoredSession,
     end_idle,
     end_old,
-    ended_sessions,
     forget,
     forget_participants,
+    list_ended_sessions,
+    list_opted_out,
     mark_stored,
-    opted_out,
     people_in,
 )
 from loomrl.types import Feedback
@@ -106,7 +106,7 @@ class Sweeper:
 
     def _store(self) -> tuple[int, int]:
         stored = derived = 0
-        while sessions := ended_sessions(self._db, self._endpoint, limit=TOGETHER):
+        while sessions := list_ended_sessions(self._db, self._endpoint, limit=TOGETHER):
             made = {session.id: self._convert(session) for session in sessions}
             self._hub.append([payload for payload, _ in made.values() if payload])
             derived += append_feedback(self._db, self._permit_feedback(made))
@@ -131,7 +131,7 @@ class Sweeper:
         """The derived feedback, without that of people who opted out."""
         if not any(found for _, found in made.values()):
             return []
-        out = opted_out(self._db)
+        out = list_opted_out(self._db)
         people = people_in(self._db, list(made))
         return [one for id, (_, found) in made.items() if not people.get(id, set()) & out for one in found]
 
@@ -172,7 +172,7 @@ class Sweeper:
         """Take the trajectories of a complete file out of the hub; and those that were erased meanwhile, out of it."""
         ids = ids_in(file.url)
         self._hub.delete(ids)
-        if gone := erased(self._db, ids):
+        if gone := find_erased(self._db, ids):
             take_out(self._db, file, gone, now=now)
             return
         with self._db.write() as connection:

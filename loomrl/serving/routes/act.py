@@ -20,9 +20,8 @@ from pydantic import BeforeValidator, Field
 from loomrl.serving.body import Body, Whole, invalid, read_closed
 from loomrl.serving.call import Heading
 from loomrl.serving.dispatch import ArmReplica, act, candidates
-from loomrl.serving.gateway import Gateway
+from loomrl.serving.gateway import Gateway, Observed, observing
 from loomrl.serving.monitor.monitor import AnswerOrigin, ForbiddenAction
-from loomrl.serving.observe import Observed, observing
 from loomrl.serving.policy import About, ActAsk, ActRequest, ActResult
 from loomrl.serving.recording.acts import NewActs, RecordedActs
 from loomrl.serving.refusal import Refusal, RefusalCause
@@ -60,7 +59,7 @@ async def answer_act(gateway: Gateway, request: HttpRequest, reply: HttpReply) -
     endpoint = gateway.find_endpoint(ask.model, caller)
     deadline = gateway.deadline()
     session = caller.session or request.session
-    at = time.time()
+    at = time.time()  # before the policy acts: steps of calls that overlap are sorted by it
     unit = ask.user or session or request.id
     options = list(candidates(gateway.view, endpoint, unit))
     if options:

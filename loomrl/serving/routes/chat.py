@@ -16,10 +16,9 @@ from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import ChatAnswer, ChatRequest, ChoiceClosed, Event, Gathered, Heading, Usage
 from loomrl.serving.dialect.dialect import Dialect
 from loomrl.serving.dispatch import ArmReplica, Begun, apply_preference, begin, candidates, close, next_event
-from loomrl.serving.gateway import Gateway, log_refusal
+from loomrl.serving.gateway import UNSEEN, Gateway, Observed, log_refusal, observing
 from loomrl.serving.monitor.monitor import AnswerOrigin
 from loomrl.serving.monitor.watch import AnswerScreen, AskStable
-from loomrl.serving.observe import UNSEEN, Observed, observing
 from loomrl.serving.recording.record import CallToRecord, SpokenChoice
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.request import Caller, HttpReply, HttpRequest, read_json
@@ -71,6 +70,7 @@ async def answer_chat(gateway: Gateway, dialect: Dialect, request: HttpRequest, 
         dialect=dialect.path,
         deadline=deadline,
     )
+    # the session comes first: callers without a key take turns by it
     async with gateway.room(endpoint).enter(caller.key or named, deadline=deadline):
         await request.run_unless_gone(_answer(gateway, dialect, ask, call, caller, reply))
 
@@ -135,6 +135,7 @@ async def open_conversation(gateway: Gateway, ask: ChatRequest, call: ChatCall) 
     known = None
     recorder = gateway.recorder
     takes = recorder is not None and await recorder.takes(endpoint.name, ask)
+    # a session that was named for this call has nothing on record, and need not be read
     if recorder is not None and takes and ask.prompt is None and not call.is_new:
         known = await recorder.find_beginning(call.session, ask, key=call.key)
     if endpoint.state is not State.SERVING and known is None:
@@ -144,6 +145,7 @@ async def open_conversation(gateway: Gateway, ask: ChatRequest, call: ChatCall) 
     with observing(observed):
         begun = await begin(options, continuation(ask, known), endpoint=endpoint, deadline=call.deadline)
     observed.first(begun.candidate)
+    # after the first token, so that shadows do not delay the arm that answers
     for arm in shadows(endpoint.name, endpoint.arms, call.unit):
         for policy in gateway.view.replicas(arm.policy)[:1]:
             gateway.run_later(_ask_shadow(gateway, ArmReplica(arm, policy), ask, call))

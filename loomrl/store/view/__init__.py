@@ -1,1 +1,1 @@
-"""What people look at: metrics, lists of runs and policies, and the index of trajectories."""
+"""Views for people: metrics, lists of runs and policies, and the index of trajectories."""

@@ -17,7 +17,7 @@ class MetricRow:
 
     run: str
     number: int
-    """Of the update among those of its run, from 1."""
+    """The update's number in its run, from 1."""
     step: int
     at: float
     tokens: float | None
@@ -26,7 +26,7 @@ class MetricRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMetrics:
-    """What is about to be stored of one update."""
+    """One update's metrics, about to be stored."""
 
     run: str
     step: int
@@ -74,7 +74,7 @@ def read_metrics(db: LoomDB, run: str, *, after: int = 0, limit: int = 1000) -> 
     return _read(db, query)
 
 
-def thinned_metrics(db: LoomDB, run: str, *, most: int) -> tuple[int, list[MetricRow]]:
+def sample_metrics(db: LoomDB, run: str, *, most: int) -> tuple[int, list[MetricRow]]:
     """At most about so many rows of a run, every n-th and the last; and n."""
     last = last_numbers(db, [run]).get(run, 0)
     every = max(1, -(-last // most))

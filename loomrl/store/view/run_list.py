@@ -67,7 +67,7 @@ def page_of_runs(db: LoomDB, wanted: RunFilter, *, after: tuple[Any, str] | None
     return RunPage(found, None if last is None else (last["place"], last["id"]))
 
 
-def kinds_of_runs(db: LoomDB) -> list[str]:
+def list_run_kinds(db: LoomDB) -> list[str]:
     """The kinds that runs have."""
     with db.read() as connection:
         return sorted(connection.scalars(select(RUNS.c.kind).distinct()))

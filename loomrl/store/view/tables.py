@@ -1,7 +1,7 @@
 """Tables for people who look: the metrics of runs, and an index of trajectories by what people filter them by.
 
 The index is no record: it can be rebuilt from the hubs at any time, and lies in a LoomDB of its own beside the first,
-so that whoever keeps it never holds the write lock that training needs.
+so that updating it never holds the write lock that training needs.
 """
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table, Text, UniqueConstraint

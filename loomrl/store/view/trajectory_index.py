@@ -100,7 +100,7 @@ def _window(connection: Connection, wanted: TrajectoryFilter, before: int, limit
     within = (trajectory_index.c.position < before) & (trajectory_index.c.position >= before - WINDOW)
     query = select(trajectory_index).where(within, *wanted.conditions())
     query = query.order_by(trajectory_index.c.position.desc()).limit(limit)
-    return [(row["position"], _indexed(row)) for row in connection.execute(query).mappings()]
+    return [(row["position"], _parse_row(row)) for row in connection.execute(query).mappings()]
 
 
 def find_indexed(db: LoomDB, id: str) -> Indexed | None:
@@ -108,24 +108,24 @@ def find_indexed(db: LoomDB, id: str) -> Indexed | None:
     query = select(trajectory_index).where(trajectory_index.c.id == id).order_by(trajectory_index.c.position).limit(1)
     with db.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
-    return None if row is None else _indexed(row)
+    return None if row is None else _parse_row(row)
 
 
-def indexed_at(db: LoomDB, hub: str, places: Sequence[int]) -> list[Indexed]:
+def find_indexed_at(db: LoomDB, hub: str, places: Sequence[int]) -> list[Indexed]:
     """The trajectories at these places of a hub, as far as they are in the index."""
     query = select(trajectory_index).where(trajectory_index.c.hub == hub, trajectory_index.c.place.in_(places))
     with db.read() as connection:
-        return [_indexed(row) for row in connection.execute(query).mappings()]
+        return [_parse_row(row) for row in connection.execute(query).mappings()]
 
 
-def indexed_up_to(db: LoomDB, hub: str) -> int:
+def read_index_cursor(db: LoomDB, hub: str) -> int:
     """The position up to which a hub is in the index."""
     with db.read() as connection:
         return _cursor(connection, hub) or 0
 
 
 def extend_index(db: LoomDB, hub: str, rows: Sequence[Indexed], *, after: int, up_to: int) -> bool:
-    """Add what a hub has between two positions; False if somebody else has been faster."""
+    """Add what a hub has between two positions; False if another process has been faster."""
     with db.write() as connection:
         now = _cursor(connection, hub)
         if (now or 0) != after:
@@ -174,7 +174,7 @@ def _cursor(connection: Connection, hub: str) -> int | None:
     return found
 
 
-def _indexed(row: Row) -> Indexed:
+def _parse_row(row: Row) -> Indexed:
     columns: dict[str, Any] = dict(row)
     del columns["position"]
     return Indexed(**columns)

@@ -6,7 +6,7 @@ from loomrl.envs.teamwork.dynamics import PARTS, Teams
 from loomrl.envs.teamwork.settings import TeamSettings, team_settings
 
 IDLE = (-1.0, -1.0, -1.0)
-"""Take nothing, spend nothing, help nobody."""
+"""Take nothing, spend nothing, help no agent."""
 
 
 def small_team(expertise, **settings) -> Teams:

@@ -1,4 +1,4 @@
-"""The rules: who gets what, what work does, what it pays; and what holds whatever anybody does."""
+"""The rules: who gets what, what work does, what it pays; and what holds for any actions."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ from loomrl.envs.teamwork.settings import team_settings
 from loomrl.errors import PolicyError
 
 TWINS = [[1.0], [1.0]]
-FULL, HALF = 1.0, 0.0
+FULL = 1.0
+HALF = 0.0
 """Effort as an action."""
 
 
@@ -222,15 +223,19 @@ settings_of_any_team = st.fixed_dictionaries(
 @hypothesis_settings(max_examples=40)
 def test_whatever_anybody_does_the_books_balance(raw, seed):
     settings = team_settings(**raw)
-    teams, policy = Teams(settings, [np.random.default_rng(seed + world) for world in range(3)]), chaos(seed)
-    strength_MN, total_M = teams.chance.strength_MN, np.zeros(3)
+    teams = Teams(settings, [np.random.default_rng(seed + world) for world in range(3)])
+    policy = chaos(seed)
+    strength_MN = teams.chance.strength_MN
+    total_M = np.zeros(3)
     while not teams.is_over:
         before_MN = teams.capacity_MN.copy()
-        whole_MK, kept_MK = teams.left_MK + teams.work_MNK.sum(1), teams.present_MK.copy()
-        done_MN, priority_MK = teams.tally.work_MNS.sum(2), teams.priority_MK.copy()
+        whole_MK = teams.left_MK + teams.work_MNK.sum(1)
+        kept_MK = teams.present_MK.copy()
+        done_MN = teams.tally.work_MNS.sum(2)
+        priority_MK = teams.priority_MK.copy()
         parts = teams.advance(policy(teams))
         total_M += sum(part_MN.sum(1) for part_MN in parts.values())
-        # nobody does more than capacity allows, and capacity has its bounds
+        # no agent does more than capacity allows, and capacity has its bounds
         assert (teams.tally.work_MNS.sum(2) - done_MN <= before_MN + 1e-12).all()
         assert (teams.capacity_MN > 0).all()
         assert (teams.capacity_MN <= strength_MN + 1e-12).all()

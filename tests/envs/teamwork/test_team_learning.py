@@ -34,6 +34,7 @@ def test_ppo_soon_beats_greedy() -> None:
         algo.train()
     reports = compare({"ppo": algo.policy().act_batch}, episodes=64, seed=50_000)
     algo.stop()
-    greedy, ppo = reports["greedy"], reports["ppo"]
+    greedy = reports["greedy"]
+    ppo = reports["ppo"]
     assert ppo.reward - ppo.reward_margin > 1.1 * greedy.reward + greedy.reward_margin
     assert ppo.specialisation > reports["assignment"].specialisation

@@ -21,7 +21,8 @@ from loomrl.errors import ConfigError, PolicyError
 
 def step_together(shared, steps=60):
     """The same actions for a team with one policy, and for one whose agents act for themselves."""
-    central, parallel = TeamEnvironment(steps=steps), TeamParallel(steps=steps, shared=shared)
+    central = TeamEnvironment(steps=steps)
+    parallel = TeamParallel(steps=steps, shared=shared)
     central.reset(seed=2)
     parallel.reset(seed=2)
     generator = np.random.default_rng(0)
@@ -112,7 +113,8 @@ def test_the_basic_form_has_three_waiting_tasks_seven_numbers_an_agent_and_five_
     take = {name: np.array([1.0, 0.5, -1.0], np.float32) for name in environment.possible_agents}
     for step in range(1, 41):
         seen, *_ = environment.step(take)
-        agents, slots = seen["agent_0"][:21].reshape(3, 7), seen["agent_0"][21:].reshape(5, 5)
+        agents = seen["agent_0"][:21].reshape(3, 7)
+        slots = seen["agent_0"][21:].reshape(5, 5)
         np.testing.assert_allclose(agents[:, 2], teams.completed_MN[0] / step, atol=1e-6)
         assert ((agents[:, 1] > 0) == (teams.held_MN[0] >= 0)).all()
         assert slots[:, 4].sum() == (teams.held_MN[0] >= 0).sum()

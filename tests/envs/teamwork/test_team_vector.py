@@ -22,7 +22,9 @@ def actions_for(steps, shape, seed=0):
 
 def route(env, actions_T):
     """All that an environment says while it takes these actions."""
-    seen, rewards, truncated = [], [], []
+    seen = []
+    rewards = []
+    truncated = []
     for actions in actions_T:
         observation, reward, terminated, is_truncated, _ = env.step(actions)
         assert not np.any(terminated)
@@ -60,10 +62,12 @@ def test_every_observation_is_inside_the_space():
 
 
 def test_a_vector_of_one_and_the_single_environment_play_alike():
-    single, vector = TeamEnvironment(**SHORT), TeamVector(1, **SHORT)
+    single = TeamEnvironment(**SHORT)
+    vector = TeamVector(1, **SHORT)
     actions_T = actions_for(20, (1, 12))
     np.testing.assert_array_equal(single.reset(seed=5)[0], vector.reset(seed=5)[0][0])
-    one, many = route(single, actions_T[:, 0]), route(vector, actions_T)
+    one = route(single, actions_T[:, 0])
+    many = route(vector, actions_T)
     assert_same(one, [array[:, 0] for array in many])
     np.testing.assert_array_equal(single.reset()[0], vector.reset()[0][0])
 

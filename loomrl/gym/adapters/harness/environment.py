@@ -375,6 +375,7 @@ def _failure(ended: Ended, spoken: AgentTranscript, *, truncated: bool, scores_s
     if not truncated and ended.status and not scores_status:
         return Failure(AGENT, "Exit", f"the agent ended with status {ended.status}.{said}")
     if not spoken.turns:
+        # An agent that never asked says nothing about the policy, so this cannot be a reward of 0.
         return Failure(
             AGENT,
             "Silent",

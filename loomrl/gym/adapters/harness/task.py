@@ -112,6 +112,7 @@ class AgentTasks(SourceFamily):
             return rows if held_out else []
         if not 0 < count < len(rows):
             return rows
+        # A fixed seed: every process and every run must hold out the same rows.
         chosen = set(random.Random(0).sample(range(len(rows)), count))
         return [row for index, row in enumerate(rows) if (index in chosen) == held_out]
 

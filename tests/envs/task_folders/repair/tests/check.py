@@ -16,5 +16,6 @@ def right(count: int) -> bool:
     return prints(count) == [str(number) for number in numbers[:count]]
 
 
-few, many = right(1) and right(2), all(map(right, range(3, int(os.environ["LARGEST"]))))
+few = right(1) and right(2)
+many = all(map(right, range(3, int(os.environ["LARGEST"]))))
 json.dump({"reward": (few + many) / 2, "few": float(few), "many": float(many)}, sys.stdout)

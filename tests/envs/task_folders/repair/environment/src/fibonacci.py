@@ -1,6 +1,7 @@
 import sys
 
-a, b = 0, 1
+a = 0
+b = 1
 for _ in range(int(sys.argv[1])):
     print(a)
     a, b = b, a + b

@@ -206,3 +206,12 @@ def _add_examples(schema: dict[str, Any], node: dict[str, Any], values: Sequence
         _add_examples(schema, node["items"], [one for value in values for one in value])
     if isinstance(node.get("additionalProperties"), dict):
         _add_examples(schema, node["additionalProperties"], [one for value in objects for one in value.values()])
+
+
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "agent.rl.trajectory.v1": TRAJECTORY,
+    "agent.rl.reward.v1": REWARD,
+    "agent.rl.training.request.v1": TRAINING_REQUEST,
+    "agent.rl.training.status.v1": TRAINING_STATUS,
+    "agent.rl.model.deployed.v1": MODEL_DEPLOYED,
+}

@@ -1,4 +1,4 @@
-"""The parts that an experiment names, looked at before anything starts: code, folders, environments, spaces."""
+"""The check before a run starts: code, folders, environments and spaces that an experiment names."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,19 +1,46 @@
-"""A gateway in this process, on its event loop: for the agents of a rollout, and for tests."""
+"""A gateway in this process, on its event loop, and endpoints that do not change."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
 from loomrl.serving.asgi import GatewayApp
-from loomrl.serving.dispatch import EndpointView, FixedView
+from loomrl.serving.dispatch import EndpointView
 from loomrl.serving.gateway import Gateway, GatewaySettings, Mode
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recorder import Recorder
 from loomrl.serving.request import CallerKeys, NoKeys
+from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm, Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class FixedView:
+    """Endpoints and policies that do not change: in one process, for the agents of a rollout and for tests."""
+
+    known: Mapping[str, Endpoint] = field(default_factory=dict)
+    policies: Mapping[str, Sequence[ServedPolicy]] = field(default_factory=dict)
+    running: Sequence[AbTest] = ()
+
+    def endpoint(self, name: str) -> Endpoint | None:
+        """The endpoint of this name."""
+        return self.known.get(name)
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """All of them."""
+        return list(self.known.values())
+
+    def tests(self, endpoint: str) -> Sequence[AbTest]:
+        """Those of this endpoint."""
+        return [test for test in self.running if test.endpoint == endpoint]
+
+    def replicas(self, policy: str) -> Sequence[ServedPolicy]:
+        """Those of this name."""
+        return self.policies.get(policy, ())
 
 
 def only(name: str, policy: ServedPolicy) -> FixedView:

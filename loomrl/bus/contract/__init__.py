@@ -1,1 +1,0 @@
-"""The five contracts `agent.rl.*`, as types that pydantic checks."""
