@@ -6,7 +6,7 @@ Axes: `_P` episodes, `_G` objectives that a preference weighs.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,56 +26,35 @@ BEHIND = 1e-9
 """Distances below this, in widths of the front, count as zero."""
 
 
-class Moving(Protocol):
-    """A preference that moves with the returns of episodes."""
+class FixedPreference:
+    """The preference of the settings. Subclasses move it with the returns of episodes."""
 
-    multipliers_G: Floats
-    """Weight of every objective in addition to its preference."""
+    def __init__(self, settings: Woven) -> None:
+        self.settings = settings
+        self.tree = settings.tree
+        self.multipliers_G: Floats = np.zeros(len(self.tree.names))
+        """Weight of every objective in addition to its preference."""
 
     def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
         """Observe ended episodes, with the best value and the width of the front for every objective."""
 
     def source(self, part: int, parts: int) -> Source:
         """The current source of preferences for node `part` of `parts`."""
+        return open_preferences(self.settings, part=part, parts=parts)
 
     def metrics(self) -> dict[str, float]:
-        """Its metrics."""
+        """Metrics of what moved."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """The state needed to resume, as JSON."""
+        return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
 
 
-class Still:
-    """A fixed preference."""
-
-    def __init__(self, settings: Woven) -> None:
-        self.settings = settings
-        self.tree = settings.tree
-        self.multipliers_G: Floats = np.zeros(len(self.tree.names))
-
-    def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
-        """Ignored."""
-
-    def source(self, part: int, parts: int) -> Source:
-        """The configured source."""
-        return open_preferences(self.settings, part=part, parts=parts)
-
-    def metrics(self) -> dict[str, float]:
-        """Empty."""
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Empty."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing to restore."""
-
-
-class Episodes:
+class ReturnWindow:
     """Returns collected until there are enough of them to move by."""
 
     def __init__(self, enough: int) -> None:
@@ -92,7 +71,7 @@ class Episodes:
         return mean
 
 
-class Lagging(Still):
+class Lagging(FixedPreference):
     """β: follows the distances of mean returns from the best known, in widths of the front."""
 
     def __init__(self, settings: Woven, asked: AdaptivePreference) -> None:
@@ -100,7 +79,7 @@ class Lagging(Still):
         self.asked = asked
         count = len(self.tree.names)
         self.weights_G: Floats = np.full(count, 1 / count)
-        self._episodes = Episodes(asked.episodes)
+        self._episodes = ReturnWindow(asked.episodes)
 
     def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
         """Shift the weights to the objectives furthest behind."""
@@ -131,7 +110,7 @@ class Lagging(Still):
         self._episodes.waiting = [*state["waiting"]]
 
 
-class Constraints(Still):
+class Constraints(FixedPreference):
     """λ ≥ 0: dual ascent on the shortfalls from thresholds, in widths of the front and at most one at a time.
 
     Shortfalls accumulate, up to the ceiling.
@@ -146,7 +125,7 @@ class Constraints(Still):
         self._grown_G: Floats = np.zeros(len(names))
         self._best_G: Floats | None = None
         """Greatest mean so far."""
-        self._episodes = Episodes(asked.episodes)
+        self._episodes = ReturnWindow(asked.episodes)
         self._named: set[int] = set()
         """Objectives whose threshold was reported to be out of reach."""
 
@@ -188,14 +167,14 @@ class Constraints(Still):
         self._episodes.waiting = [*state["waiting"]]
 
 
-def open_moving(settings: Woven) -> Moving:
+def open_moving(settings: Woven) -> FixedPreference:
     """The moving preference for these settings."""
     asked = settings.preference
     if isinstance(asked, AdaptivePreference):
         return Lagging(settings, asked)
     if isinstance(asked, ConstrainedPreference):
         return Constraints(settings, asked)
-    return Still(settings)
+    return FixedPreference(settings)
 
 
 def by(metric: Metric, names: Iterable[str], values: Floats) -> dict[str, float]:

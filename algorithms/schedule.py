@@ -27,7 +27,7 @@ class Schedule(Protocol):
         """Resume from `state`."""
 
 
-class Planned:
+class PlannedSchedule:
     """Warms up, then stays or falls to a floor, reached with the last of `updates`. It ignores observations."""
 
     def __init__(self, peak: float, schedule: ConstantRate | LinearRate | CosineRate, updates: int) -> None:
@@ -63,7 +63,7 @@ class Planned:
         """Nothing to restore."""
 
 
-class Adaptive:
+class AdaptiveSchedule:
     """Shrinks after an update with a large KL, grows after one with a small KL."""
 
     def __init__(self, start: float, schedule: AdaptiveRate) -> None:
@@ -96,5 +96,5 @@ class Adaptive:
 def open_schedule(rate: float, schedule: Plan, updates: int) -> Schedule:
     """A schedule with the peak or initial learning rate `rate`, over `updates`."""
     if isinstance(schedule, AdaptiveRate):
-        return Adaptive(rate, schedule)
-    return Planned(rate, schedule, updates)
+        return AdaptiveSchedule(rate, schedule)
+    return PlannedSchedule(rate, schedule, updates)

@@ -8,13 +8,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from loomrl.config import BC, IQL, SAC, AnyExperiment, ControlExperiment, CustomAlgorithm, Weave
+from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
 from loomrl.named import named
 from loomrl.own_ray import cluster_address, join_ray, own_ray
 from loomrl.process import exit_on_sigterm, none_outlives_us
 
+CONFIGS = {
+    "language": "loomrl.algorithms.language.config:LanguageConfig",
+    "ppo": "loomrl.algorithms.control.ppo:PPOConfig",
+    "sac": "loomrl.algorithms.control.sac:SACConfig",
+    "weave": "loomrl.algorithms.control.weave:WeaveConfig",
+    "bc": "loomrl.algorithms.control.bc:BCConfig",
+    "iql": "loomrl.algorithms.control.iql:IQLConfig",
+}
+"""RLlib configurations, by name: importing one loads torch and Ray."""
 PLENTY = 10**6
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray sets it for the process of a job, whose runtime environment its actors share."""
@@ -28,11 +37,8 @@ def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
     """The RLlib configuration of the experiment; `build_algo()` makes the algorithm."""
     if isinstance(experiment.algorithm, CustomAlgorithm):
         return _own(experiment, experiment.algorithm.entry_point).of(experiment, run=run)
-    if isinstance(experiment, ControlExperiment):
-        return _control(experiment, run)
-    from loomrl.algorithms.language.config import LanguageConfig
-
-    return LanguageConfig.of(experiment, run=run)
+    kind = experiment.algorithm.kind if isinstance(experiment, ControlExperiment) else "language"
+    return named(CONFIGS[kind], what="algorithm").of(experiment, run=run)
 
 
 def _own(experiment: AnyExperiment, entry_point: str) -> Any:
@@ -49,28 +55,6 @@ def _own(experiment: AnyExperiment, entry_point: str) -> Any:
             "get_default_learner_class (docs/custom.md)."
         )
     return found
-
-
-def _control(experiment: ControlExperiment, run: str | None) -> Any:
-    if isinstance(experiment.algorithm, SAC):
-        from loomrl.algorithms.control.sac import SACConfig
-
-        return SACConfig.of(experiment, run=run)
-    if isinstance(experiment.algorithm, Weave):
-        from loomrl.algorithms.control.weave import WeaveConfig
-
-        return WeaveConfig.of(experiment, run=run)
-    if isinstance(experiment.algorithm, BC):
-        from loomrl.algorithms.control.bc import BCConfig
-
-        return BCConfig.of(experiment, run=run)
-    if isinstance(experiment.algorithm, IQL):
-        from loomrl.algorithms.control.iql import IQLConfig
-
-        return IQLConfig.of(experiment, run=run)
-    from loomrl.algorithms.control.ppo import PPOConfig
-
-    return PPOConfig.of(experiment, run=run)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
-from loomrl.control.play import Acts, Idle, Outcome, RandomPolicy, Scripted, play
+from loomrl.control.play import ActingPolicy, Idle, PlayOutcome, RandomPolicy, Scripted, play
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front import FrontReport
@@ -48,14 +48,14 @@ class ControlResult:
     """The file with the fronts, if there are several objectives."""
 
 
-def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnReport:
+def judged(policy: ActingPolicy, experiment: ControlExperiment, *, name: str) -> ReturnReport:
     """The policy's return in the environment of the last stage. Equal policies get equal reports."""
     if experiment.objectives:
         return judge_front.judged(policy, experiment, name=name, seed=_seed(experiment))
     return judge_outcome(name, played(policy, experiment), experiment)
 
 
-def judge_outcome(name: str, outcome: Outcome, experiment: ControlExperiment) -> ReturnReport:
+def judge_outcome(name: str, outcome: PlayOutcome, experiment: ControlExperiment) -> ReturnReport:
     """The report on these episodes."""
     return judge_returns(
         name,
@@ -78,7 +78,7 @@ def idle_return(experiment: ControlExperiment) -> float | None:
     return float(np.mean(played(Idle(), experiment).returns))
 
 
-def played(policy: Acts, experiment: ControlExperiment) -> Outcome:
+def played(policy: ActingPolicy, experiment: ControlExperiment) -> PlayOutcome:
     """The evaluation's episodes."""
     settings = experiment.evaluation
     choice = experiment.judged_in
@@ -122,13 +122,13 @@ def evaluate_control(
         return ControlResult(run, label(experiment.environment), clock() - started, tuple(reports), drawn)
 
 
-def play_named(text: str, experiment: ControlExperiment, db: LoomDB) -> Outcome:
+def play_named(text: str, experiment: ControlExperiment, db: LoomDB) -> PlayOutcome:
     """The episodes that this policy plays; what `--policy` takes."""
     _, policy, _ = find_acts(text, experiment.judged_in.settings, db)
     return played(policy, experiment)
 
 
-def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, Acts, str | None]:
+def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, ActingPolicy, str | None]:
     """Name, policy, and version if it has one. User code is called with the environment's settings."""
     if text == RANDOM:
         return text, RandomPolicy(), None

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from rich.console import Console
 
-from loomrl.evaluation.front import FrontReport, Steered
+from loomrl.evaluation.front import FrontReport, PreferenceReturns
 from loomrl.evaluation.statistics import Interval
 from loomrl.experiments.commands.output import table
 
@@ -30,7 +30,7 @@ def _rows(report: FrontReport) -> Iterator[tuple[str, ...]]:
         yield _weights(first), last, *(_cell(interval) for interval in returns), mark
 
 
-def _weights(steered: Steered) -> str:
+def _weights(steered: PreferenceReturns) -> str:
     return " ".join(f"{weight:.2f}" for weight in steered.preference)
 
 

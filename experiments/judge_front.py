@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from loomrl.config import ControlExperiment, Weave
 from loomrl.control.environment import open_environment
-from loomrl.control.play import Acts, play_each
+from loomrl.control.play import ActingPolicy, play_each
 from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, group_returns, lattice
-from loomrl.evaluation.front import FrontReport, Played, judge_front
+from loomrl.evaluation.front import FrontReport, PreferenceEpisodes, judge_front
 from loomrl.evaluation.returns import Cut, ReturnReport
 from loomrl.telemetry.plot import plot_fronts
 
@@ -21,7 +21,7 @@ MOST = 101
 PICTURE = "front.svg"
 
 
-def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int) -> FrontReport:
+def judged(policy: ActingPolicy, experiment: ControlExperiment, *, name: str, seed: int) -> FrontReport:
     """Every preference plays its episodes in an environment of its own. Equal policies get equal reports."""
     settings = experiment.evaluation
     algorithm = experiment.algorithm
@@ -38,7 +38,7 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int)
         )
     return judge_front(
         name,
-        Played(
+        PreferenceEpisodes(
             preferences,
             list(group_returns(returns, algorithm.tree)),
             list(steps),

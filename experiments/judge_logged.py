@@ -6,7 +6,7 @@ from typing import Any
 
 from loomrl.config import AnyExperiment, ControlExperiment, LoggedData
 from loomrl.control.logged import ID
-from loomrl.control.play import Acts
+from loomrl.control.play import ActingPolicy
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError
 from loomrl.evaluation.offpolicy import OffPolicy, judge_logged
@@ -38,7 +38,7 @@ def judge_named(
 
 
 def judge_policy(
-    policy: Acts, data: LoggedData, store_url: str, *, gamma: float, greedy: bool, confidence: float = 0.95
+    policy: ActingPolicy, data: LoggedData, store_url: str, *, gamma: float, greedy: bool, confidence: float = 0.95
 ) -> OffPolicy:
     """What the data set says of a policy; a ConfigError for one whose probabilities are unknown."""
     if not isinstance(policy, ControlPolicy):

@@ -17,7 +17,7 @@ from loomrl.control.environment import agents_in, label, open_environment, open_
 from loomrl.control.logged import Recorded, read_minari, refuse_name, summary, write_minari
 from loomrl.control.mask import refuse_stuck
 from loomrl.control.memory import MemoryState
-from loomrl.control.play import Acts, RandomPolicy
+from loomrl.control.play import ActingPolicy, RandomPolicy
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.preference import unfinite
 from loomrl.errors import ConfigError, EpisodeError
@@ -76,7 +76,7 @@ def record(experiment: AnyExperiment, asked: Recording) -> dict[str, Any]:
     return {"id": asked.id, **summary(read_minari(asked.id, observed, acted)), "policies": told}
 
 
-def chooser(policy: Acts, acted: spaces.Space[Any], *, greedy: bool, seed: int) -> Chooses:
+def chooser(policy: ActingPolicy, acted: spaces.Space[Any], *, greedy: bool, seed: int) -> Chooses:
     """The policy with the log-probabilities of its actions, which are known of one choice and of our policies."""
     generator = torch.Generator().manual_seed(seed)
 

@@ -26,7 +26,7 @@ from ray.rllib.utils.metrics import (
 )
 from typing_extensions import override
 
-from loomrl.algorithms.control.learner import OURS, Work
+from loomrl.algorithms.control.learner import OURS, ControlWork
 from loomrl.algorithms.control.module import ActorModule
 from loomrl.algorithms.control.rollout import Rollout, Window
 from loomrl.algorithms.control.runner import ArrayRunner
@@ -111,9 +111,9 @@ class ControlStep(Placed):
         """How far the run is: the number of its present version."""
         return self.env_steps
 
-    def work(self, share: tuple[Rollout, ...]) -> Work:
+    def work(self, share: tuple[Rollout, ...]) -> ControlWork:
         """The work of one learner."""
-        return Work(share)
+        return ControlWork(share)
 
     def collect_rollouts(self, *, random: bool = False) -> list[Rollout]:
         """A rollout of every living runner; with `random`, without asking the policy."""

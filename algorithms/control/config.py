@@ -14,7 +14,7 @@ from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.module import ActorModule, ControlModule
 from loomrl.algorithms.control.probe import is_registered, probe, refuse_mask
 from loomrl.algorithms.control.runner import ArrayRunner
-from loomrl.algorithms.control.translation import Changes, Word, reasons
+from loomrl.algorithms.control.translation import Changes, RLlibSetting, reasons
 from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import needed_cpus, place
 from loomrl.canonical import content_hash
@@ -48,7 +48,7 @@ class ControlConfig(NamedConfig):
     """Steps, or RLlib's "auto"."""
     _rl_module_spec: Any
     settings_class: ClassVar[type[ControlAlgorithm]]
-    words: ClassVar[dict[str, Word]]
+    words: ClassVar[dict[str, RLlibSetting]]
     """RLlib's names for settings of the algorithm."""
     unshaped: ClassVar[frozenset[str]] = frozenset()
     """RLlib's model settings that do not apply to this algorithm's networks."""

@@ -14,17 +14,17 @@ from loomrl.algorithms.control.learner import ArrayLearner
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.config import control as kinds
 from loomrl.control.network import Normalizer, open_pixels, tower
-from loomrl.control.space import Seen, seen
+from loomrl.control.space import ObservationView, seen
 from loomrl.telemetry.metric import Metric
 
 BOUND = 5.0
 """Normalised observations are clipped at this value."""
 
 
-class Novelty(nn.Module):
+class NoveltyNet(nn.Module):
     """The error of a trained network in predicting a random one's output for an observation."""
 
-    def __init__(self, view: Seen, settings: kinds.Curiosity) -> None:
+    def __init__(self, view: ObservationView, settings: kinds.Curiosity) -> None:
         super().__init__()
         self.normalizer = Normalizer(view.shape[0], bound=BOUND) if view.kind == "numbers" else None
         self.scale = Normalizer(1)
@@ -40,7 +40,7 @@ class Novelty(nn.Module):
         return error_S
 
 
-class Curiosity:
+class CuriosityReward:
     """Rewards for novelty, which shrink for observations seen before."""
 
     def __init__(self, learner: ArrayLearner, settings: kinds.Curiosity) -> None:
@@ -48,7 +48,7 @@ class Curiosity:
         self._settings = settings
         with torch.random.fork_rng(devices=[]):  # all learners begin with the same, and nothing else begins otherwise
             torch.manual_seed(int(learner.config.seed or 0))
-            self._novelty = Novelty(seen(learner.own.observation_space), settings).to(learner._device)
+            self._novelty = NoveltyNet(seen(learner.own.observation_space), settings).to(learner._device)
         self._optimizer = torch.optim.Adam(self._novelty.learnt.parameters(), lr=settings.learning_rate, fused=True)
 
     def add_reward(self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor]) -> list[Tensor]:
@@ -86,7 +86,7 @@ class Curiosity:
         self._optimizer.load_state_dict(deepcopy(state["optimizer"]))
 
 
-def _says(view: Seen, settings: kinds.Curiosity) -> nn.Module:
+def _says(view: ObservationView, settings: kinds.Curiosity) -> nn.Module:
     network = kinds.Network(hidden=settings.hidden, activation="relu")
     pixels = open_pixels(view, network)
     if pixels is None:

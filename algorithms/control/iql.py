@@ -20,20 +20,20 @@ from typing_extensions import override
 
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
-from loomrl.algorithms.control.learner import OURS, Work
+from loomrl.algorithms.control.learner import OURS, ControlWork
 from loomrl.algorithms.control.module import ControlModule
 from loomrl.algorithms.control.offline import (
     Batch,
-    Lesson,
     LoggedConfig,
     LoggedLearner,
     LoggedStep,
+    LoggedWork,
     ring_of,
 )
 from loomrl.algorithms.control.step_replay import NStep
 from loomrl.config import control as settings
 from loomrl.control.network import Twins
-from loomrl.control.space import Acts, acts, seen
+from loomrl.control.space import ActionView, acts, seen
 from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
 
@@ -76,9 +76,9 @@ class IQLLearner(LoggedLearner):
         self._owed = 0.0
 
     @override
-    def learn(self, work: Work) -> int:
+    def learn(self, work: ControlWork) -> int:
         """The updates of a lesson; of rollouts, those that are due."""
-        if isinstance(work, Lesson):
+        if isinstance(work, LoggedWork):
             return super().learn(work)
         online = self.config.settings.online
         recent = self.recent
@@ -196,12 +196,12 @@ class IQL(LoggedStep):
             super().training_step()
 
 
-def width(kind: Acts) -> int:
+def width(kind: ActionView) -> int:
     """Numbers of an action as the critics see it."""
     return kind.count if kind.kind == "box" else sum(kind.sizes)
 
 
-def numbers_of(kind: Acts) -> Callable[[Tensor], Tensor]:
+def numbers_of(kind: ActionView) -> Callable[[Tensor], Tensor]:
     """From actions to the critics' input: real ones as they are, choices as one number each."""
     if kind.kind == "box":
         return lambda actions_BD: actions_BD

@@ -32,7 +32,7 @@ OURS = "loomrl"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ControlWork:
     """The work of one learner, with its learning rate."""
 
     rollouts: tuple[Rollout, ...]
@@ -71,7 +71,7 @@ class ArrayLearner(OwnSteps):
         self._sums = {}
         return self.metrics.reduce()
 
-    def learn(self, work: Work) -> int:
+    def learn(self, work: ControlWork) -> int:
         """The algorithm's learning from its work; returns the number of steps trained on."""
         raise NotImplementedError
 

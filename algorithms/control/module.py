@@ -11,7 +11,7 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import Tensor, nn
 from typing_extensions import override
 
-from loomrl.control.distribution import Distribution, open_distribution
+from loomrl.control.distribution import ActionDistribution, open_distribution
 from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.space import acts, seen
 from loomrl.control.weave import WeaveNet
@@ -98,10 +98,10 @@ State = Tensor | None
 """`[N, S]` numbers that a policy with a memory takes from step to step, zero where an episode begins; else None."""
 
 
-class Policy(Protocol):
+class RunnerPolicy(Protocol):
     """Computes the inputs of the action distribution."""
 
-    distribution: Distribution
+    distribution: ActionDistribution
 
     def begin(self, count: int) -> State:
         """The state of so many episodes at their first step."""
@@ -110,7 +110,7 @@ class Policy(Protocol):
         """`[N, I]` from the network's observations, and the state after them."""
 
 
-class Own:
+class NetPolicy:
     """A policy from our own module, called directly."""
 
     def __init__(self, module: ActorModule) -> None:
@@ -143,7 +143,7 @@ class Foreign:
         return self._module.forward_exploration({Columns.OBS: seen_N})[Columns.ACTION_DIST_INPUTS], None
 
 
-class Plain:
+class ForeignPolicy:
     """Plain layers as NumPy arrays in shared memory: for few environments torch's call overhead exceeds the
     computation.
     """
@@ -198,8 +198,8 @@ def _as_numpy(layer: nn.Module) -> Callable[[Any], Any]:
     return np.tanh if isinstance(layer, nn.Tanh) else lambda x: np.maximum(x, 0)
 
 
-def policy_of(module: Any) -> Policy:
+def policy_of(module: Any) -> RunnerPolicy:
     """The fastest policy for this module."""
     if not isinstance(module, ActorModule):
         return Foreign(module)
-    return Plain(module.net) if Plain.can(module.net) else Own(module)
+    return ForeignPolicy(module.net) if ForeignPolicy.can(module.net) else NetPolicy(module)

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
-from loomrl.algorithms.control.learner import OURS, PartsLearner, Work
+from loomrl.algorithms.control.learner import OURS, ControlWork, PartsLearner
 from loomrl.algorithms.control.step_replay import Ring
 from loomrl.algorithms.learners import training_data, unwrap_errors
 from loomrl.config import ControlExperiment, LoggedData
@@ -36,7 +36,7 @@ LOG_STD = (-5.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson(Work):
+class LoggedWork(ControlWork):
     """Updates to make from the data."""
 
     updates: int = 0
@@ -49,7 +49,7 @@ class LoggedLearner(PartsLearner):
     """This learner's part of the data."""
 
     reward_scale: float = 1.0
-    """What rewards are divided by."""
+    """The divisor of rewards."""
 
     def hold(self, columns: Mapping[str, Array], *, scale: float) -> None:
         """Hold this learner's part of the steps; observation statistics, if the network has them, become theirs."""
@@ -62,9 +62,9 @@ class LoggedLearner(PartsLearner):
         self.data.append({**mine, "rewards": mine["rewards"] / scale})
         self.observe(torch.from_numpy(mine["seen"]))
 
-    def learn(self, work: Work) -> int:
+    def learn(self, work: ControlWork) -> int:
         """The updates of a lesson."""
-        assert isinstance(work, Lesson)
+        assert isinstance(work, LoggedWork)
         for _ in range(work.updates):
             self.improve(self.draw(self.share))
         return work.updates * self.share * self.ranks
@@ -227,7 +227,7 @@ class LoggedStep(ControlStep):
         """The updates of an iteration, or what is left of the run."""
         asked: int = self.config.updates_per_iteration
         count = asked if self.config.steps is None else max(1, min(asked, self.config.steps - self.updates))
-        works = [Lesson((), updates=count)] * max(1, self.config.num_learners)
+        works = [LoggedWork((), updates=count)] * max(1, self.config.num_learners)
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
             results = self.learner_group.update(training_data=training_data(works))
         self.metrics.aggregate(results, key=LEARNER_RESULTS)

@@ -21,8 +21,8 @@ from loomrl.algorithms.advantage import explained_variance, gae
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
-from loomrl.algorithms.control.curiosity import Curiosity
-from loomrl.algorithms.control.learner import OURS, ArrayLearner, Work
+from loomrl.algorithms.control.curiosity import CuriosityReward
+from loomrl.algorithms.control.learner import OURS, ArrayLearner, ControlWork
 from loomrl.algorithms.control.module import HISTORY
 from loomrl.algorithms.control.rollout import Rollout, Sequences, Table, flatten_observations
 from loomrl.algorithms.control.translation import BATCH, Changes
@@ -30,7 +30,7 @@ from loomrl.algorithms.learners import compress, refuse
 from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.algorithms.schedule import Schedule, open_schedule
 from loomrl.config.control import ControlPPO
-from loomrl.control.distribution import Distribution
+from loomrl.control.distribution import ActionDistribution
 from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
 
@@ -46,9 +46,9 @@ class PPOLearner(ArrayLearner):
         """Build, with curiosity if configured."""
         super().build()
         asked = self.config.settings.curiosity
-        self._curiosity = None if asked is None else Curiosity(self, asked)
+        self._curiosity = None if asked is None else CuriosityReward(self, asked)
 
-    def learn(self, work: Work) -> int:
+    def learn(self, work: ControlWork) -> int:
         """`epochs` passes over the table in minibatches, or fewer once the policy has moved far enough."""
         settings = self.config.settings
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
@@ -80,13 +80,13 @@ class PPOLearner(ArrayLearner):
         hands = self.minibatches({"chosen": torch.arange(sequences.count)}, size / sequences.steps)
         return sequences.dealt(table, (hand["chosen"] for hand in hands))
 
-    def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
+    def _loss(self, batch: Table, work: ControlWork) -> tuple[Tensor, Tensor]:
         inputs, values_B = self.forward(batch)
         value = value_loss(values_B, batch["values"], batch["returns"], clip=self.config.settings.value_clip).mean()
         return self._whole_loss(self.distribution, inputs, value, batch, work)
 
     def _whole_loss(
-        self, distribution: Distribution, inputs: Tensor, value: Tensor, batch: Table, work: Work
+        self, distribution: ActionDistribution, inputs: Tensor, value: Tensor, batch: Table, work: ControlWork
     ) -> tuple[Tensor, Tensor]:
         """The loss of policy, value and entropy; and the policy's KL from before the update."""
         settings = self.config.settings
@@ -102,7 +102,7 @@ class PPOLearner(ArrayLearner):
         self.log(Metric.POLICY_CLIP_FRACTION, clipped_B.float().mean())
         return policy + settings.value_coefficient * value - work.entropy * entropy, kl
 
-    def _table(self, work: Work) -> Table:
+    def _table(self, work: ControlWork) -> Table:
         """Every step with an action, with all data that must be computed before the policy changes."""
         rollouts = work.rollouts
         rewards = self.scale_rewards(rollouts)
@@ -286,13 +286,15 @@ class PPO(ControlStep, stock.PPO):
         settings = self.config.settings
         return open_schedule(settings.learning_rate, settings.schedule, self.planned)
 
-    def work(self, share: tuple[Rollout, ...]) -> Work:
+    def work(self, share: tuple[Rollout, ...]) -> ControlWork:
         """The learner's work, with learning rate and entropy from the schedules."""
         settings = self.config.settings
         done = min(1.0, self.updates / max(1, self.planned - 1))
         first = settings.entropy_coefficient
         last = settings.entropy_floor
-        return Work(share, self._schedule.rate(self.updates), first if last is None else first + (last - first) * done)
+        return ControlWork(
+            share, self._schedule.rate(self.updates), first if last is None else first + (last - first) * done
+        )
 
     @override
     def training_step(self) -> None:

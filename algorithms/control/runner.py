@@ -23,7 +23,7 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.util.debug import log_once
 from typing_extensions import override
 
-from loomrl.algorithms.control.module import Policy, policy_of
+from loomrl.algorithms.control.module import RunnerPolicy, policy_of
 from loomrl.algorithms.control.rollout import Episode, Rollout
 from loomrl.control.mask import mask_in, stuck_in
 from loomrl.control.play import StepLimit
@@ -58,7 +58,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         self._noise = torch.Generator().manual_seed(self._seed if self._seed is not None else torch.seed() % 2**31)
         self._chance = np.random.default_rng(self._seed)
         self._counted = np.zeros(2, np.int64)
-        self._acting: tuple[Any, Policy] | None = None
+        self._acting: tuple[Any, RunnerPolicy] | None = None
         if self.env is not None:
             self._flatten = flatten(self.env.single_observation_space)
             self._acts = acts(self.env.single_action_space)
@@ -232,7 +232,7 @@ class ArrayRunner(SingleAgentEnvRunner):
             rollout = replace(rollout, state=first)
         return rollout.with_success(successes) if successes else rollout
 
-    def _policy(self) -> Policy:
+    def _policy(self) -> RunnerPolicy:
         """The module's policy; it follows the weights, and is rebuilt for another module."""
         if self._acting is None or self._acting[0] is not self.module:
             self._acting = self.module, policy_of(self.module)

@@ -23,10 +23,10 @@ from typing_extensions import override
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import Brought, ControlStep, collect_fragment
 from loomrl.algorithms.control.config import ControlConfig
-from loomrl.algorithms.control.learner import OURS, PartsLearner, Work
+from loomrl.algorithms.control.learner import OURS, ControlWork, PartsLearner
 from loomrl.algorithms.control.module import ActorModule
 from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.step_replay import Drawn, NStep, Ring
+from loomrl.algorithms.control.step_replay import NStep, ReplaySample, Ring
 from loomrl.algorithms.learners import unwrap_errors
 from loomrl.config import control as kinds
 from loomrl.control.network import Actor, Twins
@@ -94,7 +94,7 @@ class SACLearner(PartsLearner):
         most = OF_MOST * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
         self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
 
-    def learn(self, work: Work) -> int:
+    def learn(self, work: ControlWork) -> int:
         """Store the steps, then make the updates that are due."""
         settings = self.config.settings
         for rollout, rewards in zip(work.rollouts, self.scale_rewards(work.rollouts), strict=True):
@@ -135,7 +135,7 @@ class SACLearner(PartsLearner):
             return float(self._target_entropy)
         return OF_MOST * mask.permits(seen_B).sum(-1).clamp(min=1).log()  # type: ignore[no-any-return]
 
-    def _critics_step(self, batch: Batch, drawn: Drawn, features_B: Tensor, temperature: Tensor) -> Tensor:
+    def _critics_step(self, batch: Batch, drawn: ReplaySample, features_B: Tensor, temperature: Tensor) -> Tensor:
         own = self.own
         distribution = self.distribution
         with torch.no_grad():
@@ -380,7 +380,7 @@ class SAC(ControlStep, stock.SAC):
                 with self.phases(Metric.TIME_ROLLOUT):
                     made = runner.sample(random_actions=steps < warmup)
                 with self.phases(Metric.TIME_LEARN):
-                    trained += learner.learn(Work(tuple(made)))
+                    trained += learner.learn(ControlWork(tuple(made)))
                 steps += sum(rollout.env_steps() for rollout in made)
                 rollouts += made
         self.record_rollouts(rollouts, [runner.get_metrics()])

@@ -29,7 +29,7 @@ Columns = Mapping[str, tuple[tuple[int, ...], Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class ReplaySample:
     """Steps to learn from: their places, importance weights and columns."""
 
     places_B: NDArray[np.int64]
@@ -82,16 +82,16 @@ class Ring:
         if self._tree is not None:
             self._tree.welcome(places)
 
-    def draw(self, count: int) -> Drawn:
+    def draw(self, count: int) -> ReplaySample:
         """`count` random steps; a step can be drawn twice."""
         if self._tree is None:
             places_B = self._chance.integers(len(self), size=count)
             weights_B = np.ones(count, np.float32)
         else:
             places_B, weights_B = self._tree.draw(self._chance.random(count), len(self))
-        return Drawn(places_B, weights_B, {name: column[places_B] for name, column in self.columns.items()})
+        return ReplaySample(places_B, weights_B, {name: column[places_B] for name, column in self.columns.items()})
 
-    def update_priorities(self, drawn: Drawn, errors_B: NDArray[np.floating[Any]]) -> None:
+    def update_priorities(self, drawn: ReplaySample, errors_B: NDArray[np.floating[Any]]) -> None:
         """Update priorities with the critics' errors on drawn steps."""
         if self._tree is not None:
             self._tree.update(drawn.places_B, errors_B)

@@ -22,7 +22,7 @@ Changes = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class RLlibSetting:
     """A setting of RLlib: `ours` of the same meaning, or None for a value without one; then `instead` is the
     message.
     """
@@ -31,14 +31,14 @@ class Word:
     instead: str
 
 
-def rename(name: str, instead: str = "a number is needed, which schedules of ours then change") -> Word:
+def rename(name: str, instead: str = "a number is needed, which schedules of ours then change") -> RLlibSetting:
     """The same setting under another name; RLlib's lists are schedules, which ours are not."""
-    return Word(lambda value: None if isinstance(value, list | tuple) else {name: value}, f"{name}: {instead}")
+    return RLlibSetting(lambda value: None if isinstance(value, list | tuple) else {name: value}, f"{name}: {instead}")
 
 
-def only(*allowed: Any, instead: str) -> Word:
+def only(*allowed: Any, instead: str) -> RLlibSetting:
     """A setting without counterpart, allowed only with these values."""
-    return Word(lambda value: {} if value in allowed else None, instead)
+    return RLlibSetting(lambda value: {} if value in allowed else None, instead)
 
 
 def _replay(value: Mapping[str, Any]) -> Changes | None:
@@ -69,11 +69,13 @@ PPO = COMMON | {
     "lr": rename("learning_rate", SCHEDULE),
     "lr_schedule": only(None, instead=SCHEDULE),
     "lambda_": rename("gae_lambda"),
-    "clip_param": Word(lambda value: {"clip.low": value, "clip.high": value}, "clip"),
+    "clip_param": RLlibSetting(lambda value: {"clip.low": value, "clip.high": value}, "clip"),
     "entropy_coeff": rename("entropy_coefficient", "it falls to entropy_floor over `steps`"),
     "entropy_coeff_schedule": only(None, instead="entropy_coefficient, which falls to entropy_floor over `steps`"),
-    "vf_loss_coeff": Word(lambda value: {"value_coefficient": 2 * value}, "value_coefficient"),  # of half the square
-    "vf_clip_param": Word(
+    "vf_loss_coeff": RLlibSetting(
+        lambda value: {"value_coefficient": 2 * value}, "value_coefficient"
+    ),  # of half the square
+    "vf_clip_param": RLlibSetting(
         lambda value: {"value_clip": None} if value in (None, inf) else None,
         "value_clip, by which a value may move from the old one (RLlib's limits the squared error); or inf",
     ),
@@ -94,12 +96,14 @@ SAC = COMMON | {
     "alpha_lr": rename("temperature_rate", "rates of sac stay as they are"),
     "tau": rename("tau"),
     "initial_alpha": rename("initial_temperature"),
-    "target_entropy": Word(lambda value: {"target_entropy": None if value == "auto" else value}, "target_entropy"),
+    "target_entropy": RLlibSetting(
+        lambda value: {"target_entropy": None if value == "auto" else value}, "target_entropy"
+    ),
     "n_step": rename("n_step", "one number of steps; they are not drawn"),
     BATCH: rename("batch"),
     "num_steps_sampled_before_learning_starts": rename("warmup"),
     "training_intensity": only(None, instead="updates_per_step, which is training_intensity / batch"),
-    "replay_buffer_config": Word(_replay, "replay={capacity, memory_gb, prioritized: {alpha, beta}}"),
+    "replay_buffer_config": RLlibSetting(_replay, "replay={capacity, memory_gb, prioritized: {alpha, beta}}"),
     "twin_q": only(True, instead="twin critics, which sac always has"),
     "target_network_update_freq": only(0, 1, instead="tau; the targets follow with every update"),
     "store_buffer_in_checkpoints": only(True, instead="replay.capacity; what is remembered is part of checkpoints"),
@@ -157,7 +161,7 @@ def changed_settings(config: Any, base: Any, told: Mapping[str, Any], names: Ite
     }
 
 
-def translate(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
+def translate(words: Mapping[str, RLlibSetting], theirs: Mapping[str, Any]) -> Changes:
     """Our settings of the same meaning; a ConfigError names an alternative for every one without counterpart."""
     changes = Changes()
     refused = []

@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance, gae, has_signal
 from loomrl.algorithms.control.algorithm import Brought
-from loomrl.algorithms.control.learner import OURS, Work
+from loomrl.algorithms.control.learner import OURS, ControlWork
 from loomrl.algorithms.control.module import WeaveModule
 from loomrl.algorithms.control.ppo import PPO, PPOConfig, PPOLearner
 from loomrl.algorithms.control.probe import probe
@@ -36,7 +36,7 @@ from loomrl.algorithms.moving import by, open_moving, warn_of_constants
 from loomrl.config.weave import Weave as Settings
 from loomrl.control.network import Normalizer
 from loomrl.control.preference import Preferred, Steering, group_returns, preference_in, returns_in
-from loomrl.control.weave import Judged, Mixture, Threads
+from loomrl.control.weave import CriticJudgement, Mixture, Threads
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import ParetoFront
 from loomrl.telemetry.metric import Metric
@@ -72,7 +72,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class WeaveWork(Work):
+class WeaveWork(ControlWork):
     """PPO's work with the scale for distances to the front: the best and the width of every objective.
 
     Multipliers are for objectives held above thresholds.
@@ -97,7 +97,7 @@ class WeaveLearner(PPOLearner):
         self._is_vector = self.own.net.threads.is_vector
         self._experts = Experts(self, settings)
 
-    def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
+    def _loss(self, batch: Table, work: ControlWork) -> tuple[Tensor, Tensor]:
         inputs, values_BMC = self.forward(batch)
         mixture = self.distribution
         distribution, folded = mixture.fold(inputs) if isinstance(mixture, Mixture) else (mixture, inputs)
@@ -112,7 +112,7 @@ class WeaveLearner(PPOLearner):
             loss_BMC = loss_BMC * batch["share"][:, :, None]
         return loss_BMC.mean()
 
-    def _table(self, work: Work) -> Table:
+    def _table(self, work: ControlWork) -> Table:
         """Every step with an action, with all data that must be computed before the policy changes."""
         settings = self.config.settings
         rollouts = work.rollouts
@@ -139,14 +139,14 @@ class WeaveLearner(PPOLearner):
             table["share"] = (drawn_SM < settings.critic_share) / settings.critic_share
         return {name: column.to(self._device) for name, column in table.items()}
 
-    def _judge_observations(self, rollout: Rollout) -> Judged:
+    def _judge_observations(self, rollout: Rollout) -> CriticJudgement:
         """Every critic's judgement of all observations, by step and environment."""
         net = self.own.net
         with torch.no_grad():
             features_KF = net.features(*flatten_observations(rollout, self._device))
-            return Judged(*(numbers.cpu() for numbers in net.judge(features_KF)))
+            return CriticJudgement(*(numbers.cpu() for numbers in net.judge(features_KF)))
 
-    def _rows(self, rollout: Rollout, rewards_TN: Tensor, judged: Judged) -> Table:
+    def _rows(self, rollout: Rollout, rewards_TN: Tensor, judged: CriticJudgement) -> Table:
         values_TN = self.own.net.woven(judged).unflatten(0, rollout.seen.shape[:2])
         rows = self._select_rows(rollout, values_TN, self._advantages(rollout, rewards_TN, values_TN))
         if self.config.settings.pays_novelty:
@@ -238,7 +238,7 @@ class WeaveLearner(PPOLearner):
     # -- critics and novelty ----------------------------------------------------------------------------------------
 
     def _with_novelty(
-        self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor], judged: Sequence[Judged]
+        self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor], judged: Sequence[CriticJudgement]
     ) -> list[Tensor]:
         """Rewards with one more column for novelty: curiosity, and the critics' disagreement."""
         paid = [torch.zeros(rollout.valid.shape) for rollout in rollouts]
@@ -346,7 +346,7 @@ class Weave(PPO):
         best_G, width_G = self.front.span(len(settings.objectives))
         self.moving.observe(returns_PG, best_G=best_G, width_G=width_G)
 
-    def work(self, share: tuple[Rollout, ...]) -> Work:
+    def work(self, share: tuple[Rollout, ...]) -> ControlWork:
         """PPO's work, with the scale for distances to the front."""
         work = super().work(share)
         best_G, width_G = self.front.span(len(self.config.settings.objectives))

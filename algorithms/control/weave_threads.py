@@ -14,7 +14,7 @@ from loomrl.algorithms.control.learner import ArrayLearner
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.config.weave import Weave
 from loomrl.control.network import Normalizer
-from loomrl.control.weave import Judged, Mixture, fit_doubt, information
+from loomrl.control.weave import CriticJudgement, Mixture, fit_doubt, information
 from loomrl.telemetry.metric import Metric
 
 
@@ -75,7 +75,12 @@ class Experts:
 
 
 def learn_trust(
-    learner: ArrayLearner, rollouts: Sequence[Rollout], judged: Sequence[Judged], returns: Tensor, *, memory: float
+    learner: ArrayLearner,
+    rollouts: Sequence[Rollout],
+    judged: Sequence[CriticJudgement],
+    returns: Tensor,
+    *,
+    memory: float,
 ) -> None:
     """Learn every critic's error on steps that none was trained on, and where it is larger than usual."""
     net = learner.own.net
@@ -104,7 +109,7 @@ class Wonder:
         self._scale = Normalizer(1)
         """Scale of the disagreement."""
 
-    def reward(self, rollouts: Sequence[Rollout], judged: Sequence[Judged]) -> list[Tensor]:
+    def reward(self, rollouts: Sequence[Rollout], judged: Sequence[CriticJudgement]) -> list[Tensor]:
         """The reward of every step `[T, N]`, in standard deviations."""
         apart = [
             one.values_BMC[..., : self._columns].std(1).mean(-1).unflatten(0, rollout.seen.shape[:2])[1:]

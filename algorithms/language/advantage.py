@@ -6,12 +6,12 @@ Axes: `_G` attempts of one group, `_T` tokens of one sample, `_NT` samples padde
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.algorithms.advantage import has_signal
+from loomrl.algorithms.advantage import gae, has_signal
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
 from loomrl.errors import LearnerError
 
@@ -38,48 +38,23 @@ def leave_one_out(rewards_G: Array) -> Floats:
     return advantages
 
 
-def gae(
-    rewards_T: Array, values_T: Array, mask_T: Mask, *, gamma: float, lam: float, bootstrap: float = 0.0
-) -> tuple[Floats, Floats]:
-    """Advantages and returns of one sample, as in `gae_batch`."""
-    advantages, returns = gae_batch([rewards_T], [values_T], [mask_T], gamma=gamma, lam=lam, bootstrap_N=[bootstrap])
-    return advantages[0], returns[0]
-
-
-def gae_batch(
-    rewards: Sequence[Array],
-    values: Sequence[Array],
-    masks: Sequence[Mask],
-    *,
-    gamma: float,
-    lam: float,
-    bootstrap_N: Sequence[float] | Array,
+def token_gae(
+    rewards: Sequence[Array], values: Sequence[Array], masks: Sequence[Mask], *, gamma: float, lam: float
 ) -> tuple[list[Floats], list[Floats]]:
     """Generalised advantage estimation over action tokens, and the returns that values should predict.
 
     Environment tokens (mask false) take no time: a turn's last action token is followed by the next turn's first. They
-    get zeros. `bootstrap_N` is the value of a truncated sample after its last token, 0 for a terminated one.
+    get zeros. Every sample counts as terminated: limits of attempts and contexts are part of the task.
     """
     if np.concatenate(rewards)[~np.concatenate(masks)].any():
         raise ValueError("rewards: one is on an environment token. Put it on the last action token before that.")
     rewards_NT = _actions(rewards, masks)
     values_NT = _actions(values, masks)
+    ahead_NT = np.pad(values_NT, ((0, 0), (0, 1)))
     lengths_N = np.array([mask.sum() for mask in masks])
-    advantages_NT = np.zeros_like(rewards_NT)
-    next_value_N = np.asarray(bootstrap_N, np.float64)
-    advantage_N = np.zeros(len(masks))
-    for t in reversed(range(rewards_NT.shape[1])):
-        inside_N = t < lengths_N
-        delta_N = rewards_NT[:, t] + gamma * next_value_N - values_NT[:, t]
-        advantage_N = np.where(inside_N, delta_N + gamma * lam * advantage_N, advantage_N)
-        next_value_N = np.where(inside_N, values_NT[:, t], next_value_N)
-        advantages_NT[:, t] = advantage_N
+    over_NT = np.arange(rewards_NT.shape[1]) == lengths_N[:, None] - 1
+    advantages_NT: Floats = np.asarray(gae(rewards_NT.T, ahead_NT.T, over_NT.T, over_NT.T, gamma=gamma, lam=lam).T)
     return _spread(advantages_NT, masks), _spread(advantages_NT + values_NT, masks)
-
-
-def discounted_returns(rewards_T: Array, mask_T: Mask, *, gamma: float) -> Floats:
-    """The return from each action token on, discounted once per action token."""
-    return gae(rewards_T, np.zeros(len(rewards_T)), mask_T, gamma=gamma, lam=1.0)[1]
 
 
 def whiten(values: Array, mask: Mask) -> Floats:
@@ -154,15 +129,8 @@ def estimate(
     return Estimate(np.split(flat, ends), made.returns)
 
 
-class Estimator(Protocol):
-    """A learner, as far as it makes advantages."""
-
-    def advantages(self, rewards: Column, masks: Masks, *, groups: Sequence[str], values: Column | None) -> Estimate:
-        """Per token of every row."""
-
-
 def over_attempts(
-    learner: Estimator,
+    advantages: Callable[..., Estimate],
     rewards: Column,
     masks: Masks,
     *,
@@ -170,20 +138,20 @@ def over_attempts(
     values: Column | None,
     attempts: Sequence[Sequence[int]],
 ) -> Estimate:
-    """The learner's advantages per sample. The threads of an attempt are one row for it, one after the other.
+    """Advantages per sample by a learner's method. The threads of an attempt are one row for it, one after the other.
 
     So an attempt is compared once with its group, and its threads share what it earned.
     """
     if len(attempts) == len(masks):
-        return per_sample(learner.advantages(rewards, masks, groups=groups, values=values), masks, learner)
+        return check_estimate(advantages(rewards, masks, groups=groups, values=values), masks, advantages)
 
-    def joined(column: Sequence[Any]) -> list[Any]:
+    def join(column: Sequence[Any]) -> list[Any]:
         return [np.concatenate([column[index] for index in threads]) for threads in attempts]
 
-    whole = joined(masks)
+    whole = join(masks)
     names = [groups[threads[0]] for threads in attempts] if groups else groups
-    made = learner.advantages(joined(rewards), whole, groups=names, values=values and joined(values))
-    made = per_sample(made, whole, learner)
+    made = advantages(join(rewards), whole, groups=names, values=values and join(values))
+    made = check_estimate(made, whole, advantages)
     ends = np.cumsum([len(mask_T) for mask_T in masks])[:-1]
 
     def split(column: Sequence[Floats]) -> list[Floats]:
@@ -192,7 +160,7 @@ def over_attempts(
     return Estimate(split(made.advantages), None if made.returns is None else split(made.returns))
 
 
-def per_sample(made: Estimate, masks: Masks, learner: object) -> Estimate:
+def check_estimate(made: Estimate, masks: Masks, advantages: Callable[..., Estimate]) -> Estimate:
     """The estimate unchanged, or a LearnerError if a learner's `advantages` returned anything but one number
     per token.
     """
@@ -200,7 +168,7 @@ def per_sample(made: Estimate, masks: Masks, learner: object) -> Estimate:
     if isinstance(made, Estimate) and [len(one_T) for one_T in made.advantages] == lengths:
         return made
     raise LearnerError(
-        f"{type(learner).__name__}.advantages made a {type(made).__name__} that does not fit its masks: return "
+        f"{advantages.__qualname__} made a {type(made).__name__} that does not fit its masks: return "
         "loomrl.algorithms.language.advantage.Estimate of a list with one array per sample, as long as its mask, and "
         "zeros where that is false."
     )
@@ -212,14 +180,12 @@ def _estimate(
     match algorithm:
         case PPO():
             assert values is not None
-            over_N = np.zeros(len(rewards))
-            paid = _of_what_is_learnt(rewards, masks)
-            return Estimate(
-                *gae_batch(paid, values, masks, gamma=algorithm.gamma, lam=algorithm.gae_lambda, bootstrap_N=over_N)
-            )
+            paid = _rewards_to_learn(rewards, masks)
+            return Estimate(*token_gae(paid, values, masks, gamma=algorithm.gamma, lam=algorithm.gae_lambda))
         case Reinforce():
-            pairs = zip(_of_what_is_learnt(rewards, masks), masks, strict=True)
-            return Estimate([discounted_returns(r_T, m_T, gamma=algorithm.gamma) for r_T, m_T in pairs])
+            paid = _rewards_to_learn(rewards, masks)
+            nothing = [np.zeros(len(mask_T)) for mask_T in masks]  # without values, GAE with λ=1 is the return
+            return Estimate(token_gae(paid, nothing, masks, gamma=algorithm.gamma, lam=1.0)[0])
         case GRPO():
             compare = partial(group_relative, scale=algorithm.scale)
             return _relative(rewards, masks, groups, compare, by_turn=algorithm.credit == "turn")
@@ -227,7 +193,7 @@ def _estimate(
             return _relative(rewards, masks, groups, leave_one_out, by_turn=algorithm.credit == "turn")
 
 
-def _of_what_is_learnt(rewards: Column, masks: Masks) -> list[NDArray[np.floating]]:
+def _rewards_to_learn(rewards: Column, masks: Masks) -> list[NDArray[np.floating]]:
     """The rewards, but none of samples that others are only compared with."""
     return [
         reward_T if mask_T.any() else np.zeros_like(reward_T) for reward_T, mask_T in zip(rewards, masks, strict=True)

@@ -26,7 +26,7 @@ Kind = Literal["imitate", "reinforce", "prefer", "weigh", "follow"]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LanguageWork:
     """One update as one learner sees it: all samples, and this learner's part of each step."""
 
     kind: Kind
@@ -42,12 +42,12 @@ class Work:
     """Weight of each sample, negative if it is undesirable."""
     multipliers: tuple[float, ...] = ()
     """Weight of every objective in addition to each sample's preference."""
-    mismatched: "Work | None" = None
+    mismatched: "LanguageWork | None" = None
     """Prompts with the answers to others, which are scored and never learnt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TokenBatch:
     """A micro-batch as tensors, with the indices of its samples."""
 
     packed: Packed
@@ -56,10 +56,10 @@ class Batch:
     """Each sample's share of its attempt."""
 
     @staticmethod
-    def of(samples: Sequence[Sample], micro_batch: MicroBatch, device: Any) -> "Batch":
+    def of(samples: Sequence[Sample], micro_batch: MicroBatch, device: Any) -> "TokenBatch":
         """The tensors of these rows of samples."""
         order = tuple(index for row in micro_batch for index in row)
-        return Batch(rows(samples, micro_batch).to(device), order, tuple(samples[index].share for index in order))
+        return TokenBatch(rows(samples, micro_batch).to(device), order, tuple(samples[index].share for index in order))
 
     @property
     def count(self) -> int:

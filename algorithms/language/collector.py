@@ -15,12 +15,12 @@ from functools import partial
 from itertools import count
 from typing import Any, Self
 
-from loomrl.algorithms.language.group_replay import Replay, replay_metrics
+from loomrl.algorithms.language.group_replay import GroupReplay, replay_metrics
 from loomrl.algorithms.language.league import League, needed_versions, open_league
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure, staleness
 from loomrl.algorithms.language.resolved import Algorithms, Resolved, stops_of
-from loomrl.algorithms.language.steering import Steered
+from loomrl.algorithms.language.steering import PreferenceSource
 from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import Experiment, LanguagePolicy, PolicyGradient
 from loomrl.errors import Conflict, HubError, LeaseLost
@@ -70,9 +70,9 @@ class Collector:
     """Adds the experiment's own parts to rewards."""
     memories: MemoryBank = field(default_factory=MemoryBank)
     """Memories that groups leave to later ones."""
-    steered: Steered | None = None
+    steered: PreferenceSource | None = None
     """Draws preferences, if there are several objectives."""
-    replay: Replay | None = None
+    replay: GroupReplay | None = None
     """Groups to learn from again, if there is replay."""
     league: League | None = None
     """Draws opponents, if an environment's settings ask for it."""
@@ -90,7 +90,7 @@ class Collector:
         notes: Notes,
         mixture: TaskMixture,
         *,
-        steered: Steered | None = None,
+        steered: PreferenceSource | None = None,
         **own: Any,
     ) -> Self:
         """The source of a run at its beginning; `own` are the fields of the subclass."""
@@ -106,7 +106,7 @@ class Collector:
             tasks=tasks,
             shaping=open_shaping(experiment.rewards),
             steered=steered,
-            replay=None if (replay := experiment.rollout.replay) is None else Replay(replay, hub, experiment.seed),
+            replay=None if (replay := experiment.rollout.replay) is None else GroupReplay(replay, hub, experiment.seed),
             league=open_league(experiment, mixture),
             clock=time.time,
             **own,

@@ -102,7 +102,7 @@ def whole(conversations: Sequence[Conversation]) -> tuple[Conversation, ...]:
     return tuple(dict.fromkeys(one for one in conversations if one not in continued))
 
 
-MOST_SLOW = 24
+MOST_SLOW = 12
 """Demonstrations of an environment with a sandbox or a server from which a tokenizer is learnt: each takes a second."""
 CHUNK = 256
 """Demonstrations per batch; tokenizers are efficient only on many texts at once."""

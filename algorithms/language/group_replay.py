@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Replay:
+class GroupReplay:
     """The groups that may be learnt from again, as they are not too old."""
 
     settings: ReplayConfig

@@ -13,7 +13,7 @@ from typing import Any
 
 from loomrl.config import Experiment
 from loomrl.errors import ConfigError
-from loomrl.evaluation.rating import Rating, Ratings, Tally, rate
+from loomrl.evaluation.rating import GameTally, Rating, Ratings, rate
 from loomrl.gym.curriculum import TaskDraw, family_key
 from loomrl.gym.opponent import (
     PAST,
@@ -35,7 +35,7 @@ Standing = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Member:
+class LeagueMember:
     """A past version in the pool."""
 
     version: int
@@ -56,11 +56,11 @@ class League:
     def __init__(self, settings: LeagueSettings, families: Iterable[str]) -> None:
         self.settings = settings
         self._families = frozenset(families)
-        self.members: list[Member] = []
+        self.members: list[LeagueMember] = []
         self._left: list[int] = []
         self._versions: list[str] = []
         """All that ever joined, in order."""
-        self._games: dict[tuple[str, str], Tally] = {}
+        self._games: dict[tuple[str, str], GameTally] = {}
 
     def draw(self, rng: random.Random, draw: TaskDraw) -> Opponent | None:
         """The opponent of a group; None if its family has no second seat."""
@@ -76,7 +76,7 @@ class League:
         return {"kind": PAST, "version": member.version, "url": member.url}
 
     @staticmethod
-    def weight(member: Member) -> float:
+    def weight(member: LeagueMember) -> float:
         """How often it is drawn, compared with the others."""
         return (1 - member.beaten) ** 2
 
@@ -89,7 +89,7 @@ class League:
                 continue
             name = self._name(played[0].task)
             points = [attempt.reward.success for attempt in played]
-            self._games.setdefault((PRESENT, name), Tally()).add(sum(points), len(points))
+            self._games.setdefault((PRESENT, name), GameTally()).add(sum(points), len(points))
             if name in by_version:
                 by_version[name].recent.extend(points)
 
@@ -108,7 +108,7 @@ class League:
             easiest = max(self.members, key=lambda member: (member.beaten, -member.version))
             self.members.remove(easiest)
             self._left = [easiest.version]
-        self.members.append(Member(version, url))
+        self.members.append(LeagueMember(version, url))
 
     def ratings(self) -> Ratings:
         """Ratings of all versions that joined, the present one and the scripted players; the first version's is 0."""
@@ -162,11 +162,11 @@ class League:
 
     def load_state_dict(self, state: Standing) -> None:
         """Resume from `state`."""
-        self.members = [Member(version, url, deque(points, RECENT)) for version, url, points in state["members"]]
+        self.members = [LeagueMember(version, url, deque(points, RECENT)) for version, url, points in state["members"]]
         self._left = list(state["left"])
         self._versions = list(state["versions"])
         self._games = {
-            (first, second): Tally(points, games, tuple(squares))
+            (first, second): GameTally(points, games, tuple(squares))
             for first, second, points, games, *squares in state["games"]
         }
 

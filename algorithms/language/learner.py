@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance
 from loomrl.algorithms.language.advantage import Column, Estimate, estimate, over_attempts
-from loomrl.algorithms.language.batch import Batch, Work, gather, kl, with_columns
+from loomrl.algorithms.language.batch import LanguageWork, TokenBatch, gather, kl, with_columns
 from loomrl.algorithms.language.loss import dpo_loss, importance_weight, mean_by_sample, per_token, sum_by_sample
 from loomrl.algorithms.language.module import imitating
 from loomrl.algorithms.language.packing import Sample, UpdateStep, attempts_of
@@ -51,7 +51,7 @@ class LanguageLearner(TokenLearner):
     @override
     def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
         """One update; its metrics are means over its action tokens. After a LearnerError no step is half done."""
-        work: Work = share_of(training_data)
+        work: LanguageWork = share_of(training_data)
         self._weights_seq_no += 1
         self._sums = {}
         with memory_errors_translated(self.config.algorithm.optimizer.micro_batch_tokens):
@@ -67,7 +67,7 @@ class LanguageLearner(TokenLearner):
 
     # -- the ways to learn ------------------------------------------------------------------------------------------
 
-    def learn(self, work: Work) -> None:
+    def learn(self, work: LanguageWork) -> None:
         """Learn from the samples in the way of their kind."""
         match work.kind:
             case "imitate":
@@ -79,8 +79,8 @@ class LanguageLearner(TokenLearner):
             case _:
                 raise LearnerError(f"{type(self).__name__} cannot {work.kind}: derive it from ServedLearner.")
 
-    def _imitate(self, work: Work) -> None:
-        def loss(batch: Batch, step: UpdateStep) -> Tensor:
+    def _imitate(self, work: LanguageWork) -> None:
+        def loss(batch: TokenBatch, step: UpdateStep) -> Tensor:
             scores = self._forward(batch.packed)
             self._log(Metric.SUPERVISED_LOSS, -scores["logp_K"])
             idle = sum(0 * scores[name].sum() for name in scores if name in HEADS)  # or DDP waits for their gradients
@@ -89,12 +89,12 @@ class LanguageLearner(TokenLearner):
         with imitating(self._own):
             self._run(work, work.samples, loss)
 
-    def _reinforce(self, work: Work) -> None:
+    def _reinforce(self, work: LanguageWork) -> None:
         algorithm = self.config.algorithm
         samples = self._basis(work)
         single = len(work.steps) == 1
 
-        def loss(batch: Batch, step: UpdateStep) -> Tensor:
+        def loss(batch: TokenBatch, step: UpdateStep) -> Tensor:
             scores = self._forward(batch.packed)
             columns = {**batch.packed.columns, SAMPLE: batch.packed.sample_K}
             old_K = scores["logp_K"].detach() if single else columns[OLD]
@@ -109,7 +109,7 @@ class LanguageLearner(TokenLearner):
         if single and algorithm.optimizer.schedule.kind == "adaptive":
             self._watch_step(work, samples)
 
-    def _watch_step(self, work: Work, samples: Sequence[Sample]) -> None:
+    def _watch_step(self, work: LanguageWork, samples: Sequence[Sample]) -> None:
         """The KL of the update's only step, measured after it: with a single step nothing earlier can show it."""
         after = self._score(work, self._forward, first=1)["logp_K"]
         gaps = [
@@ -156,12 +156,12 @@ class LanguageLearner(TokenLearner):
         made = cispo_loss if algorithm.surrogate == "cispo" else policy_loss
         return made(logp_K, old_K, advantage_K, clip=algorithm.clip)
 
-    def _prefer(self, work: Work) -> None:
+    def _prefer(self, work: LanguageWork) -> None:
         algorithm: DPO = self.config.algorithm
         reference = self._score(work, self._under_reference)["logp_K"]
         samples = with_columns(work.samples, {REFERENCE: reference})
 
-        def loss(batch: Batch, step: UpdateStep) -> Tensor:
+        def loss(batch: TokenBatch, step: UpdateStep) -> Tensor:
             packed = batch.packed
             ours_N = sum_by_sample(self._forward(packed)["logp_K"], packed.sample_K, samples=batch.count)
             theirs_N = sum_by_sample(packed.columns[REFERENCE], packed.sample_K, samples=batch.count)
@@ -189,7 +189,7 @@ class LanguageLearner(TokenLearner):
         """Per token of every sample, from rewards per token; members of a group have the same name in `groups`."""
         return estimate(self.config.algorithm, rewards, masks, groups=groups, values=values)
 
-    def _basis(self, work: Work) -> list[Sample]:
+    def _basis(self, work: LanguageWork) -> list[Sample]:
         """The samples with everything that must be computed before the first step changes the policy."""
         algorithm = self.config.algorithm
         in_reward = algorithm.kl.coefficient > 0 and algorithm.kl.place == "reward"
@@ -208,7 +208,7 @@ class LanguageLearner(TokenLearner):
         columns |= self._make_targets(work, rewards, scores)
         return with_columns(work.samples, columns)
 
-    def _make_targets(self, work: Work, rewards: Column, scores: Mapping[str, Column]) -> dict[str, Column]:
+    def _make_targets(self, work: LanguageWork, rewards: Column, scores: Mapping[str, Column]) -> dict[str, Column]:
         """Advantages, and what a value head learns from."""
         made = self._estimate(work, rewards, scores.get("value_K"))
         values = scores.get("value_K")
@@ -217,12 +217,12 @@ class LanguageLearner(TokenLearner):
         self._explain(work, values, made.returns)
         return {ADVANTAGE: made.advantages, VALUE: values, RETURN: made.returns}
 
-    def _estimate(self, work: Work, rewards: Column, values: Column | None) -> Estimate:
+    def _estimate(self, work: LanguageWork, rewards: Column, values: Column | None) -> Estimate:
         masks = [sample.mask_T for sample in work.samples]
         attempts = attempts_of(work.samples)
-        return over_attempts(self, rewards, masks, groups=work.groups, values=values, attempts=attempts)
+        return over_attempts(self.advantages, rewards, masks, groups=work.groups, values=values, attempts=attempts)
 
-    def _explain(self, work: Work, values: Column, returns: Column) -> None:
+    def _explain(self, work: LanguageWork, values: Column, returns: Column) -> None:
         """Log how much of the returns the values explain."""
         mask = np.concatenate([sample.mask_T for sample in work.samples])
         explained = explained_variance(np.concatenate(values)[mask], np.concatenate(returns)[mask])
@@ -230,7 +230,7 @@ class LanguageLearner(TokenLearner):
         sums[0] = sums[0] + explained
         sums[1] = sums[1] + 1.0
 
-    def _reference_column(self, work: Work, old: Column) -> dict[str, Column]:
+    def _reference_column(self, work: LanguageWork, old: Column) -> dict[str, Column]:
         """Log-probabilities under the reference policy; if no loss needs them, of a few samples for monitoring.
 
         The KL is that of the policy which sampled the tokens: from a data set, of the reference policy.

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from loomrl.algorithms.language.batch import Kind, Work
+from loomrl.algorithms.language.batch import Kind, LanguageWork
 from loomrl.algorithms.language.measure import signal
-from loomrl.algorithms.language.packing import Sample, Size, plan_update
+from loomrl.algorithms.language.packing import Sample, SampleSize, plan_update
 from loomrl.algorithms.language.resolved import Algorithms
 from loomrl.algorithms.language.sample import preferences, samples_of
 from loomrl.config import DPO, GRPO, RLOO, LanguageWeave, Optimizer, PolicyGradient
@@ -36,17 +36,21 @@ class Lesson:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Metrics of samples beyond the update's own attempts."""
 
-    def shares(self, optimizer: Optimizer, rate: float, *, learners: int, rng: np.random.Generator) -> list[Work]:
+    def shares(
+        self, optimizer: Optimizer, rate: float, *, learners: int, rng: np.random.Generator
+    ) -> list[LanguageWork]:
         """The work of each learner."""
         plan = plan_update(_sizes(self.samples), optimizer=optimizer, learners=learners, rng=rng, units=self.units)
-        work = Work(self.kind, tuple(self.samples), (), rate, groups=tuple(self.groups), epochs=optimizer.epochs)
+        work = LanguageWork(
+            self.kind, tuple(self.samples), (), rate, groups=tuple(self.groups), epochs=optimizer.epochs
+        )
         work = replace(work, labels=tuple(self.labels), multipliers=self.multipliers)
         shares = [replace(work, steps=steps) for steps in plan]
         if not self.mismatched:
             return shares
         once = optimizer.model_copy(update={"epochs": 1, "minibatches": 1})
         scored = plan_update(_sizes(self.mismatched), optimizer=once, learners=learners, rng=rng)
-        others = [Work(self.kind, tuple(self.mismatched), steps, rate) for steps in scored]
+        others = [LanguageWork(self.kind, tuple(self.mismatched), steps, rate) for steps in scored]
         return [replace(share, mismatched=other) for share, other in zip(shares, others, strict=True)]
 
 
@@ -77,5 +81,5 @@ def lesson_of(
     return Lesson(kind="reinforce", samples=samples, groups=names, dropped=dropped)
 
 
-def _sizes(samples: Sequence[Sample]) -> list[Size]:
+def _sizes(samples: Sequence[Sample]) -> list[SampleSize]:
     return [sample.size for sample in samples]

@@ -28,7 +28,7 @@ LONGER = 0.1
 """Share of a row's work that attention adds per longest sample: measured on a small model with short samples."""
 
 
-class Size(NamedTuple):
+class SampleSize(NamedTuple):
     """A sample's tokens, and its trained tokens (mask true, never the first token)."""
 
     tokens: int
@@ -67,9 +67,9 @@ class Sample:
     """Its weight of each objective, if there are several."""
 
     @property
-    def size(self) -> Size:
+    def size(self) -> SampleSize:
         """Its length and its number of trained tokens."""
-        return Size(len(self.ids_T), int(self.mask_T[1:].sum()), self.share)
+        return SampleSize(len(self.ids_T), int(self.mask_T[1:].sum()), self.share)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +129,7 @@ def pack(lengths: Sequence[int], *, row: int) -> list[list[int]]:
 
 
 def plan_update(
-    sizes: Sequence[Size],
+    sizes: Sequence[SampleSize],
     *,
     optimizer: "Optimizer",
     learners: int,
@@ -150,7 +150,7 @@ def plan_update(
     return tuple(zip(*steps, strict=True))
 
 
-def _step(units: Sequence[Sequence[int]], sizes: Sequence[Size], budget: int, learners: int) -> list[UpdateStep]:
+def _step(units: Sequence[Sequence[int]], sizes: Sequence[SampleSize], budget: int, learners: int) -> list[UpdateStep]:
     lengths = [size.tokens for size in sizes]
     work = [_micro_batches(share, lengths, budget) for share in _shares(units, lengths, learners)]
     passes = max(len(micro_batches) for micro_batches in work)

@@ -8,12 +8,13 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.algorithms.language.packing import Sample
+from loomrl.algorithms.language.runner_group import RunnerGroup
 from loomrl.config import Sampling
 from loomrl.config.engine import Checks
 from loomrl.errors import LearnerError, PolicyError
@@ -44,22 +45,6 @@ Known = dict[tuple[int, bytes], NDArray[np.float32]]
 """The learner's log-probabilities of sampled ids, by probe and ids."""
 
 _log = logging.getLogger(__name__)
-
-
-class Fleet(Protocol):
-    """All engines of a run."""
-
-    def load(self, sealed: Sealed) -> None:
-        """Give every engine these weights, verified; completions that finish afterwards are held."""
-
-    def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """The answers of each engine, held or not."""
-
-    def admit(self, version: int) -> None:
-        """Release held completions, and all later ones."""
-
-    def reject(self, cause: str) -> None:
-        """Fail held completions; engines refuse work until other weights arrive."""
 
 
 class Probing(NamedTuple):
@@ -126,7 +111,7 @@ class Publisher:
     `learners` calls all learners and returns the first one's result.
     """
 
-    def __init__(self, fleet: Fleet, learners: Callable[[Callable[[Any], Any]], Any], probing: Probing) -> None:
+    def __init__(self, fleet: RunnerGroup, learners: Callable[[Callable[[Any], Any]], Any], probing: Probing) -> None:
         self._fleet = fleet
         self._learners = learners
         self.probing = probing

@@ -23,7 +23,7 @@ from loomrl.types import Failure, Trajectory
 
 _log = logging.getLogger(__name__)
 LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
-NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
+NO_RUNNER = Failure("runner", "NoRunner", "all runners are dead, and none came back")
 
 
 class RunnerGroup:
@@ -36,16 +36,18 @@ class RunnerGroup:
         self._group = group
         self._fleet = fleet
         self._timeout_s = timeout_s
-        self._given: _Given | None = None
+        self._given: _PublishedWeights | None = None
 
     def load(self, sealed: Sealed) -> None:
         """Give every engine these weights, verified; completions that finish afterwards are held."""
         if self._fleet is not None:
-            self._given = _Given(sealed.version, None)
+            self._given = _PublishedWeights(sealed.version, None)
             self._fleet.load(sealed)
             return
         far = self._group.num_remote_env_runners() > 0
-        self._given = _Given(sealed.version, ray.put(sealed) if far else sealed)  # pickled once for all runners
+        self._given = _PublishedWeights(
+            sealed.version, ray.put(sealed) if far else sealed
+        )  # pickled once for all runners
         self._everyone(self._given.hand_over)
         if far and not self._group.healthy_env_runner_ids():
             self._able()
@@ -90,7 +92,7 @@ class RunnerGroup:
                 families.setdefault((plan.attempt.task.environment, plan.attempt.task.family), []).append(plan)
         for part in families.values():
             again = self._deal(part)
-            lost = LOST if again is not None else NOBODY
+            lost = LOST if again is not None else NO_RUNNER
             found |= {plan.attempt.id: failure_trajectory(plan.attempt, lost) for plan in part} | (again or {})
         return [found[plan.attempt.id] for plan in plans]
 
@@ -229,7 +231,7 @@ class _Asked:
             return runner.worker_index, None, str(error)
 
 
-class _Given:
+class _PublishedWeights:
     """Admitted weights, for every runner that does not act with them yet: here, in Ray, or in shared engines."""
 
     def __init__(self, version: int, weights: Sealed | ray.ObjectRef | None) -> None:

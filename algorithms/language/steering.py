@@ -24,7 +24,7 @@ ENOUGH = 100
 """Attempts after which an objective that never changed is named in the log."""
 
 
-class Steered:
+class PreferenceSource:
     """Where preferences come from, and the multipliers of constraints."""
 
     def __init__(self, settings: LanguageWeave) -> None:
@@ -89,7 +89,7 @@ def evenly(count: int, cuts: int, rng: random.Random) -> list[float]:
     return [(right - left - 1) / cuts for left, right in pairwise(edges)]
 
 
-def open_steering(algorithm: object, mixture: TaskMixture, further: Sequence[str] = ()) -> Steered | None:
+def open_steering(algorithm: object, mixture: TaskMixture, further: Sequence[str] = ()) -> PreferenceSource | None:
     """The source of preferences, if the algorithm has several objectives; `further` names the experiment's own parts.
 
     A ConfigError if an environment has no place for a preference, or an objective is not part of any reward.
@@ -110,4 +110,4 @@ def open_steering(algorithm: object, mixture: TaskMixture, further: Sequence[str
             f"algorithm.objectives: no reward has a part named {', '.join(missing)}; known: "
             f"{', '.join(sorted(known))}. Name parts of the environments, or of rewards.parts."
         )
-    return Steered(algorithm)
+    return PreferenceSource(algorithm)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from loomrl.algorithms.language import sharding
-from loomrl.algorithms.language.batch import Batch, Work, gather, inputs
+from loomrl.algorithms.language.batch import LanguageWork, TokenBatch, gather, inputs
 from loomrl.algorithms.language.lora import Adapter, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, open_teacher
 from loomrl.algorithms.language.packing import Packed, Sample, UpdateStep
@@ -39,14 +39,14 @@ class TokenLearner(OwnSteps):
         self._sums: dict[str, list[float]] = {}
 
     def _score(
-        self, work: Work, forward: Callable[[Packed], Scores], *, first: int | None = None
+        self, work: LanguageWork, forward: Callable[[Packed], Scores], *, first: int | None = None
     ) -> dict[str, list[NDArray[np.float32]]]:
         """The model's scores of every sample, gathered on all learners; of the `first` micro-batches, if given."""
         steps = work.steps[: len(work.steps) // work.epochs]
         found: dict[int, dict[str, NDArray[np.float32]]] = {}
         with torch.no_grad():
             for micro_batch in [batch for step in steps for batch in step.micro_batches][:first]:
-                batch = Batch.of(work.samples, micro_batch, self._device)
+                batch = TokenBatch.of(work.samples, micro_batch, self._device)
                 scores = forward(batch.packed)
                 for name, flat_K in scores.items():
                     numbers = flat_K.float().cpu().numpy()
@@ -63,7 +63,9 @@ class TokenLearner(OwnSteps):
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
-    def _run(self, work: Work, samples: Sequence[Sample], loss: Callable[["Batch", UpdateStep], Tensor]) -> None:
+    def _run(
+        self, work: LanguageWork, samples: Sequence[Sample], loss: Callable[["TokenBatch", UpdateStep], Tensor]
+    ) -> None:
         """Optimizer steps over accumulated micro-batches. `loss` adds up to a mean over the step."""
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -71,7 +73,7 @@ class TokenLearner(OwnSteps):
             optimizer.zero_grad(set_to_none=True)
             last = len(step.micro_batches) - 1
             for index, micro_batch in enumerate(step.micro_batches):
-                batch = Batch.of(samples, micro_batch, self._device)
+                batch = TokenBatch.of(samples, micro_batch, self._device)
                 with self._accumulating(index < last):
                     (loss(batch, step) * max(1, self.config.num_learners)).backward()
             norm = sharding.full(nn.utils.clip_grad_norm_(parameters, self.config.algorithm.optimizer.clip_norm))
@@ -186,7 +188,7 @@ class TokenLearner(OwnSteps):
 
     def recompute(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
         """Log-probabilities of each sample's action tokens with the current weights, equal on every learner."""
-        batch = Batch.of(samples, tuple((index,) for index in range(len(samples))), self._device)
+        batch = TokenBatch.of(samples, tuple((index,) for index in range(len(samples))), self._device)
         with torch.no_grad():
             logp_K = self._forward(batch.packed)["logp_K"].float().cpu().numpy()
         sample_K = batch.packed.sample_K.cpu().numpy()

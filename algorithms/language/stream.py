@@ -8,15 +8,16 @@ import json
 import logging
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from typing_extensions import override
 
 from loomrl.algorithms.language.collector import TRIES, Collector
 from loomrl.algorithms.language.measure import queue_wait
+from loomrl.algorithms.language.underway import Underway
 from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import LanguagePolicy
 from loomrl.errors import HubError
@@ -31,19 +32,6 @@ _log = logging.getLogger(__name__)
 LOOK_S = 0.5
 """Interval between polls for changes in the hub that depend on time alone."""
 _LATE = Failure("staleness", "Late", "too old to learn from before it had finished: raise hub.max_staleness")
-
-
-class Players(Protocol):
-    """Plays attempts in the background."""
-
-    def start(self, plans: Sequence[Plan]) -> None:
-        """Play these plans."""
-
-    def drop(self, ids: Collection[str]) -> None:
-        """Cancel these attempts."""
-
-    def take_finished(self) -> list[Trajectory]:
-        """The results since the last call; may wait a moment."""
 
 
 @dataclass(slots=True)
@@ -67,7 +55,7 @@ class StreamCollector(Collector):
     first, so a group as fast as the others is trained in time. A later one is cancelled and counted.
     """
 
-    players: Players
+    players: Underway
     _next: int = field(default=0, init=False)
     """Number of the next group."""
     _flights: dict[str, _Flight] = field(default_factory=dict, init=False)

@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from loomrl.algorithms.language.runner import Life
-from loomrl.algorithms.language.runner_group import LOST, NOBODY, RunnerGroup
+from loomrl.algorithms.language.runner_group import LOST, NO_RUNNER, RunnerGroup
 from loomrl.errors import PolicyError
 from loomrl.gym.episode import Plan, failure_trajectory, hang
 from loomrl.gym.host.actor import RETRIES
@@ -261,5 +261,5 @@ class Underway:
                 self._bury(desk)
         if all(desk.silent_since and now - desk.silent_since > 2 * limit_s for desk in self._desks.values()):
             for plan in self._waiting:
-                self._fail(plan, NOBODY)
+                self._fail(plan, NO_RUNNER)
             self._waiting.clear()

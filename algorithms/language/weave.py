@@ -10,6 +10,7 @@ are paid, `_X` critics by objectives.
 
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,8 +19,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.advantage import has_signal
-from loomrl.algorithms.language.advantage import Column, Estimate, Masks, estimate, over_attempts
-from loomrl.algorithms.language.batch import Work
+from loomrl.algorithms.language.advantage import Column, estimate, over_attempts
+from loomrl.algorithms.language.batch import LanguageWork
 from loomrl.algorithms.language.learner import ADVANTAGE, RETURN, VALUE, LanguageLearner
 from loomrl.algorithms.language.packing import attempts_of
 from loomrl.algorithms.language.score import Scores
@@ -48,7 +49,7 @@ class WeaveLanguageLearner(LanguageLearner):
         return settings
 
     @override
-    def _make_targets(self, work: Work, rewards: Column, scores: Mapping[str, Column]) -> dict[str, Column]:
+    def _make_targets(self, work: LanguageWork, rewards: Column, scores: Mapping[str, Column]) -> dict[str, Column]:
         settings = self._settings
         if settings.critics == 1 and not settings.objectives:
             return super()._make_targets(work, rewards, scores)
@@ -70,7 +71,7 @@ class WeaveLanguageLearner(LanguageLearner):
         }
         return columns if settings.critics == 1 else columns | self._judge_critics(work, values, returns)
 
-    def _weigh_advantages(self, work: Work, advantages: list[list[NDArray[np.float64]]]) -> Column:
+    def _weigh_advantages(self, work: LanguageWork, advantages: list[list[NDArray[np.float64]]]) -> Column:
         """Â = (Σ βₕ Âₕ + Σ λₕ Âₕ) / (1 + Σ λₕ), each normalised by itself; one that never changes teaches nothing."""
         if not self._settings.objectives:
             return advantages[0]
@@ -113,7 +114,7 @@ class WeaveLanguageLearner(LanguageLearner):
         variances: Tensor = usual_X + doubt.clamp(-MOST_DOUBT, MOST_DOUBT)
         return variances
 
-    def _judge_critics(self, work: Work, values: list[Floats], returns: list[Floats]) -> dict[str, Column]:
+    def _judge_critics(self, work: LanguageWork, values: list[Floats], returns: list[Floats]) -> dict[str, Column]:
         """Errors of critics on attempts that none has learnt from, and the share of attempts that each learns from."""
         settings = self._settings
         mask = np.concatenate([sample.mask_T for sample in work.samples])
@@ -151,24 +152,18 @@ class WeaveLanguageLearner(LanguageLearner):
         return 0.5 * (surprise_KX + variance_KX).mean(1)
 
 
-def compare_preferred(work: Work, paid: Column, shares_GH: Shares) -> list[NDArray[np.float64]]:
+def compare_preferred(work: LanguageWork, paid: Column, shares_GH: Shares) -> list[NDArray[np.float64]]:
     """Advantages of what the preference makes of the rewards, `[T, H]` of each sample, within the groups."""
     weights = _weights(work, shares_GH)
     rewards = [paid_TH @ weight_H for paid_TH, weight_H in zip(paid, weights, strict=True)]
     masks = [sample.mask_T for sample in work.samples]
     attempts = attempts_of(work.samples)
-    return over_attempts(_Group(), rewards, masks, groups=work.groups, values=None, attempts=attempts).advantages
+    # GRPO's advantages: no positive factor of a group's rewards changes them.
+    relative = partial(estimate, GRPO())
+    return over_attempts(relative, rewards, masks, groups=work.groups, values=None, attempts=attempts).advantages
 
 
-class _Group:
-    """GRPO's advantages, which no positive factor of a group's rewards changes."""
-
-    def advantages(self, rewards: Column, masks: Masks, *, groups: Sequence[str], values: Column | None) -> Estimate:
-        """Per token of every row."""
-        return estimate(GRPO(), rewards, masks, groups=groups, values=values)
-
-
-def _weights(work: Work, shares_GH: Shares) -> list[Floats]:
+def _weights(work: LanguageWork, shares_GH: Shares) -> list[Floats]:
     """For each sample the weight of every objective that is paid, (βₕ + λₕ) / (1 + Σ λₕ)."""
     tree_GH = np.array(shares_GH)
     held_G = np.array(work.multipliers)

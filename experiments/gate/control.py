@@ -15,7 +15,7 @@ from loomrl.config.suite import Bounds, ControlBenchmark, ControlSuite, LoggedRe
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
 from loomrl.control.mask import refuse_stuck
 from loomrl.control.memory import MemoryState
-from loomrl.control.play import Acts
+from loomrl.control.play import ActingPolicy
 from loomrl.errors import ConfigError
 from loomrl.experiments.evaluate_control import find_acts
 from loomrl.experiments.gate.cost import memory_of, turns
@@ -80,7 +80,7 @@ def play_control(suite: ControlSuite, challenger: Party, baseline: Party | None,
     return Played(tuple(scores), tuple(safety), tuple(costs), snapshots)
 
 
-def _logged(rule: LoggedReturn, policy: Acts, db: LoomDB, *, error_rate: float) -> Check:
+def _logged(rule: LoggedReturn, policy: ActingPolicy, db: LoomDB, *, error_rate: float) -> Check:
     confidence = 1 - 2 * error_rate  # of both bounds, of which one counts
     found = judge_policy(
         policy, rule.data, db.location, gamma=rule.gamma, greedy=not rule.sampled, confidence=confidence
@@ -88,7 +88,7 @@ def _logged(rule: LoggedReturn, policy: Acts, db: LoomDB, *, error_rate: float) 
     return logged(rule, found)
 
 
-def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> Episodes:
+def play_once(policy: ActingPolicy, benchmark: ControlBenchmark, *, seed: int) -> Episodes:
     """Play each episode of the benchmark once; an environment's exception fails its episodes."""
     played = Episodes()
     choice = benchmark.environment
@@ -108,7 +108,9 @@ def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> Episod
     return played
 
 
-def _wave(policy: Acts, environments: VectorEnv[Any, Any, Any], played: Episodes, *, seed: int) -> NDArray[np.float64]:
+def _wave(
+    policy: ActingPolicy, environments: VectorEnv[Any, Any, Any], played: Episodes, *, seed: int
+) -> NDArray[np.float64]:
     """The return of every place's first episode."""
     space = environments.single_observation_space
     count = environments.num_envs
@@ -135,7 +137,7 @@ def _wave(policy: Acts, environments: VectorEnv[Any, Any, Any], played: Episodes
     return returns
 
 
-def _begin(policy: Acts, state: MemoryState | None, observations: Any) -> Any:
+def _begin(policy: ActingPolicy, state: MemoryState | None, observations: Any) -> Any:
     """Actions in episodes that begin, by a policy with a state like this one."""
     if state is None:
         return policy.act_batch(observations)
@@ -168,7 +170,9 @@ def _scores(benchmark: ControlBenchmark, played: dict[str, Episodes]) -> Scores:
     )
 
 
-def _safety(suite: ControlSuite, benchmark: ControlBenchmark, policy: Acts, played: Episodes, seed: int) -> list[Check]:
+def _safety(
+    suite: ControlSuite, benchmark: ControlBenchmark, policy: ActingPolicy, played: Episodes, seed: int
+) -> list[Check]:
     rules = suite.safety
     checks = []
     with closing(open_environments(benchmark.environment, 1, benchmark.environment.settings)) as environments:
@@ -218,7 +222,12 @@ def _entered(episode: Sequence[NDArray[np.float64]], tests: Sequence[Callable[[A
 
 
 def _smooth(
-    rule: Smoothness, policy: Acts, played: Episodes, seen: spaces.Space[Any], acted: spaces.Space[Any], seed: int
+    rule: Smoothness,
+    policy: ActingPolicy,
+    played: Episodes,
+    seen: spaces.Space[Any],
+    acted: spaces.Space[Any],
+    seed: int,
 ) -> Check:
     """Repeat observations with noise, after the episodes, and compare the actions."""
     is_bounded = isinstance(acted, spaces.Box) and bool(np.isfinite([acted.low, acted.high]).all())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
-from loomrl.control.space import Acts
+from loomrl.control.space import ActionView
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 NEARLY = 1 - 1e-6
@@ -18,7 +18,7 @@ FORBIDDEN = -1e30
 """The logit of a forbidden choice: its probability is exactly 0, and no sum or product with it is NaN."""
 
 
-class Distribution(Protocol):
+class ActionDistribution(Protocol):
     """A distribution over actions, given by a network's output. Actions are `[B]` for one choice, else `[B, D]`."""
 
     inputs: int
@@ -252,7 +252,7 @@ def even(logits_BI: Tensor) -> Tensor:
     return torch.where(logits_BI < FORBIDDEN / 1e10, logits_BI, 0.0)
 
 
-def open_distribution(acts: Acts, *, squashed: bool = False) -> Distribution:
+def open_distribution(acts: ActionView, *, squashed: bool = False) -> ActionDistribution:
     """The distribution over actions of this kind; `squashed` keeps real ones within bounds."""
     match acts.kind:
         case "discrete":

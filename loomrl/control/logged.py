@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from loomrl.control.space import Acts, Array, acts, flatten
+from loomrl.control.space import ActionView, Array, acts, flatten
 from loomrl.errors import ConfigError, DataError, unknown
 
 
@@ -37,7 +37,7 @@ class Logged:
         return len(self.rewards_T)
 
 
-def action_reader(kind: Acts) -> Callable[[Array], Array]:
+def action_reader(kind: ActionView) -> Callable[[Array], Array]:
     """From the environment's actions to those of a policy that is not squashed: the inverse of `translator`."""
     if kind.kind == "discrete":
         return lambda actions_N: np.asarray(actions_N, np.int64).reshape(-1) - kind.starts[0]

@@ -17,7 +17,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from loomrl.control.space import ACTION_MASK, Acts, Array, Seen, acts, flatten, seen
+from loomrl.control.space import ACTION_MASK, ActionView, Array, ObservationView, acts, flatten, seen
 from loomrl.errors import ConfigError, EpisodeError
 
 Space = spaces.Space[Any]
@@ -29,7 +29,7 @@ class Mask:
     """Where a network's input says what is allowed, and of which choices."""
 
     place: slice
-    kind: Acts
+    kind: ActionView
 
     def permits(self, seen_NF: Any) -> Any:
         """True for every allowed choice, `[N, X]`; of NumPy or torch, with any leading axes."""
@@ -57,7 +57,7 @@ class Mask:
         return np.split(numbers_NX, np.cumsum(self.kind.sizes)[:-1], -1)
 
 
-def open_mask(view: Seen, kind: Acts) -> Mask | None:
+def open_mask(view: ObservationView, kind: ActionView) -> Mask | None:
     """The mask in these observations; a ConfigError if it does not fit the actions."""
     if view.mask is None:
         return None
@@ -70,7 +70,7 @@ def open_mask(view: Seen, kind: Acts) -> Mask | None:
     return Mask(slice(begin, end), kind)
 
 
-def choices_of(kind: Acts) -> int:
+def choices_of(kind: ActionView) -> int:
     """The number of choices that a mask allows or forbids; a ConfigError if actions are no choices."""
     if kind.kind not in ("discrete", "multi_discrete"):
         raise ConfigError(

@@ -48,7 +48,7 @@ class MemoryState:
         return MemoryState(np.zeros((count, self.numbers_BS.shape[1]), np.float32))
 
 
-class Memory(nn.Module):
+class MemoryNet(nn.Module):
     """Adds `size` numbers to every observation; its state is `state` numbers per episode."""
 
     size: int
@@ -79,7 +79,7 @@ class Memory(nn.Module):
         return added_LPG[place_TB, piece_TB]
 
 
-class Recurrent(Memory):
+class RecurrentNet(MemoryNet):
     """A GRU or an LSTM; the state is the layer's."""
 
     def __init__(self, numbers: int, settings: kinds.Recurrent) -> None:
@@ -122,7 +122,7 @@ class Recurrent(Memory):
         return after_BG, torch.cat([after_BG, cell_BG], -1)
 
 
-class Frames(Memory):
+class FramesNet(MemoryNet):
     """The observations before the present one; the state is these."""
 
     def __init__(self, numbers: int, settings: kinds.Frames) -> None:
@@ -138,7 +138,7 @@ class Frames(Memory):
         return added_LPG, whole[steps:].transpose(0, 1).flatten(1)
 
 
-class Attention(Memory):
+class AttentionNet(MemoryNet):
     """Attention of the present observation to those of a window, by content and by distance.
 
     The state is the observations before the present one, each with a 1 that says that it was there.
@@ -186,18 +186,18 @@ def _pieces(begins_TB: Tensor) -> tuple[Tensor, Tensor]:
     return piece_BT.T, (step_BT - start_BT).T
 
 
-def open_memory(settings: kinds.Memory, numbers: int) -> Memory:
+def open_memory(settings: kinds.Memory, numbers: int) -> MemoryNet:
     """The memory with these settings, of observations of so many numbers."""
     match settings:
         case kinds.Recurrent():
-            return Recurrent(numbers, settings)
+            return RecurrentNet(numbers, settings)
         case kinds.Frames():
-            return Frames(numbers, settings)
+            return FramesNet(numbers, settings)
         case kinds.Attention():
-            return Attention(numbers, settings)
+            return AttentionNet(numbers, settings)
 
 
-def check_state(state: MemoryState | None, memory: Memory | None, *, count: int) -> None:
+def check_state(state: MemoryState | None, memory: MemoryNet | None, *, count: int) -> None:
     """A ConfigError if this is no state of the memory in so many episodes."""
     if memory is None:
         if state is not None:

@@ -15,7 +15,7 @@ from loomrl.config.control import Network
 from loomrl.control.distribution import FORBIDDEN, open_distribution
 from loomrl.control.mask import open_mask
 from loomrl.control.memory import History, open_memory
-from loomrl.control.space import Acts, Seen
+from loomrl.control.space import ActionView, ObservationView
 from loomrl.errors import ConfigError
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -68,7 +68,9 @@ class Actor(nn.Module):
     If `squashed`, the standard deviation depends on the state and actions stay within bounds; else it is constant.
     """
 
-    def __init__(self, seen: Seen, acts: Acts, network: Network, *, normalize: bool, squashed: bool = False) -> None:
+    def __init__(
+        self, seen: ObservationView, acts: ActionView, network: Network, *, normalize: bool, squashed: bool = False
+    ) -> None:
         super().__init__()
         self.distribution = open_distribution(acts, squashed=squashed)
         self.mask = open_mask(seen, acts)
@@ -135,7 +137,9 @@ class Actor(nn.Module):
 class ActorCritic(Actor):
     """A policy and its value function: two towers, or two heads on one trunk."""
 
-    def __init__(self, seen: Seen, acts: Acts, network: Network, *, normalize: bool, squashed: bool = False) -> None:
+    def __init__(
+        self, seen: ObservationView, acts: ActionView, network: Network, *, normalize: bool, squashed: bool = False
+    ) -> None:
         super().__init__(seen, acts, network, normalize=normalize, squashed=squashed)
         self.critic = self._head(1, network, gain=1.0)
 
@@ -221,7 +225,7 @@ class Pixels(nn.Module):
         return self.project(self.convolutions(picture_BCHW))  # type: ignore[no-any-return]
 
 
-def open_pixels(seen: Seen, network: Network) -> Pixels | None:
+def open_pixels(seen: ObservationView, network: Network) -> Pixels | None:
     """The convolutions, if observations are pictures."""
     if seen.kind == "pixels":
         return Pixels(seen.shape, width=network.features or FEATURES)

@@ -66,7 +66,7 @@ def _limits_itself(environments: VectorEnv[Any, Any, Any]) -> bool:
     return any(spec is not None and spec.max_episode_steps is not None for spec in specs)
 
 
-class Acts(Protocol):
+class ActingPolicy(Protocol):
     """Decides for all environments at once."""
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> MemoryState | None:
@@ -131,7 +131,7 @@ class Scripted:
         return self._call(observations)
 
 
-class Outcome(NamedTuple):
+class PlayOutcome(NamedTuple):
     """Finished episodes, in the order in which they ended."""
 
     returns: list[float]
@@ -145,8 +145,13 @@ class Outcome(NamedTuple):
 
 
 def play(
-    policy: Acts, environments: VectorEnv[Any, Any, Any], episodes: int, *, seed: int, max_steps: int | None = None
-) -> Outcome:
+    policy: ActingPolicy,
+    environments: VectorEnv[Any, Any, Any],
+    episodes: int,
+    *,
+    seed: int,
+    max_steps: int | None = None,
+) -> PlayOutcome:
     """The outcome of `episodes` episodes; every environment plays its share, so that short ones count no more.
 
     An episode is cut after `max_steps`; None is the default of `StepLimit`.
@@ -188,7 +193,7 @@ def play(
             steps_N[n] = 0
         if overdue_N.any() and (left_N > 0).any():
             observations = _restart(limit, overdue_N, state)
-    return Outcome(returns, lengths, trials, cut, limit.steps)
+    return PlayOutcome(returns, lengths, trials, cut, limit.steps)
 
 
 def _restart(limit: StepLimit, overdue_N: NDArray[np.bool_], state: MemoryState | None) -> Any:
@@ -206,11 +211,11 @@ class Each(NamedTuple):
     lengths_NE: NDArray[np.int64]
     cut: int
     limit: int | None
-    """Both as in `Outcome`."""
+    """Both as in `PlayOutcome`."""
 
 
 def play_each(
-    policy: Acts,
+    policy: ActingPolicy,
     environments: VectorRewards,
     episodes: int,
     *,

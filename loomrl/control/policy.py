@@ -62,7 +62,7 @@ class Sizes(Config):
     """Numbers that its memory takes from one step of an episode to the next, all 0 at the first; 0 without a memory."""
 
 
-class Manifest(Config):
+class PolicyManifest(Config):
     """The content of `policy.json`."""
 
     format: int = FORMAT
@@ -89,7 +89,7 @@ def write(file: Path, content: bytes) -> None:
         ) from error
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> PolicyManifest:
     """The manifest; an ArtifactError if it is missing or of another format."""
     try:
         raw = json.loads((folder / MANIFEST).read_bytes())
@@ -101,12 +101,12 @@ def read_manifest(folder: Path) -> Manifest:
     if number != FORMAT:
         raise load_error(folder, f"format={number!r}, and this LoomRL reads {FORMAT}: use the LoomRL that wrote it")
     try:
-        return Manifest.parse(raw, origin=MANIFEST)
+        return PolicyManifest.parse(raw, origin=MANIFEST)
     except ConfigError as error:
         raise load_error(folder, str(error)) from error
 
 
-def read_tensors(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
+def read_tensors(folder: Path, manifest: PolicyManifest) -> dict[str, Tensor]:
     """The tensors; an ArtifactError if they are not those of the manifest."""
     try:
         packed = (folder / TENSORS).read_bytes()
@@ -371,8 +371,8 @@ class ControlPolicy:
         onnx.checker.check_model(model, full_check=True)
         write(file, model.SerializeToString())
 
-    def _manifest(self, packed: bytes) -> Manifest:
-        return Manifest(
+    def _manifest(self, packed: bytes) -> PolicyManifest:
+        return PolicyManifest(
             network=self.network,
             normalize=self.net.normalizer is not None,
             squashed=not isinstance(self.net, ActorCritic),

@@ -26,7 +26,7 @@ NEEDED = ("possible_agents", "observation_space", "action_space", "reset", "step
 TRY = "such as lambda: TeamParallel(agents=4)"
 
 
-class World(Protocol):
+class TeamWorld(Protocol):
     """The used part of a PettingZoo `ParallelEnv`; the package itself is not needed."""
 
     possible_agents: Sequence[str]
@@ -59,7 +59,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}  # noqa: RUF012 - Gymnasium's declaration
 
     def __init__(self, create: Callable[[], Any], num_envs: int) -> None:
-        self.worlds: list[World] = []
+        self.worlds: list[TeamWorld] = []
         with ExitStack() as undo:
             undo.callback(self.close)
             first = create()

@@ -22,7 +22,7 @@ Flatten = Callable[[Any], Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservationView:
     """The form of an observation as a network's input."""
 
     kind: Literal["numbers", "pixels"]
@@ -33,7 +33,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Acts:
+class ActionView:
     """The form of a network's decision: choices of given sizes, bits, or real numbers within bounds."""
 
     kind: Literal["discrete", "multi_discrete", "multi_binary", "box"]
@@ -56,11 +56,11 @@ class Acts:
         return asdict(self)
 
 
-def seen(space: spaces.Space[Any]) -> Seen:
+def seen(space: spaces.Space[Any]) -> ObservationView:
     """The form in which observations of this space reach a network."""
     if isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8:
-        return Seen("pixels", space.shape)
-    return Seen("numbers", (_size(space, "the observation space"),), _mask_in(space))
+        return ObservationView("pixels", space.shape)
+    return ObservationView("numbers", (_size(space, "the observation space"),), _mask_in(space))
 
 
 def flatten(space: spaces.Space[Any]) -> Flatten:
@@ -70,19 +70,19 @@ def flatten(space: spaces.Space[Any]) -> Flatten:
     return _numbers(space)
 
 
-def acts(space: spaces.Space[Any]) -> Acts:
+def acts(space: spaces.Space[Any]) -> ActionView:
     """The form of decisions in this action space; a ConfigError if it is not supported."""
     match space:
         case spaces.Discrete():
-            return Acts("discrete", (int(space.n),), (), (int(space.start),))
+            return ActionView("discrete", (int(space.n),), (), (int(space.start),))
         case spaces.MultiDiscrete():
             starts = np.asarray(space.start).ravel().tolist()
-            return Acts("multi_discrete", tuple(space.nvec.ravel().tolist()), space.shape, tuple(starts))
+            return ActionView("multi_discrete", tuple(space.nvec.ravel().tolist()), space.shape, tuple(starts))
         case spaces.MultiBinary():
-            return Acts("multi_binary", (1,) * int(np.prod(space.shape)), space.shape)
+            return ActionView("multi_binary", (1,) * int(np.prod(space.shape)), space.shape)
         case spaces.Box() if np.issubdtype(space.dtype, np.floating):
             low, high = space.low.ravel().astype(float).tolist(), space.high.ravel().astype(float).tolist()
-            return Acts("box", (), space.shape, (), tuple(low), tuple(high))
+            return ActionView("box", (), space.shape, (), tuple(low), tuple(high))
     raise ConfigError(
         f"the action space {space} is not supported. Known: Discrete, MultiDiscrete, MultiBinary, Box of floats. "
         "Wrap the environment (gymnasium.wrappers.TransformAction)."
@@ -148,7 +148,7 @@ def _choices_from(space: spaces.Space[Any]) -> tuple[Any, Any]:
     return 0, None
 
 
-def translator(kind: Acts, *, squashed: bool = False) -> Callable[[Array], Array]:
+def translator(kind: ActionView, *, squashed: bool = False) -> Callable[[Array], Array]:
     """From a policy's sampled actions to the environment's.
 
     Those of a `squashed` policy are scaled from -1 … 1 to the bounds, others are clipped.
@@ -169,7 +169,7 @@ def translator(kind: Acts, *, squashed: bool = False) -> Callable[[Array], Array
     return lambda actions_ND: actions_ND.reshape(shape)
 
 
-def draw(kind: Acts, count: int, chance: np.random.Generator) -> Array:
+def draw(kind: ActionView, count: int, chance: np.random.Generator) -> Array:
     """Uniformly random actions; real ones within bounds, or standard normal if unbounded."""
     if kind.kind == "discrete":
         return chance.integers(kind.sizes[0], size=count)

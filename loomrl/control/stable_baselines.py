@@ -103,7 +103,7 @@ def write(policy: ControlPolicy, folder: Path) -> None:
     }
     if faults := [name for name, given in refused.items() if given]:
         raise ConfigError(f"this policy has {' and '.join(faults)}, which an MlpPolicy of Stable-Baselines3 has not.")
-    place = _Place(policy.observation_space, policy.action_space)
+    place = _Spaces(policy.observation_space, policy.action_space)
     hidden = list(network.hidden)
     words: dict[str, Any] = {
         "activation_fn": type(ACTIVATIONS[network.activation]()),
@@ -125,7 +125,7 @@ def write(policy: ControlPolicy, folder: Path) -> None:
         seen_by.save(str(folder / STATISTICS))
 
 
-class _Place(gymnasium.Env[Any, Any]):
+class _Spaces(gymnasium.Env[Any, Any]):
     """Spaces, where an environment is asked for."""
 
     def __init__(self, observation_space: Space, action_space: Space) -> None:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from loomrl.config.basic import NonNegative, PositiveInt
 from loomrl.config.control import Network
-from loomrl.control.distribution import Categorical, Distribution, Gaussian, SquashedGaussian, even
+from loomrl.control.distribution import ActionDistribution, Categorical, Gaussian, SquashedGaussian, even
 from loomrl.control.memory import History
 from loomrl.control.network import SMALL, ActorCritic
-from loomrl.control.space import Acts, Seen
+from loomrl.control.space import ActionView, ObservationView
 from loomrl.errors import ConfigError
 from loomrl.schema import Config
 
@@ -40,7 +40,7 @@ class Mixture:
     network only needs a wider layer. With one expert every number equals that of `base`, to the last bit.
     """
 
-    def __init__(self, base: Distribution, experts: int, ways: Ways = NO_WAYS) -> None:
+    def __init__(self, base: ActionDistribution, experts: int, ways: Ways = NO_WAYS) -> None:
         self.base = base
         self.experts = experts
         self.ways = ways
@@ -76,7 +76,7 @@ class Mixture:
             logp_BK = self._mix_uniform(logp_BK, even_B1)
         return self.log_weights(inputs_BI) + logp_BK
 
-    def fold(self, inputs_BI: Tensor) -> tuple[Distribution, Tensor]:
+    def fold(self, inputs_BI: Tensor) -> tuple[ActionDistribution, Tensor]:
         """The same distribution for repeated use: for one choice, `base` with its inputs."""
         if isinstance(self.base, Categorical):
             return self.base, self._choices(inputs_BI).logsumexp(1)
@@ -161,7 +161,7 @@ def _chosen(each_BKX: Tensor, which_B: Tensor) -> Tensor:
     return each_BKX.gather(1, which_B[:, None, None].expand(-1, 1, each_BKX.shape[2]))[:, 0]
 
 
-def open_mixture(base: Distribution, experts: int, ways: Ways = NO_WAYS) -> Distribution:
+def open_mixture(base: ActionDistribution, experts: int, ways: Ways = NO_WAYS) -> ActionDistribution:
     """`base` itself for a single expert without exploration of its own: it needs no weights."""
     return base if experts == 1 and ways == NO_WAYS else Mixture(base, experts, ways)
 
@@ -193,7 +193,7 @@ class Threads(Config):
     """Standard deviations among critics by which the estimate is lowered."""
 
 
-class Judged(NamedTuple):
+class CriticJudgement(NamedTuple):
     """Every critic's values, with its doubt about them."""
 
     values_BMC: Tensor
@@ -208,7 +208,9 @@ class WeaveNet(ActorCritic):
 
     errors_MC: Tensor
 
-    def __init__(self, seen: Seen, acts: Acts, network: Network, threads: Threads, *, normalize: bool) -> None:
+    def __init__(
+        self, seen: ObservationView, acts: ActionView, network: Network, threads: Threads, *, normalize: bool
+    ) -> None:
         super().__init__(seen, acts, network, normalize=normalize, squashed=threads.squashed)
         self.threads = threads
         experts = threads.experts
@@ -237,10 +239,10 @@ class WeaveNet(ActorCritic):
         """Vⱼ: every critic's value, `[B, M, C]`."""
         return self._by_critic(self.critic(features_BF))
 
-    def judge(self, features_BF: Tensor) -> Judged:
+    def judge(self, features_BF: Tensor) -> CriticJudgement:
         """The values with each critic's doubt."""
         body_BF = self.critic[:-1](features_BF) if isinstance(self.critic, nn.Sequential) else features_BF
-        return Judged(self._by_critic(last_of(self.critic)(body_BF)), body_BF, self.doubts(body_BF))
+        return CriticJudgement(self._by_critic(last_of(self.critic)(body_BF)), body_BF, self.doubts(body_BF))
 
     def doubts(self, body_BF: Tensor) -> Tensor:
         """log σ²ⱼ(s): from the mean of recent errors and the observation, `[B, M, C]`."""
@@ -253,7 +255,7 @@ class WeaveNet(ActorCritic):
         numbers_BMC: Tensor = numbers_BX.unflatten(-1, (self.threads.critics, self.threads.columns))
         return numbers_BMC
 
-    def woven(self, judged: Judged) -> Tensor:
+    def woven(self, judged: CriticJudgement) -> Tensor:
         """V = Σ αⱼVⱼ / Z with αⱼ = 1 / σ²ⱼ(s), lowered for disagreement; `[B, C]`, or `[B]` for numbers."""
         trust_BMC = (-judged.doubt_BMC).softmax(1)
         values_BC = (judged.values_BMC * trust_BMC).sum(1)

@@ -91,7 +91,7 @@ class ParetoFront:
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class PreferenceReturns:
     """The result of one preference."""
 
     preference: tuple[float, ...]
@@ -106,7 +106,7 @@ class FrontReport(ReturnReport):
     """The evaluation of a policy with many preferences. `overall` is of returns weighted by their preferences."""
 
     objectives: tuple[str, ...]
-    by_preference: tuple[Steered, ...]
+    by_preference: tuple[PreferenceReturns, ...]
     front: tuple[tuple[float, ...], ...]
     """Mean returns that no other preference's dominate."""
     reference: tuple[float, ...] | None
@@ -127,7 +127,7 @@ class FrontReport(ReturnReport):
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PreferenceEpisodes:
     """Finished episodes `E` of every preference `P`, which need not be equally many."""
 
     preferences_PH: NDArray[np.floating]
@@ -137,7 +137,12 @@ class Played:
 
 
 def judge_front(
-    policy: str, played: Played, *, objectives: Sequence[str], reference: Sequence[float] | None, confidence: float
+    policy: str,
+    played: PreferenceEpisodes,
+    *,
+    objectives: Sequence[str],
+    reference: Sequence[float] | None,
+    confidence: float,
 ) -> FrontReport:
     """The report over these episodes; an EpisodeError if a return is not finite."""
     _check_finite(played, objectives)
@@ -153,7 +158,7 @@ def judge_front(
         overall=whole.overall,
         objectives=tuple(objectives),
         by_preference=tuple(
-            Steered(
+            PreferenceReturns(
                 tuple(preference.tolist()),
                 tuple(mean_interval(column.tolist(), confidence=confidence) for column in returns_EH.T),
                 is_on_front=bool((front == mean_H).all(1).any()),
@@ -169,7 +174,7 @@ def judge_front(
     )
 
 
-def _check_finite(played: Played, objectives: Sequence[str]) -> None:
+def _check_finite(played: PreferenceEpisodes, objectives: Sequence[str]) -> None:
     for preference_H, returns_EH in zip(played.preferences_PH, played.returns_PEH, strict=True):
         for episode, objective in np.argwhere(~np.isfinite(returns_EH)):
             raise EpisodeError(
@@ -179,7 +184,7 @@ def _check_finite(played: Played, objectives: Sequence[str]) -> None:
             )
 
 
-def collect_returns(attempts: Iterable[Trajectory], objectives: Objectives) -> Played:
+def collect_returns(attempts: Iterable[Trajectory], objectives: Objectives) -> PreferenceEpisodes:
     """The attempts of language policies by their preference; failed ones are left out."""
     by_preference: dict[tuple[float, ...], list[Trajectory]] = {}
     for attempt in attempts:
@@ -191,7 +196,7 @@ def collect_returns(attempts: Iterable[Trajectory], objectives: Objectives) -> P
     if empty:
         raise EpisodeError(f"all attempts by preference {list(empty[0])} failed: nothing can be said of a front.")
     shares_HG = np.array(objectives.shares_GH).T
-    return Played(
+    return PreferenceEpisodes(
         np.array(list(by_preference)),
         [np.array([parts_of(t, objectives.leaves) for t in cell]) @ shares_HG for cell in by_preference.values()],
         [np.array([len(t.turns) for t in cell]) for cell in by_preference.values()],

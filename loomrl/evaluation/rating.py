@@ -26,7 +26,7 @@ ENOUGH = 1e-9
 
 
 @dataclass(slots=True)
-class Tally:
+class GameTally:
     """The games of a pair. `points` are the first player's: 1 for a win, 0.5 for a draw."""
 
     points: float = 0.0
@@ -64,7 +64,7 @@ class Ratings:
     advantage: Rating = Rating(0.0, 0.0, 0.0)
 
 
-def rate(games: Mapping[tuple[str, str], Tally], versions: Sequence[str], *, confidence: float = 0.95) -> Ratings:
+def rate(games: Mapping[tuple[str, str], GameTally], versions: Sequence[str], *, confidence: float = 0.95) -> Ratings:
     """Rate everybody who has played, and all `versions` of a policy, in the order in which they were made."""
     others = sorted({name for pair in games for name in pair} - {*versions})
     column = {name: number for number, name in enumerate([*versions[1:], *others])}
@@ -101,7 +101,7 @@ def _prior(later: int, others: int) -> Floats:
     return prior_NN
 
 
-def _most_likely(seats_PN: Floats, tallies: Sequence[Tally], prior_NN: Floats) -> Floats:
+def _most_likely(seats_PN: Floats, tallies: Sequence[GameTally], prior_NN: Floats) -> Floats:
     """The maximum of the posterior, which is concave: by Newton's steps, halved where they lead down."""
     points_P = np.array([tally.points for tally in tallies], float)
     count_P = np.array([tally.games for tally in tallies], float)

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from loomrl.evaluation.front import FrontReport, Steered
+from loomrl.evaluation.front import FrontReport, PreferenceReturns
 from loomrl.telemetry.number import amount, figure, round_ticks
 from loomrl.telemetry.parallel import parallel_axes
 
@@ -183,7 +183,7 @@ def _front_panel(panel: Axes, report: FrontReport, pair: tuple[int, int], spans:
     panel.set_ylim(*spans[1])
 
 
-def _bar(steered: Steered, objective: int) -> list[list[float]] | None:
+def _bar(steered: PreferenceReturns, objective: int) -> list[list[float]] | None:
     """The distances from the mean to the ends of its interval; None where there is none."""
     interval = steered.returns[objective]
     mean = interval.mean or 0.0
@@ -199,9 +199,9 @@ def _reference(panel: Axes, values: Sequence[float], spans: Sequence[tuple[float
     panel.annotate(words, (inside[0], inside[1]), xytext=(8, 6), textcoords="offset points", color="#55544f")
 
 
-def _points(report: FrontReport) -> dict[tuple[float, ...], list[Steered]]:
+def _points(report: FrontReport) -> dict[tuple[float, ...], list[PreferenceReturns]]:
     """Every distinct point with the preferences that lead to it; those on the front last, so that they are on top."""
-    found: dict[tuple[float, ...], list[Steered]] = {}
+    found: dict[tuple[float, ...], list[PreferenceReturns]] = {}
     for steered in sorted(report.by_preference, key=lambda each: each.is_on_front):
         found.setdefault(tuple(interval.mean or 0.0 for interval in steered.returns), []).append(steered)
     return found

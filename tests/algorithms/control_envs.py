@@ -47,7 +47,7 @@ class Identity(gymnasium.Env[Any, Any]):
 
 
 class Echo(Identity):
-    """Do what you saw a step before, and at first the first choice: nobody can without a memory."""
+    """Do what you saw a step before, and at first the first choice: impossible without a memory."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         begun = super().reset(seed=seed)
@@ -209,7 +209,7 @@ class Misbehaving(Countdown):
 
 
 class Mortal(Identity):
-    """Ends the process of one runner, once: whoever makes the file `marker` dies of it."""
+    """Ends the process of one runner, once: the first to make the file `marker` dies."""
 
     def __init__(self, marker: str) -> None:
         super().__init__("discrete")

@@ -74,7 +74,7 @@ class PulledEnvironment(AsciiEnvironment):
 
 
 class FarEnvironment(AsciiEnvironment):
-    """Known by its entry point alone: whoever plays it elsewhere has to be told."""
+    """Known by its entry point alone: other processes that play it have to be told."""
 
     name = "Far"
 

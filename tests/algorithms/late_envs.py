@@ -12,7 +12,7 @@ from loomrl.types import Message, Observation, Reward, Task
 from tests.algorithms.language_envs import AsciiEnvironment
 
 LONGEST_S = 0.02
-"""Of a call, unless `no_pauses`."""
+"""The pause of a call, unless `no_pauses`."""
 _clock = random.SystemRandom()
 """Not seeded, unlike everything else in a run."""
 

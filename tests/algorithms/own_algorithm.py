@@ -1,4 +1,4 @@
-"""An algorithm that somebody wrote for themselves: only the best attempt of a group teaches."""
+"""A user's own algorithm: only the best attempt of a group teaches."""
 
 from loomrl.algorithms.language.advantage import Estimate
 from loomrl.algorithms.language.config import LanguageConfig

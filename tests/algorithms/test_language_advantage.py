@@ -1,5 +1,6 @@
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,12 @@ from hypothesis import strategies as st
 from loomrl.algorithms.advantage import explained_variance, has_signal
 from loomrl.algorithms.language.advantage import (
     Estimate,
-    discounted_returns,
     estimate,
-    gae,
-    gae_batch,
     group_relative,
     leave_one_out,
     over_attempts,
     preference_pairs,
+    token_gae,
     whiten,
 )
 from loomrl.algorithms.language.loss import token_weights
@@ -87,11 +86,18 @@ def test_different_rewards_have_signal() -> None:
     assert not has_signal(np.array([]))
 
 
-@given(episodes(), st.floats(-3, 3))
-def test_gae_without_discount_is_return_minus_value(episode: tuple[np.ndarray, ...], bootstrap: float) -> None:
+def gae_of_one(
+    rewards_T: np.ndarray, values_T: np.ndarray, mask_T: np.ndarray, *, gamma: float, lam: float
+) -> tuple[np.ndarray, np.ndarray]:
+    (advantages_T,), (returns_T,) = token_gae([rewards_T], [values_T], [mask_T], gamma=gamma, lam=lam)
+    return advantages_T, returns_T
+
+
+@given(episodes())
+def test_gae_without_discount_is_return_minus_value(episode: tuple[np.ndarray, ...]) -> None:
     rewards_T, values_T, mask_T = episode
-    advantages, returns = gae(rewards_T, values_T, mask_T, gamma=1.0, lam=1.0, bootstrap=bootstrap)
-    to_go = np.cumsum(rewards_T[::-1])[::-1] + bootstrap
+    advantages, returns = gae_of_one(rewards_T, values_T, mask_T, gamma=1.0, lam=1.0)
+    to_go = np.cumsum(rewards_T[::-1])[::-1]
     np.testing.assert_allclose(advantages, np.where(mask_T, to_go - values_T, 0), atol=1e-9)
     np.testing.assert_allclose(returns, np.where(mask_T, to_go, 0), atol=1e-9)
 
@@ -99,9 +105,9 @@ def test_gae_without_discount_is_return_minus_value(episode: tuple[np.ndarray, .
 @given(episodes(), gammas)
 def test_gae_with_lambda_zero_is_the_one_step_error(episode: tuple[np.ndarray, ...], gamma: float) -> None:
     rewards_T, values_T, mask_T = episode
-    advantages, _ = gae(rewards_T, values_T, mask_T, gamma=gamma, lam=0.0, bootstrap=2.0)
+    advantages, _ = gae_of_one(rewards_T, values_T, mask_T, gamma=gamma, lam=0.0)
     values = values_T[mask_T]
-    expected = rewards_T[mask_T] + gamma * np.append(values[1:], 2.0)[: len(values)] - values
+    expected = rewards_T[mask_T] + gamma * np.append(values[1:], 0.0)[: len(values)] - values
     np.testing.assert_allclose(advantages[mask_T], expected, atol=1e-9)
 
 
@@ -109,7 +115,7 @@ def test_environment_tokens_take_no_time_between_turns() -> None:
     rewards_T = np.array([0, 0, 1, 0, 0, 4.0])
     values_T = np.array([9, 0.5, 0.5, 9, 9, 0.5])
     mask_T = np.array([False, True, True, False, False, True])
-    advantages, returns = gae(rewards_T, values_T, mask_T, gamma=0.5, lam=0.5)
+    advantages, returns = gae_of_one(rewards_T, values_T, mask_T, gamma=0.5, lam=0.5)
     # deltas: 0 + .25 - .5, 1 + .25 - .5, 4 - .5; discounted by gamma * lam = .25
     np.testing.assert_allclose(advantages, [0, -0.25 + 0.25 * (0.75 + 0.875), 0.75 + 0.875, 0, 0, 3.5])
     np.testing.assert_allclose(returns[mask_T], advantages[mask_T] + 0.5)
@@ -118,17 +124,16 @@ def test_environment_tokens_take_no_time_between_turns() -> None:
 
 def test_a_reward_that_no_action_token_would_get_is_refused() -> None:
     with pytest.raises(ValueError, match="last action token"):
-        gae(np.array([0.0, 1.0]), np.zeros(2), np.array([True, False]), gamma=1.0, lam=1.0)
+        gae_of_one(np.array([0.0, 1.0]), np.zeros(2), np.array([True, False]), gamma=1.0, lam=1.0)
 
 
-@given(st.lists(st.tuples(episodes(), st.floats(-3, 3)), min_size=1, max_size=6), gammas, gammas)
+@given(st.lists(episodes(), min_size=1, max_size=6), gammas, gammas)
 def test_a_batch_is_estimated_as_its_samples_are_one_by_one(
-    batch: list[tuple[tuple[np.ndarray, ...], float]], gamma: float, lam: float
+    batch: list[tuple[np.ndarray, ...]], gamma: float, lam: float
 ) -> None:
-    columns = [[episode[i] for episode, _ in batch] for i in range(3)]
-    together = gae_batch(*columns, gamma=gamma, lam=lam, bootstrap_N=[bootstrap for _, bootstrap in batch])
-    for i, ((rewards_T, values_T, mask_T), bootstrap) in enumerate(batch):
-        alone = gae(rewards_T, values_T, mask_T, gamma=gamma, lam=lam, bootstrap=bootstrap)
+    together = token_gae(*([episode[i] for episode in batch] for i in range(3)), gamma=gamma, lam=lam)
+    for i, episode in enumerate(batch):
+        alone = gae_of_one(*episode, gamma=gamma, lam=lam)
         for whole, single in zip(together, alone, strict=True):
             np.testing.assert_allclose(whole[i], single, atol=1e-12)
 
@@ -141,7 +146,7 @@ def test_a_batch_of_512_samples_takes_milliseconds() -> None:
     times = []
     for _ in range(5):
         start = time.process_time()
-        gae_batch(*columns, gamma=0.99, lam=0.95, bootstrap_N=np.zeros(512))
+        token_gae(*columns, gamma=0.99, lam=0.95)
         times.append(time.process_time() - start)
     assert min(times) < 0.03  # sample by sample it is above 0.1
 
@@ -149,7 +154,7 @@ def test_a_batch_of_512_samples_takes_milliseconds() -> None:
 @given(episodes(), gammas)
 def test_discounted_returns_follow_their_recursion(episode: tuple[np.ndarray, ...], gamma: float) -> None:
     rewards_T, _, mask_T = episode
-    returns_T = discounted_returns(rewards_T, mask_T, gamma=gamma)
+    returns_T, _ = gae_of_one(rewards_T, np.zeros(len(rewards_T)), mask_T, gamma=gamma, lam=1.0)
     earned = rewards_T[mask_T]
     returns = returns_T[mask_T]
     np.testing.assert_allclose(returns, earned + gamma * np.append(returns[1:], 0.0)[: len(returns)], atol=1e-9)
@@ -229,22 +234,14 @@ ONE = Group("g", (attempt("a", 1.0, (3, 7)), attempt("b", 0.0, (3, 4)), attempt(
 """The same attempts, all of them in one thread."""
 
 
-class Learner:
-    """Only what makes advantages."""
-
-    def __init__(self, algorithm: Any) -> None:
-        self.algorithm = algorithm
-
-    def advantages(self, rewards: Any, masks: Any, *, groups: Any, values: Any) -> Estimate:
-        return estimate(self.algorithm, rewards, masks, groups=groups, values=values)
-
-
 def advantages(algorithm: Any, group: Group) -> tuple[list[Sample], Estimate]:
     samples, names = samples_of([group])
     rewards = [s.columns[REWARD] for s in samples]
     masks = [s.mask_T for s in samples]
     values = [0.25 * mask_T.astype(np.float32) for mask_T in masks]
-    made = over_attempts(Learner(algorithm), rewards, masks, groups=names, values=values, attempts=attempts_of(samples))
+    made = over_attempts(
+        partial(estimate, algorithm), rewards, masks, groups=names, values=values, attempts=attempts_of(samples)
+    )
     return samples, made
 
 

@@ -1,4 +1,4 @@
-"""Rollouts that go on while the policy is trained: they overlap, keep their promise, and survive whoever dies."""
+"""Rollouts that go on while the policy is trained: they overlap, keep their promise, and survive dead runners."""
 
 import json
 import os

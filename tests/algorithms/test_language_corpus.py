@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from loomrl.algorithms.language.build import SPECIAL, build_model, build_tokenizer
-from loomrl.algorithms.language.corpus import Demonstration, Draw, demonstrations, play
+from loomrl.algorithms.language.corpus import MOST_SLOW, Demonstration, Draw, conversations, demonstrations, play
 from loomrl.config import Architecture, WarmStart
 from loomrl.envs.math import MathEnvironment
 from loomrl.errors import ConfigError, EpisodeError
@@ -210,6 +210,26 @@ TEXTS = [f"What is {n} + {2 * n}?\n\n{ANSWER_FORMAT}" for n in range(300)]
 BUILT = build_tokenizer(TEXTS, vocabulary=400)
 COLOURS = ("red", "green", "blue", "white", "black", "yellow")
 SMALL = Architecture(hidden_size=16, intermediate_size=32, layers=1, heads=2)
+
+
+class Boxed(Count):
+    """An environment that says that every episode starts a sandbox."""
+
+    name = "Boxed"
+    sandboxed = True
+    played = 0
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        Boxed.played += 1
+        return await super().reset(task)
+
+
+def test_a_tokenizer_is_learnt_from_few_episodes_of_an_environment_with_a_sandbox() -> None:
+    task = Task("Count", "1", "up", 1, 0)
+    both = [(environment, task) for environment in (Boxed(), Count()) for _ in range(100)]
+    told = list(conversations(both, WarmStart(), seed=0, texts=200))
+    assert (Boxed.played, len(told)) == (MOST_SLOW, MOST_SLOW + 100)
+    assert len(list(conversations(both, WarmStart(), seed=0))) == 200
 
 
 @given(st.text())

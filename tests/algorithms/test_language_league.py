@@ -34,7 +34,7 @@ class Ran(NamedTuple):
 
 
 def run(folder: Path, updates: int, *, unsaved: int = 0, **changes: Any) -> Ran:
-    """So many updates of the run in this folder, the last ones without a checkpoint of what they made."""
+    """A run in this folder with `updates` updates, the last ones without a checkpoint of what they made."""
     algo = build(folder, "ppo", **DUEL, **changes)
     told: list[dict[str, float]] = []
     algo.listen = lambda done, metrics: told.append(dict(metrics))

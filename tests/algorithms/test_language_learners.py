@@ -17,7 +17,7 @@ LOSSES = (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.POLICY_ENTROPY, Metric.G
 
 
 def parameters(algo: Any) -> list[dict[str, torch.Tensor]]:
-    """Of every learner."""
+    """The parameters of every learner."""
     results = algo.learner_group.foreach_learner(
         lambda learner: {name: p.detach().cpu().clone() for name, p in learner._own.named_parameters()}
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from loomrl.algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
+from loomrl.algorithms.language.advantage import group_relative, leave_one_out, token_gae, whiten
 from loomrl.algorithms.language.loss import (
     dpo_loss,
     importance_weight,
@@ -254,21 +254,16 @@ CHOICES = 4
 
 
 def advantages_of(how: str, rewards_NT: np.ndarray, values_T: np.ndarray) -> np.ndarray:
-    """Of every token, by the estimator of that algorithm."""
+    """Every token's advantage, by that algorithm's estimator."""
     mask_T = np.ones(LENGTH, bool)
     totals_N = rewards_NT.sum(1)
     if how in ("grpo", "rloo", "gspo", "cispo"):
         compare = leave_one_out if how == "rloo" else lambda group: group_relative(group, scale=True)
         per_sample = np.concatenate([compare(group) for group in totals_N.reshape(GROUPS, GROUP)])
         return np.repeat(per_sample[:, None], LENGTH, axis=1)
-    if how == "reinforce":
-        estimated = np.stack([discounted_returns(r_T, mask_T, gamma=1.0) for r_T in rewards_NT])
-    else:
-        count = len(rewards_NT)
-        lists, _ = gae_batch(
-            list(rewards_NT), [values_T] * count, [mask_T] * count, gamma=1.0, lam=0.95, bootstrap_N=np.zeros(count)
-        )
-        estimated = np.stack(lists)
+    values, lam = (np.zeros(LENGTH), 1.0) if how == "reinforce" else (values_T, 0.95)
+    count = len(rewards_NT)
+    estimated = np.stack(token_gae(list(rewards_NT), [values] * count, [mask_T] * count, gamma=1.0, lam=lam)[0])
     return whiten(estimated, np.ones_like(estimated, bool))
 
 

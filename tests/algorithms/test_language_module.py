@@ -25,7 +25,7 @@ pytestmark = RAY
 
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As GPT-2 comes: with dropout in embeddings, attention and residuals."""
+    """GPT-2's own defaults: dropout in embeddings, attention and residuals."""
     folder = tmp_path_factory.mktemp("gpt2")
     tokenizer = tiny_tokenizer()
     torch.manual_seed(0)
@@ -61,7 +61,7 @@ def test_model_with_dropout_learns_what_its_engine_samples(tmp_path: Path, gpt2:
 def test_the_first_weights_of_a_model_that_was_built_are_found_on_a_host_that_is_not_the_drivers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As there: what the driver has copied is out of reach."""
+    """The driver's copy is out of reach there."""
     algo = build(tmp_path)
     spec = algo.config.get_default_rl_module_spec()
     drivers = algo.config.origin

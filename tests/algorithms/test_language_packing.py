@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from loomrl.algorithms.language.packing import (
     MicroBatch,
     Sample,
-    Size,
+    SampleSize,
     UpdateStep,
     attention_mask,
     pack,
@@ -80,7 +80,7 @@ def planned(
         epochs=given_["epochs"], minibatches=given_["minibatches"], micro_batch_tokens=given_["budget"]
     )
     rng = np.random.default_rng(given_["seed"])
-    sizes = [Size(length, length // 3) for length in lengths]
+    sizes = [SampleSize(length, length // 3) for length in lengths]
     return plan_update(sizes, optimizer=settings, learners=given_["learners"], rng=rng, units=units)
 
 
@@ -110,14 +110,14 @@ def test_plans_keep_their_promises(case: dict[str, int]) -> None:
 
 def test_a_micro_batch_ends_before_the_row_that_would_exceed_its_budget() -> None:
     (steps,) = plan_update(
-        [Size(40, 1)] * 5, optimizer=Optimizer(micro_batch_tokens=100), learners=1, rng=np.random.default_rng(0)
+        [SampleSize(40, 1)] * 5, optimizer=Optimizer(micro_batch_tokens=100), learners=1, rng=np.random.default_rng(0)
     )
     assert [len(micro_batch) for micro_batch in steps[0].micro_batches] == [2, 2, 1]
 
 
 def test_epochs_are_shuffled_differently_and_minibatches_are_even() -> None:
     (steps,) = plan_update(
-        [Size(5, 2)] * 10, optimizer=Optimizer(epochs=2, minibatches=3), learners=1, rng=np.random.default_rng(0)
+        [SampleSize(5, 2)] * 10, optimizer=Optimizer(epochs=2, minibatches=3), learners=1, rng=np.random.default_rng(0)
     )
     assert [len(flat([step])) for step in steps] == [4, 3, 3, 4, 3, 3]
     assert {frozenset(flat([step])) for step in steps[:3]} != {frozenset(flat([step])) for step in steps[3:]}
@@ -129,7 +129,7 @@ def test_padding_of_realistic_lengths_is_little(budget: int, spread: int) -> Non
     rng = np.random.default_rng(0)
     lengths = [int(n) for n in np.clip(rng.normal(40, spread, 256), 8, 160)]
     (steps,) = plan_update(
-        [Size(n, 5) for n in lengths], optimizer=Optimizer(micro_batch_tokens=budget), learners=1, rng=rng
+        [SampleSize(n, 5) for n in lengths], optimizer=Optimizer(micro_batch_tokens=budget), learners=1, rng=rng
     )
     padded = sum(len(batch) * width(batch, lengths) for batch in steps[0].micro_batches)
     assert padded <= 1.15 * sum(lengths)
@@ -138,7 +138,7 @@ def test_padding_of_realistic_lengths_is_little(budget: int, spread: int) -> Non
 def test_learners_get_equal_shares_of_tokens() -> None:
     rng = np.random.default_rng(0)
     lengths = [int(n) for n in rng.integers(5, 100, 200)]
-    plan = plan_update([Size(n, 1) for n in lengths], optimizer=Optimizer(), learners=4, rng=rng)
+    plan = plan_update([SampleSize(n, 1) for n in lengths], optimizer=Optimizer(), learners=4, rng=rng)
     tokens = [sum(lengths[i] for i in flat(learner)) for learner in plan]
     assert max(tokens) <= 1.01 * min(tokens)
 

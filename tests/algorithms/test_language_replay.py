@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from loomrl.algorithms.language import learner as learning
 from loomrl.algorithms.language.algorithm import METRICS, Language
-from loomrl.algorithms.language.group_replay import Replay, replay_metrics
+from loomrl.algorithms.language.group_replay import GroupReplay, replay_metrics
 from loomrl.algorithms.language.learner import ADVANTAGE
 from loomrl.algorithms.language.lesson import lesson_of
 from loomrl.algorithms.language.sample import AGE, ENGINE
@@ -64,12 +64,12 @@ def a_group(name: str, *, version: int, rewards: Sequence[float] = (0.0, 1.0)) -
 
 
 @contextmanager
-def replayed_from(folder: Path, groups: int = 4, max_age: int = 2) -> Iterator[tuple[Hub, Replay]]:
+def replayed_from(folder: Path, groups: int = 4, max_age: int = 2) -> Iterator[tuple[Hub, GroupReplay]]:
     with open_hub(f"sqlite:///{folder}/hub.db", HubConfig(), groups_per_update=100) as hub:
-        yield hub, Replay(ReplayConfig(groups=groups, max_age=max_age), hub, seed=7)
+        yield hub, GroupReplay(ReplayConfig(groups=groups, max_age=max_age), hub, seed=7)
 
 
-def learn(hub: Hub, replay: Replay, version: int, groups: Sequence[Group]) -> None:
+def learn(hub: Hub, replay: GroupReplay, version: int, groups: Sequence[Group]) -> None:
     hub.append([attempt for group in groups for attempt in group.trajectories])
     replay.observe(groups, version)
 
@@ -133,7 +133,7 @@ def test_no_replayed_token_is_older_than_the_bound_and_a_resumed_run_draws_the_s
             assert found.get(Metric.REPLAY_AGE_MAX, 0) <= max_age
             assert found[Metric.REPLAY_SHARE] == pytest.approx(len(again) / (len(again) + len(groups)))
             learn(hub, replay, version, groups)
-        resumed = Replay(replay.settings, hub, seed=7)
+        resumed = GroupReplay(replay.settings, hub, seed=7)
         resumed.load_state_dict(kept)
         for version in range(3, len(late)):
             assert [group.id for group in resumed.draw(version)] == drawn[version]
@@ -230,7 +230,7 @@ def train(algo: Any, updates: int | None = None) -> list[dict[str, float]]:
 
 
 def told(line: dict[str, float]) -> dict[str, float]:
-    """What does not depend on the machine's mood."""
+    """The metrics that do not depend on time."""
     return {name: value for name, value in line.items() if not name.startswith(("time", "throughput"))}
 
 

@@ -1,4 +1,4 @@
-"""On-policy distillation: what a teacher finds likely is learnt, whatever is rewarded."""
+"""On-policy distillation: what a teacher finds likely is learnt, with any reward."""
 
 from pathlib import Path
 from typing import Any

@@ -164,7 +164,7 @@ def test_a_turn_is_compared_by_what_was_earned_from_it_on() -> None:
     assert by_turn[1] == pytest.approx([1.5 - (1.5 + 0.5) / 2, 1.5 - (0.5 + 0.0) / 2, 0.5 - (0.5 + 0.0) / 2])
     assert by_turn[2] == pytest.approx([0.5 - 1.5])
     of_all = compared(RLOO(), *attempts)
-    assert of_all[0] == of_all[1] == pytest.approx([0.5] * 3)  # which of their turns were good, nobody says
+    assert of_all[0] == of_all[1] == pytest.approx([0.5] * 3)  # it is unknown which of their turns were good
     scaled = compared(GRPO(credit="turn"), *attempts)
     for turn in range(3):
         to_come_G = np.array([[1.5, 0.5, 0.5], [1.5, 1.5, 0.5], [0.5, 0.0, 0.0]])[:, turn]

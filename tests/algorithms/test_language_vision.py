@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from loomrl.algorithms.language.batch import Batch, inputs
+from loomrl.algorithms.language.batch import TokenBatch, inputs
 from loomrl.algorithms.language.build import build_seeing
 from loomrl.algorithms.language.corpus import demonstrations
 from loomrl.algorithms.language.module import embed_pictures
@@ -52,8 +52,8 @@ def played(count: int) -> list[Trajectory]:
     return asyncio.run(play())
 
 
-def scored(samples: list[Sample], rows: tuple[tuple[int, ...], ...]) -> tuple[Scores, Batch]:
-    batch = Batch.of(samples, rows, torch.device("cpu"))
+def scored(samples: list[Sample], rows: tuple[tuple[int, ...], ...]) -> tuple[Scores, TokenBatch]:
+    batch = TokenBatch.of(samples, rows, torch.device("cpu"))
     given = inputs(batch.packed)
     return score(MODEL, {**given, "embeds_BTH": embed_pictures(MODEL, VISION, given)}), batch
 

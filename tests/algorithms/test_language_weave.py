@@ -13,10 +13,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from loomrl.algorithms.language import lesson
 from loomrl.algorithms.language.algorithm import METRICS
-from loomrl.algorithms.language.batch import Work
+from loomrl.algorithms.language.batch import LanguageWork
 from loomrl.algorithms.language.corpus import Flaws
 from loomrl.algorithms.language.packing import Sample
-from loomrl.algorithms.language.steering import Steered, evenly
+from loomrl.algorithms.language.steering import PreferenceSource, evenly
 from loomrl.algorithms.language.weave import compare_preferred
 from loomrl.config import Experiment, LanguageWeave, WarmStart
 from loomrl.errors import ConfigError
@@ -125,7 +125,7 @@ def test_a_constraint_weighs_more_while_it_is_not_met() -> None:
         objectives=("a", "b"),
         preference={"kind": "constrained", "least": {"b": 0.5}, "episodes": 2},  # type: ignore[arg-type]
     )
-    steered = Steered(settings)
+    steered = PreferenceSource(settings)
     lacking, well = (
         replace(sample_attempt("a"), reward=Reward(1.0, {"a": 1.0 - other, "b": other})) for other in (0.0, 1.0)
     )
@@ -287,7 +287,7 @@ def test_in_a_group_the_preference_decides_who_was_better_and_the_scale_of_rewar
     def made(a: float, scale: float = 1.0) -> list[list[float]]:
         one = Sample(ids_T=np.arange(3), mask_T=np.array([False, True, True]), preference=(a, 1 - a))
         groups = ("g", "g", "h", "h")
-        work = Work("reinforce", (one,) * 4, (), rate=1.0, groups=groups, multipliers=(0.0, 0.0))
+        work = LanguageWork("reinforce", (one,) * 4, (), rate=1.0, groups=groups, multipliers=(0.0, 0.0))
         paid = [np.array([[0.0, 0.0], [0.0, 0.0], scale * one_H]) for one_H in paid_NH]
         return [np.round(one_T, 9).tolist() for one_T in compare_preferred(work, paid, ((1, 0), (0, 1)))]
 

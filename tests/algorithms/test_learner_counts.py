@@ -53,7 +53,7 @@ def ray_that_counts_gpus() -> Iterator[None]:
 
 
 def of_all(algo: Any) -> list[Weights]:
-    """Of every learner."""
+    """The parameters of every learner."""
     found = [each.get() for each in algo.learner_group.foreach_learner(lambda learner: learner.get_state())]
     modules = [state["rl_module"][DEFAULT_MODULE_ID] for state in found]
     return [{name: torch.as_tensor(value).clone() for name, value in module.items()} for module in modules]
@@ -133,7 +133,7 @@ class TestInOneRay:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_gpus_are_there_for_two_learners_and_not_for_three(self, kind: str) -> None:
-        """As far as Ray counts them. A learner that uses one needs a torch with CUDA, and NCCL."""
+        """The GPUs that Ray counts. A learner that uses one needs a torch with CUDA, and NCCL."""
         asked = [KINDS[kind]().learners(num_learners=count, num_gpus_per_learner=1) for count in (1, 2, 3)]
         for config in asked:
             config.env_runners(num_envs_per_env_runner=12).validate()

@@ -125,7 +125,7 @@ def test_an_environment_that_misbehaves_is_named(how: str, error: type[Exception
     with pytest.raises(error, match=words):
         algo.train()
     assert same(before, weights(algo))
-    assert algo.env_runner.sample(num_timesteps=16)[0].seen[0].max() == 8  # whoever goes on begins anew
+    assert algo.env_runner.sample(num_timesteps=16)[0].seen[0].max() == 8  # a resumed runner begins new episodes
     algo.stop()
 
 

@@ -58,7 +58,7 @@ def lstm(made: Any) -> Any:
 
 @dataclass(frozen=True)
 class Feature:
-    """Of RLlib: how it is asked for, which way it goes, and what is said of it."""
+    """A feature of RLlib: how it is asked for, which way it goes, and our remark."""
 
     name: str
     asked: Callable[[], ControlConfig]
@@ -119,7 +119,7 @@ def sized() -> PPOConfig:
 
 
 def table() -> str:
-    """Of all features, as it stands in the document."""
+    """The table of all features in the document."""
     rows = ["| of RLlib | here | |", "|---|---|---|"]
     rows += [f"| {feature.name} | {feature.way} | {feature.words} |" for feature in FEATURES]
     return BEGIN + "\n".join(rows) + "\n" + END

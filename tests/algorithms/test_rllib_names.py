@@ -118,7 +118,7 @@ def silent(cls: type) -> set[str]:
 
 @cache
 def names_of_others(cls: type) -> frozenset[str]:
-    """Whatever the bases that are not ours define."""
+    """All names that the bases which are not ours define."""
     others = [base for base in cls.__mro__ if not is_ours(base) and base is not object]
     return frozenset(name for base in others for name in {*assigned(base), *vars(base), *base.__annotations__})
 

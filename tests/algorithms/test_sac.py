@@ -10,7 +10,7 @@ import torch
 from ray.tune.registry import register_env
 
 from loomrl.algorithms.control.algorithm import ControlStep
-from loomrl.algorithms.control.learner import Work
+from loomrl.algorithms.control.learner import ControlWork
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.algorithms.control.sac import SAC, SACConfig, SACLearner
 from loomrl.errors import ArtifactError, ConfigError, EpisodeError
@@ -132,7 +132,7 @@ def test_what_runners_collect_is_counted_once_and_by_weights_of_the_last_update_
     learner = algo.learner_group._learner
     known = [weights(algo)]
     met = []
-    algo.work = lambda share: met.append(share) or Work(share)
+    algo.work = lambda share: met.append(share) or ControlWork(share)
     for _ in range(12):
         algo.train()
         known.append(weights(algo))
@@ -186,7 +186,7 @@ def test_what_runners_were_collecting_for_another_run_or_stage_is_not_learnt_fro
     algo = asked.build_algo()
     learner = algo.learner_group._learner
     met = []
-    algo.work = lambda share: met.extend(share) or Work(share)
+    algo.work = lambda share: met.extend(share) or ControlWork(share)
     algo.train()
     algo.save_to_path(tmp_path / "checkpoint")
     steps = algo.env_steps

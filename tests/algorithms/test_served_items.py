@@ -1,4 +1,4 @@
-"""What is learnt from frozen rows: which answers, which pairs, how old they are, and in which order."""
+"""Items that are learnt from frozen rows: which answers, which pairs, how old they are, and in which order."""
 
 from collections import Counter
 from dataclasses import replace
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.algorithms.language.served.collector import Ancestry
-from loomrl.algorithms.language.served.item import Answer, Item, batches, items_of
+from loomrl.algorithms.language.served.item import ServedAnswer, ServedItem, batches, items_of
 from loomrl.algorithms.language.served.lesson import sample_answer, sample_correction, sample_threads, swap_answers
 from loomrl.config import DPO, KTO, RAFT, RLOO
 from loomrl.errors import DataError
@@ -102,8 +102,8 @@ def test_choice_pairs_the_chosen_answer_with_the_one_it_was_chosen_over() -> Non
         said("choice", "b", 1.0, over="c"),
     )
     assert [item.answers for item in items_of(DPO(), rows, feedback)] == [
-        (Answer(rows[0], "a2"), Answer(rows[0], "a1")),
-        (Answer(rows[1]), Answer(rows[2])),
+        (ServedAnswer(rows[0], "a2"), ServedAnswer(rows[0], "a1")),
+        (ServedAnswer(rows[1]), ServedAnswer(rows[2])),
     ]
 
 
@@ -115,7 +115,7 @@ def test_choice_over_an_answer_outside_of_the_data_set_is_no_pair() -> None:
 
 def test_correction_is_preferred_to_what_it_corrects() -> None:
     (item,) = items_of(DPO(), [row("a")], by_trajectory(said("correction", "a", 0.2, "a1", text="better")))
-    assert (item.text, item.answers) == ("better", (Answer(row("a"), "a1"), Answer(row("a"), "a1")))
+    assert (item.text, item.answers) == ("better", (ServedAnswer(row("a"), "a1"), ServedAnswer(row("a"), "a1")))
     assert item.rows == (row("a"),)
 
 
@@ -150,10 +150,12 @@ def test_best_of_each_domain_are_followed_and_nothing_below_the_least_reward() -
 )
 def test_a_pass_has_every_item_once_and_domains_together(sizes: list[int], size: int, group: int, seed: int) -> None:
     items = [
-        Item(answers=(Answer(row(f"{d}.{n}", domain=str(d))),)) for d, count in enumerate(sizes) for n in range(count)
+        ServedItem(answers=(ServedAnswer(row(f"{d}.{n}", domain=str(d))),))
+        for d, count in enumerate(sizes)
+        for n in range(count)
     ]
 
-    def made() -> list[list[Item]]:
+    def made() -> list[list[ServedItem]]:
         return batches(items, size=size, group=group, rng=np.random.default_rng(seed), age=lambda item: 0)
 
     assert made() == made()
@@ -166,7 +168,7 @@ def test_a_pass_has_every_item_once_and_domains_together(sizes: list[int], size:
 
 
 def test_older_answers_go_first() -> None:
-    items = [Item(answers=(Answer(row(str(n))),)) for n in range(40)]
+    items = [ServedItem(answers=(ServedAnswer(row(str(n))),)) for n in range(40)]
     order = batches(
         items, size=10, group=1, rng=np.random.default_rng(0), age=lambda item: int(item.rows[0].trajectory) % 4
     )
@@ -231,7 +233,7 @@ TALK = (("one?", "1"), ("two?", "22"), ("three?", "333"))
 
 
 def shown(chat: ChatTemplate, sample: Any) -> str:
-    """What is learnt of a sample, as text."""
+    """The learnt part of a sample, as text."""
     return chat.decode(sample.ids_T[sample.mask_T])
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.algorithms.moving import Moving, open_moving
+from loomrl.algorithms.moving import FixedPreference, open_moving
 from loomrl.config.weave import Weave
 from loomrl.control.preference import Always, Leaning, Simplex, check_preference
 
@@ -86,7 +86,7 @@ def test_what_is_not_held_is_fixed_or_sampled() -> None:
 @pytest.mark.parametrize("preference", [ADAPTIVE, CONSTRAINED, {"kind": "sampled"}])
 @given(rounds=st.lists(returns, min_size=2, max_size=6))
 def test_what_goes_on_from_its_state_moves_as_if_it_had_never_stopped(preference: Any, rounds: Any) -> None:
-    whole: Moving = moving(preference)
+    whole: FixedPreference = moving(preference)
     for some in rounds[:-1]:
         whole.observe(np.reshape(some, (-1, 2)), **SPAN)
     again = moving(preference)

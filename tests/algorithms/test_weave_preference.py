@@ -22,7 +22,7 @@ LEAST = -0.2
 CONSTRAINED = {"kind": "constrained", "least": {"harm": LEAST}}
 ADAPTIVE = {"kind": "adaptive"}
 STEPS = 8 * 32
-"""Of one runner in an update."""
+"""One runner's rollouts in an update."""
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_every_leaf_has_a_column_of_value_and_a_return_and_the_front_the_axes_of
 
 def test_returns_are_discounted_as_thresholds_and_references_are() -> None:
     algo = road(steps=3, gamma=0.5, minibatch_size=32).env_runners(rollout_fragment_length=7).build_algo()
-    found = [made for _ in range(3) for made in algo.sampled()]  # episodes go on from one to the next
+    found = [made for _ in range(3) for made in algo.collect_rollouts()]  # episodes go on from one to the next
     rewards, valid, ended = (
         np.concatenate([getattr(r, name) for r in found]) for name in ("rewards", "valid", "ended")
     )
@@ -236,7 +236,7 @@ def test_regions_of_a_lost_runner_are_the_others_and_nothing_is_counted_twice() 
         assert "node/steps/2" not in told
     assert algo.env_steps - before == taken
     for _ in range(3):
-        rollouts += algo.sampled()
+        rollouts += algo.collect_rollouts()
     low, high = (np.concatenate([asked_for([r])[i] for r in rollouts if r.route[0] == i]) for i in (1, 3))
     assert low.max() <= 0.5 <= high.min()
     assert covered(rollouts) < 0.05
@@ -252,15 +252,15 @@ def test_a_runner_that_comes_back_has_its_region_again() -> None:
     kill(algo, 1)
     group = algo.env_runner_group
     updates_until(algo, lambda: group.num_healthy_remote_env_runners() == 1)
-    (alone,) = algo.sampled()
-    (again,) = algo.sampled()
+    (alone,) = algo.collect_rollouts()
+    (again,) = algo.collect_rollouts()
     assert (alone.route[0], again.route[0]) == (2, 2)
     assert covered([again]) < 0.1  # everywhere, for as long as it is alone
     before = algo.env_steps
     updates_until(algo, lambda: group.num_healthy_remote_env_runners() == 2)
     assert algo.env_steps - before <= 2 * STEPS * (algo.updates + 1)
     algo.train()
-    found = asked_for(algo.sampled())
+    found = asked_for(algo.collect_rollouts())
     assert max(found[1]) <= 0.5 <= min(found[2])
     algo.stop()
 
@@ -272,7 +272,7 @@ def test_an_adaptive_preference_reaches_every_node() -> None:
         algo.train()
     expected = np.float32(algo.moving.weights_G[0])
     assert expected != 0.5
-    for weight in asked_for(algo.sampled()).values():  # an episode that is under way keeps its own
+    for weight in asked_for(algo.collect_rollouts()).values():  # an episode that is under way keeps its own
         assert np.mean(weight == expected) > 0.9
     algo.stop()
 

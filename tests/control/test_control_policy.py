@@ -76,7 +76,7 @@ def some(space: Space) -> list[Any]:
 
 
 def together(space: Space, ones: list[Any]) -> Any:
-    """As a vector environment gives them."""
+    """Observations of a vector environment."""
     return concatenate(space, ones, create_empty_array(space, len(ones)))
 
 
@@ -273,7 +273,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def rewrite(folder: Path, tensors: dict[str, Tensor] | None = None, **changes: Any) -> None:
-    """As another version of LoomRL might have written it."""
+    """A manifest of another version of LoomRL."""
     if tensors is not None:
         packed = safetensors.torch.save(tensors)
         (folder / TENSORS).write_bytes(packed)

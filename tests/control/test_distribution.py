@@ -8,7 +8,7 @@ from gymnasium import spaces
 from torch import Tensor
 from torch import distributions as theirs
 
-from loomrl.control.distribution import Distribution, open_distribution
+from loomrl.control.distribution import ActionDistribution, open_distribution
 from loomrl.control.space import acts
 
 SPACES = {
@@ -36,21 +36,21 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def distribution(kind: str) -> Distribution:
+def distribution(kind: str) -> ActionDistribution:
     return open_distribution(acts(SPACES[kind]))
 
 
-def some_inputs(distribution: Distribution, count: int = 64) -> Tensor:
+def some_inputs(distribution: ActionDistribution, count: int = 64) -> Tensor:
     return torch.randn(count, distribution.inputs, generator=torch.Generator().manual_seed(3))
 
 
-def drawn(distribution: Distribution, inputs: Tensor) -> Tensor:
+def drawn(distribution: ActionDistribution, inputs: Tensor) -> Tensor:
     noise = distribution.noise(len(inputs), generator=torch.Generator().manual_seed(5))
     return distribution.sample(inputs, noise)
 
 
 @pytest.mark.parametrize("kind", ["discrete", "multi_binary", "box"], indirect=True)
-def test_numbers_are_those_of_torch(kind: str, distribution: Distribution) -> None:
+def test_numbers_are_those_of_torch(kind: str, distribution: ActionDistribution) -> None:
     inputs = some_inputs(distribution)
     others = some_inputs(distribution).flip(0)
     actions = drawn(distribution, inputs)
@@ -73,7 +73,7 @@ def test_several_choices_are_as_likely_as_all_of_them_together() -> None:
     torch.testing.assert_close(distribution.entropy(inputs), sum(one.entropy() for one in each))
 
 
-def test_samples_come_as_often_as_their_probability_says(distribution: Distribution) -> None:
+def test_samples_come_as_often_as_their_probability_says(distribution: ActionDistribution) -> None:
     inputs = some_inputs(distribution, 1).expand(COUNT, -1)
     actions = drawn(distribution, inputs)
     # The mean negative log-probability of samples estimates the entropy.
@@ -81,13 +81,13 @@ def test_samples_come_as_often_as_their_probability_says(distribution: Distribut
     assert abs(float(-logp.mean() - distribution.entropy(inputs)[0])) < 4 * float(logp.std()) / COUNT**0.5
 
 
-def test_no_action_is_likelier_than_the_mode(distribution: Distribution) -> None:
+def test_no_action_is_likelier_than_the_mode(distribution: ActionDistribution) -> None:
     inputs = some_inputs(distribution)
     best = distribution.logp(inputs, distribution.mode(inputs))
     assert (distribution.logp(inputs, drawn(distribution, inputs)) <= best + 1e-6).all()
 
 
-def test_a_policy_does_not_diverge_from_itself(distribution: Distribution) -> None:
+def test_a_policy_does_not_diverge_from_itself(distribution: ActionDistribution) -> None:
     inputs = some_inputs(distribution)
     torch.testing.assert_close(distribution.kl(inputs, inputs), torch.zeros(len(inputs)))
     assert (distribution.kl(inputs, inputs.flip(0)) >= -1e-6).all()

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from loomrl.control.distribution import Distribution, SquashedGaussian, open_distribution
+from loomrl.control.distribution import ActionDistribution, SquashedGaussian, open_distribution
 from loomrl.control.space import acts
 from loomrl.control.weave import Mixture, Ways, information, open_mixture
 from loomrl.errors import ConfigError
 
-BASES: dict[str, Distribution] = {
+BASES: dict[str, ActionDistribution] = {
     "discrete": open_distribution(acts(spaces.Discrete(4))),
     "multi_discrete": open_distribution(acts(spaces.MultiDiscrete([2, 3]))),
     "multi_binary": open_distribution(acts(spaces.MultiBinary(3))),
@@ -24,12 +24,12 @@ kinds = st.sampled_from(sorted(BASES))
 seeds = st.integers(0, 2**32)
 
 
-def drawn(distribution: Distribution, seed: int, *, count: int = 16, scale: float = 1.0) -> Tensor:
+def drawn(distribution: ActionDistribution, seed: int, *, count: int = 16, scale: float = 1.0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return scale * torch.randn(count, distribution.inputs, generator=generator)
 
 
-def sampled(distribution: Distribution, inputs: Tensor, seed: int = 5) -> Tensor:
+def sampled(distribution: ActionDistribution, inputs: Tensor, seed: int = 5) -> Tensor:
     noise = distribution.noise(len(inputs), generator=torch.Generator().manual_seed(seed))
     return distribution.sample(inputs, noise)
 

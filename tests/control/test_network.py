@@ -16,7 +16,7 @@ from loomrl.control.memory import History, open_memory
 from loomrl.control.network import Actor, ActorCritic, Pixels, Twins, tower
 from loomrl.control.play import play
 from loomrl.control.policy import ControlPolicy
-from loomrl.control.space import Acts, Seen, acts, seen
+from loomrl.control.space import ActionView, ObservationView, acts, seen
 from loomrl.errors import ConfigError
 
 
@@ -67,12 +67,12 @@ def test_channels_may_be_the_first_axis(shape: tuple[int, ...]) -> None:
 
 
 def test_the_features_of_a_picture_are_a_setting_and_of_nothing_else() -> None:
-    seen = Seen("pixels", (12, 12, 1))
-    acts = Acts("discrete", (4,))
+    seen = ObservationView("pixels", (12, 12, 1))
+    acts = ActionView("discrete", (4,))
     assert Actor(seen, acts, Network(), normalize=False).size == 256
     assert Actor(seen, acts, Network(features=17), normalize=False).size == 17
     with pytest.raises(ConfigError, match=r"network\.features=17 is of pictures, and these observations are 3 numbers"):
-        Actor(Seen("numbers", (3,)), acts, Network(features=17), normalize=False)
+        Actor(ObservationView("numbers", (3,)), acts, Network(features=17), normalize=False)
 
 
 KINDS: dict[str, Any] = {

@@ -316,7 +316,7 @@ def test_what_is_no_parallel_environment_is_refused() -> None:
 
 
 def create(context: Any) -> Any:
-    """As RLlib asks: places, or without `num_envs` one environment to look at."""
+    """RLlib's way to make them: places, or without `num_envs` one environment to look at."""
     settings = dict(context)
     places = settings.pop("num_envs", None)
     return Echo(**settings) if places is None else SharedVector(lambda: Echo(**settings), places)

@@ -12,7 +12,7 @@ from loomrl.config.weave import Objectives
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front import (
     ParetoFront,
-    Played,
+    PreferenceEpisodes,
     collect_returns,
     expected_utility,
     hypervolume,
@@ -78,7 +78,7 @@ def test_expected_utility_and_sparsity_are_those_by_hand() -> None:
 def test_a_report_weighs_returns_by_their_preferences() -> None:
     preferences = np.array([[1, 0], [0, 1]], np.float32)
     returns = np.array([[[2.0, 0.0], [4.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
-    played = Played(preferences, returns, np.full((2, 2), 3))
+    played = PreferenceEpisodes(preferences, returns, np.full((2, 2), 3))
     report = judge_front("p", played, objectives=("a", "b"), reference=(0.0, 0.0), confidence=0.9)
     assert report.overall.reward.mean == pytest.approx((2 + 4 + 1 + 1) / 4)
     assert report.front == ((0.0, 1.0), (3.0, 0.0))
@@ -90,14 +90,14 @@ def test_a_report_weighs_returns_by_their_preferences() -> None:
 def test_what_is_on_the_front_is_told_by_preference() -> None:
     preferences = np.array([[1, 0], [0.5, 0.5], [0, 1]], np.float32)
     returns = np.array([[[3.0, 0.0]], [[1.0, 1.0]], [[2.0, 2.0]]])
-    played = Played(preferences, returns, np.ones((3, 1), np.int64))
+    played = PreferenceEpisodes(preferences, returns, np.ones((3, 1), np.int64))
     report = judge_front("p", played, objectives=("a", "b"), reference=None, confidence=0.9)
     assert [steered.is_on_front for steered in report.by_preference] == [True, False, True]
 
 
 def test_a_return_that_is_no_number_is_named() -> None:
     returns = np.array([[[2.0, 0.0], [4.0, np.nan]]])
-    played = Played(np.array([[0.25, 0.75]], np.float32), returns, np.ones((1, 2), np.int64))
+    played = PreferenceEpisodes(np.array([[0.25, 0.75]], np.float32), returns, np.ones((1, 2), np.int64))
     with pytest.raises(EpisodeError, match=r"'b' returned nan in episode 2 by preference \[0.25, 0.75\]"):
         judge_front("p", played, objectives=("a", "b"), reference=None, confidence=0.9)
 

@@ -1,4 +1,4 @@
-"""What logs say of another policy, where its value is known exactly."""
+"""Estimates of another policy from logs, where its value is known exactly."""
 
 from collections.abc import Callable
 from typing import Any

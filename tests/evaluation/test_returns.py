@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.evaluation.rating import ELO, Ratings, Tally, rate
+from loomrl.evaluation.rating import ELO, GameTally, Ratings, rate
 from loomrl.evaluation.returns import judge_returns
 from loomrl.evaluation.statistics import mean_interval
 
@@ -92,10 +92,10 @@ MEETINGS = [
 ]  # fmt: skip
 
 
-def simulated(seed: int, *, groups: int, alike: float = 0.0) -> dict[tuple[str, str], Tally]:
+def simulated(seed: int, *, groups: int, alike: float = 0.0) -> dict[tuple[str, str], GameTally]:
     """Games of these players in groups of eight; the `alike` share of a group's games end as its first one."""
     rng = random.Random(seed)
-    games = {pair: Tally() for pair in MEETINGS}
+    games = {pair: GameTally() for pair in MEETINGS}
     for (first, second), tally in games.items():
         chance = 1 / (1 + 10 ** ((TRUE[second] - TRUE[first] - ADVANTAGE) / 400))
         for _ in range(groups):
@@ -133,8 +133,8 @@ def test_games_of_a_group_that_end_alike_tell_less_than_independent_ones() -> No
 
 
 def test_who_has_won_every_game_gets_a_finite_rating_and_a_draw_is_half_of_a_win() -> None:
-    won = Tally()
-    drawn = Tally()
+    won = GameTally()
+    drawn = GameTally()
     won.add(8.0, 8)
     drawn.add(4.0, 8)
     ratings = rate({("1", "0"): won, ("1", "1"): drawn}, ["0", "1"])

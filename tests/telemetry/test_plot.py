@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from loomrl.evaluation.front import FrontReport, Played, judge_front
+from loomrl.evaluation.front import FrontReport, PreferenceEpisodes, judge_front
 from loomrl.telemetry.parallel import parallel_axes
 from loomrl.telemetry.plot import COLOURS, mix_colours, plot_fronts, plot_trials
 
@@ -74,7 +74,7 @@ def report(
     first = np.linspace(0, 1, len(returns_PEH))
     rest = [(1 - first) / (len(objectives) - 1)] * (len(objectives) - 1)
     preferences = np.stack([first, *rest], axis=1).astype(np.float32)
-    played = Played(preferences, returns_PEH, np.ones(returns_PEH.shape[:2], np.int64))
+    played = PreferenceEpisodes(preferences, returns_PEH, np.ones(returns_PEH.shape[:2], np.int64))
     return judge_front(name, played, objectives=objectives, reference=reference, confidence=0.95)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure, staleness
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
-from loomrl.algorithms.language.served.item import Item, batches, items_of
+from loomrl.algorithms.language.served.item import ServedItem, batches, items_of
 from loomrl.algorithms.language.served.lesson import Teacher
 from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import DPO, KTO, RAFT, DatasetConfig, LanguagePolicy
@@ -204,15 +204,15 @@ class ServedCollector:
         """Resume from `state`."""
         self.done = state["done"]
 
-    def _batch(self) -> list[Item]:
+    def _batch(self) -> list[ServedItem]:
         return self._plan[self.done]
 
-    def _pass(self, items: Sequence[Item], epoch: int) -> list[list[Item]]:
+    def _pass(self, items: Sequence[ServedItem], epoch: int) -> list[list[ServedItem]]:
         """The batches of one pass over the items."""
         rng = np.random.default_rng([self.experiment.seed, epoch])
         group = self.experiment.rollout.group_size if self._compares else 1
 
-        def age(item: Item) -> int:
+        def age(item: ServedItem) -> int:
             return self._age(item.answers[0].row) if self._compares else 0
 
         return batches(items, size=self._settings.batch, group=group, rng=rng, age=age)
@@ -257,7 +257,7 @@ def _said(db: LoomDB, rows: Sequence[DatasetRow]) -> dict[str, list[Feedback]]:
     return said
 
 
-def _of_ancestors(items: Sequence[Item], ancestry: Ancestry, parent: str | None) -> list[Item]:
+def _of_ancestors(items: Sequence[ServedItem], ancestry: Ancestry, parent: str | None) -> list[ServedItem]:
     """The items that the policy or its ancestors answered: the age of others is unknown."""
     kept = [item for item in items if ancestry.age(item.answers[0].row.versions) is not None]
     if not kept:

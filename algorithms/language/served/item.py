@@ -26,7 +26,7 @@ Said = Mapping[str, Sequence[Feedback]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServedAnswer:
     """An answer on record."""
 
     row: DatasetRow
@@ -35,10 +35,10 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class ServedItem:
     """One answer; or a pair, in which the first answer is preferred to the second."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[ServedAnswer, ...]
     label: float = 0.0
     """Weight of a judged answer, negative if it is undesirable."""
     text: str | None = None
@@ -55,7 +55,7 @@ class Item:
         return tuple({answer.row.trajectory: answer.row for answer in self.answers}.values())
 
 
-def items_of(algorithm: Algorithms, rows: Sequence[DatasetRow], said: Said) -> list[Item]:
+def items_of(algorithm: Algorithms, rows: Sequence[DatasetRow], said: Said) -> list[ServedItem]:
     """The items of a data set's training part; a DataError says what is missing if there are none."""
     match algorithm:
         case KTO():
@@ -68,7 +68,7 @@ def items_of(algorithm: Algorithms, rows: Sequence[DatasetRow], said: Said) -> l
             items = select_best(algorithm, rows)
             needed = "a reward"
         case _:
-            items = [Item(answers=(Answer(row),)) for row in rows if row.tokens and row.reward is not None]
+            items = [ServedItem(answers=(ServedAnswer(row),)) for row in rows if row.tokens and row.reward is not None]
             needed = "token ids and a reward"
     if not items:
         raise DataError(
@@ -81,10 +81,10 @@ def items_of(algorithm: Algorithms, rows: Sequence[DatasetRow], said: Said) -> l
 # -- kto ------------------------------------------------------------------------------------------------------------
 
 
-def weigh(algorithm: KTO, rows: Iterable[DatasetRow], said: Said) -> list[Item]:
+def weigh(algorithm: KTO, rows: Iterable[DatasetRow], said: Said) -> list[ServedItem]:
     """Answers that are desirable or not by the mean of their feedback; both sides count alike with `balance`."""
     judged = [
-        (Answer(row, call), value > NEUTRAL)
+        (ServedAnswer(row, call), value > NEUTRAL)
         for row in rows
         for call, value in _values(algorithm, said.get(row.trajectory, ())).items()
         if value != NEUTRAL
@@ -99,7 +99,7 @@ def weigh(algorithm: KTO, rows: Iterable[DatasetRow], said: Said) -> list[Item]:
     weights = {True: algorithm.desirable, False: -algorithm.undesirable}
     if algorithm.balance:
         weights = {side: weight * len(judged) / (2 * counts[side]) for side, weight in weights.items() if counts[side]}
-    return [Item(answers=(answer,), label=weights[desirable]) for answer, desirable in judged]
+    return [ServedItem(answers=(answer,), label=weights[desirable]) for answer, desirable in judged]
 
 
 def _values(algorithm: KTO, said: Iterable[Feedback]) -> dict[str, float]:
@@ -114,25 +114,25 @@ def _values(algorithm: KTO, said: Iterable[Feedback]) -> dict[str, float]:
 # -- dpo ------------------------------------------------------------------------------------------------------------
 
 
-def pair_choices(rows: Sequence[DatasetRow], said: Said) -> list[Item]:
+def pair_choices(rows: Sequence[DatasetRow], said: Said) -> list[ServedItem]:
     """Every chosen answer, with the one that it was chosen over."""
     choices = [(row, one) for row in rows for one in said.get(row.trajectory, ()) if one.kind == CHOICE]
-    rejected = {one.call or one.trajectory: Answer(row, one.call) for row, one in choices if "under" in one.data}
-    pairs = [(Answer(row, one.call), rejected.get(str(one.data.get("over", "")))) for row, one in choices]
-    return [Item(answers=(better, worse)) for better, worse in pairs if worse is not None and better != worse]
+    rejected = {one.call or one.trajectory: ServedAnswer(row, one.call) for row, one in choices if "under" in one.data}
+    pairs = [(ServedAnswer(row, one.call), rejected.get(str(one.data.get("over", "")))) for row, one in choices]
+    return [ServedItem(answers=(better, worse)) for better, worse in pairs if worse is not None and better != worse]
 
 
-def pair_corrections(rows: Iterable[DatasetRow], said: Said) -> list[Item]:
+def pair_corrections(rows: Iterable[DatasetRow], said: Said) -> list[ServedItem]:
     """Every correction's text, with the answer that it corrects."""
     return [
-        Item(answers=(Answer(row, one.call), Answer(row, one.call)), text=str(one.data["text"]))
+        ServedItem(answers=(ServedAnswer(row, one.call), ServedAnswer(row, one.call)), text=str(one.data["text"]))
         for row in rows
         for one in said.get(row.trajectory, ())
         if one.kind == CORRECTION and one.data.get("text")
     ]
 
 
-def pair_by_reward(algorithm: DPO, rows: Iterable[DatasetRow]) -> Iterator[Item]:
+def pair_by_reward(algorithm: DPO, rows: Iterable[DatasetRow]) -> Iterator[ServedItem]:
     """Better and worse answers to the same prompt, by reward."""
     alike: dict[str, list[DatasetRow]] = {}
     for row in rows:
@@ -141,13 +141,13 @@ def pair_by_reward(algorithm: DPO, rows: Iterable[DatasetRow]) -> Iterator[Item]
     for group in alike.values():
         rewards = np.array([row.reward for row in group])
         for better, worse in preference_pairs(rewards, limit=algorithm.pairs, margin=algorithm.margin):
-            yield Item(answers=(Answer(group[better]), Answer(group[worse])))
+            yield ServedItem(answers=(ServedAnswer(group[better]), ServedAnswer(group[worse])))
 
 
 # -- raft -----------------------------------------------------------------------------------------------------------
 
 
-def select_best(algorithm: RAFT, rows: Iterable[DatasetRow]) -> list[Item]:
+def select_best(algorithm: RAFT, rows: Iterable[DatasetRow]) -> list[ServedItem]:
     """The best of each domain by reward."""
     domains: dict[str, list[DatasetRow]] = {}
     for row in rows:
@@ -158,26 +158,26 @@ def select_best(algorithm: RAFT, rows: Iterable[DatasetRow]) -> list[Item]:
         order = sorted(group, key=lambda row: -(row.reward or 0.0))
         best += order[: math.ceil(algorithm.best * len(order))]
     least = algorithm.min_reward
-    return [Item(answers=(Answer(row),)) for row in best if least is None or (row.reward or 0.0) >= least]
+    return [ServedItem(answers=(ServedAnswer(row),)) for row in best if least is None or (row.reward or 0.0) >= least]
 
 
 # -- the order in which they are learnt -----------------------------------------------------------------------------
 
 
 def batches(
-    items: Sequence[Item], *, size: int, group: int, rng: np.random.Generator, age: Callable[[Item], int]
-) -> list[list[Item]]:
+    items: Sequence[ServedItem], *, size: int, group: int, rng: np.random.Generator, age: Callable[[ServedItem], int]
+) -> list[list[ServedItem]]:
     """The items of one pass in batches of about `size`: `group` of a domain together, older ones first.
 
     What is compared within a batch finds others of its domain there, however rare these are.
     """
     shuffled = sorted((items[at] for at in rng.permutation(len(items))), key=lambda item: -age(item))
-    domains: dict[str, list[Item]] = {}
+    domains: dict[str, list[ServedItem]] = {}
     for item in shuffled:
         domains.setdefault(item.domain, []).append(item)
     cut = [part for each in domains.values() for part in _cut(each, group)]
     order = sorted(rng.permutation(len(cut)), key=lambda at: -max(map(age, cut[at])))
-    made: list[list[Item]] = [[]]
+    made: list[list[ServedItem]] = [[]]
     for part in (cut[at] for at in order):
         if len(made[-1]) >= size:
             made.append([])
@@ -185,7 +185,7 @@ def batches(
     return made
 
 
-def _cut(items: Sequence[Item], group: int) -> list[list[Item]]:
+def _cut(items: Sequence[ServedItem], group: int) -> list[list[ServedItem]]:
     """Parts of `group`; a last one that would be alone is with the one before."""
     parts = [list(items[first : first + group]) for first in range(0, len(items), group)]
     if len(parts) > 1 and len(parts[-1]) == 1 and group > 1:

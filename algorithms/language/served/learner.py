@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from loomrl.algorithms.language.batch import Batch, Work, with_columns
+from loomrl.algorithms.language.batch import LanguageWork, TokenBatch, with_columns
 from loomrl.algorithms.language.learner import REFERENCE, LanguageLearner
 from loomrl.algorithms.language.loss import kto_loss, sum_by_sample
 from loomrl.algorithms.language.packing import UpdateStep
@@ -20,7 +20,7 @@ class ServedLearner(LanguageLearner):
     """Learns in two further ways: from answers that are desirable or not, and from the best answers."""
 
     @override
-    def learn(self, work: Work) -> None:
+    def learn(self, work: LanguageWork) -> None:
         match work.kind:
             case "weigh":
                 self._weigh(work)
@@ -29,13 +29,13 @@ class ServedLearner(LanguageLearner):
             case _:
                 super().learn(work)
 
-    def _weigh(self, work: Work) -> None:
+    def _weigh(self, work: LanguageWork) -> None:
         algorithm: KTO = self.config.algorithm
         kl = 0.0 if work.mismatched is None else self._gain(work.mismatched)
         self._log(Metric.PREFERENCE_BASELINE, torch.tensor([kl]))
         samples = with_columns(work.samples, {REFERENCE: self._score(work, self._under_reference)["logp_K"]})
 
-        def loss(batch: Batch, step: UpdateStep) -> Tensor:
+        def loss(batch: TokenBatch, step: UpdateStep) -> Tensor:
             packed = batch.packed
             logp_K = self._forward(packed)["logp_K"]
             reference_K = packed.columns[REFERENCE]
@@ -52,14 +52,14 @@ class ServedLearner(LanguageLearner):
 
         self._run(work, samples, loss)
 
-    def _gain(self, mismatched: Work) -> float:
+    def _gain(self, mismatched: LanguageWork) -> float:
         """How much likelier than under the reference policy answers to other prompts are on average; at least 0."""
         ours = self._score(mismatched, self._forward)["logp_K"]
         theirs = self._score(mismatched, self._under_reference)["logp_K"]
         gains = [float((o_T - t_T).sum()) for o_T, t_T in zip(ours, theirs, strict=True)]
         return max(0.0, sum(gains) / max(1, len(gains)))
 
-    def _follow(self, work: Work) -> None:
+    def _follow(self, work: LanguageWork) -> None:
         algorithm: RAFT = self.config.algorithm
         leash = algorithm.kl
         samples = work.samples
@@ -68,7 +68,7 @@ class ServedLearner(LanguageLearner):
             reference = self._score(work, self._under_reference)["logp_K"]
             samples = tuple(with_columns(samples, {REFERENCE: reference}))
 
-        def loss(batch: Batch, step: UpdateStep) -> Tensor:
+        def loss(batch: TokenBatch, step: UpdateStep) -> Tensor:
             logp_K = self._forward(batch.packed)["logp_K"]
             loss_K = -logp_K
             self._log(Metric.SUPERVISED_LOSS, loss_K)

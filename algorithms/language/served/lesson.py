@@ -10,7 +10,7 @@ import numpy as np
 from loomrl.algorithms.language.lesson import Lesson
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.resolved import Resolved
-from loomrl.algorithms.language.served.item import Answer, Item
+from loomrl.algorithms.language.served.item import ServedAnswer, ServedItem
 from loomrl.config import DPO, KTO
 from loomrl.inference.chat import ChatTemplate, Transcript, pictures_of
 from loomrl.inference.model import open_tokenizer
@@ -131,7 +131,7 @@ class Teacher:
     def __init__(self, resolved: Resolved) -> None:
         self._resolved = resolved
 
-    def lesson(self, items: Iterable[Item], read: Read) -> Lesson:
+    def lesson(self, items: Iterable[ServedItem], read: Read) -> Lesson:
         """The samples of those items whose trajectories were read."""
         there = [item for item in items if all(row.trajectory in read for row in item.rows)]
         match self._resolved.algorithm:
@@ -145,14 +145,14 @@ class Teacher:
                 written = [one for item in there for one in sample_threads(read[item.rows[0].trajectory], self._chat)]
                 return Lesson(kind="follow", samples=[one for one in written if self._fits(one)])
 
-    def _weigh(self, items: Sequence[Item], read: Read) -> Lesson:
+    def _weigh(self, items: Sequence[ServedItem], read: Read) -> Lesson:
         judged = [(made, item.label) for item in items if (made := self._answer(item.answers[0], read)) is not None]
         samples = [made for made, _ in judged]
         labels = [label for _, label in judged]
         others = swap_answers(samples, context=self._context)
         return Lesson(kind="weigh", samples=samples, labels=labels, mismatched=others)
 
-    def _pair(self, item: Item, read: Read) -> tuple[Sample, Sample] | None:
+    def _pair(self, item: ServedItem, read: Read) -> tuple[Sample, Sample] | None:
         """The better answer and the worse one."""
         first, second = item.answers
         if item.text is None:
@@ -162,7 +162,7 @@ class Teacher:
         made = sample_correction(read[first.row.trajectory], first.call, item.text, self._chat)
         return made if made is not None and all(map(self._fits, made)) else None
 
-    def _answer(self, answer: Answer, read: Read) -> Sample | None:
+    def _answer(self, answer: ServedAnswer, read: Read) -> Sample | None:
         made = sample_answer(read[answer.row.trajectory], answer.call, self._chat)
         return made if made is not None and self._fits(made) else None
 
