@@ -55,7 +55,7 @@ PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class ConsoleSize:
     """The size of a measurement."""
 
     trajectories: int = 1_000_000
@@ -67,11 +67,11 @@ class Size:
     """Commits whose delay is measured."""
 
 
-FULL = Size()
-QUICK = Size(trajectories=2000, runs=20, updates=20, requests=3, commits=5)
+FULL = ConsoleSize()
+QUICK = ConsoleSize(trajectories=2000, runs=20, updates=20, requests=3, commits=5)
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: ConsoleSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench console`."""
     with tempfile.TemporaryDirectory(prefix="loomrl-bench-") as name:
         url = f"sqlite:///{name}/loom.db"
@@ -82,7 +82,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     return figures | {"machine": machine()}
 
 
-def _fill_store(url: str, size: Size) -> dict[str, Any]:
+def _fill_store(url: str, size: ConsoleSize) -> dict[str, Any]:
     begun = time.perf_counter()
     with open_store(url) as db:
         _fill_runs(db, size)
@@ -107,7 +107,7 @@ def _fill_store(url: str, size: Size) -> dict[str, Any]:
     }
 
 
-def _fill_runs(db: LoomDB, size: Size) -> None:
+def _fill_runs(db: LoomDB, size: ConsoleSize) -> None:
     experiment = resolve(["language/math_tiny"])
     resolved = dump(experiment)
     now = time.time()
@@ -164,7 +164,7 @@ def _metric_row(run: str, update: int, at: float, rng: random.Random) -> dict[st
     }
 
 
-def _fill_hubs(url: str, size: Size) -> None:
+def _fill_hubs(url: str, size: ConsoleSize) -> None:
     """Trajectories written from a mould for each kind of task, with another number in each."""
     rng = np.random.default_rng(0)
     now = time.time()
@@ -180,7 +180,7 @@ def _fill_hubs(url: str, size: Size) -> None:
             report(min(rows[-1][0] + 1, size.trajectories))
 
 
-def _run_of(number: int, *, size: Size) -> str:
+def _run_of(number: int, *, size: ConsoleSize) -> str:
     return f"run-{number * size.runs // size.trajectories:04d}"
 
 
@@ -290,7 +290,7 @@ def _console(url: str) -> Iterator[str]:
         process.wait(timeout=30)
 
 
-def _paths(size: Size) -> dict[str, list[str]]:
+def _paths(size: ConsoleSize) -> dict[str, list[str]]:
     rng = random.Random(2)
     ids = [rng.randrange(size.trajectories) for _ in range(size.requests)]
     runs = [_run_of(number, size=size) for number in ids]
@@ -320,7 +320,7 @@ def _paths(size: Size) -> dict[str, list[str]]:
     }
 
 
-def _pages(client: httpx.Client, size: Size) -> dict[str, Any]:
+def _pages(client: httpx.Client, size: ConsoleSize) -> dict[str, Any]:
     found = {}
     for name, paths in _paths(size).items():
         _open(client, paths[0])
@@ -333,7 +333,7 @@ def _open(client: httpx.Client, path: str) -> None:
     client.get(path, headers={"accept": "text/html"}).raise_for_status()
 
 
-def _delay(url: str, address: str, size: Size) -> dict[str, float]:
+def _delay(url: str, address: str, size: ConsoleSize) -> dict[str, float]:
     """From the return of a commit to its event at a client."""
     arrived: dict[int, float] = {}
     ready = threading.Event()

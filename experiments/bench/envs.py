@@ -31,7 +31,7 @@ PROCESSES = {"Code": "code runs in a sandbox", "Game/chess": "Stockfish is a pro
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class EnvsSize:
     """The amount of work."""
 
     tasks: int = 100
@@ -40,11 +40,11 @@ class Size:
     episodes: int = 10_000
 
 
-FULL = Size()
-QUICK = Size(tasks=20, rounds=1, actors=1, episodes=300)
+FULL = EnvsSize()
+QUICK = EnvsSize(tasks=20, rounds=1, actors=1, episodes=300)
 
 
-def measure(size: Size = FULL, only: Sequence[str] = ()) -> dict[str, Any]:
+def measure(size: EnvsSize = FULL, only: Sequence[str] = ()) -> dict[str, Any]:
     """Every figure of `loomrl bench envs`; `only` names the environments, by default all that are installed."""
     for name in only:
         if name not in names():
@@ -54,7 +54,7 @@ def measure(size: Size = FULL, only: Sequence[str] = ()) -> dict[str, Any]:
     return {"environments": alone, "pool": pool, **(_crowd(pool, size) if pool else {})}
 
 
-def _alone(name: str, size: Size) -> dict[str, Any]:
+def _alone(name: str, size: EnvsSize) -> dict[str, Any]:
     """One environment in this thread: CPU seconds for making tasks, and for answering random actions."""
     try:
         environment = make(name)
@@ -102,7 +102,7 @@ def _tasks(name: str, count: int, round: int = 0) -> Iterator[Task]:
         yield environment.task(family, level, round * count + index)
 
 
-def _crowd(pool: Sequence[str], size: Size) -> dict[str, Any]:
+def _crowd(pool: Sequence[str], size: EnvsSize) -> dict[str, Any]:
     """All episodes begin, wait for the last one, and are then played without any policy delay."""
     each = -(-size.episodes // len(pool))
     tasks = itertools.chain.from_iterable(zip(*(_tasks(name, each) for name in pool), strict=True))
@@ -114,7 +114,7 @@ def _crowd(pool: Sequence[str], size: Size) -> dict[str, Any]:
         return asyncio.run(_play(plans, size, Path(folder)))
 
 
-async def _play(plans: list[Plan], size: Size, folder: Path) -> dict[str, Any]:
+async def _play(plans: list[Plan], size: EnvsSize, folder: Path) -> dict[str, Any]:
     per_actor = size.episodes // size.actors
     rollout = RolloutConfig(
         runners=size.actors, concurrency=per_actor, turn_timeout_s=600, episode_timeout_s=900

@@ -34,7 +34,7 @@ TASK = Task("Math", "1.0.0", "algebra", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class HubSize:
     """The amount of work."""
 
     rounds: int = 5
@@ -44,11 +44,11 @@ class Size:
     leases: int = 50
 
 
-FULL = Size()
-QUICK = Size(rounds=1, groups=4, json_groups=4, stored=(400, 1_000), leases=8)
+FULL = HubSize()
+QUICK = HubSize(rounds=1, groups=4, json_groups=4, stored=(400, 1_000), leases=8)
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: HubSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench hub`, medians of interleaved rounds. It writes to a temporary folder only."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loom-bench-")))
@@ -72,7 +72,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     }
 
 
-def _ingest_rates(size: Size, local: Hub, remote: Hub, atropos: httpx.Client) -> dict[str, float]:
+def _ingest_rates(size: HubSize, local: Hub, remote: Hub, atropos: httpx.Client) -> dict[str, float]:
     """Tokens per second of each way in, interleaved so that the machine's variations affect them alike."""
     rng = np.random.default_rng(0)
     rates: dict[str, list[float]] = {"local": [], "http": [], "json": [], "gzip": []}
@@ -104,7 +104,7 @@ def _post_json(atropos: httpx.Client, data: dict[str, Any], *, pack: bool) -> No
     atropos.post("/scored_data", content=body, headers=headers).raise_for_status()
 
 
-def _lease_costs(size: Size) -> dict[int, float]:
+def _lease_costs(size: HubSize) -> dict[int, float]:
     """Seconds for a lease of four groups of four and its ack, by the number of stored trajectories."""
     costs = {}
     stored = 0

@@ -11,21 +11,21 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from loomrl.experiments.bench.model import Size, build_model, engine_rate, learner_rate, machine
+from loomrl.experiments.bench.model import ModelSize, build_model, engine_rate, learner_rate, machine
 from loomrl.experiments.bench.rounds import medians, run_part, say
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.telemetry.metric import PHASES, Metric
 
-FULL = Size()
-QUICK = Size(requests=64, samples=32, rounds=1, updates=2, warm_steps=10)
+FULL = ModelSize()
+QUICK = ModelSize(requests=64, samples=32, rounds=1, updates=2, warm_steps=10)
 SHAPES = {
-    "group": Size(prompt=200, requests=256, group=8, concurrent=128, rounds=3),
-    "50m": Size(hidden=640, layers=10, heads=10, kv_heads=10, intermediate=1728, requests=64, rounds=3),
+    "group": ModelSize(prompt=200, requests=256, group=8, concurrent=128, rounds=3),
+    "50m": ModelSize(hidden=640, layers=10, heads=10, kv_heads=10, intermediate=1728, requests=64, rounds=3),
 }
 """Further measurements of the engine: longer prompts with eight attempts at each, and a model of 50 M parameters."""
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: ModelSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench language`."""
     model = build_model(size)
     figures: dict[str, Any] = {"parameters_m": round(sum(p.numel() for p in model.parameters()) / 1e6, 2)}
@@ -44,7 +44,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     return figures
 
 
-def _engine(size: Size) -> dict[str, Any]:
+def _engine(size: ModelSize) -> dict[str, Any]:
     """Sampled tokens per second through `generate`: medians of rounds, at two degrees of concurrency."""
     engine = TorchEngine(build_model(size), slots=4 * size.concurrent, context=size.prompt + size.answer)
     high = [engine_rate(engine, size, 4 * size.concurrent) for _ in range(size.rounds)]
@@ -55,7 +55,7 @@ def _engine(size: Size) -> dict[str, Any]:
     }
 
 
-def _against_vllm(size: Size) -> dict[str, Any]:
+def _against_vllm(size: ModelSize) -> dict[str, Any]:
     """Sampled tokens of both, per second and per CPU second, and the ratios; of the engine alone without vLLM.
 
     Neighbours on the machine disturb CPU seconds less.
@@ -81,7 +81,7 @@ def _against_vllm(size: Size) -> dict[str, Any]:
     return found
 
 
-def _vllm(model: PreTrainedModel, size: Size) -> dict[str, float] | None:
+def _vllm(model: PreTrainedModel, size: ModelSize) -> dict[str, float] | None:
     """The same requests through vLLM, in a process of its own; None where it is not installed."""
     if size.device != "cpu" or find_spec("vllm") is None:
         return None
@@ -93,7 +93,7 @@ def _vllm(model: PreTrainedModel, size: Size) -> dict[str, float] | None:
         return rates
 
 
-def _updates(size: Size) -> dict[str, Any]:
+def _updates(size: ModelSize) -> dict[str, Any]:
     """Seconds per phase of an update of the demo, and the share of time in which neither engine nor learner works."""
     from loomrl.experiments.algorithms import open_algorithm, ray_running
     from loomrl.experiments.shipped import TRAINED, resolve

@@ -20,7 +20,7 @@ NEW = "triggers.count"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class LoopSize:
     """The amount of work."""
 
     base: Mapping[str, Any] = field(default_factory=dict)
@@ -36,8 +36,8 @@ class Size:
     pace: float = 15.0
 
 
-FULL = Size()
-QUICK = Size(
+FULL = LoopSize()
+QUICK = LoopSize(
     base={"algorithm.warm_start.steps": 300},
     loop={NEW: 150, "data.limit": 150, "training.data.epochs": 1, "training.evaluation.episodes": 20},
     proposals=1,
@@ -59,7 +59,11 @@ CONTROL = Telling("shuffled", ("shuffled",))
 
 
 def measure(
-    size: Size = FULL, *, seeds: Sequence[int] = (1,), tellings: Sequence[Telling] = (SHOWN,), page: Path | None = None
+    size: LoopSize = FULL,
+    *,
+    seeds: Sequence[int] = (1,),
+    tellings: Sequence[Telling] = (SHOWN,),
+    page: Path | None = None,
 ) -> dict[str, Any]:
     """Every figure of `loomrl bench loop`. The page tells of the first seed's first telling."""
     found = [each for seed in seeds for each in _measure_seed(size, seed, tellings, page if seed == seeds[0] else None)]
@@ -73,7 +77,9 @@ def measure(
     return figures
 
 
-def _measure_seed(size: Size, seed: int, tellings: Sequence[Telling], page: Path | None) -> Iterator[dict[str, Any]]:
+def _measure_seed(
+    size: LoopSize, seed: int, tellings: Sequence[Telling], page: Path | None
+) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="loom-loop-") as place:
         began = time.monotonic()
         base = Production(Path(place) / "base")

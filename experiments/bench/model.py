@@ -26,7 +26,7 @@ from loomrl.inference.torch.engine import TorchEngine
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ModelSize:
     """The amount of work, and the model's size."""
 
     hidden: int = 192
@@ -50,7 +50,7 @@ class Size:
     device: str = "cpu"
 
 
-HALF_BILLION = Size(
+HALF_BILLION = ModelSize(
     hidden=896,
     layers=24,
     heads=14,
@@ -81,7 +81,7 @@ PEAK_TFLOPS = {
 """Dense bfloat16 peak as stated by the vendor, by the prefix of a device's name."""
 
 
-def build_model(size: Size) -> PreTrainedModel:
+def build_model(size: ModelSize) -> PreTrainedModel:
     """A Llama of that size with random but fixed weights."""
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -98,7 +98,7 @@ def build_model(size: Size) -> PreTrainedModel:
     return cast(PreTrainedModel, model.to(device=size.device, dtype=getattr(torch, size.dtype)))
 
 
-def engine_rate(engine: TorchEngine, size: Size, concurrent: int) -> float:
+def engine_rate(engine: TorchEngine, size: ModelSize, concurrent: int) -> float:
     """Sampled tokens per second through `generate`, with this many requests open at once."""
     rng = np.random.default_rng(0)
     sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer, entropies=False)
@@ -120,10 +120,10 @@ def engine_rate(engine: TorchEngine, size: Size, concurrent: int) -> float:
     return size.requests * size.answer / (time.perf_counter() - begun)
 
 
-class Lesson:
+class BenchLesson:
     """Random attempts for one optimizer step, with the ways to learn from them."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: ModelSize) -> None:
         rng = np.random.default_rng(1)
         self._size = size
         self._samples = [_attempt(rng, size) for _ in range(size.samples)]
@@ -154,9 +154,9 @@ class Lesson:
         return 6.0 * (body * self.tokens + lookup * self._step.targets) + attention
 
 
-def learner_rate(model: PreTrainedModel, size: Size) -> dict[str, Any]:
+def learner_rate(model: PreTrainedModel, size: ModelSize) -> dict[str, Any]:
     """Tokens per second of whole optimizer steps; on a GPU also the share of its peak, and the peak memory."""
-    lesson = Lesson(size)
+    lesson = BenchLesson(size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     model.train()
 
@@ -210,7 +210,7 @@ def machine(device: str) -> dict[str, Any]:
     return rounds.machine(device=name, torch=torch.__version__)
 
 
-def _attempt(rng: np.random.Generator, size: Size) -> Sample:
+def _attempt(rng: np.random.Generator, size: ModelSize) -> Sample:
     length = size.prompt + int(rng.integers(size.answer // 2, size.answer + 1))
     ids_T = rng.integers(10, size.vocabulary, length, np.int32)
     return Sample(ids_T, np.arange(length) >= size.prompt, {"advantage": rng.normal(size=length).astype(np.float32)})

@@ -23,7 +23,7 @@ MODEL = "language/math_tiny_grpo"
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class OverlapSize:
     """The amount of work."""
 
     warm_steps: int = 1300
@@ -33,8 +33,8 @@ class Size:
     seeds: int = 2
 
 
-FULL = Size()
-QUICK = Size(warm_steps=20, target=0.001, window=1, updates=3, seeds=1)
+FULL = OverlapSize()
+QUICK = OverlapSize(warm_steps=20, target=0.001, window=1, updates=3, seeds=1)
 
 CONTENDERS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
     "sync": ({}, ONE_THREAD),
@@ -46,7 +46,7 @@ BALANCED = {"algorithm.optimizer.minibatches": 1, "rollout.concurrency": 16}
 """For all contenders: with so few open episodes, engine and learner take about as long."""
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: OverlapSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench async`."""
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as name:
         folder = Path(name)
@@ -80,7 +80,7 @@ def _figures(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
 
 
 def _process(
-    what: str, folder: Path, changes: Mapping[str, Any], size: Size, variables: Mapping[str, str]
+    what: str, folder: Path, changes: Mapping[str, Any], size: OverlapSize, variables: Mapping[str, str]
 ) -> dict[str, Any]:
     """The result of a separate process."""
     inherited = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}
@@ -89,7 +89,7 @@ def _process(
     return found
 
 
-def _algorithm(folder: Path, name: str, size: Size, changes: Mapping[str, Any]) -> Any:
+def _algorithm(folder: Path, name: str, size: OverlapSize, changes: Mapping[str, Any]) -> Any:
     from loomrl.experiments.algorithms import open_algorithm
     from loomrl.experiments.shipped import resolve
 
@@ -109,7 +109,7 @@ def _algorithm(folder: Path, name: str, size: Size, changes: Mapping[str, Any]) 
     return open_algorithm(experiment, run=name).build_algo()
 
 
-def _warm(folder: Path, size: Size) -> dict[str, Any]:
+def _warm(folder: Path, size: OverlapSize) -> dict[str, Any]:
     """Store the warm-started model."""
     from loomrl.artifacts import open_artifacts
 
@@ -121,7 +121,7 @@ def _warm(folder: Path, size: Size) -> dict[str, Any]:
     return {}
 
 
-def _run(folder: Path, size: Size, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _run(folder: Path, size: OverlapSize, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Train until the target; returns time and updates."""
     import torch
 
@@ -165,7 +165,7 @@ def main() -> None:
     what = sys.argv[1]
     given = json.loads(sys.argv[2])
     folder = Path(given["folder"])
-    size = Size(**given["size"])
+    size = OverlapSize(**given["size"])
     with ray_running(2):
         found = _warm(folder, size) if what == "warm" else _run(folder, size, given["changes"])
     print(json.dumps(found))

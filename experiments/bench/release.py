@@ -179,7 +179,7 @@ SHARE_OF_ERROR = ERROR_RATE / len(SHIPPED)
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ReleaseSize:
     """The amount of work."""
 
     releases: int = 1000
@@ -187,11 +187,11 @@ class Size:
     """Units until a release that was not promoted is given up."""
 
 
-FULL = Size()
-QUICK = Size(releases=60, patience=6000)
+FULL = ReleaseSize()
+QUICK = ReleaseSize(releases=60, patience=6000)
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: ReleaseSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench release`."""
     false = {name: _rates(metrics, chance, size) for name, metrics, chance in harmless()}
     missed = {name: missed_share(metric, size) for name, metric in harmful()}
@@ -243,7 +243,7 @@ def harmful() -> Iterator[tuple[str, Metric]]:
     yield "violations 0 to 0.021", replace(SHIPPED[4], mean=0.0, fault=0.021)
 
 
-def _blocks(size: Size, chance_N: Floats) -> Iterator[tuple[np.random.Generator, Floats]]:
+def _blocks(size: ReleaseSize, chance_N: Floats) -> Iterator[tuple[np.random.Generator, Floats]]:
     """Generators, and who meets the challenger: all releases in blocks that fit into memory."""
     rng = np.random.default_rng(0)
     most = max(1, BLOCK // len(chance_N))
@@ -296,7 +296,7 @@ def _alarms(metric: Metric, drawn: tuple[np.random.Generator, Floats], chance_N:
     }
 
 
-def _rates(metrics: Sequence[Metric], chance_N: Floats, size: Size) -> dict[str, float]:
+def _rates(metrics: Sequence[Metric], chance_N: Floats, size: ReleaseSize) -> dict[str, float]:
     """The share of releases that each rule rolls back. The guards accept nothing, so that all rests on the evidence."""
     strict = [replace(metric, guard=replace(metric.guard, margin=0.0, times=None)) for metric in metrics]
     ends: dict[str, list[Ints]] = {}
@@ -307,7 +307,7 @@ def _rates(metrics: Sequence[Metric], chance_N: Floats, size: Size) -> dict[str,
     return {rule: float((np.concatenate(parts) < len(chance_N)).mean()) for rule, parts in ends.items()}
 
 
-def detection_units(metric: Metric, size: Size) -> dict[str, float | None]:
+def detection_units(metric: Metric, size: ReleaseSize) -> dict[str, float | None]:
     """Median units of the challenger until each rule rolls back, at 10 %; None if it does not in half of the releases.
 
     The guard shares its error rate as it does in a release.
@@ -322,11 +322,11 @@ def detection_units(metric: Metric, size: Size) -> dict[str, float | None]:
     return {rule: median if math.isfinite(median) else None for rule, median in medians.items()}
 
 
-def _whole(size: Size) -> Floats:
+def _whole(size: ReleaseSize) -> Floats:
     return steps([*RAMP, (size.patience - WHOLE, 0.5)])
 
 
-def missed_share(metric: Metric, size: Size) -> float:
+def missed_share(metric: Metric, size: ReleaseSize) -> float:
     """The share of versions that get all of the traffic although nothing but this metric can stop them."""
     chance = _whole(size)
     missed = 0
@@ -342,7 +342,7 @@ def _promotion_unit(fine_RN: NDArray[np.bool_]) -> Ints:
     return WHOLE - 1 + first(fine_RN[:, WHOLE - 1 :])
 
 
-def good(size: Size) -> dict[str, float | None]:
+def good(size: ReleaseSize) -> dict[str, float | None]:
     """Outcomes of a version as good as the old one, by all six guards of a release."""
     chance = _whole(size)
     passed = []
@@ -368,7 +368,7 @@ def good(size: Size) -> dict[str, float | None]:
     }
 
 
-def pairs(size: Size, count: int = 500) -> dict[str, float]:
+def pairs(size: ReleaseSize, count: int = 500) -> dict[str, float]:
     """Comparisons of `count` pairs of answers to the same tasks, some tasks easier than others."""
     rng = np.random.default_rng(0)
     worse = {"equal": 0.0, "worse_by_0.051": -0.051, "worse_by_0.15": -0.15}
@@ -387,7 +387,7 @@ def pairs(size: Size, count: int = 500) -> dict[str, float]:
     return found
 
 
-def mismatch(size: Size, units: int = 2000) -> dict[str, float | None]:
+def mismatch(size: ReleaseSize, units: int = 2000) -> dict[str, float | None]:
     """The test of shares, at an error rate of 0.05: how often it is wrong, and units until it notices 0.13 for 0.10."""
     shares = {"stable": 0.9, "canary": 0.1}
     right = [_units_until_mismatch(seed, 0.10, shares, units) for seed in range(size.releases // 4)]

@@ -40,19 +40,19 @@ TOXIC = (
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class PlantedSize:
     """The number of releases of each version."""
 
     simulate_planted: int = 100
     harmless: int = 500
 
 
-FULL = Size()
-QUICK = Size(simulate_planted=3, harmless=3)
+FULL = PlantedSize()
+QUICK = PlantedSize(simulate_planted=3, harmless=3)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PlantedCall:
     """The first call of a unit."""
 
     rank: float
@@ -62,7 +62,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PlantedAnswer:
     """An answer, and what is told about it later."""
 
     text: str
@@ -75,11 +75,11 @@ class Answer:
     """Sessions of the user."""
 
 
-Answering = Callable[[Call, Answer, np.random.Generator], Answer]
+Answering = Callable[[PlantedCall, PlantedAnswer, np.random.Generator], PlantedAnswer]
 """The answer of a version to a call that a harmless one would have answered so."""
 
 
-def as_good(call: Call, answer: Answer, rng: np.random.Generator) -> Answer:
+def as_good(call: PlantedCall, answer: PlantedAnswer, rng: np.random.Generator) -> PlantedAnswer:
     """The harmless version."""
     return answer
 
@@ -87,38 +87,38 @@ def as_good(call: Call, answer: Answer, rng: np.random.Generator) -> Answer:
 def empty_on_long(share: float) -> Answering:
     """Nothing at all for this share of the longest prompts."""
 
-    def answering(call: Call, answer: Answer, rng: np.random.Generator) -> Answer:
+    def answering(call: PlantedCall, answer: PlantedAnswer, rng: np.random.Generator) -> PlantedAnswer:
         return replace(answer, text="", tokens=1.0, latency_s=0.1) if call.rank > 1 - share else answer
 
     return answering
 
 
-def short_on_long(call: Call, answer: Answer, rng: np.random.Generator) -> Answer:
+def short_on_long(call: PlantedCall, answer: PlantedAnswer, rng: np.random.Generator) -> PlantedAnswer:
     """Two words for the longest tenth of the prompts."""
     return replace(answer, text="All right.", tokens=3.0, latency_s=0.2) if call.rank > 0.9 else answer
 
 
-def toxic(call: Call, answer: Answer, rng: np.random.Generator) -> Answer:
+def toxic(call: PlantedCall, answer: PlantedAnswer, rng: np.random.Generator) -> PlantedAnswer:
     """One answer in twenty."""
     return replace(answer, text=str(rng.choice(TOXIC))) if rng.random() < 0.05 else answer
 
 
-def refuses_a_tenth(call: Call, answer: Answer, rng: np.random.Generator) -> Answer:
+def refuses_a_tenth(call: PlantedCall, answer: PlantedAnswer, rng: np.random.Generator) -> PlantedAnswer:
     """A tenth of the users get refusals."""
     return replace(answer, text=REFUSAL, tokens=12.0) if call.user < 0.1 else answer
 
 
-def short_for_a_tenth(call: Call, answer: Answer, rng: np.random.Generator) -> Answer:
+def short_for_a_tenth(call: PlantedCall, answer: PlantedAnswer, rng: np.random.Generator) -> PlantedAnswer:
     """A tenth of the users get two words."""
     return replace(answer, text="All right.", tokens=3.0) if call.user < 0.1 else answer
 
 
-def salad_for_a_tenth(call: Call, answer: Answer, rng: np.random.Generator) -> Answer:
+def salad_for_a_tenth(call: PlantedCall, answer: PlantedAnswer, rng: np.random.Generator) -> PlantedAnswer:
     """A tenth of the users get words drawn at random."""
     return replace(answer, entropy=answer.entropy + 4.0) if call.user < 0.1 else answer
 
 
-def fails_a_tenth(call: Call, answer: Answer, rng: np.random.Generator) -> Answer:
+def fails_a_tenth(call: PlantedCall, answer: PlantedAnswer, rng: np.random.Generator) -> PlantedAnswer:
     """A tenth of the users get nothing right, and all others so much more that the means are equal."""
     assert answer.reward is not None
     if call.user < 0.1:
@@ -170,21 +170,21 @@ class Traffic:
         for _ in range(count):
             self.count += 1
             arm = CANARY if self._rng.random() < share else STABLE
-            call = Call(*self._rng.random(2))
+            call = PlantedCall(*self._rng.random(2))
             answer = self._usual()
             if arm == CANARY:
                 answer = self._version(call, answer, self._rng)
             for metric, value in self._metrics(call, answer):
                 yield Observation(revision=revision, arm=arm, unit=self.count, metric=metric, value=value, at=at)
 
-    def _usual(self) -> Answer:
+    def _usual(self) -> PlantedAnswer:
         """The answer of the stable version."""
         rng = self._rng
         is_refusal = rng.random() < 0.03
         text = REFUSAL if is_refusal else "Here is an answer." if rng.random() < 0.998 else "You idiot, he said."
         reward = float(rng.beta(4.2, 1.8))
         successes = tuple((rng.random(4) < 0.7).astype(float).tolist())
-        answer = Answer(
+        answer = PlantedAnswer(
             text=text,
             tokens=12.0 if is_refusal else float(np.ceil(rng.lognormal(4.5, 0.8))),
             entropy=float(rng.lognormal(-0.5, 0.4)),
@@ -193,7 +193,7 @@ class Traffic:
         )
         return replace(answer, reward=reward, successes=successes) if self._outcomes else answer
 
-    def _metrics(self, call: Call, answer: Answer) -> Iterator[tuple[str, float]]:
+    def _metrics(self, call: PlantedCall, answer: PlantedAnswer) -> Iterator[tuple[str, float]]:
         yield "error", float(answer.fails)
         if not answer.fails:
             empty, refusal, violation = self._read(answer.text)
@@ -258,7 +258,7 @@ def harmless(releases: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: PlantedSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench release planted=true`."""
     return {"planted": simulate_planted(size.simulate_planted), "harmless": harmless(size.harmless)}
 

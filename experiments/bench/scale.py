@@ -50,7 +50,7 @@ TARGET = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ScaleSize:
     """The amount of work."""
 
     actors: tuple[int, ...] = (1, 4, 16, 64, 256, 512, 1024, 2048)
@@ -59,12 +59,12 @@ class Size:
     rounds: int = 5
 
 
-FULL = Size()
-QUICK = Size(actors=(1, 4), warm_steps=10, updates=2, rounds=1)
+FULL = ScaleSize()
+QUICK = ScaleSize(actors=(1, 4), warm_steps=10, updates=2, rounds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class ActorRecording:
     """A real run: time and results of one actor's share, and the learning time."""
 
     shares_s: tuple[float, ...]
@@ -75,7 +75,7 @@ class Recording:
     sealed: Sealed
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: ScaleSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench scale`."""
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as name, ray_running(1):
         say("recording a short real run")
@@ -90,7 +90,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     return _figures(recording, rows)
 
 
-def _figures(recording: Recording, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _figures(recording: ActorRecording, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     by_count = {row["actors"]: row for row in rows}
     figures: dict[str, Any] = {
         "controller_share_256": by_count[256]["controller_share"] if 256 in by_count else None,
@@ -121,7 +121,7 @@ def _first_bottleneck(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 # -- a short real run -------------------------------------------------------------------------------------------------
 
 
-def record(folder: Path, size: Size) -> Recording:
+def record(folder: Path, size: ScaleSize) -> ActorRecording:
     """The demo on one core, whose update is one actor's share of a large one: a group."""
     experiment = _experiment(folder / "real").override(
         {
@@ -141,7 +141,7 @@ def record(folder: Path, size: Size) -> Recording:
     algo.stop()
     settled = history[1:]
     learn_s = statistics.median(line[Metric.TIME_LEARN] for line in settled) / experiment.rollout.group_size
-    return Recording(tuple(line[Metric.TIME_ROLLOUT] for line in settled), learn_s, trajectories, sealed)
+    return ActorRecording(tuple(line[Metric.TIME_ROLLOUT] for line in settled), learn_s, trajectories, sealed)
 
 
 def _experiment(folder: Path) -> Experiment:
@@ -160,7 +160,9 @@ def _experiment(folder: Path) -> Experiment:
 # -- the controller, with many actors ---------------------------------------------------------------------------------
 
 
-def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count: int, rounds: int) -> dict[str, Any]:
+def simulate(
+    folder: Path, recording: ActorRecording, hosts: Sequence[Any], *, count: int, rounds: int
+) -> dict[str, Any]:
     """An iteration with `count` actors, a group for each: medians of rounds, after one that warms up.
 
     It is synchronous: rollouts, then the hub, the recorded learner, and weights for all. `balanced` has as many
@@ -180,8 +182,8 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
     found: list[dict[str, float]] = []
     with ExitStack() as stack:
         collector = stack.enter_context(_collector(experiment, runners))
-        clock = Clock()
-        collector.hub = cast(Hub, Metered(collector.hub, clock))
+        clock = PartClock()
+        collector.hub = cast(Hub, MeteredHub(collector.hub, clock))
         ledger = collector.ledger(stack.enter_context(open_store(experiment.store_url)), Claim("scale", 1, "bench"))
         _publish(runners, replace(recording.sealed, version=0))
         for done in range(rounds + 1):
@@ -204,7 +206,7 @@ def _publish(runners: RunnerGroup, sealed: Sealed) -> None:
     runners.admit(sealed.version)
 
 
-def _row(count: int, attempts: int, recording: Recording, found: Sequence[dict[str, float]]) -> dict[str, Any]:
+def _row(count: int, attempts: int, recording: ActorRecording, found: Sequence[dict[str, float]]) -> dict[str, Any]:
     median = medians(found)
     learn_s = recording.learn_s * attempts
     own_s = sum(median[part] for part in ("controller", "hub", "publish"))
@@ -280,7 +282,7 @@ class Actors(EnvRunnerGroup):
 
 
 @dataclass(slots=True)
-class Clock:
+class PartClock:
     """CPU seconds of this process in all threads: of the controller, and of other parts within it."""
 
     _begun: float = 0.0
@@ -310,10 +312,10 @@ class Clock:
         return {"controller": self._whole - self._parts["hub"], **self._parts}
 
 
-class Metered:
+class MeteredHub:
     """A hub whose calls are timed."""
 
-    def __init__(self, hub: Hub, clock: Clock) -> None:
+    def __init__(self, hub: Hub, clock: PartClock) -> None:
         self._hub = hub
         self._clock = clock
 

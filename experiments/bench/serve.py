@@ -35,7 +35,7 @@ START_S = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class ServeSize:
     """The size of a measurement."""
 
     act_s: int = 10
@@ -47,11 +47,11 @@ class Size:
     crowd_tokens: int = 32
 
 
-FULL = Size()
-QUICK = Size(act_s=1, rounds=1, tokens=32, crowd=50)
+FULL = ServeSize()
+QUICK = ServeSize(act_s=1, rounds=1, tokens=32, crowd=50)
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: ServeSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench serve`."""
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="loomrl-bench-") as name:
@@ -141,7 +141,7 @@ def _chat(service: Service, *, tokens: int, stream: bool = False, number: int = 
 # -- acting ---------------------------------------------------------------------------------------------------------
 
 
-def _acts(service: Service, size: Size) -> dict[str, Any]:
+def _acts(service: Service, size: ServeSize) -> dict[str, Any]:
     body = json.dumps({"model": "pole", "observation": [0.1, -0.2, 0.3, 0.0]})
     measured: dict[str, list[tuple[float, float]]] = {"act": [], "act_recorded": []}
     if shutil.which("wrk") is None:
@@ -157,7 +157,7 @@ def _acts(service: Service, size: Size) -> dict[str, Any]:
     return figures
 
 
-def _wrk(service: Service, body: str, size: Size, *, sessions: int = 0) -> tuple[float, float]:
+def _wrk(service: Service, body: str, size: ServeSize, *, sessions: int = 0) -> tuple[float, float]:
     """Requests per second, and milliseconds of the 99th percentile; a RuntimeError if one was not answered.
 
     With `sessions` each call belongs to one of so many, and is recorded before its answer.
@@ -188,7 +188,7 @@ def _wrk(service: Service, body: str, size: Size, *, sessions: int = 0) -> tuple
 # -- language -------------------------------------------------------------------------------------------------------
 
 
-def _against_engine(service: Service, folder: Path, size: Size) -> dict[str, Any]:
+def _against_engine(service: Service, folder: Path, size: ServeSize) -> dict[str, Any]:
     """Tokens per second and first tokens of many streams: through the gateway, and from the bare engine, in turns."""
     bare = []
     through = []
@@ -206,14 +206,14 @@ def _against_engine(service: Service, folder: Path, size: Size) -> dict[str, Any
     }
 
 
-def _bare(folder: Path, size: Size) -> tuple[float, float]:
+def _bare(folder: Path, size: ServeSize) -> tuple[float, float]:
     """The engine alone, in a process of its own with the replica's number of threads."""
     amounts = (str(size.streams), str(size.tokens))
     rate, ttft = run_part("serve", str(folder), *amounts, env=os.environ | ONE_THREAD)
     return float(rate), float(ttft)
 
 
-async def _streams(service: Service, size: Size, count: int, tokens: int) -> tuple[float, float]:
+async def _streams(service: Service, size: ServeSize, count: int, tokens: int) -> tuple[float, float]:
     """Tokens per second of so many streams at once, and the median time to the first token."""
     async with Client(service.url, _headers(service)) as client:
         await client.stream(_chat(service, tokens=4, stream=True))
@@ -224,7 +224,7 @@ async def _streams(service: Service, size: Size, count: int, tokens: int) -> tup
     return sum(each.tokens for each in found) / seconds, statistics.median(each.first_s for each in found)
 
 
-def _crowd(service: Service, size: Size) -> dict[str, Any]:
+def _crowd(service: Service, size: ServeSize) -> dict[str, Any]:
     """Many streams open at once: the memory they cost, and whether all came to their end."""
     before = _memory(service.pid)
     most = 0
@@ -245,7 +245,7 @@ def _crowd(service: Service, size: Size) -> dict[str, Any]:
     }
 
 
-async def _all(service: Service, size: Size) -> list[int]:
+async def _all(service: Service, size: ServeSize) -> list[int]:
     async with Client(service.url, _headers(service)) as client:
         bodies = [_chat(service, tokens=size.crowd_tokens, stream=True, number=n) for n in range(size.crowd)]
         return [each.tokens for each in await asyncio.gather(*map(client.stream, bodies))]

@@ -30,7 +30,7 @@ LARGE_RATES = (1e-4, 3e-4)
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class SyncSize:
     """The amount of work."""
 
     warm_steps: int = 1300
@@ -40,14 +40,14 @@ class Size:
     rates: tuple[float, ...] = (*SMALL_RATES, *LARGE_RATES)
 
 
-FULL = Size()
-QUICK = Size(warm_steps=600, versions=2, rates=(1e-6,), loads=3)
+FULL = SyncSize()
+QUICK = SyncSize(warm_steps=600, versions=2, rates=(1e-6,), loads=3)
 """After only ten steps nothing is rewarded yet, and no version would differ from the one before it."""
 
 Metrics = Mapping[str, float]
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(size: SyncSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench sync`."""
     from loomrl.experiments.algorithms import open_algorithm, ray_running
     from loomrl.experiments.shipped import TRAINED, resolve
@@ -171,7 +171,7 @@ def _travel(versions: Sequence[Weights], dtype: torch.dtype, folder: Path) -> li
 # -- from the learner to a token --------------------------------------------------------------------------------------
 
 
-def _first_token(algo: Any, size: Size) -> dict[str, Any]:
+def _first_token(algo: Any, size: SyncSize) -> dict[str, Any]:
     """Seconds from weights in the learner to the first token that a vLLM engine samples with them."""
     config = algo.config
     settings = config.algorithm.model

@@ -18,8 +18,8 @@ from loomrl.experiments.commands.output import emit, table
 
 if TYPE_CHECKING:
     from loomrl.analytics.feeder import Fed
-    from loomrl.analytics.place import Place
-    from loomrl.analytics.question import Answer
+    from loomrl.analytics.place import StoreLocation
+    from loomrl.analytics.question import QueryAnswer
 
 app = verb('Ask in SQL about what is on record: `loomrl query "SELECT …"`, after `loomrl query load`.')
 PAUSE_S = 1.0
@@ -81,14 +81,14 @@ def query(
     Standard questions: baselines, versions, cohorts, cost, satisfaction. Tables: trajectories, rewards, feedback,
     exposures, and judged (the rewards that hold). `loomrl query load` loads new rows.
     """
-    from loomrl.analytics.question import Limits, open_asking, question_of
+    from loomrl.analytics.question import QueryLimits, open_asking, question_of
     from loomrl.files import write_whole
 
     if csv + face().as_json + (parquet is not None) > 1:
         raise ConfigError("query: --json, --csv and --parquet exclude each other.")
     sql = question_of(sql)
     rows = limit if limit is not None else 0 if csv or parquet else 1000
-    with open_asking(_place(analytics), Limits(rows=rows, timeout_s=timeout)) as asking:
+    with open_asking(_place(analytics), QueryLimits(rows=rows, timeout_s=timeout)) as asking:
         if parquet is not None:
             write_whole(parquet, asking.ask_as(sql, "Parquet"))
         elif csv:
@@ -98,19 +98,19 @@ def query(
             emit(_plain(answer), show=lambda console: _render(answer, console))
 
 
-def _place(analytics: str | None) -> "Place":
+def _place(analytics: str | None) -> "StoreLocation":
     from loomrl.analytics.place import place_of
 
     return place_of(analytics, face().store)
 
 
-def _load(store: str, place: "Place", *, follow: bool = False, anew: bool = False) -> None:
-    from loomrl.analytics.engine import Engine
+def _load(store: str, place: "StoreLocation", *, follow: bool = False, anew: bool = False) -> None:
+    from loomrl.analytics.engine import ChdbEngine
     from loomrl.analytics.feeder import ignore_progress
     from loomrl.analytics.feeding import Feeding
     from loomrl.telemetry.progress import progress
 
-    with closing(Engine()) as engine, Feeding(store, place, engine=engine if follow else None) as feeding:
+    with closing(ChdbEngine()) as engine, Feeding(store, place, engine=engine if follow else None) as feeding:
         fed = feeding.round(
             anew=anew, report=lambda waiting: progress("load", waiting) if waiting else nullcontext(ignore_progress)
         )
@@ -125,7 +125,7 @@ def _load(store: str, place: "Place", *, follow: bool = False, anew: bool = Fals
                 _print_load(fed, place)
 
 
-def _print_load(fed: "Fed", place: "Place") -> None:
+def _print_load(fed: "Fed", place: "StoreLocation") -> None:
     loaded = ", ".join(f"{count:,} {what}" for what, count in fed.loaded.items()) or "nothing new"
     deleted = ", ".join(f"{count:,} {what}" for what, count in fed.deleted.items())
     said = f"{place.name}: loaded {loaded}" + (f"; deleted {deleted}" if deleted else "")
@@ -133,7 +133,7 @@ def _print_load(fed: "Fed", place: "Place") -> None:
     emit(result, show=lambda console: console.print(said, highlight=False, markup=False))
 
 
-def _plain(answer: "Answer") -> dict[str, Any]:
+def _plain(answer: "QueryAnswer") -> dict[str, Any]:
     """As JSON has it; NaN and infinities are null."""
     rows = [[_json(cell) for cell in row] for row in answer.rows]
     return {"columns": list(answer.columns), "rows": rows, "is_cut": answer.is_cut, "as_of": answer.as_of}
@@ -151,7 +151,7 @@ def _json(cell: Any) -> Any:
     return cell if cell is None or isinstance(cell, str | int) else str(cell)
 
 
-def _render(answer: "Answer", console: Console) -> None:
+def _render(answer: "QueryAnswer", console: Console) -> None:
     numbers = answer.numbers
     names = [f"{name}>" if name in numbers else name for name in answer.columns]
     console.print(table("", names, [[_shown(cell) for cell in row] for row in answer.rows]))

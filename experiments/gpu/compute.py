@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from loomrl.algorithms.language.score import LOGITS_AT_ONCE, chosen_logprobs
 from loomrl.experiments.bench.model import (
     HALF_BILLION,
-    Size,
+    ModelSize,
     build_model,
     engine_rate,
     learner_rate,
@@ -31,7 +31,7 @@ from loomrl.experiments.bench.model import (
 from loomrl.inference.engine import Request
 from loomrl.inference.torch.engine import TorchEngine
 
-TINY = Size(
+TINY = ModelSize(
     hidden=64,
     layers=2,
     heads=4,
@@ -50,7 +50,7 @@ TINY = Size(
 )
 
 
-def model_size(*, cpu: bool, tiny: bool) -> Size:
+def model_size(*, cpu: bool, tiny: bool) -> ModelSize:
     """The size of a part's model; float32 on a CPU."""
     size = TINY if tiny else HALF_BILLION
     return replace(size, device="cpu", dtype="float32") if cpu else size
@@ -80,7 +80,7 @@ def learner(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     return {**found, "product_tflops": round(measured, 3), "share_of_product": round(share, 3)}
 
 
-def _product_tflops(size: Size, width: int) -> float:
+def _product_tflops(size: ModelSize, width: int) -> float:
     a, b = (torch.randn(width, width, device=size.device, dtype=getattr(torch, size.dtype)) for _ in range(2))
     timed(lambda: a @ b, size.device)
     return 2 * width**3 / statistics.median(timed(lambda: a @ b, size.device) for _ in range(10)) / 1e12
@@ -104,11 +104,11 @@ def engine(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     return found
 
 
-def _degrees(size: Size) -> tuple[int, int]:
+def _degrees(size: ModelSize) -> tuple[int, int]:
     return size.concurrent, 4 * size.concurrent
 
 
-async def _drift(opened: TorchEngine, model: PreTrainedModel, size: Size) -> dict[str, Any]:
+async def _drift(opened: TorchEngine, model: PreTrainedModel, size: ModelSize) -> dict[str, Any]:
     """Log-probabilities as sampled, against those of one pass over the finished sequence."""
     sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer, entropies=False)
     rng = np.random.default_rng(2)
@@ -161,7 +161,7 @@ def chunked_loss(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     }
 
 
-def _trial(size: Size, tokens: int, chunk: int) -> Trial:
+def _trial(size: ModelSize, tokens: int, chunk: int) -> Trial:
     torch.manual_seed(0)
     dtype = getattr(torch, size.dtype)
     head = nn.Linear(size.hidden, size.vocabulary, bias=False, dtype=dtype, device=size.device)

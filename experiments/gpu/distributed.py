@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.language.sharding import full, shard, whole
-from loomrl.experiments.bench.model import Lesson, Size, build_model, settle, timed
+from loomrl.experiments.bench.model import BenchLesson, ModelSize, build_model, settle, timed
 from loomrl.experiments.gpu.compute import model_size
 
 
@@ -93,14 +93,14 @@ def fsdp(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     return {"plain": plain, "fsdp": wrapped, "fsdp_over_plain_s": round(wrapped["step_s"] / plain["step_s"], 2)}
 
 
-def _steps(size: Size, *, wrap: bool) -> dict[str, Any]:
+def _steps(size: ModelSize, *, wrap: bool) -> dict[str, Any]:
     if size.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     module: Any = Sharded(build_model(size).train())
     if wrap:
         shard(module)
-    lesson = Lesson(size)
+    lesson = BenchLesson(size)
     mean_logp = lesson.gradients(module, size.device)
     norm = float(full(torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)))
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-5)

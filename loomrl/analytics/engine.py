@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from loomrl.analytics.place import Place, sole
+from loomrl.analytics.place import StoreLocation, sole
 from loomrl.analytics.schema import TABLES, VIEWS, Table
 from loomrl.errors import AnalyticsError, there_are
 
@@ -64,7 +64,7 @@ class Connection(Protocol):
 class ClickHouse:
     """A connection of this process."""
 
-    def __init__(self, client: "Client", place: Place) -> None:
+    def __init__(self, client: "Client", place: StoreLocation) -> None:
         self._client = client
         self._place = place
 
@@ -98,7 +98,7 @@ class ClickHouse:
 
 @contextmanager
 def open_connection(
-    place: Place, settings: Mapping[str, Any], *, wait_s: float, user: int | None = None
+    place: StoreLocation, settings: Mapping[str, Any], *, wait_s: float, user: int | None = None
 ) -> Iterator[ClickHouse]:
     """The database there under these settings, created if missing. A folder is ours alone meanwhile: we wait for
     it, and others are told that the process `user`, by default this one, has it.
@@ -116,7 +116,7 @@ def open_connection(
 
 
 @contextmanager
-def _open_embedded(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
+def _open_embedded(place: StoreLocation, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
     assert place.folder is not None
     where: dict[str, Any] = {"interface": "chdb", "path": str(place.folder / "data")}
     with _client(place, **where) as client:
@@ -126,7 +126,7 @@ def _open_embedded(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickH
 
 
 @contextmanager
-def _open_server(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
+def _open_server(place: StoreLocation, settings: Mapping[str, Any]) -> Iterator[ClickHouse]:
     with _client(place, dsn=place.url, database="default") as client, _clickhouse_errors(place):
         client.command(f"CREATE DATABASE IF NOT EXISTS `{place.database}`")
     with _client(place, dsn=place.url, database=place.database, settings={**_SETTINGS, **settings}) as ours:
@@ -134,7 +134,7 @@ def _open_server(place: Place, settings: Mapping[str, Any]) -> Iterator[ClickHou
 
 
 @contextmanager
-def _client(place: Place, **where: Any) -> Iterator["Client"]:
+def _client(place: StoreLocation, **where: Any) -> Iterator["Client"]:
     try:
         import clickhouse_connect
     except ModuleNotFoundError:
@@ -152,7 +152,7 @@ def _client(place: Place, **where: Any) -> Iterator["Client"]:
 
 
 @contextmanager
-def _clickhouse_errors(place: Place) -> Iterator[None]:
+def _clickhouse_errors(place: StoreLocation) -> Iterator[None]:
     """Turn ClickHouse's refusals into AnalyticsErrors."""
     from clickhouse_connect.driver.exceptions import ClickHouseError
 
@@ -179,7 +179,7 @@ OPENINGS = 20
 """Folders that a process opens: it ends up with some hundred threads and three hundred descriptors."""
 
 
-class Engine:
+class ChdbEngine:
     """Opens folders, one at a time. Its process starts with the first one, and ends with this process however that
     ends, also in the middle of a question.
     """
@@ -190,7 +190,9 @@ class Engine:
         self._is_open = False
 
     @contextmanager
-    def open_connection(self, place: Place, settings: Mapping[str, Any], *, wait_s: float) -> Iterator[Connection]:
+    def open_connection(
+        self, place: StoreLocation, settings: Mapping[str, Any], *, wait_s: float
+    ) -> Iterator[Connection]:
         """Like the function of this name, in the engine's process."""
         assert not self._is_open, "an engine has one folder open at a time"
         process = self._next()
@@ -245,7 +247,7 @@ class _Process:
     def has_ended(self) -> bool:
         return self._child.poll() is not None
 
-    def open(self, place: Place, settings: Mapping[str, Any], wait_s: float) -> None:
+    def open(self, place: StoreLocation, settings: Mapping[str, Any], wait_s: float) -> None:
         self._place = place.name
         self._call("open", place, settings, wait_s)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from loomrl.analytics.schema import EXPOSURES, FEEDBACK, REWARDS, TRAJECTORIES
-from loomrl.analytics.source import ERASURE, Hubs, HubSource, Page, exposure_page, feedback_page, reward_page
+from loomrl.analytics.source import ERASURE, HubReader, HubSource, RowPage, exposure_page, feedback_page, reward_page
 from loomrl.analytics.warehouse import Warehouse
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import endpoint_names
@@ -29,7 +29,7 @@ AT_ONCE = 50_000
 Key = TypeVar("Key", int, str)
 
 
-def settle(db: LoomDB, hubs: Hubs, warehouse: Warehouse, *, units: bool) -> tuple[Counter[str], Counter[str]]:
+def settle(db: LoomDB, hubs: HubReader, warehouse: Warehouse, *, units: bool) -> tuple[Counter[str], Counter[str]]:
     """Load what is only in archives, and delete what is nowhere: rows of each table. `units`: look at those, too."""
     loaded = Counter[str]()
     deleted = Counter[str]()
@@ -159,7 +159,9 @@ def _without_gc() -> Iterator[None]:
 class Feeder:
     """Feeds one store from one LoomDB. The caller makes sure that there is only one."""
 
-    def __init__(self, db: LoomDB, hubs: Hubs, warehouse: Warehouse, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, db: LoomDB, hubs: HubReader, warehouse: Warehouse, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self._db = db
         self._hubs = hubs
         self._warehouse = warehouse
@@ -169,7 +171,7 @@ class Feeder:
         """Load all that is new. With `check`, or if a person was forgotten, delete what LoomDB has no more."""
         loaded = Counter[str]()
 
-        def count(page: Page, what: str) -> bool:
+        def count(page: RowPage, what: str) -> bool:
             if page.count:
                 loaded[what] += page.count
                 tell(loaded.total() - loaded["exposures"], what)
@@ -193,7 +195,7 @@ class Feeder:
         logs = sum(count_rows(self._db, log, after=self._cursor(log)) for log in ("rewards", "feedback"))
         return logs + sum(hub.waiting(self._hub_cursor(hub)) for hub in self._hubs.look())
 
-    def _round(self, count: Callable[[Page, str], bool]) -> bool:
+    def _round(self, count: Callable[[RowPage, str], bool]) -> bool:
         """The next page of everything; False: there was nothing.
 
         What judges trajectories is read before them and loaded after them, so that it finds those that it judges.
@@ -214,7 +216,7 @@ class Feeder:
             anything.append(count(page, "exposures"))
         return any(anything)
 
-    def _drain(self, hub: HubSource, count: Callable[[Page, str], bool]) -> bool:
+    def _drain(self, hub: HubSource, count: Callable[[RowPage, str], bool]) -> bool:
         """Load what is new in a hub: a page is read while the one before it is inserted."""
         after = self._hub_cursor(hub)
         is_new = False
@@ -234,7 +236,7 @@ class Feeder:
     def _cursor(self, table: str, of: str = "1") -> int:
         return int(self._warehouse.rows(f"SELECT max(position) FROM {table} WHERE {of}")[0][0])
 
-    def _versions(self, rewards: Page, endpoints: Mapping[str, str]) -> list[str]:
+    def _versions(self, rewards: RowPage, endpoints: Mapping[str, str]) -> list[str]:
         """The version that each reward's trajectory began with; empty where that is not here any more."""
         names = set(endpoints.values())
         hubs = [*names, *(f"endpoint-{name}" for name in names)]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from loomrl.analytics.engine import Engine
+from loomrl.analytics.engine import ChdbEngine
 from loomrl.analytics.feeder import Fed, Feeder, Tell, ignore_progress
-from loomrl.analytics.place import Place, sole
-from loomrl.analytics.source import Hubs, newest
+from loomrl.analytics.place import StoreLocation, sole
+from loomrl.analytics.source import HubReader, newest
 from loomrl.analytics.warehouse import WAIT_S, open_warehouse
 from loomrl.bus.agent import origin_of
 from loomrl.errors import AnalyticsError
@@ -37,7 +37,7 @@ class Feeding:
     One that goes on for days has an engine for folders.
     """
 
-    def __init__(self, store_url: str, place: Place, *, engine: Engine | None = None) -> None:
+    def __init__(self, store_url: str, place: StoreLocation, *, engine: ChdbEngine | None = None) -> None:
         self._place = place
         self._engine = engine
         self._loaded: Mapping[str, int] = {}
@@ -45,7 +45,7 @@ class Feeding:
         with ExitStack() as stack:
             self._db = stack.enter_context(open_store(store_url))
             self._renew = stack.enter_context(sole_feeder(self._db, place))
-            self._hubs = Hubs(self._db, store_url)
+            self._hubs = HubReader(self._db, store_url)
             stack.callback(self._hubs.close)
             self._stack = stack.pop_all()
 
@@ -86,7 +86,7 @@ class Feeding:
 
 
 @contextmanager
-def sole_feeder(db: LoomDB, place: Place) -> Iterator[Renew]:
+def sole_feeder(db: LoomDB, place: StoreLocation) -> Iterator[Renew]:
     """Sole right to feed the place; AnalyticsError if another process has it. Call what it yields while working."""
     if place.folder is not None:
         said = f"{place.name} is fed by process {{}} already: one feeder is enough."
@@ -102,7 +102,7 @@ def sole_feeder(db: LoomDB, place: Place) -> Iterator[Renew]:
 
 
 class _Lease:
-    def __init__(self, db: LoomDB, place: Place) -> None:
+    def __init__(self, db: LoomDB, place: StoreLocation) -> None:
         self._db = db
         self._place = place
         self._key = f"analytics/{place.name}"

@@ -18,7 +18,7 @@ LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreLocation:
     """Either a folder or the URL of a server; and the database there."""
 
     folder: Path | None = None
@@ -35,12 +35,12 @@ class Place:
         return f"{parts.scheme}://{parts.hostname}{port}/{self.database}"
 
 
-def place_of(text: str | None, store_url: str) -> Place:
+def place_of(text: str | None, store_url: str) -> StoreLocation:
     """The place with this name; by default the folder beside a LoomDB in a file."""
     if text is None:
-        return Place(folder=_beside(store_url))
+        return StoreLocation(folder=_beside(store_url))
     if "://" not in text:
-        return Place(folder=Path(text).expanduser().absolute())
+        return StoreLocation(folder=Path(text).expanduser().absolute())
     try:
         parts = urlsplit(text)
         _ = parts.port
@@ -49,7 +49,7 @@ def place_of(text: str | None, store_url: str) -> Place:
         raise AnalyticsError(said) from None
     if parts.scheme not in SCHEMES:
         raise AnalyticsError("analytics URL " + unknown("scheme", parts.scheme, SCHEMES) + " Or give a folder.")
-    return Place(url=text, database=parts.path.strip("/") or DATABASE)
+    return StoreLocation(url=text, database=parts.path.strip("/") or DATABASE)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from loomrl.analytics.engine import Engine
-from loomrl.analytics.place import Place
+from loomrl.analytics.engine import ChdbEngine
+from loomrl.analytics.place import StoreLocation
 from loomrl.analytics.schema import TABLES, VIEWS
 from loomrl.analytics.warehouse import WAIT_S, Warehouse, open_reader
 from loomrl.errors import AnalyticsError, there_are
@@ -40,7 +40,7 @@ _TOKEN = re.compile(r"'(?:[^'\\]|\\.|'')*'|`(?:[^`\\]|\\.|``)*`|\"(?:[^\"\\]|\\.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class QueryLimits:
     """Limits of a question."""
 
     rows: int = 10_000
@@ -52,7 +52,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class QueryAnswer:
     """Rows under the names of their columns. `is_cut`: there are more."""
 
     columns: Sequence[str]
@@ -71,18 +71,18 @@ class Answer:
 class Asking:
     """An open store that answers; nothing can be changed through it."""
 
-    def __init__(self, warehouse: Warehouse, limits: Limits) -> None:
+    def __init__(self, warehouse: Warehouse, limits: QueryLimits) -> None:
         self._warehouse = warehouse
         self._limits = limits
         (found,) = warehouse.rows("SELECT groupArray(name) FROM system.databases")[0]  # one row: rows are limited here
         self._others = {*RESERVED, *map(str.lower, found)} - {warehouse.place.database}
         self.as_of = float(warehouse.about().get("fed_at", 0.0))
 
-    def ask(self, sql: str) -> Answer:
+    def ask(self, sql: str) -> QueryAnswer:
         """The answer, cut after as many rows as the limits allow."""
         names, rows = self._warehouse.result(self._check_statement(sql))
         most = self._limits.rows or len(rows)
-        return Answer(columns=names, rows=rows[:most], is_cut=len(rows) > most, as_of=self.as_of)
+        return QueryAnswer(columns=names, rows=rows[:most], is_cut=len(rows) > most, as_of=self.as_of)
 
     def ask_as(self, sql: str, form: Form) -> bytes:
         """The answer as a file."""
@@ -138,9 +138,11 @@ def _list_tables() -> str:
 
 
 @contextmanager
-def open_asking(place: Place, limits: Limits | None = None, *, engine: Engine | None = None) -> Iterator[Asking]:
+def open_asking(
+    place: StoreLocation, limits: QueryLimits | None = None, *, engine: ChdbEngine | None = None
+) -> Iterator[Asking]:
     """The store, for questions within these limits. A process that asks for days has an engine for folders."""
-    limits = limits or Limits()
+    limits = limits or QueryLimits()
     settings = {
         "max_execution_time": limits.timeout_s,
         "timeout_overflow_mode": "throw",

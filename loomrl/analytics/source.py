@@ -33,7 +33,7 @@ LIMIT_MS = 4_102_444_800_000
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RowPage:
     """Rows past a cursor, as columns; `cursor` is behind the last of them."""
 
     cursor: int
@@ -50,10 +50,12 @@ class HubSource:
         self._records = records
         self._endpoint = endpoint
 
-    def read(self, after: int, limit: int) -> Page:
+    def read(self, after: int, limit: int) -> RowPage:
         """The next trajectories in the database."""
         cursor, found = read_glances(self._db, after=after, limit=limit)
-        return Page(cursor, self._columns([position for position, _ in found], [one for _, one in found]), len(found))
+        return RowPage(
+            cursor, self._columns([position for position, _ in found], [one for _, one in found]), len(found)
+        )
 
     def waiting(self, after: int) -> int:
         """The trajectories in the database behind a cursor."""
@@ -72,14 +74,14 @@ class HubSource:
         found = trajectory_ids(self._db, upto=upto)
         return found.union(*(ids_in(file.url) for file in self._files() if exists(file.url)))
 
-    def archived(self, ids: set[str]) -> Iterator[Page]:
+    def archived(self, ids: set[str]) -> Iterator[RowPage]:
         """Those of these trajectories that are in files, a file at a time."""
         for file in self._files():
             if not exists(file.url) or ids.isdisjoint(ids_in(file.url)):
                 continue
             every = [glance(payload) for payload in read_payloads(file.url)]
             found = [one for one in every if one.id in ids]
-            yield Page(0, self._columns([0] * len(found), found), len(found))
+            yield RowPage(0, self._columns([0] * len(found), found), len(found))
 
     def _files(self) -> list[ArchiveFile]:
         if self._endpoint is None:
@@ -94,7 +96,7 @@ class HubSource:
         return [[self.name] * len(found), positions, *fields, *at]
 
 
-class Hubs:
+class HubReader:
     """Every hub of a LoomDB: its own, those of endpoints, and those of other people's agents; opened once."""
 
     def __init__(self, db: LoomDB, url: str) -> None:
@@ -134,17 +136,17 @@ class Hubs:
             shard += 1
 
 
-def newest(db: LoomDB, hubs: Hubs) -> Mapping[str, int]:
+def newest(db: LoomDB, hubs: HubReader) -> Mapping[str, int]:
     """How far everything goes that is loaded, and deletions of persons: as long as it is the same, nothing is new."""
     logs = {log: last_row(db, log) for log in ("rewards", "feedback", "observations")}
     return logs | {hub.name: hub.last() for hub in hubs.look()} | {ERASURE: EVENTS.last(db, kind=ERASURE)}
 
 
-def reward_page(db: LoomDB, after: int, limit: int) -> tuple[Page, Mapping[str, str]]:
+def reward_page(db: LoomDB, after: int, limit: int) -> tuple[RowPage, Mapping[str, str]]:
     """The next rewards, without their versions, and the endpoint of each trajectory."""
     found = REWARDS.read(db, after=after, limit=limit)
     if not found:
-        return Page(after, [], 0), {}
+        return RowPage(after, [], 0), {}
     last = found[-1][0]
     replaced = find_replaced(db, after, last)
     rows = [
@@ -163,20 +165,20 @@ def reward_page(db: LoomDB, after: int, limit: int) -> tuple[Page, Mapping[str, 
         )
         for position, one in found
     ]
-    return Page(last, _transpose(rows), len(rows)), {one.trajectory: one.endpoint for _, one in found}
+    return RowPage(last, _transpose(rows), len(rows)), {one.trajectory: one.endpoint for _, one in found}
 
 
-def feedback_page(db: LoomDB, after: int, limit: int) -> Page:
+def feedback_page(db: LoomDB, after: int, limit: int) -> RowPage:
     """The next feedback, without its words."""
     found = FEEDBACK.read(db, after=after, limit=limit)
     rows = [
         (position, one.id, one.trajectory, one.source, one.kind, one.value, milliseconds(one.created_at))
         for position, one in found
     ]
-    return Page(found[-1][0] if found else after, _transpose(rows), len(rows))
+    return RowPage(found[-1][0] if found else after, _transpose(rows), len(rows))
 
 
-def exposure_page(db: LoomDB, endpoint: str, after: int, limit: int) -> Page:
+def exposure_page(db: LoomDB, endpoint: str, after: int, limit: int) -> RowPage:
     """The next observations of an endpoint's arms."""
     rows: list[tuple[Any, ...]] = []
     before = 0
@@ -187,7 +189,7 @@ def exposure_page(db: LoomDB, endpoint: str, after: int, limit: int) -> Page:
         before, number = position, number + 1 if position == before else 0
         at = milliseconds(one.at)
         rows.append((endpoint, position, number, one.revision, one.test, one.arm, one.unit, one.metric, one.value, at))
-    return Page(before or after, _transpose(rows), len(rows))
+    return RowPage(before or after, _transpose(rows), len(rows))
 
 
 def milliseconds(seconds: float) -> int:

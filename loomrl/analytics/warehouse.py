@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from loomrl.analytics.engine import Connection, Engine, Names, Rows, open_connection
-from loomrl.analytics.place import Place
+from loomrl.analytics.engine import ChdbEngine, Connection, Names, Rows, open_connection
+from loomrl.analytics.place import StoreLocation
 from loomrl.analytics.schema import ABOUT, TABLES, VERSION, VIEWS, Table
 from loomrl.errors import AnalyticsError
 
@@ -16,7 +16,7 @@ WAIT_S = 20.0
 class Warehouse:
     """An open store: `open_warehouse` opens it for feeding, `open_reader` for questions."""
 
-    def __init__(self, connection: Connection, place: Place) -> None:
+    def __init__(self, connection: Connection, place: StoreLocation) -> None:
         self._connection = connection
         self.place = place
 
@@ -59,7 +59,7 @@ class Warehouse:
 
 @contextmanager
 def open_warehouse(
-    place: Place, *, origin: str, wait_s: float = WAIT_S, anew: bool = False, engine: Engine | None = None
+    place: StoreLocation, *, origin: str, wait_s: float = WAIT_S, anew: bool = False, engine: ChdbEngine | None = None
 ) -> Iterator[Warehouse]:
     """The store of the LoomDB `origin`, to be fed; created if missing, or `anew` in place of the present one."""
     with _open(place, {}, wait_s, engine) as warehouse:
@@ -72,7 +72,7 @@ def open_warehouse(
 
 @contextmanager
 def open_reader(
-    place: Place, settings: Mapping[str, Any], *, wait_s: float = WAIT_S, engine: Engine | None = None
+    place: StoreLocation, settings: Mapping[str, Any], *, wait_s: float = WAIT_S, engine: ChdbEngine | None = None
 ) -> Iterator[Warehouse]:
     """The store, to be asked under these settings."""
     if place.folder is not None and not (place.folder / "data").exists():
@@ -111,7 +111,7 @@ def _check(warehouse: Warehouse, origin: str) -> None:
     _check_schema(place, about)
 
 
-def _check_schema(place: Place, about: Mapping[str, str]) -> None:
+def _check_schema(place: StoreLocation, about: Mapping[str, str]) -> None:
     found = about.get("schema")
     if found != VERSION:
         raise AnalyticsError(
@@ -120,12 +120,14 @@ def _check_schema(place: Place, about: Mapping[str, str]) -> None:
         )
 
 
-def _never_fed(place: Place) -> str:
+def _never_fed(place: StoreLocation) -> str:
     return f"nothing was loaded into {place.name} yet. loomrl query load does it."
 
 
 @contextmanager
-def _open(place: Place, settings: Mapping[str, Any], wait_s: float, engine: Engine | None) -> Iterator[Warehouse]:
+def _open(
+    place: StoreLocation, settings: Mapping[str, Any], wait_s: float, engine: ChdbEngine | None
+) -> Iterator[Warehouse]:
     """By the engine, if there is one; a server needs none."""
     connect = open_connection if engine is None or place.folder is None else engine.open_connection
     with connect(place, settings, wait_s=wait_s) as connection:

@@ -35,10 +35,10 @@ from loomrl.console import (
 from loomrl.console.explore import Explorer
 from loomrl.console.index import Indexer
 from loomrl.console.launch import Launcher
-from loomrl.console.live import Feed, filter_news, stream
-from loomrl.console.page import Pages, Visit, local, refusal_page
-from loomrl.console.session import COOKIE, Known, Role, Sessions
-from loomrl.console.source import Source
+from loomrl.console.live import NewsFeed, filter_news, stream
+from loomrl.console.page import PageRequest, Pages, local, refusal_page
+from loomrl.console.session import COOKIE, ConsoleRole, SessionLookup, Sessions
+from loomrl.console.source import RecordSource
 from loomrl.http.site import Refused, Site
 
 FORM = "application/x-www-form-urlencoded"
@@ -125,19 +125,19 @@ def cookie_of(value: str, *, is_safe: bool) -> str:
 
 
 def console_app(
-    source: Source, *, site: Site, is_local: bool, launcher: Launcher | None = None, analytics: str | None = None
+    source: RecordSource, *, site: Site, is_local: bool, launcher: Launcher | None = None, analytics: str | None = None
 ) -> Starlette:
     """The console over a LoomDB. `is_local`: only this machine reaches it, so that no key is needed as long as there
     is none. Without a `launcher` no run is started here; `analytics` is where the columns are.
     """
     sessions = Sessions(source.db, is_local)
-    feed = Feed(source.db)
+    feed = NewsFeed(source.db)
     indexer = Indexer(source, changed=lambda new: feed.tell("trajectories"))
     pages = Pages(source)
-    pages.get("/", lambda visit: visit.back("/runs"), role=Role.VIEWER)
-    pages.get("/sign-in", _sign_in_page, role=Role.NONE)
-    pages.post("/sign-in", _sign_in, role=Role.NONE)
-    pages.post("/sign-out", _sign_out, role=Role.VIEWER)
+    pages.get("/", lambda visit: visit.back("/runs"), role=ConsoleRole.VIEWER)
+    pages.get("/sign-in", _sign_in_page, role=ConsoleRole.NONE)
+    pages.post("/sign-in", _sign_in, role=ConsoleRole.NONE)
+    pages.post("/sign-out", _sign_out, role=ConsoleRole.VIEWER)
     pages.get("/live", _live)
     for chapter in (
         run_table,
@@ -182,13 +182,13 @@ def console_app(
     return app
 
 
-def _sign_in_page(visit: Visit) -> Response:
-    if visit.session.role is not Role.NONE:
+def _sign_in_page(visit: PageRequest) -> Response:
+    if visit.session.role is not ConsoleRole.NONE:
         return visit.back(local(visit.query("next", "/")))
     return visit.page("sign_in.html", message="", next=local(visit.query("next", "/")))
 
 
-def _sign_in(visit: Visit) -> Response:
+def _sign_in(visit: PageRequest) -> Response:
     request = visit.request
     address = request.client.host if request.client else ""
     before = request.cookies.get(COOKIE)
@@ -205,14 +205,14 @@ def _sign_in(visit: Visit) -> Response:
     return answer
 
 
-def _sign_out(visit: Visit) -> Response:
+def _sign_out(visit: PageRequest) -> Response:
     visit.request.app.state.sessions.end(visit.request.cookies.get(COOKIE))
     answer = visit.back("/sign-in")
     answer.headers["set-cookie"] = f"{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
     return answer
 
 
-async def _live(visit: Visit) -> Response:
+async def _live(visit: PageRequest) -> Response:
     sessions: Sessions = visit.request.app.state.sessions
     cookie = visit.request.cookies.get(COOKIE)
     role = visit.session.role
@@ -220,7 +220,7 @@ async def _live(visit: Visit) -> Response:
     goes_on: Callable[[], bool] = lambda: sessions.known(cookie).session.role >= role  # noqa: E731
     last = visit.request.headers.get("last-event-id", "")
     after = int(last) if last.isdecimal() else visit.whole("after", -1, low=-1)
-    feed: Feed = visit.request.app.state.feed
+    feed: NewsFeed = visit.request.app.state.feed
     return stream(feed, wanted=wanted, after=None if after < 0 else after, goes_on=goes_on)
 
 
@@ -229,11 +229,11 @@ def _plainly(pages: Pages) -> Callable[[Request, Any], Awaitable[Response]]:
     said = {404: "There is no such page.", 405: "This page takes no such request."}
 
     async def answer(request: Request, error: HTTPException) -> Response:
-        known: Known | None = getattr(request.state, "known", None)
+        known: SessionLookup | None = getattr(request.state, "known", None)
         refused = Refused(error.status_code, said.get(error.status_code, str(error.detail)))
         if known is None:
             return _refusal(refused)
-        visit = Visit(request, known.session, pages.source, pages.templates, request.app.state.sessions.is_open)
+        visit = PageRequest(request, known.session, pages.source, pages.templates, request.app.state.sessions.is_open)
         return refusal_page(visit, refused, known)
 
     return answer

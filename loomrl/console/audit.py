@@ -6,8 +6,8 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from loomrl.console.listing import ListPage
-from loomrl.console.page import Pages, Visit
-from loomrl.console.session import Role
+from loomrl.console.page import PageRequest, Pages
+from loomrl.console.session import ConsoleRole
 from loomrl.http.site import Refused
 from loomrl.record.catalogue import EVENT_RECORDS, KEY_RECORDS, EventRow
 from loomrl.store.keys import KEYS, SCOPES, Key, create_key, revoke_key
@@ -16,29 +16,34 @@ DAY_S = 86_400.0
 AUDIT = ListPage[EventRow](path="/audit", title="Audit", record=EVENT_RECORDS, live="")
 
 
-def _revocation(visit: Visit, key: Key) -> Markup:
+def _revocation(visit: PageRequest, key: Key) -> Markup:
     """The button that revokes a key."""
     return Markup(visit.render("revoke.html", key=key)) if key.holds(time.time()) else Markup("")
 
 
 KEY_LIST = ListPage[Key](
-    path="/keys", title="Keys", record=KEY_RECORDS, cells={"revoke": _revocation}, template="keys.html", role=Role.ADMIN
+    path="/keys",
+    title="Keys",
+    record=KEY_RECORDS,
+    cells={"revoke": _revocation},
+    template="keys.html",
+    role=ConsoleRole.ADMIN,
 )
 
 
 def add_to(pages: Pages) -> None:
     """The pages of the record."""
     AUDIT.add_to(pages)
-    pages.get("/keys", _keys, role=Role.ADMIN)
-    pages.post("/keys", _create, role=Role.ADMIN)
-    pages.post("/keys/revoke", _revoke, role=Role.ADMIN)
+    pages.get("/keys", _keys, role=ConsoleRole.ADMIN)
+    pages.post("/keys", _create, role=ConsoleRole.ADMIN)
+    pages.post("/keys/revoke", _revoke, role=ConsoleRole.ADMIN)
 
 
-def _keys(visit: Visit, fresh: str = "") -> Response:
+def _keys(visit: PageRequest, fresh: str = "") -> Response:
     return KEY_LIST.show(visit, fresh=fresh, scopes=SCOPES)
 
 
-def _create(visit: Visit) -> Response:
+def _create(visit: PageRequest) -> Response:
     """Make a key, and show it this once."""
     now = time.time()
     scopes = [scope for scope in SCOPES if visit.form.get(f"scope-{scope}")]
@@ -52,7 +57,7 @@ def _create(visit: Visit) -> Response:
     return _keys(visit, fresh=plain)
 
 
-def _revoke(visit: Visit) -> Response:
+def _revoke(visit: PageRequest) -> Response:
     id = visit.form.get("id", "")
     if KEYS.find(visit.source.db, id) is None:
         raise Refused(404, f"There is no key {id[:60]!r} in this store.")

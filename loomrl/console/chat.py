@@ -16,8 +16,8 @@ import httpx
 from starlette.responses import Response
 
 from loomrl.console.feedback import STARS, opinion, take
-from loomrl.console.page import Pages, Visit
-from loomrl.console.session import Role
+from loomrl.console.page import PageRequest, Pages
+from loomrl.console.session import ConsoleRole
 from loomrl.gym.preference import percents
 from loomrl.http.listen import trusted
 from loomrl.http.site import Refused
@@ -58,14 +58,14 @@ def add_to(pages: Pages) -> None:
     """The page."""
     callers = Callers()
 
-    def show(visit: Visit) -> Response:
+    def show(visit: PageRequest) -> Response:
         return _page(visit, Talk(weights=dict.fromkeys(_objectives(visit, callers), 50)))
 
-    def say(visit: Visit) -> Response:
+    def say(visit: PageRequest) -> Response:
         return _say(visit, callers)
 
-    pages.get("/endpoints/{name}/chat", show, role=Role.RATER)
-    pages.post("/endpoints/{name}/chat", say, role=Role.RATER)
+    pages.get("/endpoints/{name}/chat", show, role=ConsoleRole.RATER)
+    pages.post("/endpoints/{name}/chat", say, role=ConsoleRole.RATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +80,13 @@ class Talk:
     is_recorded: bool = True
 
 
-def _page(visit: Visit, talk: Talk, problem: str = "") -> Response:
+def _page(visit: PageRequest, talk: Talk, problem: str = "") -> Response:
     status = 400 if problem else 200
     kept = json.dumps([*talk.said])
     return visit.page("chat.html", status, name=visit.segment("name"), talk=talk, kept=kept, problem=problem)
 
 
-def _say(visit: Visit, callers: Callers) -> Response:
+def _say(visit: PageRequest, callers: Callers) -> Response:
     """Go on with the conversation, or take a judgement of an answer in it."""
     text = visit.form.get("text", "").replace("\r\n", "\n").strip()
     weights = _weights(visit.form)
@@ -100,7 +100,7 @@ def _say(visit: Visit, callers: Callers) -> Response:
         return _page(visit, talk, str(refused))
 
 
-def _answer(visit: Visit, callers: Callers, talk: Talk) -> list[Mapping[str, str]]:
+def _answer(visit: PageRequest, callers: Callers, talk: Talk) -> list[Mapping[str, str]]:
     """The conversation with what was written, and the answer to it."""
     if not talk.text:
         raise Refused(400, "Write something first.")
@@ -121,7 +121,7 @@ def _answer(visit: Visit, callers: Callers, talk: Talk) -> list[Mapping[str, str
     return [*asked, {"role": "assistant", "content": content, "about": about, **call}]
 
 
-def _judge(visit: Visit, said: Sequence[Mapping[str, str]], judged: str) -> list[Mapping[str, str]]:
+def _judge(visit: PageRequest, said: Sequence[Mapping[str, str]], judged: str) -> list[Mapping[str, str]]:
     """Take a judgement of an answer, such as `1 thumb up` or `3 stars 4`, and mark the answer with it."""
     number, _, kind = judged.partition(" ")
     call = said[int(number)].get("call") if number.isdecimal() and int(number) < len(said) else None
@@ -131,14 +131,14 @@ def _judge(visit: Visit, said: Sequence[Mapping[str, str]], judged: str) -> list
     return [{**each, "judged": kind} if at == int(number) else each for at, each in enumerate(said)]
 
 
-def _objectives(visit: Visit, callers: Callers) -> Sequence[str]:
+def _objectives(visit: PageRequest, callers: Callers) -> Sequence[str]:
     """Those of which the policy reads a preference."""
     answer = _call(visit, callers, "GET", f"/v1/models/{quote(visit.segment('name'), safe='')}")
     found: Sequence[str] = answer.json().get("objectives", ())
     return found
 
 
-def _call(visit: Visit, callers: Callers, method: str, path: str, body: Any = None) -> httpx.Response:
+def _call(visit: PageRequest, callers: Callers, method: str, path: str, body: Any = None) -> httpx.Response:
     """The gateway's answer; Refused with what it says if that is an error."""
     db = visit.source.db
     name = visit.segment("name")

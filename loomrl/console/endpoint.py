@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from loomrl.console.chart import line_chart, share_bar
 from loomrl.console.listing import ListPage
-from loomrl.console.page import Pages, Visit
-from loomrl.console.session import Role
+from loomrl.console.page import PageRequest, Pages
+from loomrl.console.session import ConsoleRole
 from loomrl.http.site import Refused
 from loomrl.record.catalogue import AB_TEST_RECORDS, ENDPOINT_RECORDS, EndpointRow, ab_state
 from loomrl.release.ab import Reading
@@ -51,12 +51,12 @@ def add_to(pages: Pages) -> None:
     pages.get("/endpoints/{name}", _show)
     ListPage(path="/ab", title="A/B tests", record=AB_TEST_RECORDS, live="ab").add_to(pages)
     pages.get("/ab/{name}", _test)
-    pages.post("/ab/{name}", _stop, role=Role.OPERATOR)
+    pages.post("/ab/{name}", _stop, role=ConsoleRole.OPERATOR)
     pages.get("/monitor", _monitor)
-    pages.post("/monitor/free", _free, role=Role.OPERATOR)
+    pages.post("/monitor/free", _free, role=ConsoleRole.OPERATOR)
 
 
-def _show(visit: Visit) -> Response:
+def _show(visit: PageRequest) -> Response:
     db = visit.source.db
     name = visit.segment("name")
     past = ENDPOINTS.latest(db, name=name, limit=20)
@@ -113,14 +113,14 @@ def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[
     ]
 
 
-def _find_test(visit: Visit) -> AbTest:
+def _find_test(visit: PageRequest) -> AbTest:
     name = visit.segment("name")
     if name not in {each.name for each in list_tests(visit.source.db)}:
         raise Refused(404, f"There is no A/B test {name[:120]!r} in this store.")
     return show_test(visit.source.db, name)
 
 
-def _test(visit: Visit) -> Response:
+def _test(visit: PageRequest) -> Response:
     db = visit.source.db
     test = _find_test(visit)
     reading = Reading(test)
@@ -141,7 +141,7 @@ def _test(visit: Visit) -> Response:
     )
 
 
-def _stop(visit: Visit) -> Response:
+def _stop(visit: PageRequest) -> Response:
     test = _find_test(visit)
     why = visit.form.get("why", "").strip()
     if not why:
@@ -151,7 +151,7 @@ def _stop(visit: Visit) -> Response:
     return visit.back(f"/ab/{test.name}")
 
 
-def _monitor(visit: Visit) -> Response:
+def _monitor(visit: PageRequest) -> Response:
     db = visit.source.db
     hits: Counter[tuple[str, ...]] = Counter()
     latest: dict[tuple[str, ...], float] = {}
@@ -167,7 +167,7 @@ def _monitor(visit: Visit) -> Response:
     return visit.page("monitor.html", rows=rows, held=held, is_whole=len(events) < HITS, position=EVENTS.last(db))
 
 
-def _free(visit: Visit) -> Response:
+def _free(visit: PageRequest) -> Response:
     """Free a session from quarantine."""
     session = visit.form.get("session", "")
     endpoint = visit.form.get("endpoint", "")

@@ -15,8 +15,8 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from loomrl.console.chart import interval_marks
-from loomrl.console.page import Pages, Visit
-from loomrl.console.session import Role
+from loomrl.console.page import PageRequest, Pages
+from loomrl.console.session import ConsoleRole
 from loomrl.errors import LoomError, RegistryError
 from loomrl.gym.catalogue import find, make, names
 from loomrl.gym.manual import ManualEnvironment
@@ -128,12 +128,12 @@ def add_to(pages: Pages) -> None:
     """The pages of environments."""
     pages.get("/environments", _list)
     pages.get("/environments/{name}", _show)
-    pages.post("/environments/{name}", _begin, role=Role.RATER)
-    pages.get("/games/{game}", _game, role=Role.RATER)
-    pages.post("/games/{game}", _act, role=Role.RATER)
+    pages.post("/environments/{name}", _begin, role=ConsoleRole.RATER)
+    pages.get("/games/{game}", _game, role=ConsoleRole.RATER)
+    pages.post("/games/{game}", _act, role=ConsoleRole.RATER)
 
 
-def _list(visit: Visit) -> Response:
+def _list(visit: PageRequest) -> Response:
     db = visit.source.db
     recorded: dict[str, list[str]] = {}
     for version in list_environments(db):
@@ -144,7 +144,7 @@ def _list(visit: Visit) -> Response:
     return visit.page("environments.html", rows=rows, position=EVENTS.last(db))
 
 
-def _show(visit: Visit) -> Response:
+def _show(visit: PageRequest) -> Response:
     db = visit.source.db
     name = visit.segment("name")
     recorded = list_environments(db, name=name)
@@ -185,7 +185,7 @@ def results_in(evaluations: Sequence[Evaluation], name: str) -> list[tuple[str, 
     return []
 
 
-def _begin(visit: Visit) -> Response:
+def _begin(visit: PageRequest) -> Response:
     name = visit.segment("name")
     family = visit.form.get("family", "")
     level = visit.form.get("level", "1")
@@ -200,11 +200,11 @@ def _begin(visit: Visit) -> Response:
     return visit.back(f"/games/{quote(game, safe='')}")
 
 
-def _game(visit: Visit) -> Response:
+def _game(visit: PageRequest) -> Response:
     return visit.page("game.html", game=games.find(visit.segment("game"), owner=visit.who), id=visit.segment("game"))
 
 
-def _act(visit: Visit) -> Response:
+def _act(visit: PageRequest) -> Response:
     id = visit.segment("game")
     games.act(games.find(id, owner=visit.who), visit.form.get("action", "").replace("\r\n", "\n"))
     return visit.back(f"/games/{quote(id, safe='')}#last")

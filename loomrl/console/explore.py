@@ -10,20 +10,20 @@ from typing import Any
 
 from starlette.responses import Response
 
-from loomrl.analytics.engine import Engine
-from loomrl.analytics.place import Place, place_of
-from loomrl.analytics.question import Answer, Limits, open_asking, question_of
+from loomrl.analytics.engine import ChdbEngine
+from loomrl.analytics.place import StoreLocation, place_of
+from loomrl.analytics.question import QueryAnswer, QueryLimits, open_asking, question_of
 from loomrl.analytics.schema import STANDARD, TABLES
 from loomrl.console.chart import Form, XForm, bar_chart, line_chart
-from loomrl.console.page import Pages, Visit
+from loomrl.console.page import PageRequest, Pages
 from loomrl.errors import AnalyticsError
 from loomrl.http.site import Refused
 from loomrl.record import word
 
 LONGEST = 20_000
 """Characters of a question."""
-SCREEN = Limits(rows=500, timeout_s=10.0, memory_mb=1024, wait_s=5.0)
-FILE = Limits(rows=0, timeout_s=30.0, memory_mb=1024, wait_s=5.0)
+SCREEN = QueryLimits(rows=500, timeout_s=10.0, memory_mb=1024, wait_s=5.0)
+FILE = QueryLimits(rows=0, timeout_s=30.0, memory_mb=1024, wait_s=5.0)
 MOST_LINES = 8
 MOST_BARS = 40
 MEASURES = ("success", "mean", "reward", "sampled_per_success", "usd")
@@ -39,14 +39,14 @@ class Explorer:
     url: str
     analytics: str | None
     _turn: threading.Lock = field(default_factory=threading.Lock)
-    _engine: Engine = field(default_factory=Engine)
+    _engine: ChdbEngine = field(default_factory=ChdbEngine)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> StoreLocation:
         """Where the columns are; an AnalyticsError if it is not named and not beside LoomDB."""
         return place_of(self.analytics, self.url)
 
-    def ask(self, sql: str, limits: Limits) -> Answer:
+    def ask(self, sql: str, limits: QueryLimits) -> QueryAnswer:
         """The answer; an AnalyticsError says what is wrong with the question, or with the place."""
         with self._lock(limits), open_asking(self.place, limits, engine=self._engine) as asking:
             return asking.ask(sql)
@@ -61,7 +61,7 @@ class Explorer:
         self._engine.close()
 
     @contextmanager
-    def _lock(self, limits: Limits) -> Iterator[None]:
+    def _lock(self, limits: QueryLimits) -> Iterator[None]:
         if not self._turn.acquire(timeout=limits.wait_s):
             raise AnalyticsError("another question is being answered here. Ask again in a moment.")
         try:
@@ -73,10 +73,10 @@ class Explorer:
 def add_to(pages: Pages, explorer: Explorer) -> None:
     """The page, and its answers as a file."""
 
-    def show(visit: Visit) -> Response:
+    def show(visit: PageRequest) -> Response:
         return _show(visit, explorer)
 
-    def as_file(visit: Visit) -> Response:
+    def as_file(visit: PageRequest) -> Response:
         name = {"content-disposition": 'attachment; filename="answer.csv"'}
         return Response(explorer.csv(_question(visit)), media_type="text/csv", headers=name)
 
@@ -84,14 +84,14 @@ def add_to(pages: Pages, explorer: Explorer) -> None:
     pages.get("/explore.csv", as_file)
 
 
-def _question(visit: Visit) -> str:
+def _question(visit: PageRequest) -> str:
     sql = visit.query("sql").strip()
     if len(sql) > LONGEST:
         raise Refused(400, f"A question has at most {LONGEST} characters.")
     return question_of(sql)
 
 
-def _show(visit: Visit, explorer: Explorer) -> Response:
+def _show(visit: PageRequest, explorer: Explorer) -> Response:
     answer = None
     message = ""
     status = 200
@@ -118,7 +118,7 @@ def _show(visit: Visit, explorer: Explorer) -> Response:
     )
 
 
-def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str) -> str:
+def _picture(answer: QueryAnswer, numbers: Sequence[str], *, x: str, y: str, by: str) -> str:
     """The answer as lines where x is a number or a time, else as bars; empty if there is nothing to draw."""
     columns = list(answer.columns)
     for name in (x, y, by):
@@ -148,7 +148,7 @@ def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str)
     return bar_chart(up, found[:MOST_BARS], form=form, note=note)
 
 
-def _measure(answer: Answer, numbers: Sequence[str]) -> str:
+def _measure(answer: QueryAnswer, numbers: Sequence[str]) -> str:
     """The column that is drawn where none is chosen: a measure with values before any count; empty without numbers."""
     columns = list(answer.columns)
     measures = [name for name in MEASURES if name in numbers]

@@ -8,9 +8,9 @@ from typing import Any
 from starlette.responses import Response
 
 from loomrl.console.listing import ListPage
-from loomrl.console.page import Pages, Visit
-from loomrl.console.session import Role
-from loomrl.console.source import Place
+from loomrl.console.page import PageRequest, Pages
+from loomrl.console.session import ConsoleRole
+from loomrl.console.source import FoundTrajectory
 from loomrl.errors import StoreError
 from loomrl.http.site import Refused
 from loomrl.record.catalogue import DATASET_RECORDS, FEEDBACK_RECORDS, REWARD_RECORDS, TRAINING_RECORDS
@@ -38,11 +38,11 @@ def add_to(pages: Pages) -> None:
     ListPage(path="/rewards", title="Rewards", record=REWARD_RECORDS, live="reward").add_to(pages)
     ListPage(path="/datasets", title="Data sets", record=DATASET_RECORDS, live="dataset").add_to(pages)
     ListPage(path="/trainings", title="Trainings of the loop", record=TRAINING_RECORDS, live="job").add_to(pages)
-    pages.post("/feedback/answer", _answer, role=Role.RATER)
-    pages.post("/feedback/choose", _choose, role=Role.RATER)
+    pages.post("/feedback/answer", _answer, role=ConsoleRole.RATER)
+    pages.post("/feedback/choose", _choose, role=ConsoleRole.RATER)
 
 
-def _inbox(visit: Visit) -> Response:
+def _inbox(visit: PageRequest) -> Response:
     db = visit.source.db
     page = GIVEN.read(visit)
     return visit.page(
@@ -55,7 +55,7 @@ def _inbox(visit: Visit) -> Response:
     )
 
 
-def _opinion(visit: Visit, row: Feedback) -> Any:
+def _opinion(visit: PageRequest, row: Feedback) -> Any:
     """A thumb, stars, or a number."""
     parts: Any = visit.templates.get_template("parts.html").module
     return parts.opinion(row.kind, row.value)
@@ -66,7 +66,7 @@ GIVEN = ListPage[Feedback](
 )
 
 
-def _to_rate(visit: Visit) -> list[tuple[Place, list[tuple[str, str]]]]:
+def _to_rate(visit: PageRequest) -> list[tuple[FoundTrajectory, list[tuple[str, str]]]]:
     """The newest sessions without a judgement, with their turns."""
     source = visit.source
     wanted = TrajectoryFilter(equal={"source": "production"})
@@ -83,7 +83,7 @@ def _to_rate(visit: Visit) -> list[tuple[Place, list[tuple[str, str]]]]:
     return found
 
 
-def said_in(place: Place) -> list[tuple[str, str]]:
+def said_in(place: FoundTrajectory) -> list[tuple[str, str]]:
     """The last turn of a session: roles and texts."""
     if not place.trajectory.turns:
         return []
@@ -92,7 +92,7 @@ def said_in(place: Place) -> list[tuple[str, str]]:
     return [*last, ("assistant", turn.action[:4000])]
 
 
-def give(visit: Visit, place: Place, form: Any) -> None:
+def give(visit: PageRequest, place: FoundTrajectory, form: Any) -> None:
     """Store what a person says of a trajectory: of what was served with the gateway's own checks and redaction."""
     kind = form.get("kind", "")
     text = form.get("text", "").strip()
@@ -123,7 +123,7 @@ def opinion(kind: str, text: str = "") -> dict[str, Any]:
     return said.get(word, {})
 
 
-def take(visit: Visit, body: dict[str, Any]) -> None:
+def take(visit: PageRequest, body: dict[str, Any]) -> None:
     """Feedback on a served session, in the form that the gateway takes."""
     db = visit.source.db
     with closing(
@@ -137,7 +137,7 @@ def take(visit: Visit, body: dict[str, Any]) -> None:
             raise Refused(400, message_of(refusal)) from None
 
 
-def _said(visit: Visit, told: FeedbackEntry) -> Feedback:
+def _said(visit: PageRequest, told: FeedbackEntry) -> Feedback:
     redaction = Redaction(PatternRedactor())
     return Feedback(
         id=f"fb-{uuid.uuid4().hex}",
@@ -151,7 +151,7 @@ def _said(visit: Visit, told: FeedbackEntry) -> Feedback:
     )
 
 
-def _answer(visit: Visit) -> Response:
+def _answer(visit: PageRequest) -> Response:
     """Answer what an environment asks."""
     try:
         answer(
@@ -167,7 +167,7 @@ def _answer(visit: Visit) -> Response:
     return visit.back("/feedback")
 
 
-def _choose(visit: Visit) -> Response:
+def _choose(visit: PageRequest) -> Response:
     """Record which of two attempts at a task, or of two sessions, is the better one."""
     source = visit.source
     places = [source.find(visit.form.get(name, "")) for name in ("better", "worse")]

@@ -21,7 +21,7 @@ OVER_S = 60.0
 """Until a hub whose run has ended is looked at again: there may be a thousand of them."""
 
 
-class Hubs(Protocol):
+class HubStore(Protocol):
     """Where hubs are found."""
 
     index: LoomDB
@@ -41,7 +41,7 @@ class Hubs(Protocol):
 class Indexer:
     """Reads what is new in every hub until it is closed. Several consoles may do so at once."""
 
-    def __init__(self, hubs: Hubs, *, changed: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, hubs: HubStore, *, changed: Callable[[int], None] = lambda _: None) -> None:
         self._hubs = hubs
         self._changed = changed
         self._ending = threading.Event()

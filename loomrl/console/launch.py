@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from loomrl.console.page import Pages, Visit
+from loomrl.console.page import PageRequest, Pages
 from loomrl.console.run import run_of
-from loomrl.console.session import Role
+from loomrl.console.session import ConsoleRole
 from loomrl.errors import ConfigError, LoomError
 from loomrl.http.site import Refused
 from loomrl.store import LoomDB
@@ -35,15 +35,15 @@ class Launcher(Protocol):
 
 def add_to(pages: Pages, launcher: Launcher | None) -> None:
     """Stopping needs nothing but the record; starting and resuming need a launcher."""
-    pages.post("/runs/{run}/stop", _stop, role=Role.OPERATOR)
+    pages.post("/runs/{run}/stop", _stop, role=ConsoleRole.OPERATOR)
     if launcher is None:
         return
     pages.templates.globals["can_launch"] = True
 
-    def ask(visit: Visit) -> Response:
+    def ask(visit: PageRequest) -> Response:
         return _asking(visit, launcher)
 
-    def start(visit: Visit) -> Response:
+    def start(visit: PageRequest) -> Response:
         lines = [line.strip() for line in visit.form.get("overrides", "").splitlines()]
         try:
             words = [visit.form.get("experiment", "").strip(), *(_setting(line) for line in lines if line)]
@@ -53,26 +53,26 @@ def add_to(pages: Pages, launcher: Launcher | None) -> None:
         _note(visit, "run.start_asked", run)
         return visit.back(f"/launched/{quote(run, safe='')}")
 
-    def resume(visit: Visit) -> Response:
+    def resume(visit: PageRequest) -> Response:
         run = run_of(visit).id
         launcher.resume(visit.source.db, run)
         _note(visit, "run.resume_asked", run)
         return visit.back(f"/launched/{quote(run, safe='')}")
 
-    def show_launch(visit: Visit) -> Response:
+    def show_launch(visit: PageRequest) -> Response:
         run = visit.segment("run")
         log = launcher.log(run)
         if log is None:
             raise Refused(404, f"No run {run[:120]!r} was started at this console.")
         return visit.page("launched.html", run=run, log=log, is_known=RUNS.find(visit.source.db, run) is not None)
 
-    pages.get("/launch", ask, role=Role.OPERATOR)
-    pages.post("/launch", start, role=Role.OPERATOR)
-    pages.post("/runs/{run}/resume", resume, role=Role.OPERATOR)
-    pages.get("/launched/{run}", show_launch, role=Role.OPERATOR)
+    pages.get("/launch", ask, role=ConsoleRole.OPERATOR)
+    pages.post("/launch", start, role=ConsoleRole.OPERATOR)
+    pages.post("/runs/{run}/resume", resume, role=ConsoleRole.OPERATOR)
+    pages.get("/launched/{run}", show_launch, role=ConsoleRole.OPERATOR)
 
 
-def _asking(visit: Visit, launcher: Launcher, *, message: str = "", status: int = 200) -> Response:
+def _asking(visit: PageRequest, launcher: Launcher, *, message: str = "", status: int = 200) -> Response:
     return visit.page(
         "launch.html", status, experiments=launcher.experiments(), message=message, given=visit.form or {}
     )
@@ -84,7 +84,7 @@ def _setting(line: str) -> str:
     return line
 
 
-def _stop(visit: Visit) -> Response:
+def _stop(visit: PageRequest) -> Response:
     why = visit.form.get("why", "").strip()
     if not why:
         raise Refused(400, "Say why: the reason stays on record.")
@@ -93,5 +93,5 @@ def _stop(visit: Visit) -> Response:
     return visit.back(f"/runs/{quote(run, safe='')}")
 
 
-def _note(visit: Visit, kind: str, run: str) -> None:
+def _note(visit: PageRequest, kind: str, run: str) -> None:
     EVENTS.append(visit.source.db, [Event(kind=kind, subject=run, data={"by": visit.who}, created_at=time.time())])

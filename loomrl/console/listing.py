@@ -6,8 +6,8 @@ from typing import Any, Generic, TypeVar
 
 from starlette.responses import Response
 
-from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.session import Role
+from loomrl.console.page import PAGE, PageRequest, Pages
+from loomrl.console.session import ConsoleRole
 from loomrl.errors import ConfigError
 from loomrl.http.site import Refused
 from loomrl.record.declaration import Page, Query, Record
@@ -28,23 +28,23 @@ class ListPage(Generic[R]):
     record: Record[R]
     live: str | None = None
     """Kinds of events after which an open page is loaded again; empty for all kinds, None for never."""
-    cells: Mapping[str, Callable[[Visit, R], Any]] = field(default_factory=dict)
+    cells: Mapping[str, Callable[[PageRequest, R], Any]] = field(default_factory=dict)
     """Cells that only a browser can show, by their column's name; other names are columns of their own, at the end."""
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Filters that always apply, and are not offered."""
     template: str = "list.html"
-    role: Role = Role.VIEWER
+    role: ConsoleRole = ConsoleRole.VIEWER
 
     def add_to(self, pages: Pages) -> None:
         """Add the page."""
         pages.get(self.path, self.show, role=self.role)
 
-    def show(self, visit: Visit, **more: Any) -> Response:
+    def show(self, visit: PageRequest, **more: Any) -> Response:
         """The page that the address asks for."""
         page = self.read(visit)
         return visit.page(self.template, rows=page.rows, next=page.next, **self.context(visit), **more)
 
-    def read(self, visit: Visit, *, limit: int = PAGE) -> Page[R]:
+    def read(self, visit: PageRequest, *, limit: int = PAGE) -> Page[R]:
         """The rows that the address asks for; Refused 400 for an impossible filter, order or place."""
         sorts = [column.sort for column in self.record.columns if column.sort]
         query = Query(
@@ -59,7 +59,7 @@ class ListPage(Generic[R]):
         except ConfigError as error:
             raise Refused(400, str(error)) from None
 
-    def context(self, visit: Visit) -> dict[str, Any]:
+    def context(self, visit: PageRequest) -> dict[str, Any]:
         """What the template needs beside the rows."""
         offered = [each for each in self.record.filters if each.name not in self.fixed]
         names = {column.name for column in self.record.columns}

@@ -46,7 +46,7 @@ class News:
 
 
 @dataclass(slots=True)
-class Feed:
+class NewsFeed:
     """The reader and the queues of those who watch. Lives on one event loop."""
 
     db: LoomDB
@@ -136,7 +136,7 @@ def _enqueue(queue: asyncio.Queue[News | None], news: News | None) -> bool:
 
 
 def stream(
-    feed: Feed, *, wanted: Callable[[News], bool], after: int | None, goes_on: Callable[[], bool]
+    feed: NewsFeed, *, wanted: Callable[[News], bool], after: int | None, goes_on: Callable[[], bool]
 ) -> StreamingResponse:
     """The stream of what is wanted, first what came past `after`; until the browser goes, the console ends, or the
     session is over.

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from loomrl.console.session import Known, Role, Session
-from loomrl.console.source import Source
+from loomrl.console.session import ConsoleRole, ConsoleSession, SessionLookup
+from loomrl.console.source import RecordSource
 from loomrl.errors import LoomError
 from loomrl.http.site import Refused
 from loomrl.picture import to_url
@@ -32,35 +32,35 @@ PAGE = 40
 """Rows of a page."""
 
 
-class Link(NamedTuple):
+class MenuLink(NamedTuple):
     """A page in the menu."""
 
     path: str
     name: str
 
 
-MENU: Mapping[str, Sequence[Link]] = {
+MENU: Mapping[str, Sequence[MenuLink]] = {
     "Train": (
-        Link("/runs", "Runs"),
-        Link("/trajectories", "Trajectories"),
-        Link("/policies", "Policies"),
-        Link("/environments", "Environments"),
-        Link("/sweeps", "Sweeps"),
+        MenuLink("/runs", "Runs"),
+        MenuLink("/trajectories", "Trajectories"),
+        MenuLink("/policies", "Policies"),
+        MenuLink("/environments", "Environments"),
+        MenuLink("/sweeps", "Sweeps"),
     ),
     "Serve": (
-        Link("/endpoints", "Endpoints"),
-        Link("/releases", "Releases"),
-        Link("/verdicts", "Verdicts"),
-        Link("/ab", "A/B tests"),
-        Link("/monitor", "Monitor"),
+        MenuLink("/endpoints", "Endpoints"),
+        MenuLink("/releases", "Releases"),
+        MenuLink("/verdicts", "Verdicts"),
+        MenuLink("/ab", "A/B tests"),
+        MenuLink("/monitor", "Monitor"),
     ),
     "Learn": (
-        Link("/feedback", "Feedback"),
-        Link("/rewards", "Rewards"),
-        Link("/datasets", "Data sets"),
-        Link("/trainings", "Trainings"),
+        MenuLink("/feedback", "Feedback"),
+        MenuLink("/rewards", "Rewards"),
+        MenuLink("/datasets", "Data sets"),
+        MenuLink("/trainings", "Trainings"),
     ),
-    "Record": (Link("/explore", "Explore"), Link("/audit", "Audit"), Link("/keys", "Keys")),
+    "Record": (MenuLink("/explore", "Explore"), MenuLink("/audit", "Audit"), MenuLink("/keys", "Keys")),
 }
 
 
@@ -113,18 +113,18 @@ def environment(saved: object = None) -> Environment:
     made.filters["seg"] = lambda text: quote(str(text), safe="")
     made.filters["path"] = lambda text: quote(str(text), safe="/@=+:,~")
     made.globals["menu"] = MENU
-    made.globals["Role"] = Role
+    made.globals["Role"] = ConsoleRole
     made.globals["can_launch"] = False
     return made
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class PageRequest:
     """One request with its session."""
 
     request: Request
-    session: Session
-    source: Source
+    session: ConsoleSession
+    source: RecordSource
     templates: Environment
     is_open: bool
     form: Mapping[str, str] = field(default_factory=dict)
@@ -203,30 +203,30 @@ class Visit:
         return RedirectResponse(path, 303)
 
 
-Show = Callable[[Visit], Response] | Callable[[Visit], Awaitable[Response]]
+Show = Callable[[PageRequest], Response] | Callable[[PageRequest], Awaitable[Response]]
 
 
 @dataclass(slots=True)
 class Pages:
     """The routes of the console, with what all of them need."""
 
-    source: Source
+    source: RecordSource
     templates: Environment = field(default_factory=environment)
     routes: list[Route] = field(default_factory=list)
 
-    def get(self, path: str, show: Show, *, role: Role = Role.VIEWER) -> None:
+    def get(self, path: str, show: Show, *, role: ConsoleRole = ConsoleRole.VIEWER) -> None:
         """Show something."""
         self.routes.append(Route(path, self._endpoint(show, role), methods=["GET"]))
 
-    def post(self, path: str, do: Show, *, role: Role) -> None:
+    def post(self, path: str, do: Show, *, role: ConsoleRole) -> None:
         """Do something that a form asks for; its token is checked before."""
         self.routes.append(Route(path, self._endpoint(do, role), methods=["POST"]))
 
-    def _endpoint(self, show: Show, role: Role) -> Callable[[Request], Any]:
+    def _endpoint(self, show: Show, role: ConsoleRole) -> Callable[[Request], Any]:
         @functools.wraps(show)
         async def endpoint(request: Request) -> Response:
-            known: Known = request.state.known
-            visit = Visit(request, known.session, self.source, self.templates, request.app.state.sessions.is_open)
+            known: SessionLookup = request.state.known
+            visit = PageRequest(request, known.session, self.source, self.templates, request.app.state.sessions.is_open)
             try:
                 _refuse_nul(request)
                 if request.method == "POST":
@@ -252,7 +252,7 @@ def _refuse_nul(request: Request) -> None:
         raise Refused(400, "An address has no NUL characters.")
 
 
-async def _with_form(visit: Visit) -> Visit:
+async def _with_form(visit: PageRequest) -> PageRequest:
     """The visit with its form; Refused 403 for one that this console did not give to this browser."""
     body = b""
     async for chunk in visit.request.stream():
@@ -267,19 +267,19 @@ async def _with_form(visit: Visit) -> Visit:
         raise Refused(
             403, "This form is not of your session, or has expired. Load the page again and send it once more."
         )
-    return Visit(visit.request, visit.session, visit.source, visit.templates, visit.is_open, sent)
+    return PageRequest(visit.request, visit.session, visit.source, visit.templates, visit.is_open, sent)
 
 
-def _require(visit: Visit, role: Role, known: Known) -> None:
+def _require(visit: PageRequest, role: ConsoleRole, known: SessionLookup) -> None:
     mine = visit.session.role
     if mine >= role:
         return
-    if mine is Role.NONE:
+    if mine is ConsoleRole.NONE:
         raise Refused(401, known.reason or "Sign in first.")
     raise Refused(403, f"This is for the role {role.word}; your key gives {mine.word}.")
 
 
-def refusal_page(visit: Visit, refused: Refused, known: Known) -> Response:
+def refusal_page(visit: PageRequest, refused: Refused, known: SessionLookup) -> Response:
     """The answer to what cannot be shown: a sentence, as a page for people, as JSON for programs."""
     if "text/html" not in visit.request.headers.get("accept", ""):
         return JSONResponse({"error": str(refused)}, refused.status)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from loomrl.console.listing import ListPage
-from loomrl.console.page import Pages, Visit
+from loomrl.console.page import PageRequest, Pages
 from loomrl.console.run import changed, evaluation_row
 from loomrl.http.site import Refused
 from loomrl.record import word
@@ -41,7 +41,7 @@ def add_to(pages: Pages) -> None:
     pages.get("/compare", _compare)
 
 
-def _interval(_: Visit, row: PolicyRow) -> Any:
+def _interval(_: PageRequest, row: PolicyRow) -> Any:
     """The latest evaluation as a picture."""
     return "" if row.evaluation is None else evaluation_row(row.evaluation)["picture"]
 
@@ -56,7 +56,7 @@ POLICY_LIST = ListPage[PolicyRow](
 )
 
 
-def policy_at(visit: Visit, id: str) -> PolicyVersion:
+def policy_at(visit: PageRequest, id: str) -> PolicyVersion:
     """The version of an id; Refused 404."""
     found = POLICIES.find(visit.source.db, id)
     if found is None:
@@ -64,7 +64,7 @@ def policy_at(visit: Visit, id: str) -> PolicyVersion:
     return found
 
 
-def _show(visit: Visit) -> Response:
+def _show(visit: PageRequest) -> Response:
     db = visit.source.db
     policy = policy_at(visit, visit.segment("id"))
     return visit.page(
@@ -80,7 +80,7 @@ def _show(visit: Visit) -> Response:
     )
 
 
-def _compare(visit: Visit) -> Response:
+def _compare(visit: PageRequest) -> Response:
     db = visit.source.db
     a, b = (policy_at(visit, visit.query(name)) for name in ("a", "b"))
     runs = [RUNS.find(db, each.run) for each in (a, b)]
@@ -110,7 +110,7 @@ def _by_family(evaluation: Evaluation | None) -> dict[str, Mapping[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class LineageNode:
     """A version in the graph, by column and row."""
 
     policy: PolicyVersion
@@ -133,9 +133,9 @@ def lineage_graph(db: LoomDB, policy: PolicyVersion) -> Markup:
     above = ancestors_of(db, policy, most=ABOVE)
     children = children_of(db, [policy.id], most=BELOW)
     beyond = children_of(db, [each.id for each in children], most=BELOW) if children else []
-    nodes = [Node(each, column, 0) for column, each in enumerate([*reversed(above), policy])]
-    nodes += [Node(each, len(above) + 1, row) for row, each in enumerate(children)]
-    nodes += [Node(each, len(above) + 2, row) for row, each in enumerate(beyond)]
+    nodes = [LineageNode(each, column, 0) for column, each in enumerate([*reversed(above), policy])]
+    nodes += [LineageNode(each, len(above) + 1, row) for row, each in enumerate(children)]
+    nodes += [LineageNode(each, len(above) + 2, row) for row, each in enumerate(beyond)]
     judged = evaluations_of(db, [node.policy.id for node in nodes])
     wide = 2 * MARGIN + (1 + max(node.column for node in nodes)) * (WIDE + GAP_X) - GAP_X
     high = 2 * MARGIN + (1 + max(node.row for node in nodes)) * (HIGH + GAP_Y) - GAP_Y
@@ -149,7 +149,7 @@ def lineage_graph(db: LoomDB, policy: PolicyVersion) -> Markup:
     return Markup(f'<svg class="graph" viewBox="0 0 {max(wide, 900):g} {high:g}">{"".join(drawn)}</svg>')
 
 
-def _edges(nodes: Sequence[Node]) -> Iterator[str]:
+def _edges(nodes: Sequence[LineageNode]) -> Iterator[str]:
     places = {node.policy.id: node for node in nodes}
     for node in nodes:
         parent = places.get(node.policy.parent or "")
@@ -163,7 +163,7 @@ def _edges(nodes: Sequence[Node]) -> Iterator[str]:
         yield f'<path class="edge" d="M{x:g} {y:g}C{middle:g} {y:g} {middle:g} {to_y:g} {to_x:g} {to_y:g}"/>'
 
 
-def _node(node: Node, judged: Mapping[str, Evaluation], *, is_this: bool) -> Iterator[str]:
+def _node(node: LineageNode, judged: Mapping[str, Evaluation], *, is_this: bool) -> Iterator[str]:
     policy = node.policy
     told = evaluation_row(judged[policy.id]) if policy.id in judged else None
     score = ""

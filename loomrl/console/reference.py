@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import HTMLResponse, Response
 
 from loomrl.config import Experiment
-from loomrl.console.page import Pages, Visit
+from loomrl.console.page import PageRequest, Pages
 from loomrl.console.trajectory import at_place, has_reference
 from loomrl.errors import ConfigError, LoomError
 from loomrl.gym.base import BaseEnvironment
@@ -34,7 +34,7 @@ def add_to(pages: Pages) -> None:
     pages.get("/reference", _reference)
 
 
-def _reference(visit: Visit) -> Response:
+def _reference(visit: PageRequest) -> Response:
     attempt = at_place(visit).trajectory
     answer = ""
     reason = ""

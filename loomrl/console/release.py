@@ -13,8 +13,8 @@ from starlette.responses import HTMLResponse, Response
 
 from loomrl.console.chart import figure
 from loomrl.console.listing import ListPage
-from loomrl.console.page import Pages, Visit
-from loomrl.console.session import Role
+from loomrl.console.page import PageRequest, Pages
+from loomrl.console.session import ConsoleRole
 from loomrl.http.site import Refused
 from loomrl.record import word
 from loomrl.record.catalogue import RELEASE_RECORDS, VERDICT_RECORDS
@@ -34,7 +34,7 @@ FRESH_S = 5.0
 
 
 @dataclass(slots=True)
-class Watch:
+class EvidenceCache:
     """Cache of release evidence. Safe to call from several threads."""
 
     _observers: dict[str, Observer] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Watch:
             return found
 
 
-_watch = Watch()
+_watch = EvidenceCache()
 
 
 def add_to(pages: Pages) -> None:
@@ -70,12 +70,12 @@ def add_to(pages: Pages) -> None:
     ListPage(path="/verdicts", title="Verdicts of the gate", record=VERDICT_RECORDS, live="verdict").add_to(pages)
     pages.get("/releases/{release}", _show)
     pages.get("/releases/{release}/evidence", _evidence)
-    pages.post("/releases/{release}", _say, role=Role.OPERATOR)
+    pages.post("/releases/{release}", _say, role=ConsoleRole.OPERATOR)
     pages.get("/verdicts/{verdict}", _verdict)
-    pages.post("/verdicts/{verdict}", _approve, role=Role.OPERATOR)
+    pages.post("/verdicts/{verdict}", _approve, role=ConsoleRole.OPERATOR)
 
 
-def _rows(visit: Visit) -> list[ReleaseRow]:
+def _rows(visit: PageRequest) -> list[ReleaseRow]:
     name = visit.segment("release")
     rows = read_release(visit.source.db, name)
     if not rows:
@@ -83,7 +83,7 @@ def _rows(visit: Visit) -> list[ReleaseRow]:
     return rows
 
 
-def _show(visit: Visit) -> Response:
+def _show(visit: PageRequest) -> Response:
     db = visit.source.db
     rows = _rows(visit)
     release = Release.of(rows[-1])
@@ -122,7 +122,7 @@ def _verdict_of(db: LoomDB, release: Release) -> StoredVerdict | None:
     return next((found for id in named if (found := VERDICTS.find(db, id)) is not None), None)
 
 
-def _say(visit: Visit) -> Response:
+def _say(visit: PageRequest) -> Response:
     rows = _rows(visit)
     said = parse_word(visit.form.get("word", "")[:40])
     why = visit.form.get("why", "").strip()
@@ -136,7 +136,7 @@ def _say(visit: Visit) -> Response:
     return visit.back(f"/releases/{quote(name, safe='')}")
 
 
-def _evidence(visit: Visit) -> Response:
+def _evidence(visit: PageRequest) -> Response:
     """The interval of each metric against what is accepted, over time."""
     db = visit.source.db
     rows = _rows(visit)
@@ -192,7 +192,7 @@ def limit_of(finding: Finding) -> float | None:
     return guard.margin if guard.better is Better.LOWER else -guard.margin
 
 
-def _find_verdict(visit: Visit) -> StoredVerdict:
+def _find_verdict(visit: PageRequest) -> StoredVerdict:
     id = visit.segment("verdict")
     found = VERDICTS.find(visit.source.db, id)
     if found is None:
@@ -200,11 +200,11 @@ def _find_verdict(visit: Visit) -> StoredVerdict:
     return found
 
 
-def _verdict(visit: Visit) -> Response:
+def _verdict(visit: PageRequest) -> Response:
     return visit.page("verdict.html", verdict=_find_verdict(visit), position=EVENTS.last(visit.source.db))
 
 
-def _approve(visit: Visit) -> Response:
+def _approve(visit: PageRequest) -> Response:
     verdict = _find_verdict(visit)
     approve_verdict(
         visit.source.db, verdict.id, who=visit.who, at=time.time(), comment=visit.form.get("comment", "").strip()[:2000]

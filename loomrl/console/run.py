@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from loomrl.console.chart import interval_marks
 from loomrl.console.comparison import comparison_table, headlines
-from loomrl.console.page import Pages, Visit
+from loomrl.console.page import PageRequest, Pages
 from loomrl.errors import LoomError
 from loomrl.http.site import Refused
 from loomrl.load import parse_yaml
@@ -38,7 +38,7 @@ def add_to(pages: Pages) -> None:
     pages.get("/runs/{run}/metrics.json", _metrics)
 
 
-def run_of(visit: Visit, name: str = "run") -> Run:
+def run_of(visit: PageRequest, name: str = "run") -> Run:
     """The run in the path; Refused 404."""
     id = visit.segment(name)
     found = RUNS.find(visit.source.db, id)
@@ -47,7 +47,7 @@ def run_of(visit: Visit, name: str = "run") -> Run:
     return found
 
 
-def _show(visit: Visit) -> Response:
+def _show(visit: PageRequest) -> Response:
     run = run_of(visit)
     db = visit.source.db
     others = [id for id in dict.fromkeys(visit.queries("with")) if id != run.id][: MOST_TOGETHER - 1]
@@ -112,7 +112,7 @@ def _lines(run: Run) -> list[dict[str, float]]:
     return read_file(file) if file.is_relative_to(folder) and file.is_file() else []
 
 
-def _metrics(visit: Visit) -> Response:
+def _metrics(visit: PageRequest) -> Response:
     """A run's metrics by column: all of them thinned out, or what is past a number."""
     return JSONResponse(metrics_of(run_of(visit), visit.source.db, after=visit.whole("after", 0)))
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from loomrl.console.chart import sparkline
 from loomrl.console.listing import ListPage
-from loomrl.console.page import PAGE, Pages, Visit
+from loomrl.console.page import PAGE, PageRequest, Pages
 from loomrl.console.run import MOST_TOGETHER, evaluation_row, unit_in
 from loomrl.errors import LoomError
 from loomrl.http.site import Refused
@@ -54,7 +54,7 @@ def add_to(pages: Pages) -> None:
     pages.get("/compare/runs", _compare)
 
 
-def _list(visit: Visit) -> Response:
+def _list(visit: PageRequest) -> Response:
     by = visit.query("group")[:200].strip()
     page = RUN_LIST.read(visit, limit=MOST_GROUPED if by else PAGE)
     groups = group_rows(visit.source.db, page.rows, by) if by else [("", "", page.rows)] if page.rows else []
@@ -130,7 +130,7 @@ def differing(runs: Sequence[Run]) -> list[tuple[str, list[str | None]]]:
     return [(path, each) for path, each in values if len(set(each)) > 1]
 
 
-def _selected_runs(visit: Visit, *, most: int) -> list[Run]:
+def _selected_runs(visit: PageRequest, *, most: int) -> list[Run]:
     """The runs that the address names; Refused for too many, or for one that is not there."""
     ids = list(dict.fromkeys(visit.queries("run")))
     if len(ids) > most:
@@ -143,7 +143,7 @@ def _selected_runs(visit: Visit, *, most: int) -> list[Run]:
     return runs
 
 
-def _compare(visit: Visit) -> Response:
+def _compare(visit: PageRequest) -> Response:
     db = visit.source.db
     runs = _selected_runs(visit, most=MOST_TOGETHER)
     if len(runs) < 2:
@@ -166,7 +166,7 @@ def _unit(db: LoomDB, run: Run) -> str:
     return unit_in({name for row in read_metrics(db, run.id, limit=1) for name in row.values})
 
 
-def _runs_to_export(visit: Visit) -> list[Run]:
+def _runs_to_export(visit: PageRequest) -> list[Run]:
     """The runs that are ticked, or all that the filter leaves; Refused 400 for more than fit."""
     if visit.queries("run"):
         return _selected_runs(visit, most=MOST_EXPORTED)
@@ -204,7 +204,7 @@ def _records(db: LoomDB, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _csv(visit: Visit) -> Response:
+def _csv(visit: PageRequest) -> Response:
     """One line a run; the settings that differ are columns."""
     runs = _runs_to_export(visit)
     settings = differing(runs)
@@ -225,7 +225,7 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if is_text and value.startswith(("=", "+", "-", "@")) else value
 
 
-def _json(visit: Visit) -> Response:
+def _json(visit: PageRequest) -> Response:
     """A list of runs, each with all of its settings."""
     runs = _runs_to_export(visit)
     found = [

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from loomrl.console import run as run_page
-from loomrl.console.page import Pages, Visit, environment
+from loomrl.console.page import PageRequest, Pages, environment
 from loomrl.store import LoomDB
 from loomrl.store.runs import RUNS
 from loomrl.store.verdicts import StoredVerdict
@@ -70,7 +70,7 @@ def add_to(pages: Pages) -> None:
     pages.get("/runs/{run}/report.html", _download)
 
 
-def _download(visit: Visit) -> Response:
+def _download(visit: PageRequest) -> Response:
     run = run_page.run_of(visit)
     headers = {
         "content-disposition": f"attachment; filename*=UTF-8''{quote(run.id, safe='')}.html",

@@ -3,7 +3,7 @@
 from loomrl.console.app import console_app
 from loomrl.console.launch import Launcher
 from loomrl.console.session import ROLES
-from loomrl.console.source import Source
+from loomrl.console.source import RecordSource
 from loomrl.errors import ServeError
 from loomrl.http.listen import Certificate, Door, is_loopback, open_door
 from loomrl.http.server import Limits, serve
@@ -23,7 +23,7 @@ def site_for(door: Door) -> Site:
 
 
 def open_console(
-    source: Source,
+    source: RecordSource,
     host: str,
     port: int,
     *,
@@ -43,7 +43,7 @@ def open_console(
 
 
 def serve_console(
-    source: Source, door: Door, *, launcher: Launcher | None = None, analytics: str | None = None
+    source: RecordSource, door: Door, *, launcher: Launcher | None = None, analytics: str | None = None
 ) -> None:
     """Serve until interrupted."""
     is_local = is_loopback(door.host)

@@ -27,7 +27,7 @@ KEYS_S = 1.0
 """How long it is believed that there are keys, or none."""
 
 
-class Role(IntEnum):
+class ConsoleRole(IntEnum):
     """Permissions of a session: each role includes those before it."""
 
     NONE = 0
@@ -42,21 +42,26 @@ class Role(IntEnum):
         return self.name.lower()
 
 
-ROLES = {"view": Role.VIEWER, "rate": Role.RATER, "operate": Role.OPERATOR, "admin": Role.ADMIN}
+ROLES = {
+    "view": ConsoleRole.VIEWER,
+    "rate": ConsoleRole.RATER,
+    "operate": ConsoleRole.OPERATOR,
+    "admin": ConsoleRole.ADMIN,
+}
 """Scope of a key → role at the console."""
 
 
-def role_of(key: Key) -> Role:
+def role_of(key: Key) -> ConsoleRole:
     """The highest role that the key's scopes give."""
-    return max((ROLES[scope] for scope in key.scopes if scope in ROLES), default=Role.NONE)
+    return max((ROLES[scope] for scope in key.scopes if scope in ROLES), default=ConsoleRole.NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class ConsoleSession:
     """A browser that is known. One that has not signed in has a session too, for its form."""
 
     csrf: str
-    role: Role = Role.NONE
+    role: ConsoleRole = ConsoleRole.NONE
     who: str = ""
     """The key's owner, under whose name decisions go on record."""
     key: str = ""
@@ -70,10 +75,10 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SessionLookup:
     """The session of a request, and the cookie to be set if it is new."""
 
-    session: Session
+    session: ConsoleSession
     cookie: str | None = None
     reason: str = ""
     """Why an earlier session is over."""
@@ -87,7 +92,7 @@ class Sessions:
     is_local: bool
     """Only this machine reaches the console: without any key for people it is open."""
     clock: Callable[[], float] = time.time
-    _sessions: OrderedDict[str, Session] = field(default_factory=OrderedDict)
+    _sessions: OrderedDict[str, ConsoleSession] = field(default_factory=OrderedDict)
     _failed: dict[str, deque[float]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _keys: tuple[float, bool] = (-math.inf, False)
@@ -97,7 +102,7 @@ class Sessions:
         """True where everybody on this machine is an administrator, because no key for people is on record."""
         return self.is_local and not self._has_keys()
 
-    def known(self, cookie: str | None) -> Known:
+    def known(self, cookie: str | None) -> SessionLookup:
         """The session behind a cookie, or a new one."""
         now = self.clock()
         reason = ""
@@ -108,15 +113,17 @@ class Sessions:
                 found = replace(found, seen=now)
                 with self._lock:
                     self._sessions[_hash(cookie or "")] = found
-                return Known(found)
+                return SessionLookup(found)
             self.end(cookie)
         elif cookie:
             reason = "Your session has ended. Sign in again."
         if self.is_open:
-            begun = Session(csrf=secrets.token_hex(16), role=Role.ADMIN, who=getpass.getuser(), begun=now, seen=now)
-            return Known(begun, self._keep(begun))
-        begun = Session(csrf=secrets.token_hex(16), begun=now, seen=now)
-        return Known(begun, self._keep(begun), reason)
+            begun = ConsoleSession(
+                csrf=secrets.token_hex(16), role=ConsoleRole.ADMIN, who=getpass.getuser(), begun=now, seen=now
+            )
+            return SessionLookup(begun, self._keep(begun))
+        begun = ConsoleSession(csrf=secrets.token_hex(16), begun=now, seen=now)
+        return SessionLookup(begun, self._keep(begun), reason)
 
     def sign_in(self, plain: str, *, before: str | None, address: str) -> str:
         """The cookie of a new session in place of the former; Refused 401 or 429."""
@@ -125,10 +132,12 @@ class Sessions:
         if key is None:
             raise self._failure(address, now)
         role = role_of(key)
-        if role is Role.NONE:
+        if role is ConsoleRole.NONE:
             raise Refused(403, f"This key may {', '.join(key.scopes)}, but not look: it needs the scope view or more.")
         self.end(before)
-        return self._keep(Session(csrf=secrets.token_hex(16), role=role, who=key.name, key=key.id, begun=now, seen=now))
+        return self._keep(
+            ConsoleSession(csrf=secrets.token_hex(16), role=role, who=key.name, key=key.id, begun=now, seen=now)
+        )
 
     def end(self, cookie: str | None) -> None:
         """End the session behind a cookie."""
@@ -164,7 +173,7 @@ class Sessions:
         key = KEYS.find(self.db, match[1])
         return key if is_secret_of(key, match[2]) and key is not None and key.holds(now) else None
 
-    def _why_over(self, session: Session, now: float) -> str:
+    def _why_over(self, session: ConsoleSession, now: float) -> str:
         """The reason why a session ends now; empty if it goes on."""
         if not session.lasts(now):
             return "Your session has ended. Sign in again."
@@ -173,16 +182,16 @@ class Sessions:
             if key is None or not key.holds(now):
                 return "Your key was revoked or has expired. Sign in with another."
             return "" if role_of(key) == session.role else "Your key's scopes have changed. Sign in again."
-        if session.role is not Role.NONE and not self.is_open:
+        if session.role is not ConsoleRole.NONE and not self.is_open:
             return "There are keys now. Sign in."
-        return "" if session.role is not Role.NONE or not self.is_open else "No key is needed any more."
+        return "" if session.role is not ConsoleRole.NONE or not self.is_open else "No key is needed any more."
 
-    def _keep(self, session: Session) -> str:
+    def _keep(self, session: ConsoleSession) -> str:
         cookie = secrets.token_hex(32)
         with self._lock:
             self._sessions[_hash(cookie)] = session
             while len(self._sessions) > MOST_SESSIONS:
-                anonymous = (name for name, each in self._sessions.items() if each.role is Role.NONE)
+                anonymous = (name for name, each in self._sessions.items() if each.role is ConsoleRole.NONE)
                 self._sessions.pop(next(anonymous, next(iter(self._sessions))))
         return cookie
 

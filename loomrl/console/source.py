@@ -22,7 +22,7 @@ LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FoundTrajectory:
     """A trajectory, and where it is."""
 
     hub: str
@@ -32,7 +32,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class Source:
+class RecordSource:
     """One LoomDB by URL with everything around it. Safe to share between threads; close it."""
 
     url: str
@@ -79,7 +79,7 @@ class Source:
                 whole[name] = whole.get(name, Tried()).more(more)
         return whole
 
-    def find(self, id: str) -> Place | None:
+    def find(self, id: str) -> FoundTrajectory | None:
         """The trajectory of this id, in whichever hub it is."""
         known = find_indexed(self.index, id)
         first = [] if known is None else [known.hub]
@@ -90,13 +90,13 @@ class Source:
                 return self.at(name, place)
         return None
 
-    def at(self, hub: str, place: int) -> Place | None:
+    def at(self, hub: str, place: int) -> FoundTrajectory | None:
         """The trajectory at a place of a hub."""
         db = self.hub(hub)
         found = {} if db is None else read_stored_at(db, [place])
         if place not in found:
             return None
-        return Place(hub, place, found[place].created_at, found[place].trajectory)
+        return FoundTrajectory(hub, place, found[place].created_at, found[place].trajectory)
 
     def close(self) -> None:
         """Close every database."""
@@ -104,6 +104,6 @@ class Source:
             db.close()
 
 
-def open_source(url: str) -> Source:
+def open_source(url: str) -> RecordSource:
     """Everything around the LoomDB behind a URL; a StoreError if it cannot be opened."""
-    return Source(url, open_store(url), open_store(beside(url, INDEX)))
+    return RecordSource(url, open_store(url), open_store(beside(url, INDEX)))

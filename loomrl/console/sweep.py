@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from loomrl.console.chart import figure
 from loomrl.console.listing import ListPage
-from loomrl.console.page import Pages, Visit
+from loomrl.console.page import PageRequest, Pages
 from loomrl.errors import LoomError
 from loomrl.http.site import Refused
 from loomrl.record.catalogue import RUN_RECORDS, path_to
@@ -45,7 +45,7 @@ def add_to(pages: Pages) -> None:
     pages.get("/sweeps/{sweep}", _show)
 
 
-def _show(visit: Visit) -> Response:
+def _show(visit: PageRequest) -> Response:
     db = visit.source.db
     id = visit.segment("sweep")
     run = RUNS.find(db, id)

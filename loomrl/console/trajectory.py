@@ -13,9 +13,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from loomrl.console.chart import line_chart
 from loomrl.console.feedback import KINDS, give
-from loomrl.console.page import PAGE, Pages, Visit
-from loomrl.console.session import Role
-from loomrl.console.source import Place, Source
+from loomrl.console.page import PAGE, PageRequest, Pages
+from loomrl.console.session import ConsoleRole
+from loomrl.console.source import FoundTrajectory, RecordSource
 from loomrl.console.token import Vocabularies
 from loomrl.console.transcript import part_of, series_of, tokens_of
 from loomrl.errors import StoreError
@@ -55,13 +55,13 @@ def add_to(pages: Pages) -> None:
     """The pages of trajectories."""
     pages.get("/trajectories", _list)
     pages.get("/trajectories/{id:path}", _show)
-    pages.post("/trajectories/{id:path}", _judge, role=Role.RATER)
+    pages.post("/trajectories/{id:path}", _judge, role=ConsoleRole.RATER)
     pages.get("/part", _part)
     pages.get("/tokens.json", _tokens)
     pages.get("/siblings", _siblings)
 
 
-def filter_of(visit: Visit) -> TrajectoryFilter:
+def filter_of(visit: PageRequest) -> TrajectoryFilter:
     """The filter in the address; Refused 400 for a malformed one."""
     equal = {name: visit.query(name)[:500] for name in EQUAL if visit.query(name)}
     visit.choice("source", [each.value for each in Origin])
@@ -78,7 +78,7 @@ def filter_of(visit: Visit) -> TrajectoryFilter:
     return TrajectoryFilter(equal=equal, bounds=bounds)
 
 
-def _list(visit: Visit) -> Response:
+def _list(visit: PageRequest) -> Response:
     source = visit.source
     wanted = filter_of(visit)
     text = visit.query("text")[:500]
@@ -109,13 +109,13 @@ def _list(visit: Visit) -> Response:
     )
 
 
-def _success(visit: Visit, row: Indexed) -> Any:
+def _success(visit: PageRequest, row: Indexed) -> Any:
     """A mark, a share, or a dash where the attempt is not judged yet."""
     parts: Any = visit.templates.get_template("parts.html").module
     return parts.success(row)
 
 
-def _with_text(source: Source, rows: list[tuple[int, Indexed]], text: str) -> Iterator[tuple[int, Indexed]]:
+def _with_text(source: RecordSource, rows: list[tuple[int, Indexed]], text: str) -> Iterator[tuple[int, Indexed]]:
     there: dict[str, set[int]] = {}
     for name in {row.hub for _, row in rows}:
         db = source.hub(name)
@@ -124,7 +124,7 @@ def _with_text(source: Source, rows: list[tuple[int, Indexed]], text: str) -> It
     return ((position, row) for position, row in rows if row.place in there[row.hub])
 
 
-def _with_first_words(source: Source, rows: Sequence[tuple[int, Indexed]]) -> list[tuple[Indexed, str]]:
+def _with_first_words(source: RecordSource, rows: Sequence[tuple[int, Indexed]]) -> list[tuple[Indexed, str]]:
     """The rows whose trajectories are still there, with their first words; the others leave the index."""
     found: dict[tuple[str, int], Trajectory | None] = {}
     for name in {row.hub for _, row in rows}:
@@ -147,7 +147,7 @@ def first_words(trajectory: Trajectory | None) -> str:
     return word.short(said, 110)
 
 
-def place_of(visit: Visit) -> Place:
+def place_of(visit: PageRequest) -> FoundTrajectory:
     """The trajectory in the path; Refused 404."""
     id = visit.segment("id")
     found = visit.source.find(id)
@@ -156,7 +156,7 @@ def place_of(visit: Visit) -> Place:
     return found
 
 
-def at_place(visit: Visit) -> Place:
+def at_place(visit: PageRequest) -> FoundTrajectory:
     """The trajectory at the place in the parameters; Refused 404."""
     hub = visit.query("hub")
     place = visit.whole("place", 0)
@@ -166,7 +166,7 @@ def at_place(visit: Visit) -> Place:
     return found
 
 
-def _show(visit: Visit) -> Response:
+def _show(visit: PageRequest) -> Response:
     found = place_of(visit)
     db = visit.source.db
     t = found.trajectory
@@ -226,7 +226,7 @@ def _extra(t: Trajectory) -> str:
     return json.dumps(rest, ensure_ascii=False, default=lambda value: f"{type(value).__name__}", indent=1)[:20_000]
 
 
-def advantage_of(source: Source, found: Place) -> dict[str, float] | None:
+def advantage_of(source: RecordSource, found: FoundTrajectory) -> dict[str, float] | None:
     """The reward against its group: mean, deviation and the advantage that follows; None without siblings."""
     db = source.hub(found.hub)
     if db is None or found.trajectory.group_size < 2:
@@ -241,13 +241,13 @@ def advantage_of(source: Source, found: Place) -> dict[str, float] | None:
     return {"mean": mean, "deviation": deviation, "advantage": found.trajectory.reward.total - mean}
 
 
-def _part(visit: Visit) -> Response:
+def _part(visit: PageRequest) -> Response:
     found = at_place(visit)
     pieces, after = part_of(found.trajectory, visit.whole("from", 0))
     return HTMLResponse(visit.render("pieces.html", found=found, t=found.trajectory, pieces=pieces, after=after))
 
 
-def _tokens(visit: Visit) -> Response:
+def _tokens(visit: PageRequest) -> Response:
     found = at_place(visit)
     begin = visit.whole("from", 0)
     count = visit.whole("count", TOKENS, low=1, high=TOKENS)
@@ -270,7 +270,7 @@ def _tokens(visit: Visit) -> Response:
     )
 
 
-def _siblings(visit: Visit) -> Response:
+def _siblings(visit: PageRequest) -> Response:
     """Two attempts of a group side by side."""
     mine = at_place(visit)
     other = visit.source.at(visit.query("hub"), visit.whole("other", 0))
@@ -314,7 +314,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\s+|\w+|[^\w\s]", text)
 
 
-def _judge(visit: Visit) -> Response:
+def _judge(visit: PageRequest) -> Response:
     """Store feedback on a trajectory under the name of the session's user."""
     found = place_of(visit)
     give(visit, found, visit.form)

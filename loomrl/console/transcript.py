@@ -20,7 +20,7 @@ _THINK = re.compile(r"<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class TranscriptPiece:
     """Some text of one message. A long message has several pieces."""
 
     number: int
@@ -46,7 +46,7 @@ class Piece:
     """Tokens that the policy sampled."""
 
 
-def pieces_of(trajectory: Trajectory) -> Iterator[Piece]:
+def pieces_of(trajectory: Trajectory) -> Iterator[TranscriptPiece]:
     """Everything that was said, in order."""
     number = 0
     for thread, sequence in enumerate(trajectory.sequences):
@@ -55,9 +55,9 @@ def pieces_of(trajectory: Trajectory) -> Iterator[Piece]:
             yield from _turn(turn, number, thread)
 
 
-def part_of(trajectory: Trajectory, begin: int) -> tuple[list[Piece], int | None]:
+def part_of(trajectory: Trajectory, begin: int) -> tuple[list[TranscriptPiece], int | None]:
     """The pieces from one on, and where the next part begins; None at the end."""
-    found: list[Piece] = []
+    found: list[TranscriptPiece] = []
     letters = 0
     for at, piece in enumerate(pieces_of(trajectory)):
         if at < begin:
@@ -69,7 +69,7 @@ def part_of(trajectory: Trajectory, begin: int) -> tuple[list[Piece], int | None
     return found, None
 
 
-def _turn(turn: Turn, number: int, thread: int) -> Iterator[Piece]:
+def _turn(turn: Turn, number: int, thread: int) -> Iterator[TranscriptPiece]:
     pieces = [
         *(piece for role, text, images in turn.observation for piece in _message(number, thread, role, text, images)),
         *_message(number, thread, "assistant", turn.action, ()),
@@ -87,12 +87,12 @@ def _turn(turn: Turn, number: int, thread: int) -> Iterator[Piece]:
         )
 
 
-def _message(number: int, thread: int, role: str, text: str, images: Sequence[bytes]) -> Iterator[Piece]:
+def _message(number: int, thread: int, role: str, text: str, images: Sequence[bytes]) -> Iterator[TranscriptPiece]:
     shown = tuple(map(to_url, images))
     heads = True
     for kind, span in _spans(role, text):
         for cut in _cuts(span):
-            yield Piece(
+            yield TranscriptPiece(
                 number=number, thread=thread, role=role, kind=kind, text=cut, images=shown if heads else (), heads=heads
             )
             heads = False

@@ -132,9 +132,9 @@ OPT_OUTS = Records("opt_outs", OptOut, Column("endpoint", Text, primary_key=True
 def keep_calls(db: LoomDB, new: Sequence[NewCall]) -> list[Kept]:
     """Store calls in one transaction, each once; the fate of each."""
     with db.write() as connection:
-        ids = {call.session for call in new}
-        there = {one.id: one for one in SESSIONS.fetch(connection, SESSIONS.select().where(SESSIONS.c.id.in_(ids)))}
-        stored = set(scalars(connection, select(CALLS.c.id).where(CALLS.c.id.in_({call.id for call in new}))))
+        sessions = connection.execute(_SESSIONS, {"ids": list({call.session for call in new})}).mappings()
+        there = {row["id"]: SESSIONS.parse(row) for row in sessions}
+        stored = set(connection.scalars(_STORED, {"ids": list({call.id for call in new})}))
         fates: list[Kept] = []
         opened: dict[str, StoredSession] = {}
         seen: dict[str, float] = {}
@@ -178,6 +178,8 @@ def _insert(
 
 def record_participants(connection: Connection, people: Mapping[tuple[str, str], str]) -> None:
     """Store who spoke, once each: (session, person) → endpoint."""
+    if not people:
+        return
     there = {(row["session"], row["person"]) for row in fetch(connection, _spoke({session for session, _ in people}))}
     new = [{"session": each[0], "person": each[1], "endpoint": people[each]} for each in sorted(people.keys() - there)]
     if new:
@@ -413,6 +415,9 @@ def list_quarantined(db: LoomDB, *, endpoint: str = "") -> list[Quarantine]:
     return list(there.values())
 
 
+# every recorded call waits for these: built once, they are compiled once
+_SESSIONS = SESSIONS.select().where(SESSIONS.c.id.in_(bindparam("ids", expanding=True)))
+_STORED = select(CALLS.c.id).where(CALLS.c.id.in_(bindparam("ids", expanding=True)))
 _SEEN = update(SESSIONS.table).where(SESSIONS.c.id == bindparam("at")).values(last_at=bindparam("seen"))
 _MARK_STORED = (
     update(SESSIONS.table)

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from loomrl.analytics.engine import Engine
+from loomrl.analytics.engine import ChdbEngine
 from tests.analytics.world import World
 from tests.needs import need
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
+def engine() -> Iterator[ChdbEngine]:
     """For all worlds: an opening by a process that is there costs a tenth of its start."""
-    with closing(Engine()) as made:
+    with closing(ChdbEngine()) as made:
         yield made
 
 
 @pytest.fixture
-def world(store_url: str, tmp_path: Path, engine: Engine) -> Iterator[World]:
+def world(store_url: str, tmp_path: Path, engine: ChdbEngine) -> Iterator[World]:
     need("chdb")
     made = World(store_url, tmp_path, engine)
     yield made
@@ -28,7 +28,7 @@ def world(store_url: str, tmp_path: Path, engine: Engine) -> Iterator[World]:
 
 
 @pytest.fixture
-def small(sqlite_url: str, tmp_path: Path, engine: Engine) -> Iterator[World]:
+def small(sqlite_url: str, tmp_path: Path, engine: ChdbEngine) -> Iterator[World]:
     """On SQLite alone, where the database makes no difference."""
     need("chdb")
     made = World(sqlite_url, tmp_path, engine)
@@ -37,19 +37,19 @@ def small(sqlite_url: str, tmp_path: Path, engine: Engine) -> Iterator[World]:
 
 
 @pytest.fixture
-def filled(full: World, tmp_path: Path, engine: Engine) -> Iterator[World]:
+def filled(full: World, tmp_path: Path, engine: ChdbEngine) -> Iterator[World]:
     """Filled, not fed: a copy, which costs less than filling."""
     yield from _copied(full, "loom", tmp_path, engine)
 
 
 @pytest.fixture
-def fed(full: World, tmp_path: Path, engine: Engine) -> Iterator[World]:
+def fed(full: World, tmp_path: Path, engine: ChdbEngine) -> Iterator[World]:
     """Filled and fed."""
     yield from _copied(full, "", tmp_path, engine)
 
 
 @pytest.fixture(scope="session")
-def full(tmp_path_factory: pytest.TempPathFactory, engine: Engine) -> Iterator[World]:
+def full(tmp_path_factory: pytest.TempPathFactory, engine: ChdbEngine) -> Iterator[World]:
     """Filled and fed once; for tests that only ask."""
     need("chdb")
     folder = tmp_path_factory.mktemp("full")
@@ -60,7 +60,7 @@ def full(tmp_path_factory: pytest.TempPathFactory, engine: Engine) -> Iterator[W
     made.close()
 
 
-def _copied(world: World, beginning: str, folder: Path, engine: Engine) -> Iterator[World]:
+def _copied(world: World, beginning: str, folder: Path, engine: ChdbEngine) -> Iterator[World]:
     assert world.place.folder is not None
     world.close()  # so that its files are whole; it opens again with its next use
     for path in world.place.folder.parent.glob(f"{beginning}*"):

@@ -12,7 +12,7 @@ import pytest
 
 from loomrl.analytics import feeding
 from loomrl.analytics.feeding import Feeding, sole_feeder
-from loomrl.analytics.place import Place, place_of
+from loomrl.analytics.place import StoreLocation, place_of
 from loomrl.errors import AnalyticsError
 from loomrl.store.notes import Notes
 from tests.analytics.world import World
@@ -68,7 +68,7 @@ def test_a_server_has_one_feeder(served: World, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_lease_of_a_dead_process_of_this_machine_is_taken_over(small: World) -> None:
-    place = Place(url="http://127.0.0.1:9")
+    place = StoreLocation(url="http://127.0.0.1:9")
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     who = f"{socket.gethostname()}:{dead.pid}"
@@ -78,6 +78,6 @@ def test_the_lease_of_a_dead_process_of_this_machine_is_taken_over(small: World)
 
 
 def test_a_server_that_is_not_there_is_said_so(small: World) -> None:
-    small.place = Place(url="http://127.0.0.1:9")
+    small.place = StoreLocation(url="http://127.0.0.1:9")
     with pytest.raises(AnalyticsError, match=r"http://127.0.0.1:9/loomrl: Connection refused\. Is the server there"):
         small.feed()

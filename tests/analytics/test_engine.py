@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from loomrl.analytics import engine as module
-from loomrl.analytics.engine import Engine
+from loomrl.analytics.engine import ChdbEngine
 from loomrl.analytics.feeding import Feeding
-from loomrl.analytics.question import Limits, open_asking
+from loomrl.analytics.question import QueryLimits, open_asking
 from loomrl.console.explore import SCREEN, Explorer
 from loomrl.errors import AnalyticsError
 from tests.analytics.world import World
@@ -26,12 +26,12 @@ ENDLESS = "SELECT sum(sipHash64(number)) FROM numbers(1000000000000)"
 OWNER = f"""
 import sys
 from pathlib import Path
-from loomrl.analytics.engine import Engine
-from loomrl.analytics.place import Place
-from loomrl.analytics.question import Limits, open_asking
+from loomrl.analytics.engine import ChdbEngine
+from loomrl.analytics.place import StoreLocation
+from loomrl.analytics.question import QueryLimits, open_asking
 
-engine = Engine()
-with open_asking(Place(folder=Path(sys.argv[1])), Limits(timeout_s=600), engine=engine) as asking:
+engine = ChdbEngine()
+with open_asking(StoreLocation(folder=Path(sys.argv[1])), QueryLimits(timeout_s=600), engine=engine) as asking:
     print(engine.pid, flush=True)
     asking.ask("{ENDLESS}")
 """
@@ -58,7 +58,7 @@ def test_rounds_and_questions_leave_nothing_behind(fed: World, monkeypatch: pyte
     monkeypatch.setattr(module, "OPENINGS", 2)
     explorer = Explorer(fed.url, str(fed.place.folder))
     before, pids = 0, set()
-    with closing(explorer), closing(Engine()) as engine, Feeding(fed.url, fed.place, engine=engine) as feeding:
+    with closing(explorer), closing(ChdbEngine()) as engine, Feeding(fed.url, fed.place, engine=engine) as feeding:
         for n in range(3):
             fed.serve(1, first=50 + n)
             assert feeding.round(check=False).loaded == {"trajectories": 1}
@@ -78,9 +78,9 @@ def test_a_round_with_nothing_new_does_not_open_the_folder(fed: World) -> None:
         assert feeding.round(check=False).loaded == {"rewards": 1}
 
 
-def test_others_are_told_of_the_process_that_has_the_engine(full: World, engine: Engine) -> None:
+def test_others_are_told_of_the_process_that_has_the_engine(full: World, engine: ChdbEngine) -> None:
     said = f"is in use by process {os.getpid()}:"
-    hasty = Limits(wait_s=0.0)
+    hasty = QueryLimits(wait_s=0.0)
     with (
         open_asking(full.place, engine=engine),
         pytest.raises(AnalyticsError, match=said),
@@ -89,8 +89,8 @@ def test_others_are_told_of_the_process_that_has_the_engine(full: World, engine:
         pass
 
 
-def test_an_engine_that_is_killed_is_said_so_and_replaced(full: World, engine: Engine) -> None:
-    with open_asking(full.place, Limits(timeout_s=600), engine=engine) as asking:
+def test_an_engine_that_is_killed_is_said_so_and_replaced(full: World, engine: ChdbEngine) -> None:
+    with open_asking(full.place, QueryLimits(timeout_s=600), engine=engine) as asking:
         assert engine.pid is not None
         threading.Timer(0.3, os.kill, (engine.pid, signal.SIGKILL)).start()
         with pytest.raises(AnalyticsError, match="the process of ClickHouse ended with status -9"):
@@ -103,7 +103,7 @@ def test_an_engine_that_is_killed_is_said_so_and_replaced(full: World, engine: E
 
 
 def test_an_answer_that_nobody_waited_for_is_not_the_next_ones(
-    full: World, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    full: World, engine: ChdbEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt

@@ -170,7 +170,7 @@ def test_another_schema_is_refused_until_it_is_made_anew(fed: World) -> None:
     with open_warehouse(fed.place, origin=origin_of(fed.db), engine=fed.engine) as warehouse:
         warehouse.remember({"schema": "7"})
     for use in (fed.feed, lambda: fed.ask("SELECT 1")):
-        with pytest.raises(AnalyticsError, match=r"has schema '7', and this loomrl reads '2'.*rebuild"):
+        with pytest.raises(AnalyticsError, match=r"has schema '7', and this loomrl reads '2'.*query load --anew"):
             use()
     assert fed.feed(anew=True).loaded["trajectories"] == 19
 

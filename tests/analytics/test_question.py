@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from loomrl.analytics.place import Place, place_of
-from loomrl.analytics.question import Limits, open_asking
+from loomrl.analytics.place import StoreLocation, place_of
+from loomrl.analytics.question import QueryLimits, open_asking
 from loomrl.analytics.schema import STANDARD, VIEWS
 from loomrl.errors import AnalyticsError, ConfigError
 from loomrl.experiments.cli import app
@@ -22,7 +22,7 @@ from tests.analytics.world import VERSIONS, World
 
 
 def test_time_rows_and_memory_are_limited(full: World) -> None:
-    with open_asking(full.place, Limits(rows=3, timeout_s=0.5, memory_mb=100)) as asking:
+    with open_asking(full.place, QueryLimits(rows=3, timeout_s=0.5, memory_mb=100)) as asking:
         answer = asking.ask("SELECT number FROM numbers(100)")
         assert (answer.rows, answer.is_cut) == ([(0,), (1,), (2,)], True)
         assert not asking.ask("SELECT number FROM numbers(3)").is_cut
@@ -94,7 +94,7 @@ def test_feedback_whose_session_goes_on_still_counts(small: World) -> None:
 
 def test_a_place_that_was_never_fed_says_so(tmp_path: Path) -> None:
     said = r"nothing was loaded into .* yet\. loomrl query load does it"
-    with pytest.raises(AnalyticsError, match=said), open_asking(Place(folder=tmp_path / "empty")):
+    with pytest.raises(AnalyticsError, match=said), open_asking(StoreLocation(folder=tmp_path / "empty")):
         pass
     assert not (tmp_path / "empty").exists()
 
@@ -159,7 +159,7 @@ def test_a_folder_in_use_is_refused_and_one_between_rounds_is_not(small: World) 
         assert b"loaded 1 trajectories" in follower.stdout.readline()
         assert "/_chdb." not in Path(f"/proc/{follower.pid}/maps").read_text(), "it would leave descriptors behind"
         follower.terminate()
-    impatient = Limits(wait_s=0.1)
+    impatient = QueryLimits(wait_s=0.1)
     said = "is in use by process"
     with open_asking(small.place), pytest.raises(AnalyticsError, match=said), open_asking(small.place, impatient):
         pass

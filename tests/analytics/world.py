@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loomrl.analytics.engine import Engine
+from loomrl.analytics.engine import ChdbEngine
 from loomrl.analytics.feeder import Fed
 from loomrl.analytics.feeding import Feeding
-from loomrl.analytics.place import Place
-from loomrl.analytics.question import Limits, open_asking
+from loomrl.analytics.place import StoreLocation
+from loomrl.analytics.question import QueryLimits, open_asking
 from loomrl.bus.agent import open_agent_hub, record_agent
 from loomrl.config import HubConfig
 from loomrl.hub.open import open_endpoint_hub, open_hub
@@ -30,8 +30,8 @@ VERSIONS = ("math-1/40", "math-1/50")
 class World:
     """What is on record, and the place of its columns, which an engine opens or this process."""
 
-    def __init__(self, url: str, folder: Path, engine: Engine | None = None) -> None:
-        self.url, self.place, self.engine = url, Place(folder=folder / "columns"), engine
+    def __init__(self, url: str, folder: Path, engine: ChdbEngine | None = None) -> None:
+        self.url, self.place, self.engine = url, StoreLocation(folder=folder / "columns"), engine
         self.db: LoomDB = open_store(url)
         for name in ("talk", "walk"):
             set_endpoint(self.db, name, [Arm(name="stable", policy=VERSIONS[0])], at=AT)
@@ -127,7 +127,7 @@ class World:
 
     def ask_all(self, *questions: str) -> list[list[Mapping[str, Any]]]:
         """The answers to several questions, for which the folder is opened once."""
-        with open_asking(self.place, Limits(timeout_s=60), engine=self.engine) as asking:
+        with open_asking(self.place, QueryLimits(timeout_s=60), engine=self.engine) as asking:
             answers = [asking.ask(sql) for sql in questions]
         return [[dict(zip(answer.columns, row, strict=True)) for row in answer.rows] for answer in answers]
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from loomrl.console.app import console_app
 from loomrl.console.index import Indexer
 from loomrl.console.launch import Launcher
-from loomrl.console.source import Source, open_source
+from loomrl.console.source import RecordSource, open_source
 from loomrl.http.site import JSON, Site
 from loomrl.store.keys import create_key
 
@@ -43,7 +43,7 @@ class Browser(TestClient):
         return self.submit("/sign-in", page="/sign-in", key=key, next="/runs")
 
 
-def key(source: Source, *scopes: str, at: float = 1.0, expires_at: float | None = None) -> tuple[str, str]:
+def key(source: RecordSource, *scopes: str, at: float = 1.0, expires_at: float | None = None) -> tuple[str, str]:
     """A key for people: the plain one, and its id."""
     plain, made = create_key(source.db, "ann", scopes=scopes, at=at, expires_at=expires_at)
     return plain, made.id
@@ -57,7 +57,7 @@ def charts_in(page: str) -> list[dict[str, Any]]:
 @contextmanager
 def console(
     url: str, *, is_local: bool = True, launcher: Launcher | None = None, analytics: str | None = None
-) -> Iterator[tuple[Source, Starlette]]:
+) -> Iterator[tuple[RecordSource, Starlette]]:
     """The console, with every trajectory in its index."""
     source = open_source(url)
     indexer = Indexer(source)

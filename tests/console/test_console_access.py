@@ -11,7 +11,7 @@ from loomrl.console.app import console_app
 from loomrl.console.page import local
 from loomrl.console.serve import open_console
 from loomrl.console.session import IDLE_S, TRIES
-from loomrl.console.source import Source, open_source
+from loomrl.console.source import RecordSource, open_source
 from loomrl.errors import ServeError
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.store.endpoints import Arm, set_endpoint
@@ -26,12 +26,12 @@ from tests.release.release_support import ENDPOINT, prepare, released
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[tuple[Source, Browser]]:
+def opened(tmp_path: Path) -> Iterator[tuple[RecordSource, Browser]]:
     with console(f"sqlite:///{tmp_path}/loom.db") as (source, app):
         yield source, Browser(app)
 
 
-def test_on_this_machine_without_keys_it_is_open_and_says_so(opened: tuple[Source, Browser]) -> None:
+def test_on_this_machine_without_keys_it_is_open_and_says_so(opened: tuple[RecordSource, Browser]) -> None:
     source, browser = opened
     assert "Open</b> to everybody on this machine" in browser.get("/runs").text
     assert browser.get("/keys").status_code == 200
@@ -57,7 +57,7 @@ def test_beyond_loopback_it_is_never_open_without_a_key(tmp_path: Path) -> None:
         source.close()
 
 
-def test_a_key_of_a_program_does_not_sign_in(opened: tuple[Source, Browser]) -> None:
+def test_a_key_of_a_program_does_not_sign_in(opened: tuple[RecordSource, Browser]) -> None:
     source, browser = opened
     key(source, "view")
     plain, _ = key(source, "act", "record")
@@ -66,7 +66,7 @@ def test_a_key_of_a_program_does_not_sign_in(opened: tuple[Source, Browser]) -> 
     assert "needs the scope view" in answer.text
 
 
-def test_the_cookie_is_strict_and_changes_at_sign_in(opened: tuple[Source, Browser]) -> None:
+def test_the_cookie_is_strict_and_changes_at_sign_in(opened: tuple[RecordSource, Browser]) -> None:
     source, browser = opened
     plain, _ = key(source, "admin")
     browser.get("/sign-in")
@@ -92,7 +92,7 @@ def test_the_cookie_is_strict_and_changes_at_sign_in(opened: tuple[Source, Brows
     ],
 )
 def test_each_role_may_do_what_those_before_it_may(
-    opened: tuple[Source, Browser], scope: str, status: tuple[int, ...]
+    opened: tuple[RecordSource, Browser], scope: str, status: tuple[int, ...]
 ) -> None:
     source, browser = opened
     plain, _ = key(source, scope)
@@ -107,7 +107,7 @@ def test_each_role_may_do_what_those_before_it_may(
     assert found == status
 
 
-def test_forged_and_missing_tokens_change_nothing(opened: tuple[Source, Browser]) -> None:
+def test_forged_and_missing_tokens_change_nothing(opened: tuple[RecordSource, Browser]) -> None:
     source, browser = opened
     browser.get("/keys")
     for sent in ({}, {"csrf": ""}, {"csrf": "0" * 32}):
@@ -121,7 +121,7 @@ def test_forged_and_missing_tokens_change_nothing(opened: tuple[Source, Browser]
     assert len(EVENTS.recent(source.db, kind="key")) == 1
 
 
-def test_pages_of_other_sites_and_names_are_refused(opened: tuple[Source, Browser]) -> None:
+def test_pages_of_other_sites_and_names_are_refused(opened: tuple[RecordSource, Browser]) -> None:
     _, browser = opened
     assert browser.get("/runs", headers={"host": "evil.example"}).status_code == 421
     assert browser.get("/runs", headers={"origin": "https://evil.example"}).status_code == 403
@@ -132,7 +132,7 @@ def test_pages_of_other_sites_and_names_are_refused(opened: tuple[Source, Browse
     assert big.status_code == 413
 
 
-def test_a_link_from_another_site_is_followed_once_more(opened: tuple[Source, Browser]) -> None:
+def test_a_link_from_another_site_is_followed_once_more(opened: tuple[RecordSource, Browser]) -> None:
     source, browser = opened
     key(source, "view")
     visit = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
@@ -142,7 +142,7 @@ def test_a_link_from_another_site_is_followed_once_more(opened: tuple[Source, Br
     assert "set-cookie" not in answer.headers, "which this answer must not replace"
 
 
-def test_sessions_end_with_time_with_their_key_and_by_hand(opened: tuple[Source, Browser]) -> None:
+def test_sessions_end_with_time_with_their_key_and_by_hand(opened: tuple[RecordSource, Browser]) -> None:
     source, browser = opened
     plain, id = key(source, "view")
     sessions = browser.app.state.sessions
@@ -164,7 +164,7 @@ def test_sessions_end_with_time_with_their_key_and_by_hand(opened: tuple[Source,
     assert "revoked" in browser.get("/runs").text
 
 
-def test_wrong_keys_are_slowed_down_and_never_keep_a_right_one_out(opened: tuple[Source, Browser]) -> None:
+def test_wrong_keys_are_slowed_down_and_never_keep_a_right_one_out(opened: tuple[RecordSource, Browser]) -> None:
     source, browser = opened
     plain, _ = key(source, "view")
     wrong = f"loom-{'0' * 12}-{'0' * 48}"
@@ -185,7 +185,7 @@ def test_only_addresses_of_this_site_come_next() -> None:
         assert local(elsewhere) == "/"
 
 
-def test_decisions_on_a_release_need_a_reason_and_stay_on_record(opened: tuple[Source, Browser]) -> None:
+def test_decisions_on_a_release_need_a_reason_and_stay_on_record(opened: tuple[RecordSource, Browser]) -> None:
     source, browser = opened
     prepare(source.db)
     release = released(source.db, approvals=[0.5], approvers=["bob"]).row.release
@@ -205,7 +205,7 @@ def test_decisions_on_a_release_need_a_reason_and_stay_on_record(opened: tuple[S
     assert "wrong version" in browser.get(page).text
 
 
-def test_feedback_is_stored_under_a_name_and_without_secrets(opened: tuple[Source, Browser]) -> None:
+def test_feedback_is_stored_under_a_name_and_without_secrets(opened: tuple[RecordSource, Browser]) -> None:
     source, browser = opened
     from loomrl.hub import open_hub
     from loomrl.types import Message, Reward, Turn
@@ -240,7 +240,7 @@ def test_feedback_is_stored_under_a_name_and_without_secrets(opened: tuple[Sourc
     assert sorted((one.trajectory, one.value) for one in chosen) == [("math-1/task-0/0", 0.0), ("math-1/task-0/1", 1.0)]
 
 
-def test_keys_are_made_shown_once_and_revoked(opened: tuple[Source, Browser]) -> None:
+def test_keys_are_made_shown_once_and_revoked(opened: tuple[RecordSource, Browser]) -> None:
     source, browser = opened
     made = browser.submit("/keys", page="/keys", name="bob", days="2", **{"scope-rate": "on"})
     plain = made.text.split("shown this once: <code>")[1].split("<")[0]
@@ -256,7 +256,7 @@ def test_keys_are_made_shown_once_and_revoked(opened: tuple[Source, Browser]) ->
     assert browser.submit("/keys/revoke", page="/keys", id="nope").status_code == 404
 
 
-def test_answers_without_a_page_are_json(opened: tuple[Source, Browser]) -> None:
+def test_answers_without_a_page_are_json(opened: tuple[RecordSource, Browser]) -> None:
     _, browser = opened
     assert browser.get("/nope", headers={"accept": "*/*"}).json() == {"error": "There is no such page."}
     assert browser.get("/nope", headers=HTML).headers["content-type"].startswith("text/html")

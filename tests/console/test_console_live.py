@@ -11,7 +11,7 @@ import pytest
 from starlette.applications import Starlette
 
 from loomrl.config import HubConfig
-from loomrl.console.source import Source
+from loomrl.console.source import RecordSource
 from loomrl.hub import open_hub
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.keys import revoke_key
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def live(tmp_path: Path) -> Iterator[tuple[Source, Starlette, str]]:
+def live(tmp_path: Path) -> Iterator[tuple[RecordSource, Starlette, str]]:
     with console(f"sqlite:///{tmp_path}/loom.db") as (source, app), served(app, ending=app.state.feed.end) as address:
         port = address.rpartition(":")[2]
         yield source, app, f"http://localhost:{port}"
@@ -58,7 +58,7 @@ class Watcher:
         return [(each["kind"], each["subject"]) for each in self.news]
 
 
-def test_commits_arrive_in_order_and_only_where_they_are_wanted(live: tuple[Source, Starlette, str]) -> None:
+def test_commits_arrive_in_order_and_only_where_they_are_wanted(live: tuple[RecordSource, Starlette, str]) -> None:
     source, _, address = live
     EVENTS.append(source.db, [Event(kind="run.started", subject="before", created_at=1.0)])
     page = EVENTS.last(source.db)
@@ -76,7 +76,7 @@ def test_commits_arrive_in_order_and_only_where_they_are_wanted(live: tuple[Sour
     assert len(one.news) == 1
 
 
-def test_new_trajectories_are_told_of_once_they_are_in_the_index(live: tuple[Source, Starlette, str]) -> None:
+def test_new_trajectories_are_told_of_once_they_are_in_the_index(live: tuple[RecordSource, Starlette, str]) -> None:
     source, _, address = live
     watcher = Watcher(f"{address}/live?kind=trajectories")
     with open_hub(source.url, HubConfig()) as hub:
@@ -86,7 +86,9 @@ def test_new_trajectories_are_told_of_once_they_are_in_the_index(live: tuple[Sou
     assert 'href="/trajectories/g/1"' in listed
 
 
-def test_a_stream_ends_with_its_session(live: tuple[Source, Starlette, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_with_its_session(
+    live: tuple[RecordSource, Starlette, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, app, address = live
     monkeypatch.setattr("loomrl.console.live.BEAT_S", 0.1)
     plain, id = key(source, "view")
@@ -100,7 +102,7 @@ def test_a_stream_ends_with_its_session(live: tuple[Source, Starlette, str], mon
 
 
 def test_too_many_streams_are_refused_in_a_sentence(
-    live: tuple[Source, Starlette, str], monkeypatch: pytest.MonkeyPatch
+    live: tuple[RecordSource, Starlette, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, _, address = live
     monkeypatch.setattr("loomrl.console.live.MOST_STREAMS", 2)

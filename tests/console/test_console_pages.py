@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert, select
 
 from loomrl.config import HubConfig
-from loomrl.console.source import Source
+from loomrl.console.source import RecordSource
 from loomrl.experiments.shipped import resolve_any
 from loomrl.gym.catalogue import make
 from loomrl.hub import open_hub
@@ -117,7 +117,7 @@ MALFORMED = (
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Source, Browser]]:
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RecordSource, Browser]]:
     url = url_in(Path(tmp_path_factory.mktemp("console")))
     with console(url) as (source, app):
         yield source, Browser(app)
@@ -140,7 +140,7 @@ def refuse_inline(text: str, path: str) -> None:
 
 
 @pytest.fixture
-def browser(shown: tuple[Source, Browser]) -> Browser:
+def browser(shown: tuple[RecordSource, Browser]) -> Browser:
     return shown[1]
 
 
@@ -214,7 +214,7 @@ def test_trajectories_are_filtered_by_columns_bounds_and_text(browser: Browser) 
     assert found("run=math-1&reward_max=0.5&source=rollout") & {"math-1/task-0/0"}
 
 
-def test_a_deleted_trajectory_leaves_the_list_and_its_page(shown: tuple[Source, Browser]) -> None:
+def test_a_deleted_trajectory_leaves_the_list_and_its_page(shown: tuple[RecordSource, Browser]) -> None:
     from loomrl.hub.open import open_endpoint_hub
 
     source, browser = shown
@@ -226,7 +226,7 @@ def test_a_deleted_trajectory_leaves_the_list_and_its_page(shown: tuple[Source, 
     assert "session-10" in browser.get("/trajectories?hub=endpoint-support").text
 
 
-def test_a_long_trajectory_comes_in_parts_and_its_tokens_in_chunks(shown: tuple[Source, Browser]) -> None:
+def test_a_long_trajectory_comes_in_parts_and_its_tokens_in_chunks(shown: tuple[RecordSource, Browser]) -> None:
     source, browser = shown
     turns: list[str] = []
     text = browser.get("/trajectories/long").text
@@ -294,7 +294,7 @@ def test_each_metric_is_in_one_chart(browser: Browser) -> None:
 
 
 def test_an_attempt_says_why_it_earned_nothing_and_what_would_have_been_right(
-    shown: tuple[Source, Browser],
+    shown: tuple[RecordSource, Browser],
 ) -> None:
     source, browser = shown
     wrong = browser.get("/trajectories/wrong").text
@@ -352,7 +352,7 @@ def test_a_person_plays_an_environment(browser: Browser) -> None:
     assert re.search("Over, success|Your action", browser.get(path).text)
 
 
-def test_the_index_is_whole_and_built_once_by_two(shown: tuple[Source, Browser]) -> None:
+def test_the_index_is_whole_and_built_once_by_two(shown: tuple[RecordSource, Browser]) -> None:
     from loomrl.console.index import Indexer
 
     source, _ = shown

@@ -64,8 +64,8 @@ def db(sqlite_url: str) -> Iterator[LoomDB]:
 
 def record(db: LoomDB, history: History, **result: Any) -> Run:
     """A run that has ended."""
-    run = Run(id="r", name="r", kind="train", experiment="e" * 64, resolved=HOSTILE, code="c", environments={},
-              started_at=0.0)  # fmt: skip
+    run = Run(id="r", name="r", kind="train", experiment="e" * 64, resolved=HOSTILE.replace("\0", ""), code="c",
+              environments={}, started_at=0.0)  # fmt: skip
     start_run(db, run)
     for row in history:
         values = {name: value for name, value in row.items() if name not in ("step", "time")}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from loomrl.console.source import Source
+from loomrl.console.source import RecordSource
 from loomrl.experiments.shipped import resolve_any
 from loomrl.load import dump
 from loomrl.store import open_store
@@ -22,7 +22,7 @@ from tests.console.console_support import Browser, console
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Source, Browser]]:
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RecordSource, Browser]]:
     url = f"sqlite:///{tmp_path_factory.mktemp('runs')}/loom.db"
     with open_store(url) as db:
         for number, (name, rate, metric, value) in enumerate(
@@ -47,7 +47,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Source, Br
 
 
 @pytest.fixture
-def browser(shown: tuple[Source, Browser]) -> Browser:
+def browser(shown: tuple[RecordSource, Browser]) -> Browser:
     return shown[1]
 
 
@@ -83,7 +83,9 @@ def test_ticked_runs_are_compared_by_settings_results_and_curves(browser: Browse
     assert "needs two runs" in browser.get("/compare/runs?run=math-0").text
 
 
-def test_an_export_has_what_is_ticked_or_listed_with_settings_and_evaluations(shown: tuple[Source, Browser]) -> None:
+def test_an_export_has_what_is_ticked_or_listed_with_settings_and_evaluations(
+    shown: tuple[RecordSource, Browser],
+) -> None:
     source, browser = shown
     record_evaluation(source.db, replace(evaluation("math-0", "after", 0.4, 1.0), policy=None))
     answer = browser.get("/runs.csv?run=math-0&run=math-1")

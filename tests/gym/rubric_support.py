@@ -29,7 +29,7 @@ class Asked:
 
     @property
     def answer(self) -> str:
-        """What the assistant said last."""
+        """The last text of the assistant."""
         return [text for role, text in self.said if role == "assistant"][-1]
 
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.system
 
 Opener = Callable[..., HumanJudge]
 PASSWORD = "only-on-loopback"
-"""Of the PostgreSQL server of the tests."""
+"""Password of the PostgreSQL server of the tests."""
 CHOICES = ("poor", "fair", "very good")
 INQUIRY = Inquiry("How good is it?", (Message("user", "Hello?"), Message("assistant", "Good morning.")), CHOICES)
 

@@ -495,7 +495,7 @@ PROGRAM, STDIN = "print(sum(map(int, input().split())))", b"1 2 3"
 
 
 async def milliseconds(run: Callable[[], Awaitable[Execution]], count: int) -> list[float]:
-    """Of each run, sorted."""
+    """Seconds of each run, sorted."""
     taken = []
     for _ in range(count):
         start = time.perf_counter()

@@ -235,7 +235,7 @@ async def test_an_act_obeys_its_mask(memory: str | None, explore: bool) -> None:
         assert answer["actions"] == [allowed] * 4
         assert answer.get("logprobs", [0.0] * 4) == [0.0] * 4
     nothing = {"observation": {"action_mask": [0, 0], "observation": SEEN[0]}, "explore": explore}
-    with pytest.raises(Refusal, match="the action_mask of observation 0 allows nothing"):
+    with pytest.raises(Refusal, match="the action_mask of observation 0 allows no action"):
         await acting.act(read_act(json.dumps(nothing).encode(), JSON, {}).act)
 
 

@@ -36,7 +36,7 @@ MATCHES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ControlSize:
     """The amount of work."""
 
     rounds: int
@@ -46,12 +46,12 @@ class Size:
     """Seeds for running the shipped experiments until they are solved."""
 
 
-FULL = Size(rounds=3, steps={"ppo": 40_960, "sac": 600, "slow": 8192}, seeds=(1, 2, 3))
-QUICK = Size(rounds=1, steps={"ppo": 1024, "sac": 20})
+FULL = ControlSize(rounds=3, steps={"ppo": 40_960, "sac": 600, "slow": 8192}, seeds=(1, 2, 3))
+QUICK = ControlSize(rounds=1, steps={"ppo": 1024, "sac": 20})
 BEFORE = {"ppo": 4096, "sac": 400, "slow": 1024}
 
 
-def measure(size: Size) -> dict[str, Any]:
+def measure(size: ControlSize) -> dict[str, Any]:
     """Ratios of CPU rates, ours over theirs: median, lowest and highest over the rounds; and every rate's median."""
     matches = [match for match in MATCHES if match.other != "sb3" or importlib.util.find_spec("stable_baselines3")]
     runs = sorted({(who, match.work, match.environments) for match in matches for who in ("ours", match.other)})
@@ -78,7 +78,7 @@ def measure(size: Size) -> dict[str, Any]:
     return figures
 
 
-def _runners(size: Size) -> dict[str, Any]:
+def _runners(size: ControlSize) -> dict[str, Any]:
     """Steps per second of wall time with two runners over none, with steps of a millisecond."""
     if "slow" not in size.steps:
         return {}
@@ -113,7 +113,7 @@ def _solve(seeds: Sequence[int]) -> dict[str, Any]:
     return figures
 
 
-def _contend(who: str, work: str, environments: int, size: Size) -> dict[str, float]:
+def _contend(who: str, work: str, environments: int, size: ControlSize) -> dict[str, float]:
     """CPU seconds, seconds, steps and memory of a contender."""
     before = min(BEFORE[work], 4 * size.steps[work])
     numbers = {"environments": environments, "before": before, "steps": size.steps[work]}
